@@ -27,12 +27,13 @@ from rlvr.optim import make_optimizer
 from rlvr.policy import Policy, load_policy
 from rlvr.registry import did_you_mean, make_task, make_verifier
 from rlvr.report import write_report
+from rlvr.run import Run
 from rlvr.run_folder import check_folder, claim_folder
 from rlvr.runlog import RunLog
 from rlvr.sampler import open_sampler
 from rlvr.sft import sft
 from rlvr.tasks.base import sealed
-from rlvr.train import Run, is_due, train
+from rlvr.train import is_due, train
 from rlvr.types import Task, Verifier
 from rlvr.verifiers.base import check_references
 from rlvr.verifiers.runner import Runner

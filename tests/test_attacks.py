@@ -23,9 +23,10 @@ from accelerate import Accelerator
 from rlvr.config import Config, EvalConfig, ModelConfig, RolloutConfig, RunConfig
 from rlvr.optim import make_optimizer
 from rlvr.policy import load_policy
+from rlvr.run import Run
 from rlvr.runlog import RunLog
 from rlvr.sandbox import level
-from rlvr.train import Run, train
+from rlvr.train import train
 from rlvr.types import Completion, Problem, Sampling, Verdict
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.unit_tests import UnitTests

@@ -11,14 +11,18 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+from rlvr.collect import collect
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig
 from rlvr.optim import make_optimizer
 from rlvr.policy import load_policy
 from rlvr.rollout import group_advantages, group_rewards
+from rlvr.run import Run
 from rlvr.runlog import RunLog
 from rlvr.sampler import make_sampler
-from rlvr.train import Run, accumulate_gradient, collect, score, subtract_kl, summarize, to_batch, train
+from rlvr.summary import summarize
+from rlvr.train import train
 from rlvr.types import Problem, Verdict, correct, error, incorrect
+from rlvr.update import accumulate_gradient, score, subtract_kl, to_batch
 
 GOLDEN = Path(__file__).parent / "golden" / "loss_curve.json"
 PROBLEMS = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]

@@ -18,8 +18,9 @@ from safetensors.torch import load_file
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
 from rlvr.optim import make_optimizer
 from rlvr.policy import load_policy
+from rlvr.run import Run
 from rlvr.runlog import RunLog
-from rlvr.train import Run, train
+from rlvr.train import train
 from rlvr.types import Problem, Sampling, Verdict, correct, incorrect
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]

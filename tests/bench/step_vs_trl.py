@@ -40,10 +40,11 @@ from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutCon
 from rlvr.optim import make_optimizer, optimizer_step
 from rlvr.policy import Policy, load_policy
 from rlvr.rollout import group_advantages, group_rewards, rollout, verify
+from rlvr.run import Run
 from rlvr.sampler import make_sampler
 from rlvr.sft import sft
-from rlvr.train import Run, accumulate_gradient, to_batch
 from rlvr.types import Problem, Verdict
+from rlvr.update import accumulate_gradient, to_batch
 
 GROUP_SIZE, NUM_PROBLEMS, MAX_NEW_TOKENS, LR = 16, 16, 39, 1e-6
 # What TRL is given; "medium" and eager attention are set on the process and the model.

@@ -1,0 +1,42 @@
+"""What a run is made of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from rlvr.config import Config
+from rlvr.policy import Policy
+from rlvr.runlog import RunLog
+from rlvr.types import BatchVerifier, Problem, Sampler
+
+
+@dataclass
+class Run:
+    """What a run is made of. `evaluate(step)` measures pass@k on held-out problems and logs it."""
+
+    config: Config
+    policy: Policy
+    optimizer: torch.optim.Optimizer
+    sampler: Sampler
+    problems: Sequence[Problem]
+    verifier: BatchVerifier
+    log: RunLog
+    accelerator: Accelerator
+    reference: Policy | None = None
+    evaluate: Callable[[int], None] | None = None
+    on_step: Callable[[int, dict[str, float], list[dict[str, Any]]], None] | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Adds the time spent within to `seconds[phase]`."""
+        start = time.perf_counter()
+        yield
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start

@@ -61,6 +61,36 @@ def maxrl(rewards: Rewards) -> list[float]:
     return [a / mean if mean > 0 else 0.0 for a in dr_grpo(rewards)]
 
 
+def raft(rewards: Rewards) -> list[float]:
+    """1 for the first of the best completions, 0 for the others (RAFT, arXiv:2304.06767; best of n).
+
+    A group with equal rewards has nothing to choose from: all 0.
+    """
+    best = None if is_flat(rewards) else extreme(rewards, max)
+    return [float(i == best) for i in range(len(rewards))]
+
+
+def dpo(rewards: Rewards) -> list[float]:
+    """+1 for the first of the best, -1 for the first of the worst, 0 for the others: the pair of online DPO.
+
+    (arXiv:2402.04792, whose judge is here the verifier.) A group with equal rewards gives no pair: all 0.
+    """
+    if is_flat(rewards):
+        return [0.0] * len(rewards)
+    best, worst = extreme(rewards, max), extreme(rewards, min)
+    return [float(i == best) - float(i == worst) for i in range(len(rewards))]
+
+
+def extreme(rewards: Rewards, choose: Callable[[list[float]], float]) -> int:
+    """Index of the first largest (`max`) or smallest (`min`) reward."""
+    return list(rewards).index(choose(scored(rewards)))
+
+
+def unchanged(rewards: Rewards) -> list[float]:
+    """The rewards as they are, 0 where there is none: with gae the critic makes advantages of them (rlvr/gae.py)."""
+    return center(rewards, 0.0)
+
+
 def reinforce(groups: Sequence[Rewards]) -> list[list[float]]:
     """r minus the mean over the whole batch (Williams 1992). Groups play no part."""
     values = [r for group in groups for r in scored(group)]
@@ -116,6 +146,9 @@ GROUP_RULES: dict[str, Callable[[Rewards], list[float]]] = {
     "dr_grpo": dr_grpo,
     "rloo": rloo,
     "maxrl": maxrl,
+    "raft": raft,
+    "dpo": dpo,
+    "gae": unchanged,
 }
 BATCH_RULES: dict[str, Callable[[Sequence[Rewards]], list[list[float]]]] = {
     "reinforce": reinforce,

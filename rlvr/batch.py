@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlvr.types import Group
+from rlvr.types import Completion, Group, Verdict
 
 
 @dataclass(frozen=True)
 class Batch:
     """B rollouts, right-padded to T. `mask` is True on completion tokens that are trained on.
 
-    tokens, mask, sampler_logprobs, old_logprobs, ref_logprobs: (B, T); advantages, lengths, groups: (B,). `lengths`
-    counts prompt and completion; `groups` numbers the problem. old_logprobs is None where the policy has not moved
-    since sampling, ref_logprobs where there is no KL term.
+    tokens, mask, sampler_logprobs, old_logprobs, ref_logprobs, values, returns: (B, T); lengths, groups: (B,);
+    advantages: (B,), or (B, T) where a critic gives each token its own. `lengths` counts prompt and completion;
+    `groups` numbers the problem. old_logprobs is None where the policy has not moved since sampling, ref_logprobs
+    where there is no reference, values and returns where there is no critic. `unit` rows that follow each other are
+    never parted (2: DPO's pairs).
     """
 
     tokens: Tensor
@@ -28,6 +31,9 @@ class Batch:
     groups: Tensor
     old_logprobs: Tensor | None = None
     ref_logprobs: Tensor | None = None
+    values: Tensor | None = None
+    returns: Tensor | None = None
+    unit: int = 1
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -40,29 +46,30 @@ class Batch:
     def rows(self, index: Tensor) -> Batch:
         """The chosen rollouts, with padding that none of them needs cut off."""
         width = int(self.lengths[index].max()) if len(index) else 0
-        chosen = {}
+        picked: dict[str, Any] = {}
         for item in fields(self):
             value = getattr(self, item.name)
-            if value is not None:
+            if isinstance(value, Tensor):
                 value = value[index]
-                chosen[item.name] = value[:, :width] if value.dim() == 2 else value
-        return replace(self, **chosen)
+                picked[item.name] = value[:, :width] if value.dim() == 2 else value
+        return replace(self, **picked)
 
     def split(self, max_tokens: int) -> Iterator[tuple[Tensor, Batch]]:
-        """Microbatches of at most `max_tokens` tokens (one row at least), each with its rows' indices.
+        """Microbatches of at most `max_tokens` tokens (one unit at least), each with its rows' indices.
 
         Rows stay in order, so that a group stays together: its prompt is computed, and counted, once.
         """
         lengths, groups = self.lengths.tolist(), self.groups.tolist()
         prompts = (self.lengths - self.mask.sum(-1)).tolist()
         start, total = 0, 0
-        for i in range(len(self)):
+        for i in range(0, len(self), self.unit):
             is_first = i == start or groups[i] != groups[i - 1]
-            cost = lengths[i] if is_first else lengths[i] - prompts[i]
+            own = sum(lengths[j] - prompts[j] for j in range(i, i + self.unit))
+            cost = own + prompts[i] if is_first else own
             if i > start and total + cost > max_tokens:
                 index = torch.arange(start, i, device=self.tokens.device)
                 yield index, self.rows(index)
-                start, total, cost = i, 0, lengths[i]
+                start, total, cost = i, 0, own + prompts[i]
             total += cost
         if start < len(self):
             index = torch.arange(start, len(self), device=self.tokens.device)
@@ -70,9 +77,33 @@ class Batch:
 
     def share(self, rank: int, world: int) -> tuple[Tensor, Batch]:
         """The contiguous part of the rows that process `rank` of `world` computes, with its rows' indices."""
-        first, last = len(self) * rank // world, len(self) * (rank + 1) // world
+        units = len(self) // self.unit
+        first, last = (units * r // world * self.unit for r in (rank, rank + 1))
         index = torch.arange(first, last, device=self.tokens.device)
         return index, self.rows(index)
+
+
+def is_trained(completion: Completion, verdict: Verdict, mask_truncated: bool) -> bool:
+    """Whether a rollout enters the batch: it has a score and tokens, and was not cut where that masks it out."""
+    left_out = verdict.score is None or (mask_truncated and completion.finish_reason == "length")
+    return bool(completion.token_ids) and not left_out
+
+
+def chosen(
+    groups: Sequence[Group], advantages: Sequence[Sequence[float]], *, mask_truncated: bool
+) -> tuple[list[Group], list[list[float]]]:
+    """The groups that raft or dpo chose from, cut down to the completions that were chosen: those with an advantage.
+
+    Left out is a group of which nothing was chosen, and one with a chosen completion that cannot be trained on.
+    """
+    kept, kept_advantages = [], []
+    for group, row in zip(groups, advantages, strict=True):
+        rows = [(c, v, a) for c, v, a in zip(group.completions, group.verdicts, row, strict=True) if a]
+        if rows and all(is_trained(c, v, mask_truncated) for c, v, _ in rows):
+            completions, verdicts, values = zip(*rows, strict=True)
+            kept.append(replace(group, completions=completions, verdicts=verdicts))
+            kept_advantages.append(list(values))
+    return kept, kept_advantages
 
 
 def collate(
@@ -82,6 +113,7 @@ def collate(
     pad_id: int,
     device: torch.device | str = "cpu",
     mask_truncated: bool = False,
+    unit: int = 1,
 ) -> Batch:
     """The scored rollouts of some groups as one batch.
 
@@ -90,8 +122,7 @@ def collate(
     rows = []
     for number, (group, group_advantages) in enumerate(zip(groups, advantages, strict=True)):
         for completion, verdict, advantage in zip(group.completions, group.verdicts, group_advantages, strict=True):
-            left_out = verdict.score is None or (mask_truncated and completion.finish_reason == "length")
-            if completion.token_ids and not left_out:
+            if is_trained(completion, verdict, mask_truncated):
                 rows.append((group.prompt_ids, completion, advantage, number))
     lengths = [len(prompt) + len(completion.token_ids) for prompt, completion, _, _ in rows]
     shape = (len(rows), max(lengths, default=0))
@@ -110,18 +141,19 @@ def collate(
         advantages=torch.tensor([row[2] for row in rows], dtype=torch.float32),
         lengths=torch.tensor(lengths, dtype=torch.long),
         groups=torch.tensor([row[3] for row in rows], dtype=torch.long),
+        unit=unit,
     )
     return to_device(batch, device)
 
 
 def to_device(batch: Batch, device: torch.device | str) -> Batch:
     """The batch on a device."""
-    moved = {f.name: getattr(batch, f.name) for f in fields(batch)}
-    return replace(batch, **{name: value.to(device) for name, value in moved.items() if value is not None})
+    values: dict[str, Any] = {item.name: getattr(batch, item.name) for item in fields(batch)}
+    return replace(batch, **{name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)})
 
 
 def minibatches(batch: Batch, *, count: int, epochs: int, seed: int) -> Iterator[Batch]:
-    """`epochs` passes over the batch, each cut into `count` minibatches of rows drawn without replacement.
+    """`epochs` passes over the batch, each cut into `count` minibatches of units drawn without replacement.
 
     A single minibatch keeps the order of the rows. A minibatch with no row is left out.
     """
@@ -130,7 +162,8 @@ def minibatches(batch: Batch, *, count: int, epochs: int, seed: int) -> Iterator
         if count == 1:
             yield batch
             continue
-        order = torch.randperm(len(batch), generator=generator)
-        for index in order.chunk(count):
-            if len(index):
-                yield batch.rows(index.sort().values.to(batch.tokens.device))
+        order = torch.randperm(len(batch) // batch.unit, generator=generator)
+        for units in order.chunk(count):
+            if len(units):
+                index = units.sort().values[:, None] * batch.unit + torch.arange(batch.unit)
+                yield batch.rows(index.flatten().to(batch.tokens.device))

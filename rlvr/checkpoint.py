@@ -1,8 +1,9 @@
 """Checkpoints: atomic, loadable by transformers, and enough for an exact resume.
 
 A checkpoint is a folder `checkpoints/step-000050` with the model (safetensors, tokenizer), `optimizer.safetensors` and
-`state.json`. Random choices are functions of (seed, step, problem, sample), so nothing else has a state; the lengths of
-the run's logs are kept so that lines written after the checkpoint can be cut off again.
+`state.json`; with a critic also `critic.safetensors` and `critic_optimizer.safetensors`. Random choices are functions
+of (seed, step, problem, sample), so nothing else has a state; the lengths of the run's logs are kept so that lines
+written after the checkpoint can be cut off again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from rlvr.critic import Critic
 from rlvr.policy import Policy
 
 
@@ -37,7 +39,12 @@ def list_checkpoints(out_dir: Path) -> list[tuple[int, Path]]:
 
 
 def save_checkpoint(
-    folder: Path, step: int, policy: Policy, optimizer: torch.optim.Optimizer | None, state: Mapping[str, Any]
+    folder: Path,
+    step: int,
+    policy: Policy,
+    optimizer: torch.optim.Optimizer | None,
+    state: Mapping[str, Any],
+    critic: Critic | None = None,
 ) -> None:
     """Writes a checkpoint beside its final place and renames it, so that an interruption leaves no half of one."""
     partial = folder.with_name(folder.name + ".partial")
@@ -46,6 +53,9 @@ def save_checkpoint(
     policy.save(partial)
     if optimizer is not None:
         save_file(optimizer_tensors(optimizer), partial / "optimizer.safetensors")
+    if critic is not None:
+        save_file(critic.tensors(), partial / "critic.safetensors")
+        save_file(optimizer_tensors(critic.optimizer), partial / "critic_optimizer.safetensors")
     (partial / "state.json").write_text(json.dumps({"step": step, **state}, indent=2))
     for path in partial.rglob("*"):
         if path.is_file():
@@ -63,11 +73,16 @@ def delete_old_checkpoints(out_dir: Path, keep: int) -> None:
         shutil.rmtree(folder)
 
 
-def load_checkpoint(folder: Path, policy: Policy, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
-    """Puts a checkpoint's weights and optimizer state in place and returns its state.json."""
+def load_checkpoint(
+    folder: Path, policy: Policy, optimizer: torch.optim.Optimizer | None, critic: Critic | None = None
+) -> dict[str, Any]:
+    """Puts a checkpoint's weights and optimizer states in place and returns its state.json."""
     policy.load_weights(folder)
     if optimizer is not None:
         load_optimizer(optimizer, load_file(folder / "optimizer.safetensors"))
+    if critic is not None:
+        critic.load(load_file(folder / "critic.safetensors"))
+        load_optimizer(critic.optimizer, load_file(folder / "critic_optimizer.safetensors"))
     state: dict[str, Any] = json.loads((folder / "state.json").read_text())
     return state
 

@@ -1,7 +1,7 @@
 """Every setting of a run. The text under a field is its `--help`.
 
-Groups: run, model, rollout, algo, optim, eval, vllm, sft. A recipe builds a `Config`; each field can be set on the
-command line (`--algo.kl-coef 0.01`). Nothing reads a setting from anywhere else.
+Groups: run, model, rollout, algo, critic, optim, eval, vllm, sft. A recipe builds a `Config`; each field can be set on
+the command line (`--algo.kl-coef 0.01`). Nothing reads a setting from anywhere else.
 """
 
 from __future__ import annotations
@@ -115,14 +115,21 @@ class RolloutConfig:
 class AlgoConfig:
     """Advantages and the policy loss (rlvr/advantages.py, rlvr/losses.py: one function each)."""
 
-    advantage: Literal["grpo", "dr_grpo", "rloo", "reinforce", "reinforce_pp", "maxrl", "gdpo"] = "grpo"
-    """How rewards of a group become advantages."""
+    advantage: Literal[
+        "grpo", "dr_grpo", "rloo", "reinforce", "reinforce_pp", "maxrl", "gdpo", "gae", "raft", "dpo"
+    ] = "grpo"
+    """How rewards of a group become advantages. gae: PPO, by the critic; raft: the best; dpo: best against worst."""
     advantage_scale: Literal["none", "batch_std", "whiten"] = "none"
-    """Divide by the standard deviation of the batch's rewards; or whiten the advantages over the batch."""
+    """Divide by the standard deviation of the batch's rewards; or whiten over the batch (with gae over its tokens)."""
+    gamma: float = 1.0
+    """With gae: discount of a reward for each token that lies before it."""
+    gae_lambda: float = 0.95
+    """With gae: 1 credits a token with all that followed, 0 with the next change of the critic's value alone."""
     reward_weights: tuple[str, ...] = ()
     """With gdpo: part=weight for each named part of the reward; 1 unless given."""
-    loss: Literal["clip", "gspo", "sequence", "cispo"] = "clip"
-    """Policy loss: PPO's clipped ratio per token; GSPO's or the whole sequence's ratio; CISPO."""
+    loss: Literal["auto", "clip", "gspo", "sequence", "cispo", "nll", "dpo"] = "auto"
+    """Policy loss: PPO's clipped ratio per token; GSPO's or the whole sequence's ratio; CISPO; likelihood; DPO's on
+    pairs. auto: nll with raft, dpo with dpo, else clip."""
     clip_low: float = 0.2
     """Ratio is clipped below at 1 - clip_low."""
     clip_high: float = 0.2
@@ -136,7 +143,9 @@ class AlgoConfig:
     kl_estimator: Literal["k1", "k2", "k3", "k3_is"] = "k3"
     """Estimator of the KL divergence (http://joschu.net/blog/kl-approx.html); k3_is: k3 times the ratio."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Where the KL term enters: the loss (per token), or the reward (summed over the completion)."""
+    """Where the KL term enters: the loss (per token), or the reward (with gae per token, else summed over it)."""
+    dpo_beta: float = 0.1
+    """With dpo: how strongly the pairs are held to the reference policy."""
     epochs: int = 1
     """Passes over each batch of rollouts."""
     minibatches: int = 1
@@ -145,6 +154,35 @@ class AlgoConfig:
     """Truncated importance sampling, trainer against sampler. auto: token, and none where they are one engine."""
     importance_cap: float = 2.0
     """Upper bound of the importance weight."""
+
+    @property
+    def policy_loss(self) -> str:
+        """The name of the loss, with auto resolved."""
+        return LOSS_OF.get(self.advantage, "clip") if self.loss == "auto" else self.loss
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a reference policy is held."""
+        return self.kl_coef > 0 or self.policy_loss == "dpo"
+
+
+LOSS_OF = {"raft": "nll", "dpo": "dpo"}
+
+
+@dataclass(frozen=True)
+class CriticConfig:
+    """The critic of PPO (algo.advantage gae): it predicts the reward from each token on."""
+
+    kind: Literal["separate", "head"] = "separate"
+    """separate: a model of its own, a copy of the starting policy; head: one more output of the policy."""
+    lr: float = 1e-5
+    """Peak learning rate of the critic's own weights, on the policy's schedule."""
+    warmup: int = 0
+    """Steps at the start in which only the critic learns (of a head: the head alone)."""
+    value_clip: float | None = 0.2
+    """A value may move so far from where it stood before the step's updates; beyond, it gains nothing. None: freely."""
+    value_coef: float = 0.5
+    """Weight of the value loss beside the policy loss."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +274,7 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     algo: AlgoConfig = field(default_factory=AlgoConfig)
+    critic: CriticConfig = field(default_factory=CriticConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     vllm: VLLMConfig = field(default_factory=VLLMConfig)
@@ -254,8 +293,8 @@ class Config:
     def check(self) -> None:
         """Raises ValueError with one line for the first setting that cannot work."""
         r, a, o, e = self.rollout, self.algo, self.optim, self.eval
-        group_relative = a.advantage in ("grpo", "dr_grpo", "rloo", "reinforce_pp", "maxrl", "gdpo")
-        v = self.vllm
+        group_relative = a.advantage not in ("reinforce", "gae")
+        v, c = self.vllm, self.critic
         rules = [
             (v.timeout > 0, f"vllm.timeout {v.timeout}: expected seconds above 0"),
             (v.restarts >= 0, f"vllm.restarts {v.restarts}: expected at least 0"),
@@ -293,6 +332,32 @@ class Config:
             (a.kl_coef >= 0, f"algo.kl_coef {a.kl_coef}: expected at least 0"),
             (a.epochs >= 1, f"algo.epochs {a.epochs}: expected at least 1"),
             (a.minibatches >= 1, f"algo.minibatches {a.minibatches}: expected at least 1"),
+            (0 < a.gamma <= 1, f"algo.gamma {a.gamma}: expected a number in (0, 1]"),
+            (0 <= a.gae_lambda <= 1, f"algo.gae_lambda {a.gae_lambda}: expected a number in [0, 1]"),
+            (
+                a.advantage_scale == "none" or a.advantage not in ("raft", "dpo"),
+                f"algo.advantage_scale {a.advantage_scale} with {a.advantage}, which chooses rollouts and scales none; "
+                "set --algo.advantage-scale none",
+            ),
+            (
+                a.advantage_scale != "batch_std" or a.advantage != "gae",
+                "algo.advantage_scale batch_std with gae, whose advantages belong to tokens; set none or whiten",
+            ),
+            (
+                (a.policy_loss == "dpo") == (a.advantage == "dpo"),
+                f"algo.loss {a.loss} with algo.advantage {a.advantage}: the pairs of dpo and its loss go together; "
+                "set --algo.loss auto",
+            ),
+            (
+                a.advantage != "dpo" or (a.kl_coef == 0 and a.importance in ("auto", "none")),
+                "algo.kl_coef or algo.importance with dpo, whose loss has no such term (algo.dpo_beta holds it to the "
+                "reference); leave them out",
+            ),
+            (a.dpo_beta > 0, f"algo.dpo_beta {a.dpo_beta}: expected a number above 0"),
+            (c.lr >= 0, f"critic.lr {c.lr}: expected at least 0"),
+            (c.warmup >= 0, f"critic.warmup {c.warmup}: expected at least 0"),
+            (c.value_clip is None or c.value_clip > 0, f"critic.value_clip {c.value_clip}: expected above 0, or None"),
+            (c.value_coef > 0, f"critic.value_coef {c.value_coef}: expected a number above 0"),
             (a.importance_cap > 0, f"algo.importance_cap {a.importance_cap}: expected a number above 0"),
             (o.lr >= 0, f"optim.lr {o.lr}: expected at least 0"),
             (

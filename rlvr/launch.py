@@ -19,6 +19,7 @@ from rlvr.arguments import key_values
 from rlvr.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from rlvr.config import Config
 from rlvr.console import Display, describe_step, evaluation_table
+from rlvr.critic import Critic
 from rlvr.device import tune_cpu
 from rlvr.distributed import share
 from rlvr.evaluate import evaluate
@@ -94,9 +95,10 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
     ):
         optimizer = make_optimizer(policy.parameters(), config.optim)
         log = RunLog(config.run.out_dir)
-        start, reference = restore(config, task, policy, optimizer, log, accelerator, display)
+        start, reference, critic = restore(config, task, policy, optimizer, log, accelerator, display)
         sampler = stack.enter_context(open_sampler(r.sampler, policy, batch_size=r.batch_size, vllm=config.vllm))
-        run = Run(config, policy, optimizer, sampler, task.train, runners["verifier"], log, accelerator, reference)
+        judge_all = runners["verifier"]
+        run = Run(config, policy, optimizer, sampler, task.train, judge_all, log, accelerator, reference, critic)
         run.evaluate = evaluator(run, task, runners, display)
         run.on_step = step_printer(config, display)
         evaluate_ends = config.eval.every >= 0
@@ -155,8 +157,8 @@ def restore(
     log: RunLog,
     accelerator: Accelerator,
     display: Display,
-) -> tuple[int, Policy | None]:
-    """The step to start from and the reference policy. Fine-tunes where nothing has been saved yet."""
+) -> tuple[int, Policy | None, Critic | None]:
+    """The step to start from, the reference policy and the critic. Fine-tunes where nothing has been saved yet."""
     out_dir = config.run.out_dir
     saved = list_checkpoints(out_dir)
     first = out_dir / "start"
@@ -169,16 +171,17 @@ def restore(
             fine_tune(config, task, policy, accelerator, display)
             if accelerator.is_main_process:
                 save_checkpoint(first, 0, policy, None, {})
-    reference = policy.reference() if config.algo.kl_coef > 0 else None
+    reference = policy.reference() if config.algo.needs_reference else None
+    critic = Critic(policy, config.critic, config.optim) if config.algo.advantage == "gae" else None
     if not saved:
-        return 0, reference
+        return 0, reference, critic
     step, folder = saved[-1]
-    state = load_checkpoint(folder, policy, optimizer)
+    state = load_checkpoint(folder, policy, optimizer, critic)
     if accelerator.is_main_process:
         log.cut_back(state["log"], step)
     accelerator.wait_for_everyone()
     display.say(f"resuming from step {step} ({folder})")
-    return step, reference
+    return step, reference, critic
 
 
 def fine_tune(config: Config, task: Task, policy: Policy, accelerator: Accelerator, display: Display) -> None:

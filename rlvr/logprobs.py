@@ -29,21 +29,39 @@ def token_logprobs(
     Rows with equal prompts (all tokens before the first scored one) share one computation of their prompt where the
     model allows it, and padding costs nothing.
     """
+    if not bool(mask.any()):
+        nothing = torch.zeros(tokens.shape, device=tokens.device, requires_grad=torch.is_grad_enabled())
+        return nothing, nothing if with_entropy else None
+    with policy.computing():
+        hidden = preceding_states(policy, tokens, mask)
+        return logprobs_of(policy, hidden, tokens, mask, temperature=temperature, with_entropy=with_entropy)
+
+
+def preceding_states(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
+    """Last hidden states (n, hidden) of the tokens before the n masked ones, in the order of the rows.
+
+    What a model knows before each of these tokens: their probabilities are computed from it, and a critic's values.
+    tokens and mask as in `token_logprobs`, at least one token masked. To be called within `policy.computing()`.
+    """
     if mask.shape != tokens.shape or tokens.dim() != 2:
         raise ValueError(f"tokens {tuple(tokens.shape)} and mask {tuple(mask.shape)}; expected both (B, T)")
     if bool(mask[:, 0].any()):
         raise ValueError("the mask holds the first token of a row, which nothing precedes; prompts need a token")
-    rows, columns = mask.nonzero(as_tuple=True)
-    if not len(rows):
-        nothing = torch.zeros(tokens.shape, device=tokens.device, requires_grad=torch.is_grad_enabled())
-        return nothing, nothing if with_entropy else None
-    with policy.computing():
-        hidden = (_packed if policy.packs else _padded)(policy, tokens, mask)  # (n, hidden), in the order of rows
-        scored, entropies = _score(policy.causal, hidden, tokens[rows, columns], temperature, with_entropy)
-    logprobs = scored.new_zeros(tokens.shape).index_put((rows, columns), scored)
-    if entropies is None:
-        return logprobs, None
-    return logprobs, entropies.new_zeros(tokens.shape).index_put((rows, columns), entropies)
+    return (_packed if policy.packs else _padded)(policy, tokens, mask)
+
+
+def logprobs_of(
+    policy: Policy, hidden: Tensor, tokens: Tensor, mask: Tensor, *, temperature: float, with_entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """What `token_logprobs` returns, from the states (n, hidden) that precede the tokens."""
+    targets = tokens[mask]
+    scored, entropies = _score(policy.causal, hidden, targets, temperature, with_entropy)
+    return on_tokens(scored, mask), None if entropies is None else on_tokens(entropies, mask)
+
+
+def on_tokens(values: Tensor, mask: Tensor) -> Tensor:
+    """Values (n,) of the masked tokens, in the order of the rows, as (B, T): 0 where mask is False."""
+    return values.new_zeros(mask.shape).index_put(mask.nonzero(as_tuple=True), values)
 
 
 def _padded(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The policy loss: ratio, clipping, KL, normalisation. All tensors are (b, T) unless said otherwise."""
+"""The losses: ratio, clipping, KL, normalisation; DPO's pairs; the critic's values. Tensors are (b, T) unless said."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from rlvr.batch import Batch
 from rlvr.config import AlgoConfig
@@ -55,11 +56,22 @@ def cispo(
     return -weight * advantages * logprobs
 
 
+def nll(
+    ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None
+) -> Tensor:
+    """Negative log-likelihood weighted by the advantage, per token: fine-tuning on the rollouts that RAFT chose.
+
+    (arXiv:2304.06767.) The ratio to the sampling policy enters the log alone.
+    """
+    return -advantages * logprobs
+
+
 LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
     "clip": (token_log_ratio, clipped_surrogate),
     "gspo": (gspo_log_ratio, clipped_surrogate),
     "sequence": (sequence_log_ratio, clipped_surrogate),
     "cispo": (token_log_ratio, cispo),
+    "nll": (token_log_ratio, nll),
 }
 
 
@@ -106,7 +118,9 @@ def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Ten
 
 
 def denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> float:
-    """What the summed loss of a whole minibatch is divided by; see `token_weights`."""
+    """What the summed loss of a whole minibatch is divided by; see `token_weights`. Of pairs: their number."""
+    if minibatch.unit > 1:
+        return len(minibatch) / minibatch.unit
     if normalize == "token":
         return float(minibatch.mask.sum())
     sequences = int(minibatch.mask.any(-1).sum())
@@ -133,9 +147,9 @@ def policy_loss(
     """
     mask = batch.mask
     old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
-    log_ratio, surrogate = LOSSES[algo.loss]
+    log_ratio, surrogate = LOSSES[algo.policy_loss]
     ratio = log_ratio(logprobs, old, mask).exp()
-    advantages = batch.advantages.unsqueeze(-1)
+    advantages = batch.advantages if batch.advantages.dim() == 2 else batch.advantages.unsqueeze(-1)
     per_token = surrogate(
         ratio, advantages, logprobs, clip_low=algo.clip_low, clip_high=algo.clip_high, dual_clip=algo.dual_clip
     )
@@ -154,3 +168,52 @@ def policy_loss(
             per_token = per_token + algo.kl_coef * kl
     loss = (per_token * token_weights(mask, algo.normalize, denominator)).sum()
     return loss, stats
+
+
+def dpo_loss(
+    logprobs: Tensor, batch: Batch, algo: AlgoConfig, denominator: float, importance: str = "none"
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """-log sigmoid(beta ((log pi / ref)(chosen) - (log pi / ref)(rejected))), a scalar (arXiv:2305.18290, eq. 7).
+
+    Rows 2i and 2i + 1 are a pair, and their advantages, +1 and -1, say which is the chosen one. Log-probabilities are
+    summed over the completion. `denominator` is the number of pairs of the whole minibatch. The sums for the log:
+    margin is the argument of the sigmoid, accuracy counts the pairs where it is positive.
+    """
+    assert batch.ref_logprobs is not None
+    gain = algo.dpo_beta * ((logprobs - batch.ref_logprobs) * batch.mask).sum(-1)  # (b,)
+    margin = (gain * batch.advantages).view(-1, 2).sum(-1)
+    loss = -logsigmoid(margin).sum() / max(denominator, 1.0)
+    gain, margin = gain.detach(), margin.detach()
+    return loss, {
+        "dpo/pairs": torch.tensor(float(len(margin)), device=margin.device),
+        "dpo/margin": margin.sum(),
+        "dpo/accuracy": (margin > 0).sum(),
+        "dpo/chosen": gain[batch.advantages > 0].sum(),
+        "dpo/rejected": gain[batch.advantages < 0].sum(),
+    }
+
+
+def batch_loss(
+    logprobs: Tensor, batch: Batch, algo: AlgoConfig, denominator: float, importance: str = "none"
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The configured loss of a microbatch: of pairs, or of single rollouts."""
+    loss = dpo_loss if algo.policy_loss == "dpo" else policy_loss
+    return loss(logprobs, batch, algo, denominator, importance)
+
+
+def value_loss(values: Tensor, batch: Batch, clip: float | None, denominator: float) -> tuple[Tensor, Tensor]:
+    """The critic's loss, 1/2 mean of max((V - R)^2, (V' - R)^2), a scalar; V' is V within `clip` of the old value.
+
+    As in OpenAI's baselines, TRL and verl. `denominator` is the token count of the whole minibatch. Also returns the
+    share of tokens whose value was clipped.
+    """
+    assert batch.values is not None
+    assert batch.returns is not None
+    error = (values - batch.returns).square()
+    clipped = torch.zeros_like(batch.mask)
+    if clip is not None:
+        near = (values.clamp(batch.values - clip, batch.values + clip) - batch.returns).square()
+        clipped = (near > error) & batch.mask
+        error = torch.max(error, near)
+    total = max(denominator, 1.0)
+    return 0.5 * (error * batch.mask).sum() / total, clipped.sum() / total

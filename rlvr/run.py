@@ -12,6 +12,7 @@ import torch
 from accelerate import Accelerator
 
 from rlvr.config import Config
+from rlvr.critic import Critic
 from rlvr.policy import Policy
 from rlvr.runlog import RunLog
 from rlvr.types import BatchVerifier, Problem, Sampler
@@ -30,6 +31,7 @@ class Run:
     log: RunLog
     accelerator: Accelerator
     reference: Policy | None = None
+    critic: Critic | None = None
     evaluate: Callable[[int], None] | None = None
     on_step: Callable[[int, dict[str, float], list[dict[str, Any]]], None] | None = None
     seconds: dict[str, float] = field(default_factory=dict)

@@ -13,10 +13,11 @@ from rlvr.distributed import sum_tensor
 from rlvr.rollout import group_advantages, group_rewards
 from rlvr.run import Run
 from rlvr.runlog import rollout_records
+from rlvr.score import subtract_kl, subtracts_kl
 from rlvr.seeding import derive_seed
 from rlvr.signals import StopRequest, stop_on_signals
 from rlvr.summary import summarize
-from rlvr.update import subtract_kl, update
+from rlvr.update import update
 
 
 def train(run: Run, start: int = 0) -> StopRequest:
@@ -28,7 +29,7 @@ def train(run: Run, start: int = 0) -> StopRequest:
             torch.manual_seed(derive_seed(config.run.seed, "step", step))
             groups = collect(run, step)
             rewards = group_rewards(groups, config.rollout)
-            if config.algo.kl_in == "reward" and run.reference is not None:
+            if subtracts_kl(run):
                 rewards = subtract_kl(run, groups, rewards)
             advantages = group_advantages(groups, rewards, config.algo)
             stats = update(run, step, groups, advantages)
@@ -77,6 +78,6 @@ def save(run: Run, step: int) -> None:
     if run.accelerator.is_main_process:
         settings = run.config.run
         folder = checkpoint_folder(settings.out_dir, step)
-        save_checkpoint(folder, step, run.policy, run.optimizer, {"log": run.log.position()})
+        save_checkpoint(folder, step, run.policy, run.optimizer, {"log": run.log.position()}, run.critic)
         delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints)
     run.accelerator.wait_for_everyone()

@@ -9,23 +9,27 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlvr.batch import Batch, collate, minibatches
+from rlvr.batch import Batch, chosen, collate, minibatches
 from rlvr.config import Config
-from rlvr.distributed import sum_gradients, sum_stats, sum_tensor
+from rlvr.distributed import sum_gradients, sum_stats
 from rlvr.logprobs import token_logprobs
-from rlvr.losses import KL, denominator, policy_loss
+from rlvr.losses import batch_loss, denominator, value_loss
 from rlvr.mismatch import mismatch, warn_of_mismatch
 from rlvr.optim import learning_rate, optimizer_step
-from rlvr.policy import Policy
 from rlvr.rollout import has_signal
 from rlvr.run import Run
+from rlvr.score import critic_stats, score
 from rlvr.seeding import derive_seed
 from rlvr.types import Group
+
+TOKEN_STATS = ("clip_low", "clip_high", "importance", "importance_clipped")
+PAIR_STATS = ("dpo/margin", "dpo/accuracy", "dpo/chosen", "dpo/rejected")
+VALUE_STATS = ("critic/value_loss", "critic/value_clipped")
 
 
 def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> dict[str, float]:
     """All optimizer steps of a batch. Returns what is logged of them."""
-    config, algo, policy = run.config, run.config.algo, run.policy
+    config, algo, critic = run.config, run.config.algo, run.critic
     with run.timed("train"):
         batch = to_batch(run, groups, advantages)
         lr = learning_rate(step, config.optim, config.run.steps)
@@ -33,56 +37,78 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
             return {"lr": lr, "loss": 0.0, "grad_norm": 0.0}
         batch = score(run, batch)
         sums: Counter[str] = Counter()
-        norms = []
+        norms: list[float] = []
+        critic_norms: list[float] = []
         differences: list[Tensor] = []
+        learns = critic is None or step >= config.critic.warmup
         for minibatch in minibatches(
             batch, count=algo.minibatches, epochs=algo.epochs, seed=derive_seed(config.run.seed, "minibatches", step)
         ):
-            sums.update(accumulate_gradient(run, minibatch, differences))
-            norms.append(optimizer_step(run.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm))
-        run.sampler.load_weights(policy)
-    tokens = max(sums.pop("tokens"), 1.0)
-    loss = sums.pop("loss") / len(norms)
-    means = {name: value / tokens for name, value in sums.items()}
-    means["clip_fraction"] = means["clip_low"] + means["clip_high"]
-    if config.rollout.sampler != "torch":
-        means |= mismatch(torch.cat(differences))
-        warn_of_mismatch(means, step + 1, config.vllm.mismatch_alarm)
-    return {"lr": lr, "loss": loss, "grad_norm": sum(norms) / len(norms), "trained_tokens": tokens, **means}
+            if learns:
+                sums.update(accumulate_gradient(run, minibatch, differences))
+                norms.append(optimizer_step(run.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm))
+            if critic is not None:
+                if not (learns and critic.shares_trunk):
+                    sums.update(accumulate_value_gradient(run, minibatch))
+                critic_norms.append(critic_step(run, step))
+        run.sampler.load_weights(run.policy)
+    stats = averages(sums, len(norms), len(critic_norms))
+    if critic is not None:
+        stats |= critic_stats(batch) | {"critic/grad_norm": sum(critic_norms) / len(critic_norms)}
+    if config.rollout.sampler != "torch" and differences:
+        stats |= mismatch(torch.cat(differences))
+        warn_of_mismatch(stats, step + 1, config.vllm.mismatch_alarm)
+    grad_norm = sum(norms) / max(len(norms), 1)
+    return {"lr": lr if learns else 0.0, "loss": 0.0, "grad_norm": grad_norm, **stats}
+
+
+def averages(sums: Counter[str], updates: int, critic_updates: int) -> dict[str, float]:
+    """What is logged of a step's sums over minibatches: losses per update, pairs' sums per pair, the rest per token."""
+    counts = {"loss": updates, **dict.fromkeys(VALUE_STATS, critic_updates)}
+    counts |= dict.fromkeys(PAIR_STATS, sums.pop("dpo/pairs", 0))
+    tokens = sums.pop("tokens", 0)
+    stats = {name: value / max(counts.get(name, tokens), 1.0) for name, value in sums.items()}
+    if "clip_low" in stats:
+        stats["clip_fraction"] = stats["clip_low"] + stats["clip_high"]
+    return {"trained_tokens": tokens, **stats}
 
 
 def to_batch(run: Run, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> Batch:
-    """The rollouts that are trained on. Groups without signal are left out unless a KL term in the loss needs them."""
-    config = run.config
-    keep_all = config.algo.kl_coef > 0 and config.algo.kl_in == "loss"
+    """The rollouts that are trained on: with raft and dpo the chosen ones, else whole groups.
+
+    Groups without signal are left out, unless a critic learns from all, or a KL term in the loss needs them.
+    """
+    algo, mask_truncated = run.config.algo, run.config.rollout.truncated == "mask"
+    keep_all = algo.advantage == "gae" or (algo.kl_coef > 0 and algo.kl_in == "loss")
+    if algo.advantage in ("raft", "dpo"):
+        groups, advantages = chosen(groups, advantages, mask_truncated=mask_truncated)
     kept = [i for i, row in enumerate(advantages) if keep_all or has_signal(row)]
     return collate(
         [groups[i] for i in kept],
         [advantages[i] for i in kept],
         pad_id=run.policy.pad_id,
         device=run.policy.device,
-        mask_truncated=config.rollout.truncated == "mask",
+        mask_truncated=mask_truncated,
+        unit=2 if algo.advantage == "dpo" else 1,
     )
 
 
 def accumulate_gradient(run: Run, minibatch: Batch, differences: list[Tensor] | None = None) -> dict[str, float]:
     """Forward and backward over a minibatch, cut into microbatches; gradients are summed over processes.
 
-    `differences` is given, microbatch by microbatch, log pi_old - log pi_sampler of its tokens (n).
+    A critic on the policy's trunk learns in the same pass. `differences` is given, microbatch by microbatch,
+    log pi_old - log pi_sampler of its tokens (n).
     """
     config, algo = run.config, run.config.algo
     total = denominator(minibatch, algo.normalize, config.rollout.max_new_tokens)
     device = minibatch.tokens.device
-    names = ("loss", "entropy", "tokens", "clip_low", "clip_high", "importance", "importance_clipped")
-    sums = {name: torch.zeros((), device=device) for name in names}
-    if minibatch.ref_logprobs is not None:
-        sums["kl"] = torch.zeros((), device=device)
+    sums = {name: torch.zeros((), device=device) for name in stat_names(run, minibatch)}
     _, mine = minibatch.share(run.accelerator.process_index, run.accelerator.num_processes)
     for _, micro in mine.split(config.optim.tokens_per_microbatch):
-        logprobs, entropy = token_logprobs(
-            run.policy, micro.tokens, micro.mask, temperature=config.rollout.temperature, with_entropy=True
-        )
-        loss, stats = policy_loss(logprobs, micro, algo, total, importance_kind(config))
+        logprobs, entropy, values = forward(run, micro)
+        loss, stats = batch_loss(logprobs, micro, algo, total, importance_kind(config))
+        if values is not None:
+            loss = loss + critic_loss(run, values, micro, minibatch, stats)
         loss.backward()
         if differences is not None:
             old = logprobs.detach() if micro.old_logprobs is None else micro.old_logprobs
@@ -91,7 +117,58 @@ def accumulate_gradient(run: Run, minibatch: Batch, differences: list[Tensor] | 
         for name, value in stats.items():
             sums[name] += value
     sum_gradients(run.policy.parameters(), run.accelerator)
+    if run.critic is not None and run.critic.shares_trunk:
+        sum_gradients(run.critic.parameters(), run.accelerator)
     return sum_stats({name: float(value) for name, value in sums.items()}, run.accelerator, device)
+
+
+def stat_names(run: Run, minibatch: Batch) -> list[str]:
+    """The sums that `accumulate_gradient` makes, equal on every process, also where its share of the rows is empty."""
+    names = ["loss", "entropy", "tokens"]
+    names += ["dpo/pairs", *PAIR_STATS] if minibatch.unit > 1 else TOKEN_STATS
+    if minibatch.ref_logprobs is not None and minibatch.unit == 1:
+        names.append("kl")
+    if run.critic is not None and run.critic.shares_trunk:
+        names += VALUE_STATS
+    return names
+
+
+def forward(run: Run, micro: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Logprobs, entropies and, where the critic is a head of the policy, values; each (b, T)."""
+    temperature = run.config.rollout.temperature
+    if run.critic is not None and run.critic.shares_trunk:
+        return run.critic.logprobs_and_values(micro.tokens, micro.mask, temperature=temperature, with_entropy=True)
+    return *token_logprobs(run.policy, micro.tokens, micro.mask, temperature=temperature, with_entropy=True), None
+
+
+def accumulate_value_gradient(run: Run, minibatch: Batch) -> dict[str, float]:
+    """`accumulate_gradient` for the critic alone. A head does not move the policy's trunk here."""
+    critic, device = run.critic, minibatch.tokens.device
+    assert critic is not None
+    sums = {name: torch.zeros((), device=device) for name in VALUE_STATS}
+    _, mine = minibatch.share(run.accelerator.process_index, run.accelerator.num_processes)
+    for _, micro in mine.split(run.config.optim.tokens_per_microbatch):
+        values = critic.values(micro.tokens, micro.mask, only_head=critic.shares_trunk)
+        critic_loss(run, values, micro, minibatch, sums).backward()
+    sum_gradients(critic.parameters(), run.accelerator)
+    return sum_stats({name: float(value) for name, value in sums.items()}, run.accelerator, device)
+
+
+def critic_loss(run: Run, values: Tensor, micro: Batch, minibatch: Batch, stats: dict[str, Tensor]) -> Tensor:
+    """The weighted value loss of a microbatch; adds the unweighted one, and the share of clipped values, to stats."""
+    settings = run.config.critic
+    loss, clipped = value_loss(values, micro, settings.value_clip, denominator(minibatch, "token", 0))
+    for name, value in zip(VALUE_STATS, (loss.detach(), clipped), strict=True):
+        stats[name] = stats.get(name, torch.zeros_like(value)) + value
+    return settings.value_coef * loss
+
+
+def critic_step(run: Run, step: int) -> float:
+    """One step of the critic's own weights. Returns the gradient's norm before clipping."""
+    config, critic = run.config, run.critic
+    assert critic is not None
+    lr = learning_rate(step, replace(config.optim, lr=config.critic.lr), config.run.steps)
+    return optimizer_step(critic.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm)
 
 
 def masked_sum(values: Tensor | None, mask: Tensor) -> Tensor:
@@ -100,51 +177,11 @@ def masked_sum(values: Tensor | None, mask: Tensor) -> Tensor:
 
 
 def importance_kind(config: Config) -> str:
-    """How sampler and trainer are reconciled: by default per token, and not at all where they are one engine."""
+    """How sampler and trainer are reconciled: by default per token, and not at all where they are one engine.
+
+    What is fine-tuned on chosen rollouts needs no correction: it would be the same from whatever engine they came.
+    """
     kind = config.algo.importance
     if kind != "auto":
         return kind
-    return "none" if config.rollout.sampler == "torch" else "token"
-
-
-def score(run: Run, batch: Batch) -> Batch:
-    """The batch with old logprobs (if the policy moves twice or more) and reference logprobs (if KL is in the loss)."""
-    algo = run.config.algo
-    if algo.epochs * algo.minibatches > 1:
-        batch = replace(batch, old_logprobs=all_logprobs(run, run.policy, batch))
-    if run.reference is not None and algo.kl_in == "loss":
-        batch = replace(batch, ref_logprobs=all_logprobs(run, run.reference, batch))
-    return batch
-
-
-@torch.no_grad()
-def all_logprobs(run: Run, policy: Policy, batch: Batch) -> Tensor:
-    """Logprobs (B, T) of the whole batch under a policy, each process computing its share of the rows."""
-    result = torch.zeros_like(batch.sampler_logprobs)
-    rows, mine = batch.share(run.accelerator.process_index, run.accelerator.num_processes)
-    for index, micro in mine.split(run.config.optim.tokens_per_microbatch):
-        logprobs, _ = token_logprobs(policy, micro.tokens, micro.mask, temperature=run.config.rollout.temperature)
-        result[rows[index], : logprobs.shape[1]] = logprobs.float()
-    return sum_tensor(result, run.accelerator)
-
-
-def subtract_kl(
-    run: Run, groups: Sequence[Group], rewards: Sequence[Sequence[float | None]]
-) -> list[list[float | None]]:
-    """r - kl_coef * sum over the completion of the KL estimate between the sampling and the reference policy."""
-    assert run.reference is not None
-    algo = run.config.algo
-    everything = [[1.0] * len(group.completions) for group in groups]
-    batch = collate(groups, everything, pad_id=run.policy.pad_id, device=run.policy.device)
-    old, ref = all_logprobs(run, run.policy, batch), all_logprobs(run, run.reference, batch)
-    ones = torch.ones_like(old)
-    divergence = iter((KL[algo.kl_estimator](old, ref, ones) * batch.mask).sum(-1).tolist())
-    # `collate` takes the rollouts that have a score and tokens, in this order
-    cost = [
-        [next(divergence) if v.score is not None and c.token_ids else 0.0 for c, v in zip(g.completions, g.verdicts)]
-        for g in groups
-    ]
-    return [
-        [None if r is None else r - algo.kl_coef * kl for r, kl in zip(row, costs, strict=True)]
-        for row, costs in zip(rewards, cost, strict=True)
-    ]
+    return "none" if config.rollout.sampler == "torch" or config.algo.policy_loss in ("nll", "dpo") else "token"

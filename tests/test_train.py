@@ -19,10 +19,11 @@ from rlvr.rollout import group_advantages, group_rewards
 from rlvr.run import Run
 from rlvr.runlog import RunLog
 from rlvr.sampler import make_sampler
+from rlvr.score import score, subtract_kl
 from rlvr.summary import summarize
 from rlvr.train import train
 from rlvr.types import Problem, Verdict, correct, error, incorrect
-from rlvr.update import accumulate_gradient, score, subtract_kl, to_batch
+from rlvr.update import accumulate_gradient, to_batch
 
 GOLDEN = Path(__file__).parent / "golden" / "loss_curve.json"
 PROBLEMS = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]

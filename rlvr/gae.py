@@ -1,0 +1,56 @@
+"""From rewards and a critic's values to advantages of tokens. All tensors are (B, T) unless said otherwise."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def token_rewards(scores: Tensor, mask: Tensor, cost: Tensor | None = None) -> Tensor:
+    """Rewards of the tokens: a rollout's score, of scores (B,), on its last masked token, minus a cost of each token.
+
+    The cost is that of the KL divergence, where it is in the reward (InstructGPT, arXiv:2203.02155, eq. 2).
+    """
+    position = torch.arange(mask.shape[1], device=mask.device)
+    last = (position * mask).argmax(-1, keepdim=True)
+    rewards = torch.zeros(mask.shape, device=mask.device).scatter(1, last, scores.float().unsqueeze(-1))
+    return rewards * mask if cost is None else (rewards - cost) * mask
+
+
+def generalized_advantages(
+    rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: float
+) -> tuple[Tensor, Tensor]:
+    """Generalized advantages (arXiv:1506.02438, eq. 16) and the returns A + V that the critic learns; 0 off the mask.
+
+        delta_t = r_t + gamma V_{t+1} - V_t,   A_t = delta_t + gamma lam A_{t+1}
+
+    values[b, t] is that of the state before token t. Past a row's last masked token there is nothing: V and A are 0,
+    for a completion that was cut at the token limit too. The limit is part of the task, and its reward has been paid
+    on what was written, so no value of an unwritten rest is put in its place.
+    """
+    steps = mask.shape[1]
+    advantages = torch.zeros_like(values)
+    following, future = torch.zeros_like(values[:, 0]), torch.zeros_like(values[:, 0])
+    for t in reversed(range(steps)):
+        here = mask[:, t]
+        delta = rewards[:, t] + gamma * following - values[:, t]
+        future = torch.where(here, delta + gamma * lam * future, future)
+        following = torch.where(here, values[:, t], following)
+        advantages[:, t] = future
+    advantages = advantages * mask
+    return advantages, (advantages + values) * mask
+
+
+def whiten_tokens(advantages: Tensor, mask: Tensor) -> Tensor:
+    """(A - mean) / sqrt(var + 1e-8) over all masked tokens, var with Bessel's correction (as in TRL and verl)."""
+    values = advantages[mask]
+    if len(values) < 2:
+        return torch.zeros_like(advantages)
+    return (advantages - values.mean()) * torch.rsqrt(values.var() + 1e-8) * mask
+
+
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
+    """1 - var(R - V) / var(R) over the masked tokens: 1 for a perfect critic, 0 for one that knows the mean."""
+    found, wanted = values[mask], returns[mask]
+    spread = wanted.var(correction=0)
+    return float(1 - (wanted - found).var(correction=0) / spread) if len(wanted) > 1 and spread > 1e-12 else 0.0

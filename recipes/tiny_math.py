@@ -7,11 +7,22 @@ whole run takes two to three minutes, and held-out pass@1 rises from about .5 to
     rlvr train tiny_math
     rlvr train tiny_math --run.seed 1 --run.out-dir runs/tiny_math_1
     rlvr train tiny_math --run.shuffle-rewards          # control: rewards that carry no information
+    rlvr train tiny_math --algo.advantage gae           # PPO with a critic; raft: the best of each group; dpo: pairs
 """
 
 from pathlib import Path
 
-from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig
+from rlvr.config import (
+    AlgoConfig,
+    Config,
+    CriticConfig,
+    EvalConfig,
+    ModelConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+    SFTConfig,
+)
 from rlvr.launch import launch
 from rlvr.train_command import script
 
@@ -21,6 +32,7 @@ CONFIG = Config(
     sft=SFTConfig(steps=1000, batch_size=16, lr=1.5e-3),
     rollout=RolloutConfig(problems_per_step=16, group_size=16, max_new_tokens=42),
     algo=AlgoConfig(advantage="grpo", normalize="token"),
+    critic=CriticConfig(lr=4e-4),
     optim=OptimConfig(lr=4e-4, schedule="linear", decay_steps=80, min_lr_ratio=0.1, tokens_per_microbatch=4096),
     eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=20),
 )

@@ -148,8 +148,9 @@ def collate(
 
 def to_device(batch: Batch, device: torch.device | str) -> Batch:
     """The batch on a device."""
-    values: dict[str, Any] = {item.name: getattr(batch, item.name) for item in fields(batch)}
-    return replace(batch, **{name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)})
+    values = {item.name: getattr(batch, item.name) for item in fields(batch)}
+    moved: dict[str, Any] = {name: v.to(device) for name, v in values.items() if isinstance(v, Tensor)}
+    return replace(batch, **moved)
 
 
 def minibatches(batch: Batch, *, count: int, epochs: int, seed: int) -> Iterator[Batch]:

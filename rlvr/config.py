@@ -353,6 +353,11 @@ class Config:
                 "algo.kl_coef or algo.importance with dpo, whose loss has no such term (algo.dpo_beta holds it to the "
                 "reference); leave them out",
             ),
+            (
+                a.advantage != "raft" or a.kl_coef == 0 or a.kl_in == "reward",
+                "algo.kl_coef in the loss with raft, whose loss holds chosen rollouts alone and could not estimate it; "
+                "set --algo.kl-in reward",
+            ),
             (a.dpo_beta > 0, f"algo.dpo_beta {a.dpo_beta}: expected a number above 0"),
             (c.lr >= 0, f"critic.lr {c.lr}: expected at least 0"),
             (c.warmup >= 0, f"critic.warmup {c.warmup}: expected at least 0"),

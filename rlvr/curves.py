@@ -23,6 +23,9 @@ PANELS: tuple[tuple[str, dict[str, str]], ...] = (
     ("clipped tokens (share)", {"clip_low": "below", "clip_high": "above", "clip_fraction": "both"}),
     ("importance weights", {"importance": "mean weight", "importance_clipped": "share capped"}),
     ("loss", {"loss": "loss"}),
+    ("critic", {"critic/explained_variance": "explained variance", "critic/value_loss": "value loss"}),
+    ("values (mean over tokens)", {"critic/value": "predicted", "critic/return": "returns"}),
+    ("pairs", {"dpo/accuracy": "share the right way round", "dpo/margin": "margin"}),
     ("learning rate", {"lr": "lr"}),
     ("seconds per step", {"seconds/sample": "sample", "seconds/verify": "verify", "seconds/train": "train"}),
 )

@@ -9,10 +9,12 @@ import pytest
 from rlvr.advantages import (
     by_batch_std,
     compute_advantages,
+    dpo,
     dr_grpo,
     gdpo,
     grpo,
     maxrl,
+    raft,
     reinforce,
     reinforce_pp,
     rloo,
@@ -139,3 +141,22 @@ def test_gdpo_without_parts_is_refused():
     group = Group(Problem("p", "?"), (1,), (Completion("x"),), (Verdict(Status.CORRECT, 1.0),))
     with pytest.raises(ValueError, match="named parts"):
         group_advantages([group], [[1.0]], AlgoConfig(advantage="gdpo"))
+
+
+def test_raft_chooses_the_first_best():
+    """One of a group, the first where several are best; none where all are equal; a missing reward is never chosen."""
+    assert raft([0.5, 2.0, 1.0, 2.0]) == [0, 1, 0, 0]
+    assert raft([None, -1.0, 0.0]) == [0, 0, 1]
+    assert raft([1.0, 1.0, None]) == raft([None, 1.0, None]) == [0, 0, 0]
+
+
+def test_dpo_pairs_the_first_best_with_the_first_worst():
+    """+1 and -1; no pair where all are equal; a missing reward is in none."""
+    assert dpo([0.5, 2.0, 0.0, 2.0, 0.0]) == [0, 1, -1, 0, 0]
+    assert dpo([None, 0.0, 1.0]) == [0, -1, 1]
+    assert dpo([1.0, None, 1.0]) == [0, 0, 0]
+
+
+def test_gae_starts_from_the_rewards():
+    """The critic makes advantages of them later."""
+    assert compute_advantages([[1.0, None], [0.5, 0.0]], "gae") == [[1.0, 0.0], [0.5, 0.0]]

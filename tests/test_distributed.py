@@ -28,17 +28,28 @@ def train(out_dir: Path, processes: int, *flags: str) -> dict[str, torch.Tensor]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
-    return load_file(out_dir / "checkpoints" / "step-000003" / "model.safetensors")
+    folder = out_dir / "checkpoints" / "step-000003"
+    critic = folder / "critic.safetensors"
+    return {**load_file(folder / "model.safetensors"), **(load_file(critic) if critic.exists() else {})}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
-    [("--algo.minibatches", "2"), ("--algo.kl-coef", "0.1", "--algo.kl-in", "reward", "--algo.advantage", "reinforce")],
-    ids=["minibatches", "kl in the reward"],
+    [
+        ("--algo.minibatches", "2"),
+        ("--algo.kl-coef", "0.1", "--algo.kl-in", "reward", "--algo.advantage", "reinforce"),
+        ("--algo.advantage", "gae", "--algo.minibatches", "2", "--critic.lr", "1e-4"),
+        ("--algo.advantage", "gae", "--critic.kind", "head", "--critic.warmup", "1"),
+        (
+            "--algo.advantage",
+            "dpo",
+        ),
+    ],
+    ids=["minibatches", "kl in the reward", "critic", "value head", "pairs"],
 )
 def test_two_processes_give_the_weights_of_one(tmp_path, flags):
-    """Five problems on two processes, uneven shares: the same weights to 1e-6."""
+    """Five problems on two processes, uneven shares: the same weights to 1e-6, a critic's too."""
     one = train(tmp_path / "one", 1, *flags)
     two = train(tmp_path / "two", 2, *flags)
     for name, weight in one.items():

@@ -97,8 +97,9 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
         log = RunLog(config.run.out_dir)
         start, reference, critic = restore(config, task, policy, optimizer, log, accelerator, display)
         sampler = stack.enter_context(open_sampler(r.sampler, policy, batch_size=r.batch_size, vllm=config.vllm))
-        judge_all = runners["verifier"]
-        run = Run(config, policy, optimizer, sampler, task.train, judge_all, log, accelerator, reference, critic)
+        run = Run(
+            config, policy, optimizer, sampler, task.train, runners["verifier"], log, accelerator, reference, critic
+        )
         run.evaluate = evaluator(run, task, runners, display)
         run.on_step = step_printer(config, display)
         evaluate_ends = config.eval.every >= 0

@@ -197,7 +197,7 @@ def test_a_head_takes_the_logprobs_pass(tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_do_not_depend_on_microbatches(tmp_path, kind):
-    """One microbatch, some, and one for each rollout: the same gradients of policy and critic to 1e-6."""
+    """One microbatch, some, and one for each rollout: the same gradients of policy and critic up to rounding."""
     run = make_run(tmp_path, critic={"kind": kind}, algo={"minibatches": 2, "advantage_scale": "whiten"})
     batch = batch_of(run)
     gradients = []
@@ -206,7 +206,7 @@ def test_gradients_do_not_depend_on_microbatches(tmp_path, kind):
         gradients.append(gradients_of(run, batch))
     assert gradients[0].norm() > 1e-3
     for other in gradients[1:]:
-        torch.testing.assert_close(other, gradients[0], atol=1e-6, rtol=0)
+        torch.testing.assert_close(other, gradients[0], atol=1e-6, rtol=1e-5)
 
 
 def test_kl_in_the_reward_is_paid_token_by_token(tmp_path):

@@ -55,6 +55,7 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
     stats = averages(sums, len(norms), len(critic_norms))
     if critic is not None:
         stats |= critic_stats(batch) | {"critic/grad_norm": sum(critic_norms) / len(critic_norms)}
+        stats["no_signal"] = 0.0  # every group is trained on
     if config.rollout.sampler != "torch" and differences:
         stats |= mismatch(torch.cat(differences))
         warn_of_mismatch(stats, step + 1, config.vllm.mismatch_alarm)

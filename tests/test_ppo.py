@@ -298,6 +298,7 @@ def test_learns_a_simple_reward(tmp_path, kind):
     assert sum(record["reward"] for record in records[:3]) / 3 < 0.7
     assert sum(record["reward"] for record in records[-3:]) / 3 > 0.85
     assert max(record["critic/explained_variance"] for record in records) > 0.1
+    assert all(record["no_signal"] == 0 for record in records)
 
 
 def small(out_dir: Path, steps: int, kind: str, minibatches: int) -> Config:

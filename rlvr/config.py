@@ -109,6 +109,10 @@ class RolloutConfig:
     """Completions cut at max_new_tokens: keep; mask them out of the loss; or DAPO's soft overlong punishment."""
     overlong_buffer: int = 64
     """With punish: the penalty grows from 0 to -1 over the last so many tokens."""
+    length_penalty: float = 0.0
+    """Taken from the reward for each token beyond length_limit."""
+    length_limit: int = 0
+    """Tokens that length_penalty leaves free."""
 
 
 @dataclass(frozen=True)
@@ -286,6 +290,12 @@ class Config:
             (
                 r.truncated != "punish" or 0 < r.overlong_buffer <= r.max_new_tokens,
                 f"rollout.overlong_buffer {r.overlong_buffer}: expected 1 to max_new_tokens ({r.max_new_tokens})",
+            ),
+            (r.length_penalty >= 0, f"rollout.length_penalty {r.length_penalty}: expected at least 0"),
+            (
+                0 <= r.length_limit < r.max_new_tokens and (r.length_penalty > 0 or not r.length_limit),
+                f"rollout.length_limit {r.length_limit}: expected 0 to max_new_tokens - 1 ({r.max_new_tokens - 1}), "
+                "and rollout.length_penalty above 0 to go with it",
             ),
             (0 <= a.clip_low <= 1, f"algo.clip_low {a.clip_low}: expected a number in [0, 1]"),
             (a.clip_high >= 0, f"algo.clip_high {a.clip_high}: expected at least 0"),

@@ -32,7 +32,7 @@ def train(run: Run, start: int = 0) -> StopRequest:
                 rewards = subtract_kl(run, groups, rewards)
             advantages = group_advantages(groups, rewards, config.algo)
             stats = update(run, step, groups, advantages)
-            metrics = {"step": step + 1, **summarize(groups, advantages), **stats}
+            metrics = {"step": step + 1, **summarize(groups, advantages, config.rollout), **stats}
             finish_step(run, step + 1, metrics, rollout_records(step + 1, groups, rewards, advantages))
             if stop_requested(stop, run.accelerator):
                 break

@@ -18,6 +18,7 @@ COMMANDS = {
     "audit": ("rlvr.audit", "main", "check a task pack: overlap, references, what its verifier accepts"),
     "profile": ("rlvr.profile_command", "main", "how hard a pack is for a model: pass rates over its problems"),
     "report": ("rlvr.report", "main", "curves and tables of a run as HTML and PNG"),
+    "compare": ("rlvr.compare", "main", "runs side by side: reward, shadow and pass@k in one figure and a table"),
     "list": ("rlvr.list_command", "main", "verifiers, task packs and recipes"),
     "doctor": ("rlvr.doctor", "main", "what this machine offers: sandbox, GPU, versions"),
 }

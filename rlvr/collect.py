@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelerate import Accelerator
-
-from rlvr.distributed import gather, share
-from rlvr.rollout import draw, draw_more, informative_groups, rollout, shuffle_verdicts, verify
+from rlvr.distributed import share
+from rlvr.rollout import draw, draw_more, informative_groups, rollout, shuffle_verdicts, verify_shared
 from rlvr.run import Run
 from rlvr.seeding import derive_seed
-from rlvr.types import BatchVerifier, Group, Problem
+from rlvr.types import Group, Problem
 
 
 def collect(run: Run, step: int) -> list[Group]:
@@ -51,13 +49,3 @@ def sample_and_verify(run: Run, problems: Sequence[Problem], step: int) -> list[
     if config.run.shuffle_rewards:
         groups = shuffle_verdicts(groups, seed=derive_seed(config.run.seed, "shuffle", step))
     return groups
-
-
-def verify_shared(groups: Sequence[Group], verifier: BatchVerifier, accelerator: Accelerator) -> list[Group]:
-    """The groups of all processes with their verdicts; each process hands in and judges its own.
-
-    A verifier whose verdicts depend on the whole batch (`whole_batch`) judges all of them on every process.
-    """
-    if getattr(verifier, "whole_batch", False):
-        return verify(gather(groups, accelerator), verifier)
-    return gather(verify(groups, verifier), accelerator)

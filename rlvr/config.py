@@ -1,7 +1,7 @@
 """Every setting of a run. The text under a field is its `--help`.
 
-Groups: run, model, rollout, algo, optim, eval, vllm, sft. A recipe builds a `Config`; each field can be set on the
-command line (`--algo.kl-coef 0.01`). Nothing reads a setting from anywhere else.
+Groups: run, model, rollout, algo, optim, eval, shadow, vllm, sft. A recipe builds a `Config`; each field can be set on
+the command line (`--algo.kl-coef 0.01`). Nothing reads a setting from anywhere else.
 """
 
 from __future__ import annotations
@@ -193,6 +193,31 @@ class EvalConfig:
     """Nucleus of the evaluation."""
     max_new_tokens: int | None = None
     """Tokens at most; the rollout's unless given."""
+    verifier: Literal["reward", "shadow"] = "reward"
+    """Who judges held-out problems: the reward's own verifier, or the shadow (the rule, where a model rewards)."""
+
+
+@dataclass(frozen=True)
+class ShadowConfig:
+    """A second verifier that judges the same rollouts without entering the reward, and the alarm when the two part."""
+
+    verifier: str | None = None
+    """The verifier that watches: a registered name or module:attribute. The reward is the proxy it is held against."""
+    options: tuple[str, ...] = ()
+    """Options of that verifier, as key=value."""
+    window: int = 10
+    """Steps over which proxy and shadow are averaged before they are compared."""
+    margin: float = 0.25
+    """Rise of the proxy that the shadow must share, and fall of the shadow that the proxy must share, in standard
+    deviations of the single scores."""
+    noise: float = 3.0
+    """Standard errors by which a difference must stand out."""
+    rank: float = 0.1
+    """Rank correlation within groups below which the proxy says nothing of the shadow."""
+    patience: int = 5
+    """Suspicious steps in a row that raise the alarm."""
+    stop: bool = False
+    """End the run at the alarm, after a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +267,7 @@ class Config:
     algo: AlgoConfig = field(default_factory=AlgoConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
+    shadow: ShadowConfig = field(default_factory=ShadowConfig)
     vllm: VLLMConfig = field(default_factory=VLLMConfig)
     sft: SFTConfig = field(default_factory=SFTConfig)
 
@@ -259,7 +285,7 @@ class Config:
         """Raises ValueError with one line for the first setting that cannot work."""
         r, a, o, e = self.rollout, self.algo, self.optim, self.eval
         group_relative = a.advantage in ("grpo", "dr_grpo", "rloo", "reinforce_pp", "maxrl", "gdpo")
-        v = self.vllm
+        s, v = self.shadow, self.vllm
         rules = [
             (v.timeout > 0, f"vllm.timeout {v.timeout}: expected seconds above 0"),
             (v.restarts >= 0, f"vllm.restarts {v.restarts}: expected at least 0"),
@@ -308,6 +334,15 @@ class Config:
             (
                 o.tokens_per_microbatch >= 1,
                 f"optim.tokens_per_microbatch {o.tokens_per_microbatch}: expected at least 1",
+            ),
+            (s.window >= 1, f"shadow.window {s.window}: expected at least 1"),
+            (s.margin > 0, f"shadow.margin {s.margin}: expected a number above 0"),
+            (s.noise >= 0, f"shadow.noise {s.noise}: expected at least 0"),
+            (-1 <= s.rank <= 1, f"shadow.rank {s.rank}: expected a correlation in [-1, 1]"),
+            (s.patience >= 1, f"shadow.patience {s.patience}: expected at least 1"),
+            (
+                s.verifier is not None or not (s.options or s.stop or e.verifier == "shadow"),
+                "shadow.options, shadow.stop and eval.verifier shadow need a shadow; set --shadow.verifier",
             ),
             (e.samples >= 1, f"eval.samples {e.samples}: expected at least 1"),
             (

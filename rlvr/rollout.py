@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
+from accelerate import Accelerator
 
 from rlvr.advantages import compute_advantages, gdpo, is_flat
 from rlvr.config import AlgoConfig, Config, RolloutConfig
+from rlvr.distributed import gather
 from rlvr.policy import Policy
 from rlvr.seeding import derive_seed
 from rlvr.types import BatchVerifier, Completion, Group, Problem, Sampler, Sampling, Verdict
@@ -79,6 +81,16 @@ def verify(groups: Sequence[Group], verifier: BatchVerifier) -> list[Group]:
     pairs = [(group.problem, completion.text) for group in groups for completion in group.completions]
     verdicts = iter(verifier.verify(pairs))
     return [replace(group, verdicts=tuple(next(verdicts) for _ in group.completions)) for group in groups]
+
+
+def verify_shared(groups: Sequence[Group], verifier: BatchVerifier, accelerator: Accelerator) -> list[Group]:
+    """The groups of all processes with their verdicts; each process hands in and judges its own.
+
+    A verifier whose verdicts depend on the whole batch (`whole_batch`) judges all of them on every process.
+    """
+    if getattr(verifier, "whole_batch", False):
+        return verify(gather(groups, accelerator), verifier)
+    return gather(verify(groups, verifier), accelerator)
 
 
 def shuffle_verdicts(groups: Sequence[Group], *, seed: int) -> list[Group]:

@@ -160,7 +160,7 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
     check_logits(model)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    _switch_off_dropout(model)
+    switch_off_dropout(model)
     if config.lora_rank:
         model = _with_adapter(model, config, seed)
     if config.gradient_checkpointing:
@@ -212,7 +212,7 @@ def _recompute_activations(model: Any) -> None:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
-def _switch_off_dropout(model: Any) -> None:
+def switch_off_dropout(model: Any) -> None:
     """No dropout anywhere: it would put noise into the ratio of new to old probabilities."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):

@@ -80,7 +80,10 @@ class RewardModel:
             (self.std is None or self.std > 0, f"std {self.std}: expected a number above 0"),
             (not (self.separator and self.url), "separator: steps are scored in this process only; leave out url"),
             (self.url is not None or self.route == "classify", "route score: it is a server's; give its url"),
-            (not is_folder(self.model) or Path(self.model).is_dir(), f"model {self.model!r}: there is no such folder"),
+            (
+                not is_folder(self.model) or Path(self.model).is_dir(),
+                f"model {self.model!r}: no such folder; train it first (`rlvr rm`)",
+            ),
         ]
         for holds, message in rules:
             if not holds:
@@ -205,12 +208,12 @@ class Local:
 def open_model(options: RewardModel) -> Opened:
     """Loads the model, or reaches the server. RunError with one line where that cannot be done."""
     from rlvr.device import pick_device
-    from rlvr.reward_scorer import Scorer, find_label, load_classifier, load_tokenizer, settings_file
+    from rlvr.reward_scorer import Scorer, find_label, load_classifier, load_parts, settings_file
     from rlvr.reward_server import RewardServer, ServerLost
     from rlvr.reward_text import Renderer, token_limit
 
     try:
-        tokenizer, config = load_tokenizer(options.model)
+        tokenizer, config = load_parts(options.model)
         label = find_label(config.num_labels, config.id2label, options.label, options.model)
         file = settings_file(options.model)
         recorded: dict[str, Any] = json.loads(Path(file).read_text("utf-8")) if file else {}

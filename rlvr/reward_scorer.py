@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification
 from transformers.utils import cached_file, logging
 
 from rlvr.device import pick_device, pick_dtype
 from rlvr.reward_text import Encoded
+from rlvr.tokenizer import load_tokenizer
 
 SETTINGS = "reward_model.json"
 
@@ -138,10 +139,10 @@ def find_label(num_labels: int, names: dict[int, str], label: str | None, name: 
     return found[0]
 
 
-def load_tokenizer(name: str) -> tuple[Any, Any]:
+def load_parts(name: str) -> tuple[Any, Any]:
     """Tokenizer and config of a hub name or folder. ValueError where there is none."""
     with naming(name):
-        return AutoTokenizer.from_pretrained(name), AutoConfig.from_pretrained(name)
+        return load_tokenizer(name), AutoConfig.from_pretrained(name)
 
 
 def load_classifier(
@@ -157,7 +158,7 @@ def load_classifier(
     With `num_labels` a missing head is made (a causal LM's trunk becomes the trunk); without it ValueError says that
     the model was never trained to score. Changes nothing in torch's global random state.
     """
-    tokenizer, config = load_tokenizer(name)
+    tokenizer, config = load_parts(name)
     place = pick_device(device)
     if place.type == "cpu":
         # torch's CPU flash attention is several times slower under the matmul setting of rlvr.device.
@@ -184,13 +185,16 @@ def load_classifier(
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Inside, transformers does not print its table of missing weights: whoever loads decides what they mean."""
-    held = logging.get_verbosity()
+    """Inside, transformers shows no progress and no table of missing weights: whoever loads decides what they mean."""
+    verbosity, progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(held)
+        logging.set_verbosity(verbosity)
+        if progress:
+            logging.enable_progress_bar()
 
 
 @contextmanager

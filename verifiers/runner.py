@@ -187,16 +187,24 @@ class Runner:
         ]
 
     def _own_batch(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """A verifier with its own concurrency. If it raises, each of its verdicts is an error."""
+        """A verifier with its own concurrency. If it raises, each of its verdicts is an error; a RunError is passed on.
+
+        Raised by a verifier, a RunError says that it cannot work at all: no model to load, no server, no sandbox.
+        """
         verify_batch: Any = self.verifier.verify_batch  # type: ignore[attr-defined]
 
-        def whole_batch() -> list[Verdict]:
-            verdicts = [Verdict.of(verdict) for verdict in verify_batch(pairs)]
+        def whole_batch() -> list[Verdict] | RunError:
+            try:
+                verdicts = [Verdict.of(verdict) for verdict in verify_batch(pairs)]
+            except RunError as stop:
+                return stop
             if len(verdicts) != len(pairs):
                 raise ValueError(f"verify_batch returned {len(verdicts)} verdicts for {len(pairs)} pairs")
             return verdicts
 
         found = _logged(guarded(self.verifier, whole_batch)) if pairs else []
+        if isinstance(found, RunError):
+            raise found
         return [found] * len(pairs) if isinstance(found, Verdict) else found
 
     def _isolated(self, pairs: Sequence[Pair]) -> list[Verdict]:

@@ -13,11 +13,13 @@ from rlvr.registry import did_you_mean
 COMMANDS = {
     "train": ("rlvr.train_command", "main", "train a recipe: fine-tuning, reinforcement learning, evaluation"),
     "sft": ("rlvr.train_command", "sft_main", "only the supervised fine-tuning of a recipe"),
+    "rm": ("rlvr.rm_command", "main", "train a reward model on pairs: a file's, or made by a policy and a verifier"),
     "eval": ("rlvr.eval_command", "main", "pass@k of a model on a task pack"),
     "grade": ("rlvr.grade", "main", "verdicts for a file of completions"),
     "audit": ("rlvr.audit", "main", "check a task pack: overlap, references, what its verifier accepts"),
     "profile": ("rlvr.profile_command", "main", "how hard a pack is for a model: pass rates over its problems"),
     "report": ("rlvr.report", "main", "curves and tables of a run as HTML and PNG"),
+    "compare": ("rlvr.compare", "main", "runs side by side: reward, shadow and pass@k in one figure and a table"),
     "list": ("rlvr.list_command", "main", "verifiers, task packs and recipes"),
     "doctor": ("rlvr.doctor", "main", "what this machine offers: sandbox, GPU, versions"),
 }

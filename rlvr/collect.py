@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlvr.distributed import gather, share
-from rlvr.rollout import draw, draw_more, informative_groups, rollout, shuffle_verdicts, verify
+from rlvr.distributed import share
+from rlvr.rollout import draw, draw_more, informative_groups, rollout, shuffle_verdicts, verify_shared
 from rlvr.run import Run
 from rlvr.seeding import derive_seed
 from rlvr.types import Group, Problem
@@ -45,7 +45,7 @@ def sample_and_verify(run: Run, problems: Sequence[Problem], step: int) -> list[
             seed=(config.run.seed, "rollout", step),
         )
     with run.timed("verify"):
-        groups = gather(verify(groups, run.verifier), run.accelerator)
+        groups = verify_shared(groups, run.verifier, run.accelerator)
     if config.run.shuffle_rewards:
         groups = shuffle_verdicts(groups, seed=derive_seed(config.run.seed, "shuffle", step))
     return groups

@@ -1,7 +1,7 @@
 """Every setting of a run. The text under a field is its `--help`.
 
-Groups: run, model, rollout, algo, critic, optim, eval, vllm, sft. A recipe builds a `Config`; each field can be set on
-the command line (`--algo.kl-coef 0.01`). Nothing reads a setting from anywhere else.
+Groups: run, model, rollout, algo, critic, optim, eval, shadow, vllm, sft. A recipe builds a `Config`; each field can be
+set on the command line (`--algo.kl-coef 0.01`). Nothing reads a setting from anywhere else.
 """
 
 from __future__ import annotations
@@ -109,6 +109,10 @@ class RolloutConfig:
     """Completions cut at max_new_tokens: keep; mask them out of the loss; or DAPO's soft overlong punishment."""
     overlong_buffer: int = 64
     """With punish: the penalty grows from 0 to -1 over the last so many tokens."""
+    length_penalty: float = 0.0
+    """Taken from the reward for each token beyond length_limit."""
+    length_limit: int = 0
+    """Tokens that length_penalty leaves free."""
 
 
 @dataclass(frozen=True)
@@ -227,6 +231,31 @@ class EvalConfig:
     """Nucleus of the evaluation."""
     max_new_tokens: int | None = None
     """Tokens at most; the rollout's unless given."""
+    verifier: Literal["reward", "shadow"] = "reward"
+    """Who judges held-out problems: the reward's own verifier, or the shadow (the rule, where a model rewards)."""
+
+
+@dataclass(frozen=True)
+class ShadowConfig:
+    """A second verifier that judges the same rollouts without entering the reward, and the alarm when the two part."""
+
+    verifier: str | None = None
+    """The verifier that watches: a registered name or module:attribute. The reward is the proxy it is held against."""
+    options: tuple[str, ...] = ()
+    """Options of that verifier, as key=value."""
+    window: int = 10
+    """Steps over which proxy and shadow are averaged before they are compared."""
+    margin: float = 0.25
+    """Rise of the proxy that the shadow must share, and fall of the shadow that the proxy must share, in standard
+    deviations of the single scores."""
+    noise: float = 3.0
+    """Standard errors by which a difference must stand out."""
+    rank: float = 0.1
+    """Rank correlation within groups below which the proxy says nothing of the shadow."""
+    patience: int = 5
+    """Suspicious steps in a row that raise the alarm."""
+    stop: bool = False
+    """End the run at the alarm, after a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -277,6 +306,7 @@ class Config:
     critic: CriticConfig = field(default_factory=CriticConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
+    shadow: ShadowConfig = field(default_factory=ShadowConfig)
     vllm: VLLMConfig = field(default_factory=VLLMConfig)
     sft: SFTConfig = field(default_factory=SFTConfig)
 
@@ -294,7 +324,7 @@ class Config:
         """Raises ValueError with one line for the first setting that cannot work."""
         r, a, o, e = self.rollout, self.algo, self.optim, self.eval
         group_relative = a.advantage not in ("reinforce", "gae")
-        v, c = self.vllm, self.critic
+        c, s, v = self.critic, self.shadow, self.vllm
         rules = [
             (v.timeout > 0, f"vllm.timeout {v.timeout}: expected seconds above 0"),
             (v.restarts >= 0, f"vllm.restarts {v.restarts}: expected at least 0"),
@@ -325,6 +355,12 @@ class Config:
             (
                 r.truncated != "punish" or 0 < r.overlong_buffer <= r.max_new_tokens,
                 f"rollout.overlong_buffer {r.overlong_buffer}: expected 1 to max_new_tokens ({r.max_new_tokens})",
+            ),
+            (r.length_penalty >= 0, f"rollout.length_penalty {r.length_penalty}: expected at least 0"),
+            (
+                0 <= r.length_limit < r.max_new_tokens and (r.length_penalty > 0 or not r.length_limit),
+                f"rollout.length_limit {r.length_limit}: expected 0 to max_new_tokens - 1 ({r.max_new_tokens - 1}), "
+                "and rollout.length_penalty above 0 to go with it",
             ),
             (0 <= a.clip_low <= 1, f"algo.clip_low {a.clip_low}: expected a number in [0, 1]"),
             (a.clip_high >= 0, f"algo.clip_high {a.clip_high}: expected at least 0"),
@@ -368,6 +404,15 @@ class Config:
             (
                 o.tokens_per_microbatch >= 1,
                 f"optim.tokens_per_microbatch {o.tokens_per_microbatch}: expected at least 1",
+            ),
+            (s.window >= 1, f"shadow.window {s.window}: expected at least 1"),
+            (s.margin > 0, f"shadow.margin {s.margin}: expected a number above 0"),
+            (s.noise >= 0, f"shadow.noise {s.noise}: expected at least 0"),
+            (-1 <= s.rank <= 1, f"shadow.rank {s.rank}: expected a correlation in [-1, 1]"),
+            (s.patience >= 1, f"shadow.patience {s.patience}: expected at least 1"),
+            (
+                s.verifier is not None or not (s.options or s.stop or e.verifier == "shadow"),
+                "shadow.options, shadow.stop and eval.verifier shadow need a shadow; set --shadow.verifier",
             ),
             (e.samples >= 1, f"eval.samples {e.samples}: expected at least 1"),
             (

@@ -77,6 +77,12 @@ def describe_step(metrics: Mapping[str, float]) -> str:
     )
 
 
+def describe_alarm(record: Mapping[str, Any]) -> str:
+    """An alarm in one line."""
+    signs = "; ".join(f"{name}: {text}" for name, text in record["signs"].items())
+    return f"ALARM at step {record['step']}, the reward may be hacked: {signs} (rollouts that show it: alarms.jsonl)"
+
+
 def evaluation_table(evaluations: Sequence[Mapping[str, Any]]) -> Table:
     """pass@k of every evaluation with 95 % intervals over problems; the first k by strict and lenient extraction."""
     ks = [name for name in evaluations[0] if name.startswith("pass@") and name[5:].isdigit()]

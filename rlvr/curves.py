@@ -15,6 +15,13 @@ Record = Mapping[str, Any]
 # Title and what is drawn in it: names of metrics.jsonl with their labels. A panel without any of them is left out.
 PANELS: tuple[tuple[str, dict[str, str]], ...] = (
     ("reward", {"reward": "mean reward", "correct": "share correct"}),
+    ("proxy and shadow", {"shadow/proxy": "proxy (reward)", "shadow/score": "shadow"}),
+    ("rank correlation within groups", {"shadow/rank": "proxy and shadow"}),
+    (
+        "accepted by one, rejected by the other (share)",
+        {"shadow/proxy_only": "proxy alone", "shadow/shadow_only": "shadow alone"},
+    ),
+    ("drift from the first steps", {"shadow/length_drift": "length", "shadow/repetition_drift": "repetition"}),
     ("shares of groups and completions", {"no_signal": "no signal", "truncated": "truncated", "unscored": "unscored"}),
     ("completion tokens", {"completion_tokens": "mean"}),
     ("entropy (nats per token)", {"entropy": "policy"}),
@@ -31,11 +38,17 @@ PANELS: tuple[tuple[str, dict[str, str]], ...] = (
 )
 COLUMNS = 3
 COLORS = ("#1f6feb", "#d1495b", "#2e933c")
+ALARM = "#b35900"
 LINES = ("-", "--", ":")  # equal series stay visible
 
 
-def draw_curves(metrics: Sequence[Record], evaluations: Sequence[Record]) -> bytes | None:
-    """The curves as a PNG; None where there is nothing to draw. Points that are missing or not finite are left out."""
+def draw_curves(
+    metrics: Sequence[Record], evaluations: Sequence[Record], alarms: Sequence[Record] = ()
+) -> bytes | None:
+    """The curves as a PNG; None where there is nothing to draw. Points that are missing or not finite are left out.
+
+    Alarms are lines across the panels of the shadow.
+    """
     from matplotlib.figure import Figure  # a second to import
 
     panels = [(title, names) for title, names in PANELS if any(series(metrics, name)[0] for name in names)]
@@ -51,6 +64,8 @@ def draw_curves(metrics: Sequence[Record], evaluations: Sequence[Record]) -> byt
         draw_pass_at_k(axes.pop(0), evaluations)
     for axis, (title, names) in zip(axes, panels):
         draw_panel(axis, title, names, metrics)
+        if any(name.startswith("shadow/") for name in names):
+            draw_alarms(axis, alarms)
     picture = io.BytesIO()
     figure.savefig(picture, format="png")
     return picture.getvalue()
@@ -77,6 +92,16 @@ def draw_panel(axis: Axes, title: str, names: Mapping[str, str], metrics: Sequen
             smooth = running_mean(values, max(1, len(values) // 20))
             axis.plot(steps, smooth, color=color, linestyle=line, linewidth=1.8, label=label)
     finish(axis, title)
+
+
+def draw_alarms(axis: Axes, alarms: Sequence[Record]) -> None:
+    """A line at the step of each alarm."""
+    for alarm in alarms:
+        axis.axvline(alarm["step"], color=ALARM, linewidth=1, linestyle="--", label="alarm")
+    if alarms:
+        handles, labels = axis.get_legend_handles_labels()
+        once = dict(zip(labels, handles))
+        axis.legend(once.values(), once.keys(), fontsize=8, frameon=False)
 
 
 def finish(axis: Axes, title: str) -> None:

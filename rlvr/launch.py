@@ -15,10 +15,11 @@ from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from transformers.utils.logging import disable_progress_bar
 
+from rlvr.alarm import AlarmStop
 from rlvr.arguments import key_values
 from rlvr.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from rlvr.config import Config
-from rlvr.console import Display, describe_step, evaluation_table
+from rlvr.console import Display, describe_alarm, describe_step, evaluation_table
 from rlvr.critic import Critic
 from rlvr.device import tune_cpu
 from rlvr.distributed import share
@@ -30,9 +31,10 @@ from rlvr.registry import did_you_mean, make_task, make_verifier
 from rlvr.report import write_report
 from rlvr.run import Run
 from rlvr.run_folder import check_folder, claim_folder
-from rlvr.runlog import RunLog
+from rlvr.runlog import STREAMS, RunLog
 from rlvr.sampler import open_sampler
 from rlvr.sft import sft
+from rlvr.shadow import Shadow
 from rlvr.tasks.base import sealed
 from rlvr.train import is_due, train
 from rlvr.types import Task, Verifier
@@ -56,6 +58,15 @@ def build_task(config: Config) -> Task:
     return task
 
 
+def build_shadow(config: Config, task: Task) -> Verifier | None:
+    """The verifier that watches the reward; None where the config has none. Its references are checked."""
+    if config.shadow.verifier is None:
+        return None
+    shadow: Verifier = make_verifier(config.shadow.verifier, **key_values(config.shadow.options, "--shadow.options"))
+    check_references(shadow, [*task.train, *task.test])
+    return shadow
+
+
 def launch(config: Config, *, task: Task | None = None, verifier: Verifier | None = None) -> list[dict[str, Any]]:
     """Runs a config from start to end, or from its last checkpoint on. Returns the lines of eval.jsonl.
 
@@ -65,6 +76,7 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
     config.check()
     task = sealed(task or build_task(config))
     judge = verifier or task.verifier
+    watcher = build_shadow(config, task)
     tune_cpu()
     disable_progress_bar()
     if config.sft.steps and not task.demonstrations:
@@ -89,10 +101,13 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
         f"{config.run.task}: {len(task.train)} problems to train on, {len(task.test)} held out; {policy.describe()}"
     )
     r = config.rollout
-    with (
-        judges(judge, workers=r.workers, timeout=r.timeout, error_budget=r.error_budget) as runners,
-        ExitStack() as stack,
-    ):
+    with ExitStack() as stack:
+
+        def open_judges(judge: Verifier) -> dict[str, Runner]:
+            return stack.enter_context(judges(judge, workers=r.workers, timeout=r.timeout, error_budget=r.error_budget))
+
+        runners = open_judges(judge)
+        watchers = open_judges(watcher) if watcher is not None else {}
         optimizer = make_optimizer(policy.parameters(), config.optim)
         log = RunLog(config.run.out_dir)
         start, reference, critic = restore(config, task, policy, optimizer, log, accelerator, display)
@@ -100,14 +115,24 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
         run = Run(
             config, policy, optimizer, sampler, task.train, runners["verifier"], log, accelerator, reference, critic
         )
-        run.evaluate = evaluator(run, task, runners, display)
+        if watchers:
+            accelerator.wait_for_everyone()  # until the logs have been cut back to the checkpoint
+            run.shadow = Shadow(watchers["verifier"], config.shadow, log.read("metrics"))
+        run.evaluate = evaluator(run, task, watchers if config.eval.verifier == "shadow" else runners, display)
         run.on_step = step_printer(config, display)
+        run.on_alarm = lambda record: display.say(describe_alarm(record))
         evaluate_ends = config.eval.every >= 0
         if evaluate_ends and start == 0:
             run.evaluate(0)
         if start < config.run.steps:
             display.start("training", config.run.steps, start)
-        stopped = train(run, start)
+        try:
+            stopped = train(run, start)
+        except AlarmStop:
+            display.finish()
+            if accelerator.is_main_process:
+                display.say(f"report: {write_report(config.run.out_dir)}")
+            raise
         display.finish()
         if stopped:
             raise KeyboardInterrupt(
@@ -164,7 +189,7 @@ def restore(
     saved = list_checkpoints(out_dir)
     first = out_dir / "start"
     if not saved and accelerator.is_main_process:
-        log.cut_back(dict.fromkeys(("metrics", "rollouts", "eval", "parts"), 0), step=-1)
+        log.cut_back(dict.fromkeys((*STREAMS, "parts"), 0), step=-1)
     if config.sft.steps:
         if (first / "state.json").exists():
             load_checkpoint(first, policy, None)

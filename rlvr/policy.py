@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr.attention import install_packed_attention
 from rlvr.config import ModelConfig
 from rlvr.device import pick_device, pick_dtype
 from rlvr.lm_head import check_logits
 from rlvr.tiny import tiny_model, tiny_tokenizer
+from rlvr.tokenizer import load_tokenizer
 from rlvr.types import Prompt
 
 
@@ -160,7 +161,7 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
     check_logits(model)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    _switch_off_dropout(model)
+    switch_off_dropout(model)
     if config.lora_rank:
         model = _with_adapter(model, config, seed)
     if config.gradient_checkpointing:
@@ -174,7 +175,7 @@ def _pretrained(name: str, dtype: torch.dtype) -> tuple[Any, Any]:
     """Tokenizer and model of a hub name or folder."""
     try:
         AutoConfig.from_pretrained(name)
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = load_tokenizer(name)
         model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
     except (OSError, ValueError, KeyError) as e:
         reason = next((line.strip() for line in str(e).splitlines() if line.strip()), type(e).__name__)
@@ -212,7 +213,7 @@ def _recompute_activations(model: Any) -> None:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
-def _switch_off_dropout(model: Any) -> None:
+def switch_off_dropout(model: Any) -> None:
     """No dropout anywhere: it would put noise into the ratio of new to old probabilities."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):

@@ -51,11 +51,12 @@ def main(argv: Sequence[str]) -> int:
 def write_report(folder: Path) -> Path:
     """Writes curves.png and report.html into a run's folder and returns the path of the latter.
 
-    Reads config.json, metrics.jsonl, eval.jsonl and the rollouts; whatever of them is missing is left out.
+    Reads config.json, metrics.jsonl, eval.jsonl, alarms.jsonl and the rollouts; whatever is missing is left out.
     """
     metrics = read_lines(folder / "metrics.jsonl")
     evaluations = read_lines(folder / "eval.jsonl")
-    picture = draw_curves(metrics, evaluations)
+    alarms = read_lines(folder / "alarms.jsonl")
+    picture = draw_curves(metrics, evaluations, alarms)
     sections = [
         f"<h1>{html.escape(folder.resolve().name)}</h1>",
         f"<p>{len(metrics)} steps, {len(evaluations)} evaluations.</p>",
@@ -65,7 +66,7 @@ def write_report(folder: Path) -> Path:
     if picture is not None:
         (folder / "curves.png").write_bytes(picture)
         sections.append(f'<img alt="curves" src="data:image/png;base64,{base64.b64encode(picture).decode()}">')
-    sections += [samples_section(folder), config_section(folder / "config.json")]
+    sections += [alarms_section(alarms), samples_section(folder), config_section(folder / "config.json")]
     path = folder / "report.html"
     title = html.escape(f"rlvr: {folder.resolve().name}")
     path.write_text(
@@ -129,6 +130,17 @@ def table(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
     return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
 
 
+def alarms_section(alarms: Sequence[Record]) -> str:
+    """Where reward and shadow parted: the signs, the figures, and rollouts that one rewards and the other rejects."""
+    parts = []
+    for alarm in alarms:
+        signs = "".join(f"<li>{html.escape(f'{name}: {text}')}</li>" for name, text in alarm["signs"].items())
+        figures = table(alarm["figures"], [[f"{v:.4g}" if is_number(v) else v for v in alarm["figures"].values()]])
+        parts.append(f"<h3>step {alarm['step']}</h3><ul>{signs}</ul>{figures}{''.join(map(sample, alarm['rollouts']))}")
+    intro = "<p>The reward (proxy) and its shadow parted; these rollouts the proxy rewards and the shadow rejects.</p>"
+    return "<h2>Alarms</h2>" + intro + "".join(parts) if parts else ""
+
+
 def samples_section(folder: Path) -> str:
     """Rollouts of the first and the last step that is kept, right and wrong ones in turn."""
     first, last = edge_rollouts(folder)
@@ -145,7 +157,9 @@ def sample(row: Record) -> str:
     prompt = row.get("prompt", "")
     if not isinstance(prompt, str):
         prompt = "\n".join(f"[{message.get('role')}] {message.get('content')}" for message in prompt)
-    numbers = ", ".join(f"{name} {row[name]:+.3f}" for name in ("reward", "advantage") if is_number(row.get(name)))
+    numbers = ", ".join(
+        f"{name} {row[name]:+.3f}" for name in ("reward", "advantage", "shadow_score") if is_number(row.get(name))
+    )
     reason = f" ({row['reason']})" if row.get("reason") else ""
     head = f"{row.get('problem')}, sample {row.get('sample')}: "
     return (

@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
+from accelerate import Accelerator
 
 from rlvr.advantages import compute_advantages, gdpo, is_flat
 from rlvr.config import AlgoConfig, Config, RolloutConfig
+from rlvr.distributed import gather
 from rlvr.policy import Policy
 from rlvr.seeding import derive_seed
 from rlvr.types import BatchVerifier, Completion, Group, Problem, Sampler, Sampling, Verdict
@@ -81,6 +83,16 @@ def verify(groups: Sequence[Group], verifier: BatchVerifier) -> list[Group]:
     return [replace(group, verdicts=tuple(next(verdicts) for _ in group.completions)) for group in groups]
 
 
+def verify_shared(groups: Sequence[Group], verifier: BatchVerifier, accelerator: Accelerator) -> list[Group]:
+    """The groups of all processes with their verdicts; each process hands in and judges its own.
+
+    A verifier whose verdicts depend on the whole batch (`whole_batch`) judges all of them on every process.
+    """
+    if getattr(verifier, "whole_batch", False):
+        return verify(gather(groups, accelerator), verifier)
+    return gather(verify(groups, verifier), accelerator)
+
+
 def shuffle_verdicts(groups: Sequence[Group], *, seed: int) -> list[Group]:
     """Control: the same verdicts in random order over the whole batch, so that they carry no information."""
     verdicts = [verdict for group in groups for verdict in group.verdicts]
@@ -94,12 +106,25 @@ def soft_overlong(num_tokens: int, *, max_new_tokens: int, buffer: int) -> float
     return -min(max(num_tokens - (max_new_tokens - buffer), 0) / buffer, 1.0)
 
 
-def reward(completion: Completion, verdict: Verdict, config: RolloutConfig) -> float | None:
-    """The verdict's score, with the overlong punishment where it is on; None where there is no score."""
-    if verdict.score is None or config.truncated != "punish":
-        return verdict.score
+def length_penalty(num_tokens: int, *, penalty: float, limit: int) -> float:
+    """-penalty for each token beyond `limit`."""
+    return -penalty * max(num_tokens - limit, 0)
+
+
+def penalties(completion: Completion, config: RolloutConfig) -> dict[str, float]:
+    """What a completion's length costs it, by name: only what is switched on. Each is at most 0."""
     length = len(completion.token_ids)
-    return verdict.score + soft_overlong(length, max_new_tokens=config.max_new_tokens, buffer=config.overlong_buffer)
+    costs = {}
+    if config.truncated == "punish":
+        costs["overlong"] = soft_overlong(length, max_new_tokens=config.max_new_tokens, buffer=config.overlong_buffer)
+    if config.length_penalty:
+        costs["length_penalty"] = length_penalty(length, penalty=config.length_penalty, limit=config.length_limit)
+    return costs
+
+
+def reward(completion: Completion, verdict: Verdict, config: RolloutConfig) -> float | None:
+    """The verdict's score with the penalties that are switched on; None where there is no score."""
+    return None if verdict.score is None else verdict.score + sum(penalties(completion, config).values())
 
 
 def group_rewards(groups: Sequence[Group], config: RolloutConfig) -> list[list[float | None]]:

@@ -15,12 +15,16 @@ from rlvr.config import Config
 from rlvr.critic import Critic
 from rlvr.policy import Policy
 from rlvr.runlog import RunLog
+from rlvr.shadow import Shadow
 from rlvr.types import BatchVerifier, Problem, Sampler
 
 
 @dataclass
 class Run:
-    """What a run is made of. `evaluate(step)` measures pass@k on held-out problems and logs it."""
+    """What a run is made of. `evaluate(step)` measures pass@k on held-out problems and logs it.
+
+    `shadow` judges the rollouts that `verifier` rewards; `on_alarm` is told what is written to alarms.jsonl.
+    """
 
     config: Config
     policy: Policy
@@ -32,8 +36,10 @@ class Run:
     accelerator: Accelerator
     reference: Policy | None = None
     critic: Critic | None = None
+    shadow: Shadow | None = None
     evaluate: Callable[[int], None] | None = None
     on_step: Callable[[int, dict[str, float], list[dict[str, Any]]], None] | None = None
+    on_alarm: Callable[[dict[str, Any]], None] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager

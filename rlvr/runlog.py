@@ -1,17 +1,17 @@
-"""A run's logs: metrics.jsonl, rollouts.jsonl, eval.jsonl. Lines are appended; a resume cuts them back."""
+"""A run's logs: metrics, rollouts, eval and alarms.jsonl. Lines are appended; a resume cuts them back."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlvr.types import Group
 
-STREAMS = ("metrics", "rollouts", "eval")
+STREAMS = ("metrics", "rollouts", "eval", "alarms")
 ROTATE_BYTES = 64 * 2**20
 
 
@@ -54,7 +54,7 @@ class RunLog:
         for name in STREAMS:
             path = self.path(name)
             if path.exists():
-                os.truncate(path, min(position[name], path.stat().st_size))
+                os.truncate(path, min(position.get(name, 0), path.stat().st_size))
         self.path("eval").unlink(missing_ok=True)
         self.append("eval", evaluations)
 
@@ -81,10 +81,17 @@ class RunLog:
 
 
 def rollout_records(
-    step: int, groups: Iterable[Group], rewards: Iterable[Any], advantages: Iterable[Any]
+    step: int,
+    groups: Sequence[Group],
+    rewards: Iterable[Any],
+    advantages: Iterable[Any],
+    judged: Sequence[Group] | None = None,
 ) -> list[dict[str, Any]]:
-    """A line for each rollout. Durations are left out, so that a repeated run writes the same bytes."""
-    return [
+    """A line for each rollout. Durations are left out, so that a repeated run writes the same bytes.
+
+    `judged`: the same groups with the shadow's verdicts.
+    """
+    records = [
         {
             "step": step,
             "problem": group.problem.id,
@@ -106,3 +113,7 @@ def rollout_records(
             zip(group.completions, group.verdicts, group_rewards, group_advantages, strict=True)
         )
     ]
+    watching = [verdict for group in judged or () for verdict in group.verdicts]
+    for record, verdict in zip(records, watching):
+        record |= {"shadow_status": str(verdict.status), "shadow_score": verdict.score}
+    return records

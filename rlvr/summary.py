@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rlvr.rollout import has_signal
+from rlvr.config import RolloutConfig
+from rlvr.rollout import has_signal, penalties
 from rlvr.types import Group
 
 
-def summarize(groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> dict[str, float]:
-    """What a step's rollouts were like: rewards, verdicts, lengths."""
+def summarize(
+    groups: Sequence[Group], advantages: Sequence[Sequence[float]], config: RolloutConfig | None = None
+) -> dict[str, float]:
+    """What a step's rollouts were like: rewards, verdicts, lengths. With `config` also the penalties it switches on.
+
+    Under "parts/": the mean of each named component, over the rollouts that have it.
+    """
     verdicts = [verdict for group in groups for verdict in group.verdicts]
     completions = [completion for group in groups for completion in group.completions]
     scores = [verdict.score for verdict in verdicts if verdict.score is not None]
@@ -19,6 +25,10 @@ def summarize(groups: Sequence[Group], advantages: Sequence[Sequence[float]]) ->
     for verdict in verdicts:
         for name, value in verdict.parts.items():
             parts.setdefault(name, []).append(value)
+    if config is not None:
+        for completion in completions:
+            for name, value in penalties(completion, config).items():
+                parts.setdefault(name, []).append(value)
     return {
         "reward": sum(scores) / max(len(scores), 1),
         "correct": sum(v.correct for v in verdicts) / len(verdicts),

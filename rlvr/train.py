@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 
+from rlvr.alarm import AlarmStop, alarm_record
 from rlvr.checkpoint import checkpoint_folder, delete_old_checkpoints, save_checkpoint
 from rlvr.collect import collect
 from rlvr.distributed import sum_tensor
@@ -17,6 +19,7 @@ from rlvr.score import subtract_kl, subtracts_kl
 from rlvr.seeding import derive_seed
 from rlvr.signals import StopRequest, stop_on_signals
 from rlvr.summary import summarize
+from rlvr.types import Group
 from rlvr.update import update
 
 
@@ -33,8 +36,11 @@ def train(run: Run, start: int = 0) -> StopRequest:
                 rewards = subtract_kl(run, groups, rewards)
             advantages = group_advantages(groups, rewards, config.algo)
             stats = update(run, step, groups, advantages)
-            metrics = {"step": step + 1, **summarize(groups, advantages), **stats}
-            finish_step(run, step + 1, metrics, rollout_records(step + 1, groups, rewards, advantages))
+            metrics = {"step": step + 1, **summarize(groups, advantages, config.rollout), **stats}
+            if run.shadow is None:
+                finish_step(run, step + 1, metrics, rollout_records(step + 1, groups, rewards, advantages))
+            else:
+                watch(run, step + 1, metrics, groups, rewards, advantages)
             if stop_requested(stop, run.accelerator):
                 break
             if is_due(step + 1, config.eval.every) and run.evaluate:
@@ -44,6 +50,38 @@ def train(run: Run, start: int = 0) -> StopRequest:
         if stop:
             save(run, step + 1)
     return stop
+
+
+def watch(
+    run: Run,
+    step: int,
+    metrics: dict[str, float],
+    groups: Sequence[Group],
+    rewards: Sequence[Any],
+    advantages: Sequence[Any],
+) -> None:
+    """Has the shadow judge a step's rollouts, logs the step, and raises the alarm where it is due.
+
+    AlarmStop, after a checkpoint, where the alarm is to end the run.
+    """
+    assert run.shadow is not None
+    with run.timed("shadow"):
+        judged = run.shadow.judge(groups, run.accelerator)
+    metrics, signs = run.shadow.observe(groups, judged, metrics)
+    rollouts = rollout_records(step, groups, rewards, advantages, judged)
+    finish_step(run, step, metrics, rollouts)
+    streak, settings = run.shadow.streak(), run.config.shadow
+    if streak == settings.patience and run.accelerator.is_main_process:
+        record = alarm_record(step, signs, metrics, rollouts)
+        run.log.append("alarms", [record])
+        if run.on_alarm:
+            run.on_alarm(record)
+    if settings.stop and streak >= settings.patience:
+        save(run, step)
+        raise AlarmStop(
+            f"stopped at step {step} by the reward-hacking alarm: {'; '.join(signs.values())}. The rollouts are in "
+            f"{run.log.path('alarms')}; to go on, repeat the command with --shadow.no-stop"
+        )
 
 
 def is_due(step: int, every: int) -> bool:

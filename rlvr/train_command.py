@@ -1,4 +1,4 @@
-"""`rlvr train RECIPE` and `rlvr sft RECIPE`."""
+"""`rlvr train RECIPE` and `rlvr sft RECIPE`; how recipes are found and run, `rlvr rm`'s too."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from types import ModuleType
 from rlvr.arguments import guarded, parse
 from rlvr.config import Config
 from rlvr.registry import did_you_mean
+from rlvr.reward_config import RewardConfig
+
+# The command that runs a recipe, by the kind of its CONFIG.
+COMMAND_OF: dict[type, str] = {Config: "train", RewardConfig: "rm"}
 
 
 def recipe_names() -> list[str]:
@@ -23,8 +27,11 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for folder in folders for path in folder.glob("*.py") if path.stem != "__init__")
 
 
-def load_recipe(name: str) -> ModuleType:
-    """The module of a recipe, by its name or the path of a Python file. It has CONFIG and main(config)."""
+def load_recipe(name: str, kind: type = Config) -> ModuleType:
+    """The module of a recipe, by its name or the path of a Python file. It has CONFIG, of this kind, and main(config).
+
+    LookupError where it has not, and where it is a recipe for another command.
+    """
     if name.endswith(".py"):
         path = Path(name)
         if not path.is_file():
@@ -40,8 +47,12 @@ def load_recipe(name: str) -> ModuleType:
         if name not in names:
             raise LookupError(f"no recipe {name!r}; {did_you_mean(name, names)}")
         module = importlib.import_module(f"rlvr.recipes.{name}")
-    if not isinstance(getattr(module, "CONFIG", None), Config) or not callable(getattr(module, "main", None)):
-        raise LookupError(f"recipe {name}: expected a Config named CONFIG and a function main(config)")
+    held = type(getattr(module, "CONFIG", None))
+    if held not in COMMAND_OF or not callable(getattr(module, "main", None)):
+        kinds = " or ".join(known.__name__ for known in COMMAND_OF)
+        raise LookupError(f"recipe {name}: expected a {kinds} named CONFIG and a function main(config)")
+    if held is not kind:
+        raise LookupError(f"recipe {name} is run by another command: rlvr {COMMAND_OF[held]} {name}")
     return module
 
 
@@ -57,7 +68,8 @@ def split_recipe(argv: Sequence[str], command: str) -> tuple[str, list[str]]:
 
 def run_recipe(module: ModuleType, argv: Sequence[str], prog: str) -> int:
     """A recipe with its flags. A signal that ended the run gives exit code 130, after one line on how to go on."""
-    config = parse(Config, argv, prog=prog, description=(module.__doc__ or "").strip(), default=module.CONFIG)
+    kind = type(module.CONFIG)
+    config = parse(kind, argv, prog=prog, description=(module.__doc__ or "").strip(), default=module.CONFIG)
     try:
         module.main(config)
     except KeyboardInterrupt as stop:

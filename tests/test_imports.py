@@ -27,6 +27,7 @@ COMMAND_LINE = {
     "list_command",
     "profile_command",
     "report",
+    "rm_command",
     "train_command",
 }
 FOUNDATION = {"rlvr.types", "rlvr.registry", "rlvr.seeding"}
@@ -105,7 +106,9 @@ def test_rewards_and_packs_never_import_torch(package):
         assert not heavy, f"{path.name} imports {sorted(heavy)}"
 
 
-@pytest.mark.parametrize("module", ["rlvr", "rlvr.verifiers", "rlvr.tasks", "rlvr.sandbox", "rlvr.grade", "rlvr.cli"])
+@pytest.mark.parametrize(
+    "module", ["rlvr", "rlvr.verifiers", "rlvr.tasks", "rlvr.sandbox", "rlvr.grade", "rlvr.cli", "rlvr.reward_model"]
+)
 def test_light_imports_do_not_load_torch(module):
     """Importing these loads neither torch nor transformers."""
     code = f"import {module}, sys; print(sorted({{'torch', 'transformers'}} & set(sys.modules)))"

@@ -71,6 +71,16 @@ def test_tiny_tokenizer_gives_every_text_of_its_corpus_back(pattern: str, tmp_pa
     assert (loaded.pad_token, loaded.eos_token) == ("<pad>", "<eos>")
 
 
+def test_a_saved_policy_reads_text_as_before(tmp_path: Path) -> None:
+    """Newlines and spaces included, though the model beside the tokenizer has a tokenizer class of its own."""
+    policy = tiny()
+    policy.save(tmp_path)
+    loaded = load_policy(ModelConfig(name=str(tmp_path), device="cpu"))
+    for text in CORPUS:
+        assert loaded.encode(text) == policy.encode(text)
+        assert loaded.decode(loaded.encode(text)) == text
+
+
 def test_tiny_tokenizer_needs_a_corpus() -> None:
     """An empty one is refused."""
     with pytest.raises(ValueError, match="corpus is empty"):

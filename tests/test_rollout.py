@@ -6,6 +6,7 @@ import pytest
 
 from rlvr.config import AlgoConfig, Config, RolloutConfig
 from rlvr.rollout import draw, draw_more, group_rewards, informative_groups, rollout, shuffle_verdicts, soft_overlong
+from rlvr.summary import summarize
 from rlvr.types import Completion, Group, Problem, Sampling, Status, Verdict, correct, error, incorrect
 
 PROBLEMS = [Problem(str(i), f"{i}?") for i in range(10)]
@@ -56,6 +57,28 @@ def test_rewards_are_scores_and_missing_ones_stay_missing():
     config = RolloutConfig(max_new_tokens=3, truncated="punish", overlong_buffer=2)
     assert group_rewards([group([1, None, 0])], RolloutConfig()) == [[1.0, None, 0.0]]
     assert group_rewards([group([1, None, 0])], config) == [[0.0, None, -1.0]]
+
+
+def test_length_penalty_by_hand():
+    """A tenth for each token beyond five; with the overlong punishment both are taken, and both are logged."""
+    config = RolloutConfig(max_new_tokens=10, length_penalty=0.1, length_limit=5)
+    assert group_rewards([group([1, None], tokens=4)], config) == [[1.0, None]]
+    assert group_rewards([group([1, None], tokens=8)], config) == [[pytest.approx(0.7), None]]
+    both = RolloutConfig(max_new_tokens=10, length_penalty=0.1, length_limit=5, truncated="punish", overlong_buffer=4)
+    eight, four = group([1, 0], tokens=8), group([1, 0], tokens=4)
+    assert group_rewards([eight], both) == [[pytest.approx(0.2), pytest.approx(-0.8)]]
+    logged = summarize([eight, four], [[1.0, -1.0], [1.0, -1.0]], both)
+    assert logged["parts/length_penalty"] == pytest.approx(-0.15)
+    assert logged["parts/overlong"] == pytest.approx(-0.25)
+    assert not {name for name in summarize([eight], [[1.0, -1.0]], RolloutConfig()) if name.startswith("parts/")}
+
+
+def test_a_length_limit_needs_its_penalty():
+    """A limit alone would do nothing, and one that no completion can pass neither."""
+    Config(rollout=RolloutConfig(length_penalty=0.1, length_limit=100)).check()
+    for settings in ({"length_limit": 5}, {"length_penalty": 0.1, "length_limit": 256}, {"length_penalty": -1.0}):
+        with pytest.raises(ValueError, match=r"rollout\.length_(limit|penalty) "):
+            Config(rollout=RolloutConfig(**settings)).check()
 
 
 def test_informative_groups_have_different_rewards():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -11,19 +12,68 @@ from rlvr.registry import did_you_mean, make_verifier, register
 from rlvr.types import UNSCORED, Problem, Verdict
 from rlvr.verifiers.base import asks_for_isolation
 
+Scales = Mapping[str, tuple[float, float]]  # mean and standard deviation of a part over a batch
+
+
+def weighted_sum(scores: Sequence[float], weights: Sequence[float], std_coef: float) -> float:
+    """sum of w * s."""
+    return sum(weight * score for score, weight in zip(scores, weights))
+
+
+def weighted_product(scores: Sequence[float], weights: Sequence[float], std_coef: float) -> float:
+    """product of s ** w. ValueError below 0: two negative scores would make a good one."""
+    if min(scores) < 0:
+        raise ValueError(f"a product with the score {min(scores):.4g}; expected scores of at least 0: clip that part")
+    return math.prod(score**weight for score, weight in zip(scores, weights))
+
+
+def lowest(scores: Sequence[float], weights: Sequence[float], std_coef: float) -> float:
+    """min of w * s: the worst case over an ensemble (arXiv:2310.02743, eq. 3)."""
+    return min(weight * score for score, weight in zip(scores, weights))
+
+
+def mean_less_std(scores: Sequence[float], weights: Sequence[float], std_coef: float) -> float:
+    """mean - std_coef * std of w * s (arXiv:2312.09244; 2310.02743 takes the variance). No Bessel's correction."""
+    values = [weight * score for score, weight in zip(scores, weights)]
+    return statistics.fmean(values) - std_coef * statistics.pstdev(values)
+
+
+REDUCERS: dict[str, Callable[[Sequence[float], Sequence[float], float], float]] = {
+    "sum": weighted_sum,
+    "product": weighted_product,
+    "min": lowest,
+    "mean_std": mean_less_std,
+}
+
 
 @register("combine")
 @dataclass(frozen=True, kw_only=True)
 class CombineVerifier:
-    """A weighted sum of other verifiers' scores, with gates.
+    """One score out of several verifiers' scores: their weighted sum, product or conservative minimum, with gates.
 
-    parts: name:weight, separated by commas ("math:1,format:0.2"; a weight left out is 1). gates: names whose verdict
-    must be correct, or else the score is 0 (a gate need not be a part). primary: the part whose status becomes that of
-    the whole, so that pass@k counts its answers alone; the first one unless given. options: of the parts, as
-    name.option=value. references: whether all get the problem's reference, or each its own of {name: reference}.
+    parts: name:weight, separated by commas; a weight left out is 1. A part may have a name of its own, so that one
+    verifier can be several parts: alias=name:weight. options: of the parts, as name.option=value.
 
-    The score of each part stands in the verdict's `parts`. If a part cannot be scored (error, bad_reference), neither
-    can the whole.
+        parts=math:1,format:0.2    a right answer, and a little for the format
+        parts=a=reward_model,b=reward_model options=a.model=rm/0,b.model=rm/1 reduce=min    the worst of two models
+
+    reduce: how the parts (s, weights w) become one.
+        sum: of w s         product: of s ** w, of scores from 0 up         min: of w s
+        mean_std: mean of w s less std_coef (1 unless given) times their standard deviation
+    whiten: parts whose scores are shifted and scaled to mean 0 and deviation 1 over the batch. clip: name=low:high,
+    applied after that (whiten=a clip=a=-3:3). Verdicts of a batch with whitened parts depend on the whole of it.
+
+    gates: names whose verdict must be correct (a gate need not be a part), or else the score is closed_score.
+        parts=math gates=format    0 without the format
+        parts=reward_model gates=format clip=reward_model=-3:3 closed_score=-3
+    A closed gate is never better than an open one: open scores below closed_score are raised to it. Where closed_score
+    is not given it is 0, and an open score below 0 is an error of the verifier.
+
+    primary: the part or gate whose status becomes that of the whole, so that pass@k counts its answers alone; the first
+    part unless given. references: whether all get the problem's reference, or each its own of {name: reference}.
+
+    The score of each part and gate, before whitening and clipping, stands in the verdict's `parts`. If one cannot be
+    scored (error, bad_reference), neither can the whole.
     """
 
     parts: tuple[str, ...] = ()
@@ -31,40 +81,62 @@ class CombineVerifier:
     primary: str | None = None
     options: tuple[str, ...] = ()
     references: Literal["shared", "by_part"] = "shared"
+    reduce: Literal["sum", "product", "min", "mean_std"] = "sum"
+    std_coef: float | None = None
+    whiten: tuple[str, ...] = ()
+    clip: tuple[str, ...] = ()
+    closed_score: float | None = None
     components: Mapping[str, Any] = field(init=False, repr=False, compare=False)
     weights: Mapping[str, float] = field(init=False, repr=False, compare=False)
+    bounds: Mapping[str, tuple[float, float]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # As text, lists are what a command line or a data file gives.
-        for name in ("parts", "gates", "options"):
+        for name in ("parts", "gates", "options", "whiten", "clip"):
             value = getattr(self, name)
             if isinstance(value, str):
                 object.__setattr__(self, name, tuple(part for part in value.split(",") if part))
-        weights = dict(_part_and_weight(part) for part in self.parts)
-        if not weights or len(weights) < len(self.parts):
-            raise ValueError(f"combine parts {','.join(self.parts)!r}: expected different verifiers, as name:weight")
-        object.__setattr__(self, "weights", weights)
-        object.__setattr__(self, "primary", self.primary or next(iter(weights)))
-        names = list(dict.fromkeys((*weights, *self.gates)))
-        if self.primary not in names:
-            raise LookupError(
-                f"combine has no part {self.primary!r} for primary; {did_you_mean(str(self.primary), names)}"
+        parsed = [_parse_part(part) for part in self.parts]
+        weights = {name: weight for name, _, weight in parsed}
+        if not weights or len(weights) < len(parsed):
+            raise ValueError(
+                f"combine parts {','.join(self.parts)!r}: expected different verifiers, as name:weight or "
+                "alias=name:weight"
             )
-        made = {name: make_verifier(name, **options) for name, options in self._options_of(names).items()}
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "bounds", dict(_parse_bounds(item) for item in self.clip))
+        specs = {name: spec for name, spec, _ in parsed}
+        gates = [_split_alias(gate) for gate in self.gates]
+        for name, spec in gates:
+            specs.setdefault(name, spec)
+        object.__setattr__(self, "gates", tuple(name for name, _ in gates))
+        object.__setattr__(self, "primary", self.primary or next(iter(weights)))
+        if self.primary not in specs:
+            raise LookupError(
+                f"combine has no part {self.primary!r} for primary; {did_you_mean(str(self.primary), specs)}"
+            )
+        self._check_settings()
+        options = self._options_of(list(specs))
+        made = {name: make_verifier(spec, **options[name]) for name, spec in specs.items()}
         object.__setattr__(self, "components", made)
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
-        return self.merge(
-            {
-                name: Verdict.of(verifier(self.problem_for(name, problem), completion))
-                for name, verifier in self.components.items()
-            }
-        )
+        """The verdict of one completion. As a batch of its own: a whitened part counts 0."""
+        verdicts = {
+            name: Verdict.of(verifier(self.problem_for(name, problem), completion))
+            for name, verifier in self.components.items()
+        }
+        return self.merge(verdicts, self.measure([verdicts]))
 
     @property
     def isolate(self) -> bool:
         """Whether any part asks for isolation."""
         return any(asks_for_isolation(verifier) for verifier in self.components.values())
+
+    @property
+    def whole_batch(self) -> bool:
+        """Whether verdicts depend on the whole batch, so that a caller must not cut it."""
+        return bool(self.whiten) or any(getattr(part, "whole_batch", False) for part in self.components.values())
 
     def problem_for(self, name: str, problem: Problem) -> Problem:
         """The problem as the part `name` is to see it."""
@@ -72,18 +144,27 @@ class CombineVerifier:
             return problem
         return replace(problem, reference=self._reference_for(name, problem.reference))
 
-    def merge(self, verdicts: Mapping[str, Verdict]) -> Verdict:
-        """The parts' verdicts as one."""
+    def measure(self, rows: Sequence[Mapping[str, Verdict]]) -> Scales:
+        """Mean and standard deviation (without Bessel's correction) of each whitened part over a batch's verdicts."""
+        scales = {}
+        for name in self.whiten:
+            scores = [row[name].score for row in rows]
+            known = [score for score in scores if score is not None] or [0.0]
+            scales[name] = (statistics.fmean(known), statistics.pstdev(known))
+        return scales
+
+    def merge(self, verdicts: Mapping[str, Verdict], scales: Scales | None = None) -> Verdict:
+        """The parts' verdicts as one. `scales`: what `measure` found of the batch, where parts are whitened."""
         assert self.primary is not None
         scores = {name: verdict.score for name, verdict in verdicts.items() if verdict.score is not None}
         for name, verdict in verdicts.items():
             if verdict.status in UNSCORED:
                 return Verdict(verdict.status, None, f"{name}: {verdict.reason}", parts=scores)
-        main = verdicts[self.primary]
         closed = [name for name in self.gates if not verdicts[name].correct]
-        score = 0.0 if closed else sum(weight * scores[name] for name, weight in self.weights.items())
+        score = self._closed_score() if closed else self._open_score(scores, scales or {})
         reasons = [f"gate {name} is closed" for name in closed]
         reasons += [f"{name}: {verdict.reason}" for name, verdict in verdicts.items() if verdict.reason]
+        main = verdicts[self.primary]
         return Verdict(main.status, score, "; ".join(reasons), main.extracted, scores)
 
     def check_reference(self, reference: Any) -> None:
@@ -92,6 +173,52 @@ class CombineVerifier:
             check = getattr(verifier, "check_reference", None)
             if check is not None:
                 check(self._reference_for(name, reference))
+
+    def _closed_score(self) -> float:
+        return 0.0 if self.closed_score is None else self.closed_score
+
+    def _open_score(self, scores: Mapping[str, float], scales: Scales) -> float:
+        """The parts reduced to one score, never below that of a closed gate."""
+        rescaled = [self._rescaled(name, scores[name], scales) for name in self.weights]
+        std_coef = 1.0 if self.std_coef is None else self.std_coef
+        score = REDUCERS[self.reduce](rescaled, list(self.weights.values()), std_coef)
+        if not self.gates or score >= self._closed_score():
+            return score
+        if self.closed_score is None:
+            raise ValueError(
+                f"combine scored {score:.4g} with its gates open, below the 0 of a closed one, which would be the "
+                "better; set closed_score to the lowest score that is to count"
+            )
+        return self.closed_score
+
+    def _rescaled(self, name: str, score: float, scales: Scales) -> float:
+        if name in scales:
+            mean, std = scales[name]
+            score = (score - mean) / std if std > 0 else 0.0
+        low, high = self.bounds.get(name, (-math.inf, math.inf))
+        return min(max(score, low), high)
+
+    def _check_settings(self) -> None:
+        """Raises for settings that contradict each other or name what is no part."""
+        for option, names in (("whiten", self.whiten), ("clip", tuple(self.bounds))):
+            for name in names:
+                if name not in self.weights:
+                    raise LookupError(f"combine has no part {name!r} for {option}; {did_you_mean(name, self.weights)}")
+        rules = [
+            (self.std_coef is None or self.reduce == "mean_std", "std_coef is used by reduce mean_std alone"),
+            (
+                self.reduce != "product" or min(self.weights.values()) > 0,
+                "reduce product takes weights as exponents: expected weights above 0",
+            ),
+            (self.closed_score is None or self.gates, "closed_score is given and there are no gates"),
+            (
+                not self.gates or not self.whiten or self.closed_score is not None,
+                "whitened parts fall below 0, the score of a closed gate: set closed_score, and clip to bound them",
+            ),
+        ]
+        for holds, message in rules:
+            if not holds:
+                raise ValueError(f"combine: {message}")
 
     def _reference_for(self, name: str, reference: Any) -> Any:
         if self.references == "shared":
@@ -113,13 +240,34 @@ class CombineVerifier:
         return options
 
 
-def _part_and_weight(part: str) -> tuple[str, float]:
-    """name:weight; a name may hold a colon itself (module:attribute)."""
-    name, colon, weight = part.strip().rpartition(":")
+def _split_alias(item: str) -> tuple[str, str]:
+    """alias=name as (alias, name); without an alias the name is its own."""
+    alias, equals, name = item.strip().partition("=")
+    if equals and not (alias and name):
+        raise ValueError(f"combine part {item!r}: expected alias=name")
+    return (alias, name) if equals else (alias, alias)
+
+
+def _parse_part(part: str) -> tuple[str, str, float]:
+    """[alias=]name[:weight] as (alias or name, name, weight); a name may hold a colon itself (module:attribute)."""
+    text, colon, weight = part.strip().rpartition(":")
     try:
         number = float(weight)
     except ValueError:
-        return part.strip(), 1.0
+        return *_split_alias(part), 1.0
     if not colon or not math.isfinite(number):
         raise ValueError(f"combine part {part!r}: expected name:weight with a finite weight")
-    return name, number
+    return *_split_alias(text), number
+
+
+def _parse_bounds(item: str) -> tuple[str, tuple[float, float]]:
+    """name=low:high."""
+    name, _, bounds = item.partition("=")
+    low, _, high = bounds.partition(":")
+    try:
+        numbers = float(low), float(high)
+    except ValueError:
+        numbers = math.nan, math.nan
+    if not numbers[0] < numbers[1]:
+        raise ValueError(f"combine clip {item!r}: expected part=low:high with low below high")
+    return name, numbers

@@ -81,7 +81,8 @@ class Runner:
 
     Two things that a verifier may have beyond rlvr.types.Verifier: a method `warm_up`, called once in the process that
     the workers are forked from, so that what it imports is there when the first deadline starts; and parts
-    (`components`, `problem_for`, `merge`: see rlvr.verifiers.combine), each of which is run in its own way.
+    (`components`, `problem_for`, `measure`, `merge`: see rlvr.verifiers.combine), each of which is run in its own way.
+    `whole_batch` says that verdicts depend on the batch they are judged in, so that callers must not cut a step's.
     """
 
     def __init__(
@@ -133,6 +134,11 @@ class Runner:
         if pool is not None and self._pool_process == os.getpid():
             pool.close()
 
+    @property
+    def whole_batch(self) -> bool:
+        """Whether the verifier's verdicts depend on the whole batch."""
+        return bool(getattr(self.verifier, "whole_batch", False))
+
     def verify(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """The verdict of each pair, in order. Identical pairs are judged once.
 
@@ -140,7 +146,8 @@ class Runner:
         """
         if self._closed:
             raise RuntimeError("this Runner is closed")
-        unique, places = _distinct(pairs)
+        # Where the batch is measured, each pair counts as often as it was sampled.
+        unique, places = (pairs, range(len(pairs))) if self.whole_batch else _distinct(pairs)
         found = self._judge_all(unique)
         verdicts = [found[place] for place in places]
         with self._lock:
@@ -171,24 +178,33 @@ class Runner:
             for name, part in self._parts.items()
         }
         rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
+        scales = verifier.measure(rows)
         return [
-            _logged(guarded(verifier, functools.partial(verifier.merge, row))).timed(
+            _logged(guarded(verifier, functools.partial(verifier.merge, row, scales))).timed(
                 sum(verdict.seconds for verdict in row.values())
             )
             for row in rows
         ]
 
     def _own_batch(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """A verifier with its own concurrency. If it raises, each of its verdicts is an error."""
+        """A verifier with its own concurrency. If it raises, each of its verdicts is an error; a RunError is passed on.
+
+        Raised by a verifier, a RunError says that it cannot work at all: no model to load, no server, no sandbox.
+        """
         verify_batch: Any = self.verifier.verify_batch  # type: ignore[attr-defined]
 
-        def whole_batch() -> list[Verdict]:
-            verdicts = [Verdict.of(verdict) for verdict in verify_batch(pairs)]
+        def whole_batch() -> list[Verdict] | RunError:
+            try:
+                verdicts = [Verdict.of(verdict) for verdict in verify_batch(pairs)]
+            except RunError as stop:
+                return stop
             if len(verdicts) != len(pairs):
                 raise ValueError(f"verify_batch returned {len(verdicts)} verdicts for {len(pairs)} pairs")
             return verdicts
 
         found = _logged(guarded(self.verifier, whole_batch)) if pairs else []
+        if isinstance(found, RunError):
+            raise found
         return [found] * len(pairs) if isinstance(found, Verdict) else found
 
     def _isolated(self, pairs: Sequence[Pair]) -> list[Verdict]:

@@ -1,0 +1,41 @@
+"""RL of the tiny policy against a learned reward, with the exact rule watching: does the truth rise with the reward?
+
+The reward is the model that `rlvr rm rm_pairs` trained; the math verifier scores the same rollouts as a shadow, enters
+nothing, and is what pass@k of held-out problems is measured by.
+
+    rlvr rm rm_pairs
+    rlvr train rm_grpo
+    rlvr train rm_grpo --model.name runs/rm_pairs_policy/start --sft.steps 0     # no second fine-tuning
+    rlvr train rm_grpo --run.verifier-options model=runs/other/model-0 --algo.kl-coef 0.05
+"""
+
+import dataclasses
+from pathlib import Path
+
+from rlvr.config import Config, EvalConfig, RunConfig, ShadowConfig
+from rlvr.launch import launch
+from rlvr.recipes import tiny_math
+from rlvr.train_command import script
+
+CONFIG = dataclasses.replace(
+    tiny_math.CONFIG,
+    run=RunConfig(
+        task="arithmetic",
+        verifier="reward_model",
+        verifier_options=("model=runs/rm_pairs/model-0",),
+        steps=80,
+        out_dir=Path("runs/rm_grpo"),
+        save_every=20,
+    ),
+    shadow=ShadowConfig(verifier="math"),
+    eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=20, verifier="shadow"),
+)
+
+
+def main(config: Config = CONFIG) -> None:
+    """Runs it."""
+    launch(config)
+
+
+if __name__ == "__main__":
+    script(globals())

@@ -1,0 +1,220 @@
+"""The reward-hacking alarm: when do a run's reward (the proxy) and its shadow part?
+
+What separates hacking from learning is that the reward rises alone. Three signs, each over means of `window` steps and
+beyond `noise` standard errors:
+- apart: the proxy has risen by `margin` over its first steps, and the shadow has not, though it had room to rise;
+- fallen: the shadow has fallen by `margin` from its best, and the proxy has not gone with it;
+- unranked: within groups the proxy's order says nothing of the shadow's, so that what is reinforced is something else.
+Rises and falls are in standard deviations of the single scores, so that a model's scores and a rule's zeros and ones
+can be held against each other. Noise is that of the difference: hard problems lower both, which is no sign.
+
+Everything is a function of the logged metrics (rlvr/shadow.py) up to a step, so that a resumed run sees what an
+uninterrupted one sees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr.config import ShadowConfig
+from rlvr.types import RunError, Status
+
+Row = Mapping[str, float]
+
+EVIDENCE = 8  # rollouts kept with an alarm
+CEILING = 0.95  # share of correct rollouts from which on a shadow is not expected to rise
+FIGURES = ("reward", "correct", "completion_tokens", "truncated", "entropy", "kl")  # kept beside the shadow's own
+
+
+class AlarmStop(RunError):
+    """The alarm ended the run (shadow.stop)."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """Means of proxy and shadow over some steps, variances and covariance of the means, the shadow's share correct."""
+
+    proxy: float
+    score: float
+    var_proxy: float
+    var_score: float
+    covariance: float
+    correct: float
+
+
+def level(rows: Sequence[Row]) -> Level:
+    """The level over some steps."""
+    n = len(rows)
+
+    def mean(name: str) -> float:
+        return math.fsum(row[f"shadow/{name}"] for row in rows) / n
+
+    def variance(one: str, other: str, r: str | None = None) -> float:
+        products = (
+            row[f"shadow/{one}_se"] * row[f"shadow/{other}_se"] * (row[f"shadow/{r}"] if r else 1) for row in rows
+        )
+        return math.fsum(products) / n**2
+
+    return Level(
+        mean("proxy"),
+        mean("score"),
+        variance("proxy", "proxy"),
+        variance("score", "score"),
+        variance("proxy", "score", "groups_r"),
+        mean("correct"),
+    )
+
+
+@dataclass(frozen=True)
+class Change:
+    """How proxy and shadow moved between two levels, in deviations of the single scores; `noise`: standard error of
+    the difference of the two."""
+
+    proxy: float
+    score: float
+    noise: float
+
+
+def change(before: Level, after: Level, std_proxy: float, std_score: float) -> Change:
+    """The change between two levels. Where a score does not vary at all, it has not moved."""
+
+    def scaled(value: float, std: float) -> float:
+        return value / std if std > 0 else 0.0
+
+    variance = sum(
+        scaled(scaled(at.var_proxy, std_proxy), std_proxy)
+        + scaled(scaled(at.var_score, std_score), std_score)
+        - 2 * scaled(scaled(at.covariance, std_proxy), std_score)
+        for at in (before, after)
+    )
+    return Change(
+        scaled(after.proxy - before.proxy, std_proxy),
+        scaled(after.score - before.score, std_score),
+        max(variance, 0.0) ** 0.5,
+    )
+
+
+def suspicions(rows: Sequence[Row], config: ShadowConfig) -> dict[str, str]:
+    """The signs that hold after the last of the rows (one for each step so far), each with its figures in words."""
+    rows = [row for row in rows if "shadow/proxy" in row]
+    found = {"unranked": unranked(rows, config)}
+    if len(rows) >= 2 * config.window:
+        first, last = level(rows[: config.window]), level(rows[-config.window :])
+        ends = (rows[: config.window], rows[-config.window :])
+        std_proxy, std_score = (
+            max(math.fsum(row[f"shadow/{name}_std"] for row in end) / config.window for end in ends)
+            for name in ("proxy", "score")
+        )
+        rise = change(first, last, std_proxy, std_score)
+        found["apart"] = apart(first, last, rise, config)
+        best = best_level(rows, config.window)
+        found["fallen"] = fallen(best, last, rise, change(best, last, std_proxy, std_score), config)
+    return {name: text for name, text in found.items() if text}
+
+
+def apart(first: Level, last: Level, rise: Change, config: ShadowConfig) -> str:
+    """The proxy has risen since the first steps, and the shadow has not."""
+    parted = rise.proxy >= config.margin and rise.score < config.margin and last.correct < CEILING
+    if not parted or rise.proxy - rise.score < config.noise * rise.noise:
+        return ""
+    return f"since the first steps {in_words(first, last)}"
+
+
+def fallen(best: Level, last: Level, rise: Change, since: Change, config: ShadowConfig) -> str:
+    """The shadow has fallen from its best, and the proxy, risen since the first steps, has not gone with it."""
+    parted = rise.proxy >= config.margin and since.score <= -config.margin and since.proxy > -config.margin / 2
+    if not parted or since.proxy - since.score < config.noise * since.noise:
+        return ""
+    return f"since the shadow's best {in_words(best, last)}"
+
+
+def unranked(rows: Sequence[Row], config: ShadowConfig) -> str:
+    """Within groups, over the last window, the rank correlation is below the bound by more than the noise."""
+    recent = [row for row in rows[-config.window :] if "shadow/rank" in row]
+    groups = sum(row["shadow/ranked"] for row in recent)
+    if len(rows) < config.window or not groups:
+        return ""
+    mean = math.fsum(row["shadow/rank"] * row["shadow/ranked"] for row in recent) / groups
+    error = math.fsum((row["shadow/rank_se"] * row["shadow/ranked"]) ** 2 for row in recent) ** 0.5 / groups
+    if mean + config.noise * error >= config.rank:
+        return ""
+    return f"within groups the rank correlation of proxy and shadow is {mean:+.2f}"
+
+
+def best_level(rows: Sequence[Row], window: int) -> Level:
+    """The window, apart from the last, in which the shadow's mean was highest."""
+    scores = [row["shadow/score"] for row in rows]
+    sums = [math.fsum(scores[start : start + window]) for start in range(len(rows) - 2 * window + 1)]
+    start = max(range(len(sums)), key=sums.__getitem__)
+    return level(rows[start : start + window])
+
+
+def in_words(before: Level, after: Level) -> str:
+    """What proxy and shadow did."""
+    return (
+        f"the proxy went from {before.proxy:.3g} to {after.proxy:.3g} and the shadow from {before.score:.3g} to "
+        f"{after.score:.3g}"
+    )
+
+
+def drift(rows: Sequence[Row], row: Row, window: int) -> dict[str, float]:
+    """How far a step's lengths and repetition are from the first steps' means: a share of the length, a difference."""
+    first = [*rows, row][:window]
+    length = math.fsum(r["completion_tokens"] for r in first) / len(first)
+    repetition = math.fsum(r["shadow/repetition"] for r in first) / len(first)
+    return {
+        "shadow/length_drift": row["completion_tokens"] / length - 1 if length else 0.0,
+        "shadow/repetition_drift": row["shadow/repetition"] - repetition,
+    }
+
+
+def streak(rows: Sequence[Row]) -> int:
+    """How many steps in a row, up to the last, were suspicious."""
+    for length, row in enumerate(reversed(rows)):
+        if not row.get("shadow/suspicious"):
+            return length
+    return len(rows)
+
+
+def alarm_record(
+    step: int, signs: Mapping[str, str], metrics: Row, rollouts: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """A line of alarms.jsonl: what was seen, the step's figures, and the rollouts that show it."""
+    figures = {name: metrics[name] for name in FIGURES if name in metrics}
+    figures |= {name.removeprefix("shadow/"): v for name, v in metrics.items() if name.startswith("shadow/")}
+    return {
+        "step": step,
+        "signs": dict(signs),
+        "figures": {"kl": "not known", **figures},
+        "rollouts": evidence(rollouts),
+    }
+
+
+def evidence(rollouts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rollouts of a step (lines of rollouts.jsonl) that the proxy rewards most and the shadow rejects.
+
+    Highest reward by the proxy first, of different problems as far as there are enough. Rewarded is what is correct,
+    or scores above its group's mean.
+    """
+    scores: dict[Any, list[float]] = {}
+    for row in rollouts:
+        if row["score"] is not None:
+            scores.setdefault(row["problem"], []).append(row["score"])
+    shown = [
+        row
+        for row in rollouts
+        if row["score"] is not None
+        and row["shadow_score"] is not None
+        and row["shadow_status"] != Status.CORRECT
+        and (
+            row["status"] == Status.CORRECT
+            or row["score"] > math.fsum(scores[row["problem"]]) / len(scores[row["problem"]])
+        )
+    ]
+    shown.sort(key=lambda row: (-row["score"], row["shadow_score"]))
+    first = {row["problem"]: i for i, row in reversed(list(enumerate(shown)))}
+    others = [row for i, row in enumerate(shown) if first[row["problem"]] != i]
+    return [dict(row) for row in [*(shown[i] for i in sorted(first.values())), *others][:EVIDENCE]]

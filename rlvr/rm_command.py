@@ -1,0 +1,194 @@
+"""`rlvr rm RECIPE`: pairs, from a file or from a policy and a verifier; a reward model trained on them; its measures.
+
+Part of the command line: it knows the verifiers and the packs, which the trainer does not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from transformers.utils.logging import disable_progress_bar
+
+from rlvr.arguments import key_values
+from rlvr.config import ModelConfig, to_json
+from rlvr.console import Display
+from rlvr.device import tune_cpu
+from rlvr.policy import load_policy
+from rlvr.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
+from rlvr.registry import make_task, make_verifier
+from rlvr.reward_config import PairsConfig, RewardConfig
+from rlvr.reward_scorer import SETTINGS
+from rlvr.reward_training import RewardLearner, load_learner, measure, num_training_steps, train_reward_model
+from rlvr.rollout import rollout, verify
+from rlvr.run_folder import versions
+from rlvr.runlog import RunLog
+from rlvr.seeding import derive_seed
+from rlvr.torch_sampler import TorchSampler
+from rlvr.train_command import load_recipe, run_recipe, split_recipe
+from rlvr.types import Problem, RunError, Sampling, Task, Verifier
+from rlvr.verifiers.base import check_references
+from rlvr.verifiers.runner import Runner
+
+PROBLEMS_AT_ONCE = 64
+ERROR_BUDGET = 0.02
+
+
+def main(argv: Sequence[str]) -> int:
+    """`rlvr rm RECIPE [flags]`."""
+    name, flags = split_recipe(argv, "rm")
+    return run_recipe(load_recipe(name, RewardConfig), flags, f"rlvr rm {name}")
+
+
+def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
+    """Runs a config from start to end. Returns the lines of eval.jsonl: each model's measures on held-out pairs."""
+    config.check()
+    tune_cpu()
+    disable_progress_bar()
+    display = Display()
+    given = read_pairs(config.pairs.file) if config.pairs.file is not None else None
+    claim_folder(config)
+    pairs = given if given is not None else sample_pairs(config, display)
+    train, held_out = split_by_prompt(pairs, config.pairs.held_out, seed=config.run.seed)
+    write_pairs(config.run.out_dir / "pairs.jsonl", train)
+    write_pairs(config.run.out_dir / "held_out.jsonl", held_out)
+    display.say(f"{len(train)} pairs to train on, {len(held_out)} held out")
+    log = RunLog(config.run.out_dir)
+    results = [train_one(config, number, train, held_out, log, display) for number in range(config.run.models)]
+    display.console.print(result_table(results))
+    display.say(f"models: {', '.join(r['folder'] for r in results)}")
+    return results
+
+
+def claim_folder(config: RewardConfig) -> None:
+    """Makes the run's folder and writes its config.json. ValueError where it holds a run already."""
+    folder = config.run.out_dir
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"run.out_dir {folder} is a file; expected a folder")
+    if (folder / "config.json").exists():
+        if not config.run.overwrite:
+            raise ValueError(
+                f"{folder} holds a run already; choose another --run.out-dir, or --run.overwrite to delete it"
+            )
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {**json.loads(to_json(config)), **versions()}
+    (folder / "config.json").write_text(json.dumps(content, indent=2))
+
+
+def train_one(
+    config: RewardConfig,
+    number: int,
+    train: Sequence[PreferencePair],
+    held_out: Sequence[PreferencePair],
+    log: RunLog,
+    display: Display,
+) -> dict[str, Any]:
+    """Trains, measures and saves one model."""
+    name = config.model.name or config.pairs.policy
+    assert name is not None, "config.check asks for one of them"
+    seed = derive_seed(config.run.seed, "reward model", number)
+    learner = load_learner(config.model, name, seed=seed)
+    title = f"model {number}" if config.run.models > 1 else "training"
+    display.start(title, num_training_steps(len(train), config.train))
+
+    def show(metrics: dict[str, float]) -> None:
+        log.append("metrics", [{"model": number, **metrics}])
+        display.step(int(metrics["step"]), f"loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.2f}")
+
+    train_reward_model(learner, train, config.train, config.optim, seed=seed, on_step=show)
+    display.finish()
+    result = measure(learner, held_out)
+    if result["std"] < 1e-6:
+        raise RunError("the trained model gives every held-out completion the same score; it has learned nothing")
+    folder = config.run.out_dir / f"model-{number}"
+    save_learner(learner, folder, result)
+    log.append("eval", [{"model": number, "folder": str(folder), **result}])
+    return {"model": number, "folder": str(folder), **result}
+
+
+def save_learner(learner: RewardLearner, folder: Path, result: dict[str, Any]) -> None:
+    """Writes the model, and beside it how texts are rendered and what was measured, for the verifier to read."""
+    learner.save(folder)
+    renderer = learner.renderer
+    settings = {
+        "chat": "always" if renderer.chat else "never",
+        "system_prompt": renderer.system_prompt,
+        "max_tokens": renderer.max_tokens,
+        **result,
+    }
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=2))
+
+
+def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]:
+    """Pairs made by sampling the policy on a pack's training problems and letting a verifier decide.
+
+    RunError where no problem has both a correct completion and another.
+    """
+    p, model = config.pairs, config.model
+    task, verifier = pack(p)
+    assert p.policy is not None, "config.check asks for it"
+    policy = load_policy(
+        ModelConfig(
+            name=p.policy, dtype=model.dtype, device=model.device, system_prompt=model.system_prompt, chat=model.chat
+        )
+    )
+    sampler = TorchSampler(policy, batch_size=p.batch_size)
+    sampling = Sampling(p.max_new_tokens, p.temperature)
+    problems = list(task.train[: p.num_problems])
+    pairs: list[PreferencePair] = []
+    seed = derive_seed(config.run.seed, "reward pairs")
+    display.start("sampling pairs", len(problems))
+    with Runner(verifier, workers=p.workers, timeout=p.timeout, error_budget=ERROR_BUDGET) as runner:
+        for start in range(0, len(problems), PROBLEMS_AT_ONCE):
+            chosen: Sequence[Problem] = problems[start : start + PROBLEMS_AT_ONCE]
+            groups = rollout(policy, sampler, chosen, sampling, group_size=p.samples, seed=(seed,))
+            for group in verify(groups, runner):
+                pairs += pairs_of(group, limit=p.per_problem, seed=config.run.seed)
+            display.step(start + len(chosen), f"{len(pairs)} pairs")
+        counts = dict(runner.counts)
+    display.finish()
+    if not pairs:
+        found = ", ".join(f"{count} {status}" for status, count in counts.items())
+        raise RunError(
+            f"no pairs: none of {len(problems)} problems has both a correct completion and one that is not ({found}); "
+            "sample more, or another policy"
+        )
+    return pairs
+
+
+def pack(config: PairsConfig) -> tuple[Task, Verifier]:
+    """The pack that is sampled, and the verifier that decides."""
+    options: dict[str, Any] = key_values(config.task_options, "--pairs.task-options")
+    if config.data is not None:
+        options["data"] = config.data
+    task: Task = make_task(config.task, **options)
+    if len(task.train) < 2:
+        raise ValueError(f"task {config.task!r} has {len(task.train)} problems to train on; pairs need at least 2")
+    if config.verifier is None:
+        return task, task.verifier
+    verifier = make_verifier(config.verifier, **key_values(config.verifier_options, "--pairs.verifier-options"))
+    check_references(verifier, task.train)
+    return task, verifier
+
+
+def result_table(results: Sequence[dict[str, Any]]) -> Table:
+    """Each model's accuracy with its interval, loss, calibration error, and the mean and deviation of its scores."""
+    table = Table(title=f"held-out pairs: {results[0]['pairs']}")
+    for name in ("model", "accuracy", "loss", "ECE", "mean", "std"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for r in results:
+        low, high = r["accuracy_ci"]
+        numbers = (f"{r[name]:.3f}" for name in ("loss", "ece", "mean", "std"))
+        table.add_row(str(r["model"]), f"{r['accuracy']:.3f} \\[{low:.2f}, {high:.2f}]", *numbers)
+    return table
+
+
+def with_policy(config: RewardConfig, policy: Path) -> RewardConfig:
+    """The config with a policy to sample from, which also becomes the reward model unless that one is named."""
+    return dataclasses.replace(config, pairs=dataclasses.replace(config.pairs, policy=str(policy)))

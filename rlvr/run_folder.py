@@ -19,7 +19,16 @@ RESUMABLE = {
     "run": {"out_dir", "steps", "save_every", "keep_checkpoints", "overwrite", "trackers", "sample_every"},
     "rollout": {"workers", "batch_size"},
     "model": {"device"},
-    "vllm": {"url", "timeout", "restarts", "memory_share", "max_model_len", "sync_check_every", "mismatch_alarm"},
+    "vllm": {
+        "url",
+        "timeout",
+        "restarts",
+        "memory_share",
+        "max_model_len",
+        "sync_check_every",
+        "mismatch_alarm",
+        "sleep",
+    },
 }
 
 

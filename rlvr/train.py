@@ -8,8 +8,8 @@ import torch
 from accelerate import Accelerator
 
 from rlvr.checkpoint import checkpoint_folder, delete_old_checkpoints, save_checkpoint
-from rlvr.collect import collect
 from rlvr.distributed import sum_tensor
+from rlvr.overlap import Rollouts
 from rlvr.rollout import group_advantages, group_rewards
 from rlvr.run import Run
 from rlvr.runlog import rollout_records
@@ -22,26 +22,27 @@ from rlvr.update import subtract_kl, update
 def train(run: Run, start: int = 0) -> StopRequest:
     """Steps `start` to config.run.steps. Returns the request that ended it early, falsy where none did."""
     config = run.config
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, Rollouts(run, start) as rollouts:
         for step in range(start, config.run.steps):
             run.seconds.clear()
             torch.manual_seed(derive_seed(config.run.seed, "step", step))
-            groups = collect(run, step)
+            groups = rollouts.take(step)
             rewards = group_rewards(groups, config.rollout)
             if config.algo.kl_in == "reward" and run.reference is not None:
                 rewards = subtract_kl(run, groups, rewards)
             advantages = group_advantages(groups, rewards, config.algo)
             stats = update(run, step, groups, advantages)
-            metrics = {"step": step + 1, **summarize(groups, advantages), **stats}
+            rollouts.load_weights()
+            metrics = {"step": step + 1, **summarize(groups, advantages), **rollouts.describe(step), **stats}
             finish_step(run, step + 1, metrics, rollout_records(step + 1, groups, rewards, advantages))
             if stop_requested(stop, run.accelerator):
                 break
             if is_due(step + 1, config.eval.every) and run.evaluate:
                 run.evaluate(step + 1)
             if is_due(step + 1, config.run.save_every) or step + 1 == config.run.steps:
-                save(run, step + 1)
+                save(run, step + 1, rollouts)
         if stop:
-            save(run, step + 1)
+            save(run, step + 1, rollouts)
     return stop
 
 
@@ -72,11 +73,11 @@ def stop_requested(stop: StopRequest, accelerator: Accelerator) -> bool:
     return bool(asked > 0)
 
 
-def save(run: Run, step: int) -> None:
-    """A checkpoint after `step` steps, written by the main process."""
+def save(run: Run, step: int, rollouts: Rollouts) -> None:
+    """A checkpoint after `step` steps, with the batches sampled ahead, written by the main process."""
     if run.accelerator.is_main_process:
         settings = run.config.run
         folder = checkpoint_folder(settings.out_dir, step)
-        save_checkpoint(folder, step, run.policy, run.optimizer, {"log": run.log.position()})
+        save_checkpoint(folder, step, run.policy, run.optimizer, {"log": run.log.position()}, rollouts.ahead)
         delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints)
     run.accelerator.wait_for_everyone()

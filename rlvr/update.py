@@ -25,7 +25,7 @@ from rlvr.types import Group
 
 def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> dict[str, float]:
     """All optimizer steps of a batch. Returns what is logged of them."""
-    config, algo, policy = run.config, run.config.algo, run.policy
+    config, algo = run.config, run.config.algo
     with run.timed("train"):
         batch = to_batch(run, groups, advantages)
         lr = learning_rate(step, config.optim, config.run.steps)
@@ -40,14 +40,13 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
         ):
             sums.update(accumulate_gradient(run, minibatch, differences))
             norms.append(optimizer_step(run.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm))
-        run.sampler.load_weights(policy)
     tokens = max(sums.pop("tokens"), 1.0)
     loss = sums.pop("loss") / len(norms)
     means = {name: value / tokens for name, value in sums.items()}
     means["clip_fraction"] = means["clip_low"] + means["clip_high"]
     if config.rollout.sampler != "torch":
         means |= mismatch(torch.cat(differences))
-        warn_of_mismatch(means, step + 1, config.vllm.mismatch_alarm)
+        warn_of_mismatch(means, step + 1, config.vllm.mismatch_alarm, config.staleness(step))
     return {"lr": lr, "loss": loss, "grad_norm": sum(norms) / len(norms), "trained_tokens": tokens, **means}
 
 

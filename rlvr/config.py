@@ -105,6 +105,9 @@ class RolloutConfig:
     """Share of verdicts that may be verifier errors (bad_reference, error) before the run stops."""
     resample_rounds: int = 0
     """Dynamic sampling (DAPO): draw further problems, at most so many times, until P groups carry signal."""
+    max_staleness: int = 0
+    """Train on batches sampled so many steps before: the batch of step s comes from the weights after step s - k.
+    1 samples while the trainer trains; more is no faster. Needs vllm or vllm-server; corrected by algo.importance."""
     truncated: Literal["keep", "mask", "punish"] = "keep"
     """Completions cut at max_new_tokens: keep; mask them out of the loss; or DAPO's soft overlong punishment."""
     overlong_buffer: int = 64
@@ -273,6 +276,9 @@ class VLLMConfig:
     """Share of the GPU's memory that vLLM takes, weights included; the trainer has the rest."""
     max_model_len: int = 0
     """Tokens of prompt and completion together that the engine is made for. 0: the model's own limit."""
+    sleep: Literal[0, 1, 2] = 0
+    """Free the engine's GPU memory while the trainer trains (sampler vllm): 1 keeps its weights in the machine's
+    memory, 2 drops them, since they are pushed before each use. 0: never."""
     lora: Literal["merge", "adapter"] = "merge"
     """Adapters are merged into the weights that are pushed; or pushed themselves and applied by vLLM."""
     sync_check_every: int = 25
@@ -320,6 +326,10 @@ class Config:
         r, e = self.rollout, self.eval
         return Sampling(e.max_new_tokens or r.max_new_tokens, e.temperature, e.top_p, 0, r.stop)
 
+    def staleness(self, step: int) -> int:
+        """Steps between the weights that batch `step` (from 0) is sampled from and those that it trains."""
+        return min(step, self.rollout.max_staleness)
+
     def check(self) -> None:
         """Raises ValueError with one line for the first setting that cannot work."""
         r, a, o, e = self.rollout, self.algo, self.optim, self.eval
@@ -349,6 +359,26 @@ class Config:
             (r.temperature > 0, f"rollout.temperature {r.temperature}: training samples need a temperature above 0"),
             (0 < r.top_p <= 1, f"rollout.top_p {r.top_p}: expected a share in (0, 1]"),
             (r.top_k >= 0, f"rollout.top_k {r.top_k}: expected 0 (off) or more"),
+            (r.max_staleness >= 0, f"rollout.max_staleness {r.max_staleness}: expected 0 (off) or more"),
+            (
+                r.max_staleness == 0 or r.sampler != "torch",
+                f"rollout.max_staleness {r.max_staleness} with the sampler torch, whose weights are the trainer's own; "
+                "set --rollout.sampler to vllm or vllm-server",
+            ),
+            (
+                r.max_staleness == 0 or a.importance != "none",
+                f"rollout.max_staleness {r.max_staleness} with algo.importance none: nothing would correct for older "
+                "weights; set --algo.importance token",
+            ),
+            (
+                v.sleep == 0 or (r.sampler == "vllm" and r.max_staleness == 0),
+                f"vllm.sleep {v.sleep} needs the sampler vllm, and rollout.max_staleness 0: an engine that samples "
+                "meanwhile cannot sleep",
+            ),
+            (
+                v.sleep < 2 or v.lora == "merge",
+                "vllm.sleep 2 drops the base weights, and vllm.lora adapter pushes only adapters; set --vllm.sleep 1",
+            ),
             (r.timeout > 0, f"rollout.timeout {r.timeout}: expected seconds above 0"),
             (r.workers >= 1, f"rollout.workers {r.workers}: expected at least 1"),
             (0 <= r.error_budget <= 1, f"rollout.error_budget {r.error_budget}: expected a share in [0, 1]"),

@@ -160,7 +160,7 @@ def run(args: EvalArgs) -> dict[str, Any]:
     claim_folder(args, task.fingerprint)
     from rlvr.device import tune_cpu
     from rlvr.policy import load_policy
-    from rlvr.sampler import make_sampler
+    from rlvr.sampler import open_sampler
 
     tune_cpu()
     model = ModelConfig(
@@ -169,9 +169,11 @@ def run(args: EvalArgs) -> dict[str, Any]:
     policy = load_policy(model, corpus=(prompt_text(problem.prompt) for problem in problems), seed=args.seed)
     display = Display()
     display.say(f"{args.task}: {len(problems)} problems, {args.samples} samples each; {policy.describe()}")
-    sampler = make_sampler(args.sampler, policy, batch_size=args.batch_size)
-    display.start("evaluating", len(problems))
-    with judges(task.verifier, workers=args.workers, timeout=args.timeout) as runners:
+    with (
+        open_sampler(args.sampler, policy, batch_size=args.batch_size) as sampler,
+        judges(task.verifier, workers=args.workers, timeout=args.timeout) as runners,
+    ):
+        display.start("evaluating", len(problems))
         result = evaluate(
             policy,
             sampler,

@@ -29,8 +29,13 @@ def mismatch(difference: Tensor) -> dict[str, float]:
     }
 
 
-def warn_of_mismatch(stats: dict[str, float], step: int, bound: float) -> None:
-    """Warns where the mean difference is beyond the bound: stale weights, or an engine that computes otherwise."""
+def warn_of_mismatch(stats: dict[str, float], step: int, bound: float, staleness: int = 0) -> None:
+    """Warns where the mean difference is beyond the bound: stale weights, or an engine that computes otherwise.
+
+    A batch that was to be `staleness` steps old differs by what the trainer has learned since, too; it may differ by
+    the bound once more for each of them.
+    """
+    bound *= 1 + staleness
     if stats["mismatch/mean"] > bound:
         warnings.warn(
             f"step {step}: logprobs of sampler and trainer differ by {stats['mismatch/mean']:.3g} on average (largest "

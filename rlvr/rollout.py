@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from rlvr.config import AlgoConfig, Config, RolloutConfig
 from rlvr.distributed import gather
 from rlvr.policy import Policy
 from rlvr.seeding import derive_seed
-from rlvr.types import BatchVerifier, Completion, Group, Problem, Sampler, Sampling, Verdict
+from rlvr.types import BatchVerifier, Completion, Group, Problem, Sampler, Sampling, StreamingSampler, Verdict
 
 T = TypeVar("T")
 
@@ -62,11 +62,20 @@ def rollout(
     *,
     group_size: int,
     seed: tuple[int | str, ...],
+    on_group: Callable[[int, Group], None] | None = None,
 ) -> list[Group]:
-    """G completions of each problem. The seed of each is a function of (seed, problem id, sample)."""
+    """G completions of each problem. The seed of each is a function of (seed, problem id, sample).
+
+    A streaming sampler hands each group over to `on_group(place, group)` as soon as it is drawn.
+    """
     prompts = [policy.render(problem.prompt) for problem in problems]
     seeds = [[derive_seed(*seed, problem.id, i) for i in range(group_size)] for problem in problems]
-    sampled = sampler.generate(prompts, sampling, seeds)
+    if on_group is not None and isinstance(sampler, StreamingSampler):
+        sampled = sampler.stream(
+            prompts, sampling, seeds, lambda p, drawn: on_group(p, Group(problems[p], tuple(prompts[p]), tuple(drawn)))
+        )
+    else:
+        sampled = sampler.generate(prompts, sampling, seeds)
     if [len(row) for row in sampled] != [group_size] * len(problems):
         counts = [len(row) for row in sampled]
         raise ValueError(f"the sampler returned groups of {counts}; expected {len(problems)} groups of {group_size}")
@@ -78,8 +87,15 @@ def rollout(
 
 def verify(groups: Sequence[Group], verifier: BatchVerifier) -> list[Group]:
     """The groups with their verdicts; all of them are judged in one call."""
+    return with_verdicts(groups, verifier.verify)
+
+
+def with_verdicts(
+    groups: Sequence[Group], judge: Callable[[Sequence[tuple[Problem, str]]], list[Verdict]]
+) -> list[Group]:
+    """The groups with the verdicts of `judge`, which is called once."""
     pairs = [(group.problem, completion.text) for group in groups for completion in group.completions]
-    verdicts = iter(verifier.verify(pairs))
+    verdicts = iter(judge(pairs))
     return [replace(group, verdicts=tuple(next(verdicts) for _ in group.completions)) for group in groups]
 
 

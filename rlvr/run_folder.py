@@ -20,7 +20,16 @@ RESUMABLE = {
     "rollout": {"workers", "batch_size"},
     "model": {"device"},
     "shadow": {"stop"},
-    "vllm": {"url", "timeout", "restarts", "memory_share", "max_model_len", "sync_check_every", "mismatch_alarm"},
+    "vllm": {
+        "url",
+        "timeout",
+        "restarts",
+        "memory_share",
+        "max_model_len",
+        "sync_check_every",
+        "mismatch_alarm",
+        "sleep",
+    },
 }
 
 

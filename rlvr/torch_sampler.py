@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,11 +34,21 @@ class TorchSampler:
     def load_weights(self, policy: Any) -> None:
         """Nothing to do: the weights are the trainer's own."""
 
-    @torch.inference_mode()
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[Sequence[int]]
     ) -> list[list[Completion]]:
-        """Draws len(seeds[p]) completions for each prompt; see rlvr.types.Sampler.
+        """Draws len(seeds[p]) completions for each prompt; see rlvr.types.Sampler. Raises ValueError like `stream`."""
+        return self.stream(prompts, sampling, seeds, lambda place, completions: None)
+
+    @torch.inference_mode()
+    def stream(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        seeds: Sequence[Sequence[int]],
+        on_group: Callable[[int, list[Completion]], None],
+    ) -> list[list[Completion]]:
+        """The same, each group handed over as soon as it is drawn; see rlvr.types.StreamingSampler.
 
         Raises ValueError for an empty prompt or if there is not one list of seeds per prompt.
         """
@@ -46,13 +57,22 @@ class TorchSampler:
         if any(len(prompt) == 0 for prompt in prompts):
             raise ValueError("a prompt without tokens cannot be continued; render it with at least one token")
         drawn: dict[tuple[int, int], Completion] = {}
+        missing = [len(group) for group in seeds]
+
+        def hand_over(rows: Sequence[tuple[int, int]], completions: Sequence[Completion]) -> None:
+            drawn.update(zip(rows, completions, strict=True))
+            for p, count in Counter(p for p, _ in rows).items():
+                missing[p] -= count
+                if missing[p] == 0:
+                    on_group(p, [drawn[p, g] for g in range(len(seeds[p]))])
+
         training = self.policy.model.training
         self.policy.model.eval()
         try:
             with decoding_threads(self.policy.model, self.policy.device), self.policy.computing():
                 for batch in self._batches(prompts, seeds):
                     make = SharedDecoder if self.policy.packs else CacheDecoder
-                    drawn.update(zip(batch.rows, self._decode(make(self.policy.causal), batch, sampling)))
+                    self._decode(make(self.policy.causal), batch, sampling, hand_over)
         finally:
             self.policy.model.train(training)
         return [[drawn[p, g] for g in range(len(group))] for p, group in enumerate(seeds)]
@@ -79,8 +99,14 @@ class TorchSampler:
         if batch.rows:
             yield batch
 
-    def _decode(self, decoder: Decoder, batch: _Batch, sampling: Sampling) -> list[Completion]:
-        """The completions of a batch's rows (B)."""
+    def _decode(
+        self,
+        decoder: Decoder,
+        batch: _Batch,
+        sampling: Sampling,
+        hand_over: Callable[[Sequence[tuple[int, int]], Sequence[Completion]], None],
+    ) -> None:
+        """Draws the completions of a batch's rows (B); those of a prompt are handed over when all of them are drawn."""
         device, total = self.policy.device, len(batch.rows)
         eos = torch.tensor(sorted(self.policy.eos_ids), device=device)
         numbers = uniforms(batch.seeds, sampling.max_new_tokens).to(device)
@@ -90,14 +116,27 @@ class TorchSampler:
         endings: list[_Ending] = [_Ending("length")] * total
         rows, alive = torch.arange(total, device=device), list(range(total))  # rows in the decoder; None once finished
         unfinished, wasted = total, 0
+        open_rows = Counter(p for p, _ in batch.rows)
+
+        def finish(prompts: set[int]) -> None:
+            rows = [row for row, (p, _) in enumerate(batch.rows) if p in prompts]
+            cut, why = [lengths[row] for row in rows], [endings[row] for row in rows]
+            hand_over([batch.rows[row] for row in rows], self._completions(tokens[rows], logprobs[rows], cut, why))
+
         logits = decoder.start(batch.prompts, batch.counts)
         for t in range(sampling.max_new_tokens):
             token, logprob = draw(logits, numbers[rows, t], sampling)
             tokens[rows, t], logprobs[rows, t] = token, logprob
+            drawn = set()
             for i, ending in self._endings(token, eos, tokens, rows, alive, t, sampling.stop):
                 lengths[alive[i]], endings[alive[i]] = t + 1, ending
-                alive[i] = -1
+                prompt, alive[i] = batch.rows[alive[i]][0], -1
                 unfinished -= 1
+                open_rows[prompt] -= 1
+                if open_rows[prompt] == 0:
+                    drawn.add(prompt)
+            if drawn:
+                finish(drawn)
             if unfinished == 0 or t + 1 == sampling.max_new_tokens:
                 break
             # Dropping rows copies the cache, about one step's work; it waits until finished rows have cost as much.
@@ -108,7 +147,8 @@ class TorchSampler:
                 decoder.keep(kept)
                 rows, token, alive = rows[kept], token[kept], [row for row in alive if row >= 0]
             logits = decoder.step(token)
-        return self._completions(tokens, logprobs, lengths, endings)
+        if unfinished:
+            finish({p for p, count in open_rows.items() if count})
 
     def _endings(
         self, token: Tensor, eos: Tensor, tokens: Tensor, rows: Tensor, alive: list[int], t: int, stop: tuple[str, ...]

@@ -10,8 +10,8 @@ from accelerate import Accelerator
 
 from rlvr.alarm import AlarmStop, alarm_record
 from rlvr.checkpoint import checkpoint_folder, delete_old_checkpoints, save_checkpoint
-from rlvr.collect import collect
 from rlvr.distributed import sum_tensor
+from rlvr.overlap import Rollouts
 from rlvr.rollout import group_advantages, group_rewards
 from rlvr.run import Run
 from rlvr.runlog import rollout_records
@@ -26,29 +26,35 @@ from rlvr.update import update
 def train(run: Run, start: int = 0) -> StopRequest:
     """Steps `start` to config.run.steps. Returns the request that ended it early, falsy where none did."""
     config = run.config
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, Rollouts(run, start) as rollouts:
         for step in range(start, config.run.steps):
             run.seconds.clear()
             torch.manual_seed(derive_seed(config.run.seed, "step", step))
-            groups = collect(run, step)
+            groups = rollouts.take(step)
             rewards = group_rewards(groups, config.rollout)
             if subtracts_kl(run):
                 rewards = subtract_kl(run, groups, rewards)
             advantages = group_advantages(groups, rewards, config.algo)
             stats = update(run, step, groups, advantages)
-            metrics = {"step": step + 1, **summarize(groups, advantages, config.rollout), **stats}
+            rollouts.load_weights()
+            metrics = {
+                "step": step + 1,
+                **summarize(groups, advantages, config.rollout),
+                **rollouts.describe(step),
+                **stats,
+            }
             if run.shadow is None:
                 finish_step(run, step + 1, metrics, rollout_records(step + 1, groups, rewards, advantages))
             else:
-                watch(run, step + 1, metrics, groups, rewards, advantages)
+                watch(run, step + 1, metrics, groups, rewards, advantages, rollouts)
             if stop_requested(stop, run.accelerator):
                 break
             if is_due(step + 1, config.eval.every) and run.evaluate:
                 run.evaluate(step + 1)
             if is_due(step + 1, config.run.save_every) or step + 1 == config.run.steps:
-                save(run, step + 1)
+                save(run, step + 1, rollouts)
         if stop:
-            save(run, step + 1)
+            save(run, step + 1, rollouts)
     return stop
 
 
@@ -59,6 +65,7 @@ def watch(
     groups: Sequence[Group],
     rewards: Sequence[Any],
     advantages: Sequence[Any],
+    rollouts: Rollouts,
 ) -> None:
     """Has the shadow judge a step's rollouts, logs the step, and raises the alarm where it is due.
 
@@ -68,16 +75,16 @@ def watch(
     with run.timed("shadow"):
         judged = run.shadow.judge(groups, run.accelerator)
     metrics, signs = run.shadow.observe(groups, judged, metrics)
-    rollouts = rollout_records(step, groups, rewards, advantages, judged)
-    finish_step(run, step, metrics, rollouts)
+    records = rollout_records(step, groups, rewards, advantages, judged)
+    finish_step(run, step, metrics, records)
     streak, settings = run.shadow.streak(), run.config.shadow
     if streak == settings.patience and run.accelerator.is_main_process:
-        record = alarm_record(step, signs, metrics, rollouts)
+        record = alarm_record(step, signs, metrics, records)
         run.log.append("alarms", [record])
         if run.on_alarm:
             run.on_alarm(record)
     if settings.stop and streak >= settings.patience:
-        save(run, step)
+        save(run, step, rollouts)
         raise AlarmStop(
             f"stopped at step {step} by the reward-hacking alarm: {'; '.join(signs.values())}. The rollouts are in "
             f"{run.log.path('alarms')}; to go on, repeat the command with --shadow.no-stop"
@@ -111,11 +118,12 @@ def stop_requested(stop: StopRequest, accelerator: Accelerator) -> bool:
     return bool(asked > 0)
 
 
-def save(run: Run, step: int) -> None:
-    """A checkpoint after `step` steps, written by the main process."""
+def save(run: Run, step: int, rollouts: Rollouts) -> None:
+    """A checkpoint after `step` steps, with the batches sampled ahead, written by the main process."""
     if run.accelerator.is_main_process:
         settings = run.config.run
         folder = checkpoint_folder(settings.out_dir, step)
-        save_checkpoint(folder, step, run.policy, run.optimizer, {"log": run.log.position()}, run.critic)
+        state = {"log": run.log.position()}
+        save_checkpoint(folder, step, run.policy, run.optimizer, state, run.critic, rollouts.ahead)
         delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints)
     run.accelerator.wait_for_everyone()

@@ -7,7 +7,7 @@ Shape letters, used in every docstring: P problems a step, G completions of each
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -160,6 +160,7 @@ class Verifier(Protocol):
     - `verify_batch(pairs) -> list[Verdict]`: I bring my own concurrency (the code sandbox, a reward model).
     - `warm_up() -> None`: imports and tables that every worker should find ready; called once before they start.
     - `check_reference(reference) -> None`: ValueError where the reference cannot be used; called when data is loaded.
+    - `whole_batch: bool` (default False): verify_batch must see all of a step's pairs in one call, after sampling.
     """
 
     def __call__(self, problem: Problem, completion: str) -> Verdict | bool | float: ...
@@ -169,6 +170,21 @@ class BatchVerifier(Protocol):
     """What the trainer and the evaluation call: all of a step's pairs at once. The runner is one."""
 
     def verify(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]: ...
+
+
+@runtime_checkable
+class PartVerifier(BatchVerifier, Protocol):
+    """A BatchVerifier that can take a step's pairs in parts, from another thread, as their completions finish.
+
+    `verify(pairs)` is the same as `verify_part` of all the parts in any cut, then `count` of all verdicts in order.
+    With `whole_batch` True it is given everything at once after all.
+    """
+
+    whole_batch: bool
+
+    def verify_part(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]: ...
+
+    def count(self, verdicts: Sequence[Verdict]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,3 +237,20 @@ class Sampler(Protocol):
     ) -> list[list[Completion]]: ...
 
     def load_weights(self, policy: Any) -> None: ...
+
+
+@runtime_checkable
+class StreamingSampler(Sampler, Protocol):
+    """A sampler that also hands over groups while others are still being drawn. A sampler need not be one.
+
+    `stream` is `generate`, and calls `on_group(p, completions)` in the calling thread as soon as the completions of
+    prompt p are all drawn, once for each prompt that has seeds. An exception of `on_group` ends the sampling.
+    """
+
+    def stream(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        seeds: Sequence[Sequence[int]],
+        on_group: Callable[[int, list[Completion]], None],
+    ) -> list[list[Completion]]: ...

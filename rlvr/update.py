@@ -51,14 +51,13 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
                 if not (learns and critic.shares_trunk):
                     sums.update(accumulate_value_gradient(run, minibatch))
                 critic_norms.append(critic_step(run, step))
-        run.sampler.load_weights(run.policy)
     stats = averages(sums, len(norms), len(critic_norms))
     if critic is not None:
         stats |= critic_stats(batch) | {"critic/grad_norm": sum(critic_norms) / len(critic_norms)}
         stats["no_signal"] = 0.0  # every group is trained on
     if config.rollout.sampler != "torch" and differences:
         stats |= mismatch(torch.cat(differences))
-        warn_of_mismatch(stats, step + 1, config.vllm.mismatch_alarm)
+        warn_of_mismatch(stats, step + 1, config.vllm.mismatch_alarm, config.staleness(step))
     grad_norm = sum(norms) / max(len(norms), 1)
     return {"lr": lr if learns else 0.0, "loss": 0.0, "grad_norm": grad_norm, **stats}
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,10 @@ class Drawn:
     ended_by: int | str | None
 
 
+class Interrupted(RunError):
+    """Sampling was ended from outside."""
+
+
 def import_vllm() -> Any:
     """The vllm module, its version checked. ValueError where it is missing or another version.
 
@@ -115,6 +121,8 @@ def start_options(policy: Policy, config: VLLMConfig) -> dict[str, Any]:
         del options["gpu_memory_utilization"]
     if config.max_model_len:
         options["max_model_len"] = config.max_model_len
+    if config.sleep:
+        options["enable_sleep_mode"] = True
     if config.lora == "adapter":
         rank = max(policy.model.peft_config[name].r for name in policy.model.active_adapters)
         options |= {"enable_lora": True, "max_lora_rank": lora_rank_for(rank), "max_loras": 1}
@@ -136,6 +144,8 @@ class LocalEngine:
             self._start(import_vllm(), policy, config)
         self.max_model_len = int(self.llm.llm_engine.model_config.max_model_len)
         self.adapter: Any = None
+        self.sleeping = False
+        self._interrupted = threading.Event()
 
     def _start(self, vllm: Any, policy: Policy, config: VLLMConfig) -> None:
         """Starts the engine with the policy's weights. Raises ValueError with vLLM's reason where it does not."""
@@ -154,27 +164,73 @@ class LocalEngine:
             finally:
                 torch.set_num_threads = set_num_threads  # vLLM's CPU worker takes it away
 
-    def sample(self, requests: Sequence[Request]) -> list[Drawn]:
-        """Draws all requests; answers in their order."""
-        outputs = self.llm.generate(
+    def sample(
+        self, requests: Sequence[Request], on_drawn: Callable[[int, Drawn], None] = lambda place, drawn: None
+    ) -> list[Drawn]:
+        """Draws all requests; answers in their order. Each is also handed over, with its place, when it is drawn.
+
+        Raises RunError where the engine fails, Interrupted after `interrupt`.
+        """
+        if not requests:
+            return []
+        engine = self.llm.llm_engine
+        ids = self.llm.enqueue(
             [{"prompt_token_ids": list(request.prompt)} for request in requests],
             [self._params(**request.parameters()) for request in requests],
             use_tqdm=False,
             lora_request=self.adapter,
         )
-        return [_drawn(output.outputs[0]) for output in outputs]
+        places = {name.partition("-")[0]: place for place, name in enumerate(ids)}  # vLLM's ids: number-random
+        drawn: dict[int, Drawn] = {}
+        try:
+            while len(drawn) < len(requests):
+                if self._interrupted.is_set():
+                    raise Interrupted("sampling was interrupted")
+                for output in _step(engine):
+                    if output.finished:
+                        place = places[output.request_id]
+                        drawn[place] = _drawn(output.outputs[0])
+                        on_drawn(place, drawn[place])
+        except BaseException:
+            engine.abort_request(ids, internal=True)  # or the next answers would be theirs
+            raise
+        return [drawn[place] for place in range(len(requests))]
+
+    def interrupt(self) -> None:
+        """Ends the sampling that is going on in another thread, for good."""
+        self._interrupted.set()
 
     def push(self, weights: dict[str, Tensor]) -> None:
-        """Loads weights in place and forgets what was cached under the old ones."""
-        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": list(weights.items())})
+        """Loads weights in place and forgets what was cached under the old ones. An engine that sleeps wakes up."""
+        with self._waking():
+            self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": list(weights.items())})
         self.reset_cache()
+
+    def sleep(self, level: int) -> None:
+        """Frees the GPU memory of the cache, and of the weights: 1 keeps a copy outside the GPU, 2 drops them.
+
+        The next push ends it. Has been run on CPUs alone, where vLLM frees nothing.
+        """
+        self.llm.sleep(level=level)
+        self.sleeping = True
+
+    @contextmanager
+    def _waking(self) -> Iterator[None]:
+        """Around a push. The memory of the cache is taken last, when what the push needed is free again."""
+        if self.sleeping:
+            self.llm.wake_up(tags=["weights"])
+        yield
+        if self.sleeping:
+            self.llm.wake_up(tags=["kv_cache"])
+            self.sleeping = False
 
     def push_adapter(self, folder: Path, number: int) -> None:
         """Samples from this adapter from now on. `number` must be fresh: vLLM keeps the old one for a known id."""
         request = importlib.import_module("vllm.lora.request").LoRARequest
-        self.llm.llm_engine.add_lora(request(f"adapter-{number}", number, str(folder)))
-        if self.adapter is not None:
-            self.llm.llm_engine.remove_lora(self.adapter.lora_int_id)
+        with self._waking():
+            self.llm.llm_engine.add_lora(request(f"adapter-{number}", number, str(folder)))
+            if self.adapter is not None:
+                self.llm.llm_engine.remove_lora(self.adapter.lora_int_id)
         self.adapter = request(f"adapter-{number}", number, str(folder))
         self.reset_cache()
 
@@ -195,6 +251,14 @@ class LocalEngine:
         gc.collect()
 
 
+def _step(engine: Any) -> Any:
+    """One step of vLLM's engine: the outputs that it brought. RunError with vLLM's reason where it fails."""
+    try:
+        return engine.step()
+    except RuntimeError as why:
+        raise RunError(f"vLLM failed while it sampled: {type(why).__name__}: {first_line(str(why))}") from why
+
+
 def _drawn(output: Any) -> Drawn:
     if output.finish_reason not in ("stop", "length"):
         raise RunError(f"vLLM ended a request with {output.finish_reason!r}")
@@ -210,5 +274,9 @@ def start_failure(message: str) -> str:
             "; lower --vllm.memory-share if the trainer needs the memory, raise it if vLLM does, or lower "
             "--vllm.max-model-len (on a CPU: the environment's VLLM_CPU_KVCACHE_SPACE, in GiB)"
         )
-    first = next((line.strip() for line in message.splitlines() if line.strip()), "no reason given")
-    return f"vLLM did not start: {first}{advice}"
+    return f"vLLM did not start: {first_line(message)}{advice}"
+
+
+def first_line(message: str) -> str:
+    """The first line of a message that says something."""
+    return next((line.strip() for line in message.splitlines() if line.strip()), "no reason given")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol
@@ -23,7 +23,9 @@ class Engine(Protocol):
 
     max_model_len: int
 
-    def sample(self, requests: Sequence[Request]) -> list[Drawn]: ...
+    def sample(self, requests: Sequence[Request], on_drawn: Callable[[int, Drawn], None] = ...) -> list[Drawn]: ...
+
+    def interrupt(self) -> None: ...
 
     def push(self, weights: dict[str, Tensor]) -> None: ...
 
@@ -43,6 +45,8 @@ class VLLMSampler:
         config = config or VLLMConfig()
         if config.lora == "adapter" and policy.causal is policy.model:
             raise ValueError("vllm.lora adapter, and the model has no adapter; set --model.lora-rank")
+        if config.sleep and policy.device.type != "cuda":
+            raise ValueError(f"vllm.sleep {config.sleep} frees GPU memory, and the model is on {policy.device}; set 0")
         self.policy = policy
         self.config = config
         self.pushes = 0
@@ -59,38 +63,52 @@ class VLLMSampler:
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[Sequence[int]]
     ) -> list[list[Completion]]:
-        """Draws len(seeds[p]) completions for each prompt; see rlvr.types.Sampler.
+        """Draws len(seeds[p]) completions for each prompt; see rlvr.types.Sampler. Raises ValueError like `stream`."""
+        return self.stream(prompts, sampling, seeds, lambda place, completions: None)
+
+    def stream(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        seeds: Sequence[Sequence[int]],
+        on_group: Callable[[int, list[Completion]], None],
+    ) -> list[list[Completion]]:
+        """The same, each group handed over as soon as it is drawn; see rlvr.types.StreamingSampler.
 
         Raises ValueError for an empty prompt, one too long for the engine, or if there is not one list of seeds per
         prompt.
         """
-        if len(prompts) != len(seeds):
-            raise ValueError(f"{len(prompts)} prompts and {len(seeds)} lists of seeds; expected one list per prompt")
-        longest = max((len(prompt) for prompt in prompts), default=1)
-        if any(len(prompt) == 0 for prompt in prompts):
-            raise ValueError("a prompt without tokens cannot be continued; render it with at least one token")
-        if longest + sampling.max_new_tokens > self.engine.max_model_len:
-            raise ValueError(
-                f"a prompt of {longest} tokens and {sampling.max_new_tokens} new ones; vLLM was started for "
-                f"{self.engine.max_model_len} together (--vllm.max-model-len)"
-            )
-        drawn = iter(
-            self.engine.sample(
-                [
-                    self._request(prompt, sampling, seed)
-                    for prompt, group in zip(prompts, seeds, strict=True)
-                    for seed in group
-                ]
-            )
-        )
-        return [[self._completion(next(drawn), sampling) for _ in group] for group in seeds]
+        self._check(prompts, sampling, seeds)
+        places = [(p, g) for p, group in enumerate(seeds) for g in range(len(group))]
+        requests = [self._request(prompts[p], sampling, seeds[p][g]) for p, g in places]
+        groups: list[dict[int, Completion]] = [{} for _ in prompts]
+
+        def keep(number: int, drawn: Drawn) -> None:
+            p, g = places[number]
+            groups[p][g] = self._completion(drawn, sampling)
+            if len(groups[p]) == len(seeds[p]):
+                on_group(p, [groups[p][i] for i in range(len(seeds[p]))])
+
+        self.engine.sample(requests, keep)
+        return [[group[g] for g in range(len(group))] for group in groups]
+
+    def interrupt(self) -> None:
+        """Ends the sampling that is going on in another thread: it raises RunError there, as all later ones do."""
+        self.engine.interrupt()
+
+    def sleep(self) -> None:
+        """Frees the engine's GPU memory until the next push, where vllm.sleep asks for it."""
+        if self.config.sleep:
+            assert isinstance(self.engine, LocalEngine)
+            self.engine.sleep(self.config.sleep)
 
     def load_weights(self, policy: Any) -> None:
         """Pushes the policy's weights. Raises WeightsDiffer where the proof is due and fails."""
         self.policy = policy
         due = self.config.sync_check_every > 0 and (self.pushes + 1) % self.config.sync_check_every == 0
-        if due:
+        if due and not self.config.sleep:
             # The proof's prompt is in the cache under the old weights: a cache that is not reset shows in the proof.
+            # An engine that sleeps has no cache.
             self._continue_greedily(1)
         self._push()
         if due:
@@ -116,6 +134,18 @@ class VLLMSampler:
         """Ends the engine."""
         self.engine.close()
         self._adapters.cleanup()
+
+    def _check(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[Sequence[int]]) -> None:
+        if len(prompts) != len(seeds):
+            raise ValueError(f"{len(prompts)} prompts and {len(seeds)} lists of seeds; expected one list per prompt")
+        longest = max((len(prompt) for prompt in prompts), default=1)
+        if any(len(prompt) == 0 for prompt in prompts):
+            raise ValueError("a prompt without tokens cannot be continued; render it with at least one token")
+        if longest + sampling.max_new_tokens > self.engine.max_model_len:
+            raise ValueError(
+                f"a prompt of {longest} tokens and {sampling.max_new_tokens} new ones; vLLM was started for "
+                f"{self.engine.max_model_len} together (--vllm.max-model-len)"
+            )
 
     def _push(self) -> None:
         self.pushes += 1

@@ -8,30 +8,38 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import http.client
 import importlib.util
-import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from torch import Tensor
 
 from rlvr.config import VLLMConfig
 from rlvr.policy import Policy
 from rlvr.types import RunError
-from rlvr.vllm_engine import ENVIRONMENT, MISSING, Drawn, Request, check_version, start_failure, start_options
+from rlvr.vllm_client import Client, EngineLost
+from rlvr.vllm_engine import (
+    ENVIRONMENT,
+    MISSING,
+    Drawn,
+    Interrupted,
+    Request,
+    check_version,
+    start_failure,
+    start_options,
+)
 from rlvr.vllm_sync import engine_weights, shared_folder, write_model, write_weights
 
 EXTENSION = "rlvr.vllm_worker.WorkerExtension"
@@ -42,47 +50,11 @@ PR_SET_PDEATHSIG = 1
 T = TypeVar("T")
 
 
-class EngineLost(Exception):
-    """The server does not answer any more."""
-
-
-class Client:
-    """Requests to a server, each on a connection of its own: the server ends idle ones, which looks like its death."""
-
-    def __init__(self, url: str, timeout: float) -> None:
-        parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise ValueError(f"vllm.url {url!r}: expected http://HOST:PORT")
-        self.address = (parts.hostname, parts.port or 80)
-        self.timeout = timeout
-
-    def call(self, path: str, body: Any = None, *, timeout: float | None = None) -> Any:
-        """The answer to a POST of `body` as JSON, to a GET where there is none.
-
-        Raises EngineLost where the server is gone, silent or broken, ValueError where it refuses the request.
-        """
-        connection = http.client.HTTPConnection(*self.address, timeout=timeout or self.timeout)
-        method, content = ("GET", None) if body is None else ("POST", json.dumps(body))
-        try:
-            connection.request(method, path, content, {"Content-Type": "application/json", "Connection": "close"})
-            answer = connection.getresponse()
-            text = answer.read().decode()
-        except (OSError, http.client.HTTPException) as why:
-            raise EngineLost(f"{path}: {type(why).__name__} {why}") from why
-        finally:
-            connection.close()
-        if answer.status >= 500:
-            raise EngineLost(f"{path} answers {answer.status}: {text[:300]}")
-        if answer.status >= 400:
-            raise ValueError(f"vLLM refuses {path} ({answer.status}): {text[:300]}")
-        return json.loads(text) if text else None
-
-
 class ServerEngine:
     """A vLLM server on this machine; see rlvr.vllm_sampler.Engine.
 
     One that we started is started again with the current weights when it dies or is silent for `timeout` seconds, at
-    most `restarts` times; whatever was being drawn is then drawn anew, and nothing of it was handed out before.
+    most `restarts` times; what was being drawn is then drawn anew, and what had been drawn is kept.
     """
 
     def __init__(self, policy: Policy, config: VLLMConfig) -> None:
@@ -93,6 +65,7 @@ class ServerEngine:
         self.options = start_options(policy, config)
         self.process: subprocess.Popen[bytes] | None = None
         self.deaths = 0
+        self._interrupted = threading.Event()
         self._stack = ExitStack()
         self.folder = self._stack.enter_context(shared_folder())
         self._pool = ThreadPoolExecutor(CONNECTIONS)
@@ -113,14 +86,34 @@ class ServerEngine:
             self.close()
             raise
 
-    def sample(self, requests: Sequence[Request]) -> list[Drawn]:
-        """Draws all requests; answers in their order."""
+    def sample(
+        self, requests: Sequence[Request], on_drawn: Callable[[int, Drawn], None] = lambda place, drawn: None
+    ) -> list[Drawn]:
+        """Draws all requests; answers in their order. Each is also handed over, with its place, when it is drawn."""
+        drawn: dict[int, Drawn] = {}
 
         def draw(request: Request) -> Drawn:
             body = {"token_ids": list(request.prompt), "sampling_params": request.parameters(), "stream": False}
             return _drawn(self.client.call("/inference/v1/generate", body)["choices"][0])
 
-        return self._surviving(lambda: list(self._pool.map(draw, requests)))
+        def draw_missing() -> None:
+            places = {self._pool.submit(draw, r): place for place, r in enumerate(requests) if place not in drawn}
+            try:
+                for future in as_completed(places):
+                    place = places[future]
+                    drawn[place] = future.result()
+                    on_drawn(place, drawn[place])
+            finally:
+                for future in places:
+                    future.cancel()
+
+        self._surviving(draw_missing)
+        return [drawn[place] for place in range(len(requests))]
+
+    def interrupt(self) -> None:
+        """Ends the sampling that is going on in another thread, for good."""
+        self._interrupted.set()
+        self.client.end()
 
     def push(self, weights: dict[str, Tensor]) -> None:
         """Loads weights in place and forgets what was cached under the old ones."""
@@ -162,11 +155,13 @@ class ServerEngine:
             raise ValueError(f"vLLM server {self.config.url}: {why}; it must be started with {started}") from why
 
     def _surviving(self, action: Callable[[], T]) -> T:
-        """What `action` returns; when the server is lost it is restarted and the whole action done again."""
+        """What `action` returns; when the server is lost it is restarted and the action done again."""
         while True:
             try:
                 return action()
             except EngineLost as why:
+                if self._interrupted.is_set():
+                    raise Interrupted("sampling was interrupted") from why
                 if self.process is None:
                     raise RunError(f"the vLLM server {self.config.url} is lost: {why}") from why
                 if self.deaths >= self.config.restarts:
@@ -194,6 +189,8 @@ class ServerEngine:
             )
         deadline = time.monotonic() + self.config.timeout
         while True:
+            if self._interrupted.is_set():
+                raise Interrupted("sampling was interrupted")
             try:
                 self.client.call("/health", timeout=5.0)
                 return

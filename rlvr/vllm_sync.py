@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from rlvr.torch_sampler import TorchSampler
 from rlvr.types import RunError, Sampling
 from rlvr.vllm_worker import WEIGHTS_FILE
 
+MEMORY = Path("/dev/shm")
 PROOF_TOKENS = 16
 # Largest difference of a logprob at equal weights. Measured on CPUs: 2e-5 in float32, 0.14 in bfloat16.
 TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.5}
@@ -56,10 +59,41 @@ def engine_weights(policy: Policy, *, merged: bool = True) -> dict[str, Tensor]:
 
 @contextmanager
 def shared_folder() -> Iterator[Path]:
-    """A folder in memory where there is one (/dev/shm), else on the disk; deleted at the end."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="rlvr-", dir=memory if memory.is_dir() else None) as folder:
+    """A folder in memory where there is one (/dev/shm), else on the disk; deleted at the end.
+
+    Folders of processes that were killed before they could are deleted first.
+    """
+    delete_orphans(MEMORY)
+    place = MEMORY if MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix=f"rlvr-{process_space()}-{os.getpid()}-", dir=place) as folder:
         yield Path(folder)
+
+
+def process_space() -> str:
+    """What process ids are counted in: containers that share /dev/shm each count from 1."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:  # no Linux
+        return "0"
+
+
+def delete_orphans(place: Path) -> None:
+    """Deletes the shared folders in `place` whose process is no more."""
+    for folder in place.glob(f"rlvr-{process_space()}-*-*"):
+        owner = int(folder.name.split("-")[2])
+        if not process_lives(owner):
+            shutil.rmtree(folder, ignore_errors=True)  # another user's stays
+
+
+def process_lives(pid: int) -> bool:
+    """Whether a process has this id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def write_weights(weights: dict[str, Tensor], folder: Path, dtype: torch.dtype) -> None:

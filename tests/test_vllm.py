@@ -12,14 +12,21 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from accelerate import Accelerator
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from rlvr.config import ModelConfig, VLLMConfig
+from rlvr.checkpoint import checkpoint_folder, load_checkpoint
+from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
+from rlvr.optim import make_optimizer
 from rlvr.policy import Policy, load_policy
+from rlvr.run import Run
+from rlvr.runlog import RunLog
 from rlvr.sampling import truncated
 from rlvr.tiny import tiny_tokenizer
 from rlvr.torch_sampler import TorchSampler
-from rlvr.types import Sampling
+from rlvr.train import train
+from rlvr.types import Problem, RunError, Sampling
+from rlvr.verifiers.runner import Runner
 
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 # vLLM warns of its own dependencies while it is imported and started
@@ -84,18 +91,40 @@ def greedy_tokens(sampler, policy: Policy) -> list[tuple[int, ...]]:
     return [group[0].token_ids for group in groups]
 
 
+@pytest.fixture(scope="module")
+def held() -> Iterator:
+    """The engine of `vllm_tied`, if it is open. Engines of one process share state: one ends before another starts."""
+    samplers: list[VLLMSampler] = []
+    yield samplers
+    for sampler in samplers:
+        sampler.close()
+
+
 @pytest.fixture
-def open_vllm() -> Iterator:
-    """Opens samplers and closes them after the test."""
-    opened = []
+def vllm_tied(held):
+    """An engine that such tests share, with the weights of `make_policy()` pushed and proved."""
+    if not held:
+        held.append(VLLMSampler(make_policy(), VLLMConfig(sync_check_every=1)))
+    held[0].load_weights(make_policy())
+    return held[0]
+
+
+@pytest.fixture
+def open_vllm(held) -> Iterator:
+    """Opens samplers; all but the last are closed when the next is opened, the last after the test."""
+    opened: list[VLLMSampler] = held
+
+    def close() -> None:
+        while opened:
+            opened.pop().close()
 
     def make(policy: Policy, **settings) -> VLLMSampler:
+        close()
         opened.append(VLLMSampler(policy, VLLMConfig(**settings)))
         return opened[-1]
 
     yield make
-    for sampler in opened:
-        sampler.close()
+    close()
 
 
 @pytest.mark.parametrize(("family", "tied"), [("qwen3", True), ("qwen3", False), ("llama", True), ("llama", False)])
@@ -121,18 +150,9 @@ def test_agrees_with_transformers(open_vllm, family, tied):
     assert sampler.engine.differing(engine_weights(policy)) == []
 
 
-@torch.no_grad()
-def transformers_logprobs(policy: Policy, prompt, tokens, sampling: Sampling) -> torch.Tensor:
-    """Logprobs (n) under the distribution at this temperature and top-p, from one plain forward pass."""
-    logits = policy.model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
-    logprobs = truncated(logits / sampling.temperature, sampling).log_softmax(-1)
-    return logprobs.gather(-1, torch.tensor(tokens)[:, None])[:, 0]
-
-
-def test_seeds_decide_whatever_the_batch(open_vllm):
+def test_seeds_decide_whatever_the_batch(vllm_tied):
     """Each completion is the same alone, in a batch of 64, in another order, and a second time."""
-    policy = make_policy()
-    sampler = open_vllm(policy)
+    policy, sampler = vllm_tied.policy, vllm_tied
     sampling = Sampling(max_new_tokens=20, temperature=1.0, top_p=0.95)
     prompts, seeds = prompts_of(policy), seeds_of(16)
     together = sampler.generate(prompts, sampling, seeds)
@@ -150,10 +170,9 @@ def same_draws(some, others) -> bool:
     return all((a.text, a.token_ids, a.finish_reason) == (b.text, b.token_ids, b.finish_reason) for a, b in pairs)
 
 
-def test_endings_are_those_of_the_torch_sampler(open_vllm):
+def test_endings_are_those_of_the_torch_sampler(vllm_tied):
     """An EOS stays among the ids and not in the text; a stop string ends the completion and stays in its text."""
-    policy = make_policy()
-    sampler = open_vllm(policy)
+    policy, sampler = vllm_tied.policy, vllm_tied
     sampling = Sampling(max_new_tokens=40, temperature=1.0, stop=("7", "ab"))
     completions = [c for g in sampler.generate(prompts_of(policy), sampling, seeds_of(24)) for c in g]
     eos = policy.tokenizer.eos_token_id
@@ -169,20 +188,18 @@ def test_endings_are_those_of_the_torch_sampler(open_vllm):
         assert (completion.finish_reason == "length") == (completion not in ended_by_eos + ended_by_string)
 
 
-def test_cache_that_is_not_reset_is_caught(open_vllm, monkeypatch):
+def test_cache_that_is_not_reset_is_caught(vllm_tied, monkeypatch):
     """A push that leaves keys and values of the old weights in use fails the proof."""
-    policy = make_policy()
-    sampler = open_vllm(policy, sync_check_every=1)
+    policy, sampler = vllm_tied.policy, vllm_tied
     monkeypatch.setattr(sampler.engine, "reset_cache", lambda: None)
     shake(policy)
     with pytest.raises(WeightsDiffer, match="cached under older weights"):
         sampler.load_weights(policy)
 
 
-def test_tied_head_that_is_not_pushed_is_caught_and_named(open_vllm, monkeypatch):
+def test_tied_head_that_is_not_pushed_is_caught_and_named(vllm_tied, monkeypatch):
     """With the head left out of a push the engine's logits come from the old one."""
-    policy = make_policy(tied=True)
-    sampler = open_vllm(policy, sync_check_every=1)
+    policy, sampler = vllm_tied.policy, vllm_tied
     push = sampler.engine.push
     monkeypatch.setattr(
         sampler.engine, "push", lambda weights: push({k: v for k, v in weights.items() if k != "lm_head.weight"})
@@ -190,6 +207,110 @@ def test_tied_head_that_is_not_pushed_is_caught_and_named(open_vllm, monkeypatch
     shake(policy)
     with pytest.raises(WeightsDiffer, match=r"values than the trainer's: lm_head.weight \(1 tensors\)"):
         sampler.load_weights(policy)
+
+
+def test_bad_calls_say_what_is_wrong(vllm_tied):
+    """A prompt without tokens, one too long, missing seeds, an adapter or a GPU that is not there."""
+    policy, sampler = vllm_tied.policy, vllm_tied
+    with pytest.raises(ValueError, match="no adapter"):
+        VLLMSampler(policy, VLLMConfig(lora="adapter"))
+    with pytest.raises(ValueError, match=r"vllm\.sleep 1 frees GPU memory, and the model is on cpu"):
+        VLLMSampler(policy, VLLMConfig(sleep=1))
+    sampling = Sampling(max_new_tokens=20)
+    with pytest.raises(ValueError, match="expected one list per prompt"):
+        sampler.generate([[5]], sampling, [])
+    with pytest.raises(ValueError, match="without tokens"):
+        sampler.generate([[]], sampling, [[1]])
+    with pytest.raises(ValueError, match="started for 256 together"):
+        sampler.generate([[5] * 250], sampling, [[1]])
+    assert sampler.generate([], sampling, []) == []
+    with pytest.raises(ValueError, match="did not start"):
+        VLLMSampler(policy, VLLMConfig(max_model_len=10**6))
+    assert dataclasses.asdict(VLLMConfig())["lora"] == "merge"
+
+
+def test_groups_are_handed_over_as_they_finish(vllm_tied):
+    """The same completions as without, each group once and complete; short ones come before long ones are drawn."""
+    policy, sampler = vllm_tied.policy, vllm_tied
+    prompts, sampling = prompts_of(policy), Sampling(max_new_tokens=30, stop=("7",))
+    seeds = [[1, 2, 3], [4], [], [5, 6, 7, 8]]
+    handed = []
+    drawn = sampler.stream(prompts, sampling, seeds, lambda p, group: handed.append((p, group)))
+    assert sorted(p for p, _ in handed) == [0, 1, 3]
+    assert all(group == drawn[p] for p, group in handed)
+    assert same_draws(drawn, sampler.generate(prompts, sampling, seeds))
+
+
+def test_sampling_that_was_ended_leaves_nothing_behind(vllm_tied):
+    """An exception of the consumer ends the sampling; the next answers are the next call's, and a push works."""
+    policy, sampler = vllm_tied.policy, vllm_tied
+    sampling = Sampling(max_new_tokens=24)
+    expected = sampler.generate(prompts_of(policy), sampling, seeds_of(2))
+
+    def refuse(place, group):
+        raise RunError("enough")
+
+    with pytest.raises(RunError, match="enough"):
+        sampler.stream(prompts_of(policy), sampling, [*seeds_of(2)[:-1], [99]], refuse)
+    sampler.load_weights(policy)
+    assert same_draws(sampler.generate(prompts_of(policy), sampling, seeds_of(2)), expected)
+
+
+def test_failing_engine_is_an_error_of_one_line(vllm_tied, monkeypatch):
+    """What a step of the engine raises becomes a RunError that names it; afterwards the engine is free again."""
+    policy, sampler = vllm_tied.policy, vllm_tied
+
+    def fail():
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sampler.engine.llm.llm_engine, "step", fail)
+        with pytest.raises(RunError, match=r"while it sampled: OutOfMemoryError: CUDA out of memory\.$"):
+            sampler.generate(prompts_of(policy), Sampling(max_new_tokens=4), seeds_of(1))
+    assert greedy_tokens(sampler, policy) == greedy_tokens(TorchSampler(policy), policy)
+
+
+def test_sleeping_engine_wakes_up_around_a_push(vllm_tied, monkeypatch):
+    """Asleep, then weights' memory, the weights, the cache's memory, a fresh cache, in this order; and it samples from
+    what was pushed. On a CPU vLLM goes through the motions and frees nothing."""
+    policy, sampler = vllm_tied.policy, vllm_tied
+    llm, calls = sampler.engine.llm, []
+    for name in ("sleep", "wake_up", "collective_rpc", "reset_prefix_cache"):
+        monkeypatch.setattr(llm, name, recording(calls, name, getattr(llm, name)))
+    monkeypatch.setattr(sampler, "config", dataclasses.replace(sampler.config, sleep=2))
+    before = greedy_tokens(sampler, policy)
+    shake(policy)
+    sampler.sleep()
+    assert llm.llm_engine.is_sleeping()
+    sampler.load_weights(policy)
+    assert not llm.llm_engine.is_sleeping()
+    assert calls == [
+        ("sleep", 2),
+        ("wake_up", ["weights"]),
+        ("collective_rpc", "reload_weights"),
+        ("wake_up", ["kv_cache"]),
+        ("reset_prefix_cache",),
+    ]
+    after = greedy_tokens(sampler, policy)
+    assert after == greedy_tokens(TorchSampler(policy), policy) != before
+
+
+def recording(calls: list, name: str, call):
+    """`call`, noted with its name, what it got by position, and level or tags."""
+
+    def noted(*args, **settings):
+        calls.append((name, *args, *(settings[key] for key in ("level", "tags") if key in settings)))
+        return call(*args, **settings)
+
+    return noted
+
+
+@torch.no_grad()
+def transformers_logprobs(policy: Policy, prompt, tokens, sampling: Sampling) -> torch.Tensor:
+    """Logprobs (n) under the distribution at this temperature and top-p, from one plain forward pass."""
+    logits = policy.model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
+    logprobs = truncated(logits / sampling.temperature, sampling).log_softmax(-1)
+    return logprobs.gather(-1, torch.tensor(tokens)[:, None])[:, 0]
 
 
 def test_one_stale_matrix_is_named(open_vllm, monkeypatch):
@@ -219,19 +340,39 @@ def test_adapter_pushed_twice_takes_effect_twice(open_vllm, lora):
     assert seen[0] != seen[1] != seen[2]
 
 
-def test_bad_calls_say_what_is_wrong(open_vllm):
-    """A prompt without tokens, one too long, missing seeds, an adapter that is not there."""
-    policy = make_policy()
-    with pytest.raises(ValueError, match="no adapter"):
-        VLLMSampler(policy, VLLMConfig(lora="adapter"))
-    sampler = open_vllm(policy, max_model_len=64)
-    sampling = Sampling(max_new_tokens=20)
-    with pytest.raises(ValueError, match="expected one list per prompt"):
-        sampler.generate([[5]], sampling, [])
-    with pytest.raises(ValueError, match="without tokens"):
-        sampler.generate([[]], sampling, [[1]])
-    with pytest.raises(ValueError, match="started for 64 together"):
-        sampler.generate([[5] * 50], sampling, [[1]])
-    with pytest.raises(ValueError, match="did not start"):
-        VLLMSampler(policy, VLLMConfig(max_model_len=10**6))
-    assert dataclasses.asdict(VLLMConfig())["lora"] == "merge"
+def test_batches_sampled_ahead_resume_exactly(tmp_path, open_vllm):
+    """The engine samples in a thread beside the training: six steps, against three, a resume and three more."""
+
+    def run_in(folder, steps: int, start: int = 0) -> Run:
+        config = Config(
+            run=RunConfig(out_dir=tmp_path / folder, steps=steps, sample_every=0),
+            model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
+            rollout=RolloutConfig(
+                sampler="vllm", problems_per_step=6, group_size=4, max_new_tokens=12, max_staleness=1
+            ),
+            optim=OptimConfig(lr=1e-3, decay_steps=6),
+        )
+        config.check()
+        policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
+        optimizer = make_optimizer(policy.parameters(), config.optim)
+        log = RunLog(tmp_path / folder)
+        if start:
+            log.cut_back(load_checkpoint(checkpoint_folder(log.out_dir, start), policy, optimizer)["log"], start)
+        sampler = open_vllm(policy, sync_check_every=2)
+        verifier = Runner(lambda problem, text: sum(c.isdigit() for c in text) % 2 == 1)
+        problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
+        run = Run(config, policy, optimizer, sampler, problems, verifier, log, Accelerator(cpu=True))
+        train(run, start)
+        return run
+
+    whole = run_in("whole", 6)
+    run_in("parts", 3)
+    again = run_in("parts", 6, start=3)
+    assert again.log.path("rollouts").read_bytes() == whole.log.path("rollouts").read_bytes()
+    rows = whole.log.read("metrics")
+    assert [row["staleness"] for row in rows] == [0, 1, 1, 1, 1, 1]
+    assert rows[0]["mismatch/mean"] < 1e-4 < rows[1]["mismatch/mean"]
+    names = ("loss", "grad_norm", "importance", "mismatch/mean")
+    assert [[row[n] for n in names] for row in again.log.read("metrics")] == [[row[n] for n in names] for row in rows]
+    for weight, other in zip(whole.policy.parameters(), again.policy.parameters(), strict=True):
+        assert torch.equal(weight, other)

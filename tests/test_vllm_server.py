@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,16 +21,19 @@ from rlvr.optim import make_optimizer
 from rlvr.policy import load_policy
 from rlvr.run import Run
 from rlvr.runlog import RunLog
+from rlvr.torch_sampler import TorchSampler
 from rlvr.train import train
-from rlvr.types import Problem, Sampling, Verdict, correct, incorrect
+from rlvr.types import Problem, RunError, Sampling, Verdict, correct, incorrect
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
 try:
     importlib.import_module("vllm")
+    from rlvr.vllm_client import Client, EngineLost
     from rlvr.vllm_doctor import check_engine
-    from rlvr.vllm_engine import start_failure
+    from rlvr.vllm_engine import start_failure, start_options
     from rlvr.vllm_sampler import VLLMSampler
-    from rlvr.vllm_server import EngineLost, error_in
+    from rlvr.vllm_server import REQUIRED_FLAGS, error_in, free_port, server_command, server_environment
+    from rlvr.vllm_sync import engine_weights, write_model
 except ImportError as why:
     pytest.skip(f"vLLM cannot be imported: {why}", allow_module_level=True)
 
@@ -44,14 +48,15 @@ class OddDigits:
         return [correct() if sum(c.isdigit() for c in text) % 2 else incorrect() for _, text in pairs]
 
 
-def train_for(tmp_path: Path, sampler_of, on_step=None) -> Run:
+def train_for(tmp_path: Path, sampler_of, on_step=None, max_staleness: int = 0) -> Run:
     """Ten steps of a tiny model, sampled from a server; the run, its weights in the last checkpoint."""
+    sampling = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12, "max_staleness": max_staleness}
     config = Config(
         run=RunConfig(out_dir=tmp_path, steps=STEPS, sample_every=0),
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
-        rollout=RolloutConfig(sampler="vllm-server", problems_per_step=6, group_size=4, max_new_tokens=12),
-        # the weights are then a function of the tokens and the rewards alone
-        algo=AlgoConfig(importance="none"),
+        rollout=RolloutConfig(sampler="vllm-server", **sampling),
+        # without it the weights are a function of the tokens and the rewards alone
+        algo=AlgoConfig(importance="token" if max_staleness else "none"),
         optim=OptimConfig(lr=1e-3),
     )
     policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
@@ -94,6 +99,140 @@ def test_killed_server_changes_nothing(tmp_path):
     for pid in set(processes):
         with pytest.raises(ProcessLookupError):
             os.killpg(pid, 0)
+
+
+def test_server_killed_beside_the_training_changes_nothing(tmp_path):
+    """Sampled one step ahead, a server killed while it samples is replaced with the weights that it had; the run ends
+    as one that lost none. Importance weights carry the last bits of logprobs, which vary with the batch."""
+
+    def open_server(policy):
+        return VLLMSampler(policy, VLLMConfig(sync_check_every=1, restarts=1), server=True)
+
+    def kill(step, sampler):
+        if step == KILLED_AFTER:  # before the push that ends the step: the next batch is being drawn
+            os.kill(sampler.engine.process.pid, signal.SIGKILL)
+
+    ends = []
+    for name, on_step in (("whole", None), ("broken", kill)):
+        run = train_for(tmp_path / name, open_server, on_step, max_staleness=1)
+        run.sampler.close()
+        lines = [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.log.read("rollouts")]
+        assert len(set(lines)) == STEPS * 24
+        ends.append((lines, load_file(run.log.out_dir / "checkpoints/step-000010/model.safetensors")))
+    assert run.sampler.engine.deaths == 1
+    assert ends[0][0] == ends[1][0]
+    for name, value in ends[0][1].items():
+        torch.testing.assert_close(ends[1][1][name], value, rtol=0, atol=1e-5)
+
+
+def test_groups_of_a_lost_server_are_handed_over_once(tmp_path):
+    """Killed when the first group has come, it is replaced for the rest; no group comes twice, and none is missing."""
+    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
+    sampler = VLLMSampler(policy, VLLMConfig(restarts=1), server=True)
+    prompts, sampling = [policy.encode(problem.prompt) for problem in PROBLEMS[:8]], Sampling(max_new_tokens=24)
+    seeds = [[10 * p + g for g in range(4)] for p in range(8)]
+    expected = sampler.generate(prompts, sampling, seeds)
+    handed = []
+
+    def keep(place, group):
+        if not handed:
+            os.kill(sampler.engine.process.pid, signal.SIGKILL)
+        handed.append(place)
+
+    drawn = sampler.stream(prompts, sampling, seeds, keep)
+    assert sampler.engine.deaths == 1
+    sampler.close()
+    assert sorted(handed) == list(range(8))
+    assert [[c.token_ids for c in group] for group in drawn] == [[c.token_ids for c in group] for group in expected]
+
+
+def test_interrupted_sampling_ends_at_once(tmp_path):
+    """A long draw in another thread ends with a RunError of one line, and the server is not started again."""
+    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
+    policy.eos_ids = frozenset()
+    sampler = VLLMSampler(policy, VLLMConfig(restarts=2), server=True)
+    sampling = Sampling(max_new_tokens=sampler.engine.max_model_len - 8)
+    prompts, seeds = [policy.encode("1+2=")], [list(range(200))]
+    with ThreadPoolExecutor(1) as pool:
+        drawing = pool.submit(sampler.generate, prompts, sampling, seeds)
+        time.sleep(1.0)
+        assert not drawing.done()
+        sampler.interrupt()
+        start = time.monotonic()
+        with pytest.raises(RunError, match="sampling was interrupted"):
+            drawing.result()
+    assert time.monotonic() - start < 10
+    assert sampler.engine.deaths == 0
+    sampler.close()
+
+
+@pytest.fixture
+def foreign_server(tmp_path):
+    """Starts servers that are not the sampler's, of a model with the weights of seed 1."""
+    started = []
+
+    def start(*, flags: bool = True) -> tuple[str, subprocess.Popen]:
+        model = ModelConfig(name="tiny", device="cpu", dtype="float32")
+        policy = load_policy(model, corpus=["0123456789+= "], seed=1)
+        folder, port = tmp_path / "model", free_port()
+        folder.mkdir(exist_ok=True)
+        write_model(policy, engine_weights(policy), folder)
+        command = server_command(folder, port, start_options(policy, VLLMConfig()))
+        command = command if flags else [part for part in command if part not in REQUIRED_FLAGS.split()]
+        log = (tmp_path / "log").open("wb")
+        process = subprocess.Popen(command, env=server_environment(on_cpu=True), stdout=log, stderr=log)
+        started.append(process)
+        client, deadline = Client(f"http://127.0.0.1:{port}", 5.0), time.monotonic() + 300
+        while time.monotonic() < deadline:
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            try:
+                client.call("/health")
+                break
+            except EngineLost:
+                time.sleep(0.3)
+        return f"http://127.0.0.1:{port}", process
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(60)
+
+
+def test_server_of_somebody_else(foreign_server):
+    """By its URL: the trainer's weights are pushed at the start and proved, pushed again, sampled from; `close` leaves
+    the server alone; once it is gone the run ends with a line that names it."""
+    url, process = foreign_server()
+    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "], seed=0)
+    config = VLLMConfig(url=url, sync_check_every=1)
+    sampling, seeds = Sampling(max_new_tokens=16, temperature=0), [[0]]
+    for _ in range(2):
+        sampler = VLLMSampler(policy, config, server=True)
+        for _ in range(2):
+            drawn, own = (s.generate([policy.encode("1+2=")], sampling, seeds) for s in (sampler, TorchSampler(policy)))
+            assert drawn[0][0].token_ids == own[0][0].token_ids
+            with torch.no_grad():
+                for weight in policy.parameters():
+                    weight.add_(torch.randn_like(weight) * 0.05)
+            sampler.load_weights(policy)
+        sampler.close()
+        assert process.poll() is None
+    sampler = VLLMSampler(policy, config, server=True)
+    process.terminate()
+    process.wait(60)
+    with pytest.raises(RunError, match=rf"the vLLM server {url} is lost"):
+        sampler.load_weights(policy)
+    sampler.close()
+
+
+def test_server_without_the_flags_is_refused(foreign_server):
+    """In a line that says how it must be started; so is an address where nobody listens."""
+    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
+    url, _ = foreign_server(flags=False)
+    for address in (url, f"http://127.0.0.1:{free_port()}"):
+        with pytest.raises(ValueError, match=rf"vLLM server {address}: .*must be started with .*--enable-scale-out"):
+            VLLMSampler(policy, VLLMConfig(url=address, timeout=20), server=True)
+    with pytest.raises(ValueError, match="expected http://HOST:PORT"):
+        VLLMSampler(policy, VLLMConfig(url="localhost:8000"), server=True)
 
 
 def test_lost_too_often_ends_the_run(tmp_path):

@@ -136,26 +136,37 @@ class Runner:
 
     @property
     def whole_batch(self) -> bool:
-        """Whether the verifier's verdicts depend on the whole batch."""
-        return bool(getattr(self.verifier, "whole_batch", False))
+        """Whether the verifier, or a part of it, must see a step's pairs in one call."""
+        verifier: Any = self.verifier
+        while isinstance(verifier, functools.partial):
+            verifier = verifier.func
+        return bool(getattr(verifier, "whole_batch", False)) or any(part.whole_batch for part in self._parts.values())
 
     def verify(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """The verdict of each pair, in order. Identical pairs are judged once.
 
         Raises VerifierErrors (see the class) and PoolError when worker processes cannot be started.
         """
+        verdicts = self.verify_part(pairs)
+        self.count(verdicts)
+        return verdicts
+
+    def verify_part(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """The same without counting them: for parts of a batch, whose share of errors says nothing yet."""
         if self._closed:
             raise RuntimeError("this Runner is closed")
         # Where the batch is measured, each pair counts as often as it was sampled.
         unique, places = (pairs, range(len(pairs))) if self.whole_batch else _distinct(pairs)
         found = self._judge_all(unique)
-        verdicts = [found[place] for place in places]
+        return [found[place] for place in places]
+
+    def count(self, verdicts: Sequence[Verdict]) -> None:
+        """Counts the verdicts of `verify_part`. Raises VerifierErrors, see the class."""
         with self._lock:
             self.counts.update(verdict.status for verdict in verdicts)
             if self.budget is not None:
                 self.budget.add(verdicts)
                 self.budget.check()
-        return verdicts
 
     async def averify(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """`verify` for async code: the event loop goes on meanwhile."""

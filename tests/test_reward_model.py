@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import threading
@@ -25,12 +26,14 @@ from transformers import (
     Qwen2ForSequenceClassification,
 )
 
+from rlvr.config import Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
+from rlvr.launch import launch
 from rlvr.registry import make_verifier
 from rlvr.reward_model import RewardModel
 from rlvr.reward_scorer import Classifier, load_classifier, log_odds
 from rlvr.reward_text import Encoded, Renderer, covering, step_ends
 from rlvr.tiny import tiny_tokenizer
-from rlvr.types import Problem, RunError, Status
+from rlvr.types import Problem, RunError, Status, Task
 from rlvr.verifiers.runner import Runner, VerifierErrors
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -296,6 +299,27 @@ def test_scoring_leaves_the_random_state_alone(folder):
     before = torch.get_rng_state()
     scores(RewardModel(model=folder, device="cpu", placement="offload"))
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_run_that_it_rewards_resumes_exactly(folder, tmp_path):
+    """Four steps, and two and two more, write the same rollouts; pass@k counts no opinion of a model."""
+    problems = [Problem(str(i), f"{i}+{i}=") for i in range(24)]
+    task = Task("sums", problems[:20], problems[20:], RewardModel(model=folder, device="cpu"))
+    config = Config(
+        run=RunConfig(out_dir=tmp_path / "whole", steps=4, save_every=2, sample_every=0),
+        model=ModelConfig(device="cpu"),
+        rollout=RolloutConfig(problems_per_step=2, group_size=4, max_new_tokens=8),
+        optim=OptimConfig(lr=1e-3),
+        eval=EvalConfig(num_problems=4, samples=1, k=(1,)),
+    )
+    evaluations = launch(config, task=task)
+    assert [record["pass@1"] for record in evaluations] == [0.0, 0.0]
+    for steps in (2, 4):
+        run = dataclasses.replace(config.run, out_dir=tmp_path / "halves", steps=steps)
+        launch(dataclasses.replace(config, run=run), task=task)
+    whole, halves = ((tmp_path / name / "rollouts.jsonl").read_bytes() for name in ("whole", "halves"))
+    assert whole == halves
+    assert len({json.loads(line)["reward"] for line in whole.splitlines()}) > 16
 
 
 def test_an_installed_project_names_it():

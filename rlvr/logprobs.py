@@ -98,7 +98,16 @@ def _packed(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     offsets = columns - firsts[rows]
     sources = np.where(offsets == 0, prompt_ends[rows], starts[rows] + offsets - 1)
     hidden = hidden_states(policy.causal, layout, layout.ids, layout.positions)
-    return hidden[torch.from_numpy(sources).to(tokens.device)]
+    return take(hidden, torch.from_numpy(sources).to(tokens.device))
+
+
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """x[index] (n, ...) for indices that repeat, with a gradient that is the same each time.
+
+    Where threads of the CPU meet at one row, the gradient of plain indexing adds up in the order in which they come;
+    on CUDA it is index_select's that does.
+    """
+    return x.index_select(0, index) if x.device.type == "cpu" else x[index]
 
 
 def _score(

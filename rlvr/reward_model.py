@@ -91,6 +91,11 @@ class RewardModel:
         object.__setattr__(self, "_lock", threading.Lock())
         object.__setattr__(self, "_opened", None)
 
+    @property
+    def whole_batch(self) -> bool:
+        """In this process scores are rounded by what they are computed with, so that callers must not cut a batch."""
+        return self.url is None
+
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         return self.verify_batch([(problem, completion)])[0]
 

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import rlvr.logprobs
 from rlvr.config import ModelConfig
-from rlvr.logprobs import token_logprobs
+from rlvr.logprobs import take, token_logprobs
 from rlvr.policy import Policy, load_policy
 from rlvr.tiny import tiny_tokenizer
 
@@ -197,3 +197,15 @@ def test_groups_of_very_different_sizes_are_not_shared() -> None:
     mask[:, 4:] = True
     found, _ = token_logprobs(policy, tokens, mask)
     torch.testing.assert_close(found, plain(policy, tokens, mask, 1.0)[0], atol=1e-5, rtol=1e-5)
+
+
+def test_gradient_of_states_that_are_taken_often_is_the_same_each_time():
+    """Threads that meet at one row do not add up in the order in which they come: a resumed run would differ."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3000, 128, generator=generator, requires_grad=True)
+    index = torch.randint(0, 16, (4000,), generator=generator)
+    weights = torch.randn(4000, 128, generator=generator)
+    (expected,) = torch.autograd.grad(take(x, index), x, weights)
+    for _ in range(100):
+        (found,) = torch.autograd.grad(take(x, index), x, weights)
+        assert torch.equal(found, expected)

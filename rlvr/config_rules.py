@@ -1,0 +1,200 @@
+"""Which settings can work together. Each rule is a condition and, where it does not hold, the line that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlvr.config import Config
+
+Rules = list[tuple[bool, str]]
+
+
+def check(config: Config) -> None:
+    """Raises ValueError with one line for the first setting that cannot work."""
+    for rules in RULES:
+        for holds, message in rules(config):
+            if not holds:
+                raise ValueError(message)
+
+
+def run_rules(config: Config) -> Rules:
+    """Rules of the group `run`."""
+    return [
+        (config.run.steps >= 0, f"run.steps {config.run.steps}: expected at least 0"),
+        (config.run.keep_checkpoints >= 1, f"run.keep_checkpoints {config.run.keep_checkpoints}: expected at least 1"),
+    ]
+
+
+def rollout_rules(config: Config) -> Rules:
+    """Rules of the group `rollout`."""
+    r, a = config.rollout, config.algo
+    group_relative = a.advantage not in ("reinforce", "gae")
+    return [
+        (r.problems_per_step >= 1, f"rollout.problems_per_step {r.problems_per_step}: expected at least 1"),
+        (r.group_size >= 1, f"rollout.group_size {r.group_size}: expected at least 1"),
+        (
+            r.group_size >= 2 or not group_relative,
+            f"rollout.group_size 1 with the group-relative advantage {a.advantage!r}: every advantage would be 0; "
+            "set rollout.group_size to 2 or more, or algo.advantage to reinforce",
+        ),
+        (r.max_new_tokens >= 1, f"rollout.max_new_tokens {r.max_new_tokens}: expected at least 1"),
+        (r.temperature > 0, f"rollout.temperature {r.temperature}: training samples need a temperature above 0"),
+        (0 < r.top_p <= 1, f"rollout.top_p {r.top_p}: expected a share in (0, 1]"),
+        (r.top_k >= 0, f"rollout.top_k {r.top_k}: expected 0 (off) or more"),
+        (r.max_staleness >= 0, f"rollout.max_staleness {r.max_staleness}: expected 0 (off) or more"),
+        (
+            r.max_staleness == 0 or r.sampler != "torch",
+            f"rollout.max_staleness {r.max_staleness} with the sampler torch, whose weights are the trainer's own; "
+            "set --rollout.sampler to vllm or vllm-server",
+        ),
+        (
+            r.max_staleness == 0 or a.importance != "none",
+            f"rollout.max_staleness {r.max_staleness} with algo.importance none: nothing would correct for older "
+            "weights; set --algo.importance token",
+        ),
+        (r.timeout > 0, f"rollout.timeout {r.timeout}: expected seconds above 0"),
+        (r.workers >= 1, f"rollout.workers {r.workers}: expected at least 1"),
+        (0 <= r.error_budget <= 1, f"rollout.error_budget {r.error_budget}: expected a share in [0, 1]"),
+        (
+            r.truncated != "punish" or 0 < r.overlong_buffer <= r.max_new_tokens,
+            f"rollout.overlong_buffer {r.overlong_buffer}: expected 1 to max_new_tokens ({r.max_new_tokens})",
+        ),
+        (r.length_penalty >= 0, f"rollout.length_penalty {r.length_penalty}: expected at least 0"),
+        (
+            0 <= r.length_limit < r.max_new_tokens and (r.length_penalty > 0 or not r.length_limit),
+            f"rollout.length_limit {r.length_limit}: expected 0 to max_new_tokens - 1 ({r.max_new_tokens - 1}), "
+            "and rollout.length_penalty above 0 to go with it",
+        ),
+    ]
+
+
+def algo_rules(config: Config) -> Rules:
+    """Rules of the group `algo`."""
+    a = config.algo
+    return [
+        (0 <= a.clip_low <= 1, f"algo.clip_low {a.clip_low}: expected a number in [0, 1]"),
+        (a.clip_high >= 0, f"algo.clip_high {a.clip_high}: expected at least 0"),
+        (a.dual_clip is None or a.dual_clip > 1, f"algo.dual_clip {a.dual_clip}: expected a number above 1"),
+        (a.kl_coef >= 0, f"algo.kl_coef {a.kl_coef}: expected at least 0"),
+        (a.epochs >= 1, f"algo.epochs {a.epochs}: expected at least 1"),
+        (a.minibatches >= 1, f"algo.minibatches {a.minibatches}: expected at least 1"),
+        (0 < a.gamma <= 1, f"algo.gamma {a.gamma}: expected a number in (0, 1]"),
+        (0 <= a.gae_lambda <= 1, f"algo.gae_lambda {a.gae_lambda}: expected a number in [0, 1]"),
+        (
+            a.advantage_scale == "none" or a.advantage not in ("raft", "dpo"),
+            f"algo.advantage_scale {a.advantage_scale} with {a.advantage}, which chooses rollouts and scales none; "
+            "set --algo.advantage-scale none",
+        ),
+        (
+            a.advantage_scale != "batch_std" or a.advantage != "gae",
+            "algo.advantage_scale batch_std with gae, whose advantages belong to tokens; set none or whiten",
+        ),
+        (
+            (a.policy_loss == "dpo") == (a.advantage == "dpo"),
+            f"algo.loss {a.loss} with algo.advantage {a.advantage}: the pairs of dpo and its loss go together; "
+            "set --algo.loss auto",
+        ),
+        (
+            a.advantage != "dpo" or (a.kl_coef == 0 and a.importance in ("auto", "none")),
+            "algo.kl_coef or algo.importance with dpo, whose loss has no such term (algo.dpo_beta holds it to the "
+            "reference); leave them out",
+        ),
+        (
+            a.advantage != "raft" or a.kl_coef == 0 or a.kl_in == "reward",
+            "algo.kl_coef in the loss with raft, whose loss holds chosen rollouts alone and could not estimate it; "
+            "set --algo.kl-in reward",
+        ),
+        (a.dpo_beta > 0, f"algo.dpo_beta {a.dpo_beta}: expected a number above 0"),
+        (a.importance_cap > 0, f"algo.importance_cap {a.importance_cap}: expected a number above 0"),
+    ]
+
+
+def critic_rules(config: Config) -> Rules:
+    """Rules of the group `critic`."""
+    c = config.critic
+    return [
+        (c.lr >= 0, f"critic.lr {c.lr}: expected at least 0"),
+        (c.warmup >= 0, f"critic.warmup {c.warmup}: expected at least 0"),
+        (c.value_clip is None or c.value_clip > 0, f"critic.value_clip {c.value_clip}: expected above 0, or None"),
+        (c.value_coef > 0, f"critic.value_coef {c.value_coef}: expected a number above 0"),
+    ]
+
+
+def optim_rules(config: Config) -> Rules:
+    """Rules of the group `optim`."""
+    o = config.optim
+    return [
+        (o.lr >= 0, f"optim.lr {o.lr}: expected at least 0"),
+        (
+            o.tokens_per_microbatch >= 1,
+            f"optim.tokens_per_microbatch {o.tokens_per_microbatch}: expected at least 1",
+        ),
+    ]
+
+
+def eval_rules(config: Config) -> Rules:
+    """Rules of the group `eval`."""
+    e = config.eval
+    return [
+        (e.samples >= 1, f"eval.samples {e.samples}: expected at least 1"),
+        (
+            all(1 <= k <= e.samples for k in e.k),
+            f"eval.k {e.k}: pass@k needs 1 <= k <= eval.samples ({e.samples})",
+        ),
+    ]
+
+
+def shadow_rules(config: Config) -> Rules:
+    """Rules of the group `shadow`."""
+    s, e = config.shadow, config.eval
+    return [
+        (s.window >= 1, f"shadow.window {s.window}: expected at least 1"),
+        (s.margin > 0, f"shadow.margin {s.margin}: expected a number above 0"),
+        (s.noise >= 0, f"shadow.noise {s.noise}: expected at least 0"),
+        (-1 <= s.rank <= 1, f"shadow.rank {s.rank}: expected a correlation in [-1, 1]"),
+        (s.patience >= 1, f"shadow.patience {s.patience}: expected at least 1"),
+        (
+            s.verifier is not None or not (s.options or s.stop or e.verifier == "shadow"),
+            "shadow.options, shadow.stop and eval.verifier shadow need a shadow; set --shadow.verifier",
+        ),
+    ]
+
+
+def vllm_rules(config: Config) -> Rules:
+    """Rules of the group `vllm`."""
+    v, r = config.vllm, config.rollout
+    return [
+        (v.timeout > 0, f"vllm.timeout {v.timeout}: expected seconds above 0"),
+        (v.restarts >= 0, f"vllm.restarts {v.restarts}: expected at least 0"),
+        (
+            v.url is None or r.sampler == "vllm-server",
+            f"vllm.url is set and rollout.sampler is {r.sampler}; set --rollout.sampler vllm-server",
+        ),
+        (0 < v.memory_share <= 1, f"vllm.memory_share {v.memory_share}: expected a share in (0, 1]"),
+        (v.max_model_len >= 0, f"vllm.max_model_len {v.max_model_len}: expected tokens, or 0"),
+        (v.sync_check_every >= 0, f"vllm.sync_check_every {v.sync_check_every}: expected at least 0"),
+        (v.mismatch_alarm > 0, f"vllm.mismatch_alarm {v.mismatch_alarm}: expected a number above 0"),
+        (
+            v.sleep == 0 or (r.sampler == "vllm" and r.max_staleness == 0),
+            f"vllm.sleep {v.sleep} needs the sampler vllm, and rollout.max_staleness 0: an engine that samples "
+            "meanwhile cannot sleep",
+        ),
+        (
+            v.sleep < 2 or v.lora == "merge",
+            "vllm.sleep 2 drops the base weights, and vllm.lora adapter pushes only adapters; set --vllm.sleep 1",
+        ),
+    ]
+
+
+RULES: tuple[Callable[[Config], Rules], ...] = (
+    run_rules,
+    rollout_rules,
+    algo_rules,
+    critic_rules,
+    optim_rules,
+    eval_rules,
+    shadow_rules,
+    vllm_rules,
+)

@@ -5,7 +5,7 @@ nothing, and is what pass@k of held-out problems is measured by.
 
     rlvr rm rm_pairs
     rlvr train rm_grpo
-    rlvr train rm_grpo --model.name runs/rm_pairs_policy/start --sft.steps 0     # no second fine-tuning
+    rlvr train rm_grpo --model.name runs/rm_pairs_policy_0/start --sft.steps 0     # no second fine-tuning
     rlvr train rm_grpo --run.verifier-options model=runs/other/model-0 --algo.kl-coef 0.05
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,7 @@ class RewardModel:
             (self.url is not None or self.route == "classify", "route score: it is a server's; give its url"),
             (
                 not is_folder(self.model) or Path(self.model).is_dir(),
-                f"model {self.model!r}: no such folder; train it first (`rlvr rm`)",
+                f"model {self.model!r}: no such folder; `rlvr rm` trains one",
             ),
         ]
         for holds, message in rules:
@@ -105,6 +106,7 @@ class RewardModel:
         RunError where the model or the server cannot be used at all, on the first call.
         """
         lock: threading.Lock = self._lock  # type: ignore[attr-defined]
+        start = time.perf_counter()
         with lock:
             first = self._opened is None  # type: ignore[attr-defined]
             opened: Opened = open_model(self) if first else self._opened  # type: ignore[attr-defined]
@@ -119,7 +121,8 @@ class RewardModel:
             if first and found and all(isinstance(scored, str) for scored in found):
                 raise RunError(str(found[0]))
             object.__setattr__(self, "_opened", opened)
-        return [self._verdict(scored, text, opened.mean, opened.std) for scored, text in zip(found, texts)]
+        share = (time.perf_counter() - start) / max(len(pairs), 1)
+        return [self._verdict(scored, text, opened.mean, opened.std).timed(share) for scored, text in zip(found, texts)]
 
     def _encode(self, renderer: Renderer, prompt: Prompt, completion: str) -> Encoded | str:
         try:

@@ -27,8 +27,9 @@ class Renderer:
 
     With a chat template the completion is the last message, by the assistant. Without one the ids are those of the
     prompt, of the completion, and the end token, which is what the policy itself saw and wrote; a tokenizer with a
-    class and a separator token (BERT and its kin) joins the two in its own way. What is longer than `max_tokens` loses
-    its beginning: the end of the completion is what decides.
+    class and a separator token (BERT and its kin) joins the two in its own way. The end token stands behind truncated
+    completions too: a verifier sees their text only. What is longer than `max_tokens` loses its beginning, since the
+    end of the completion is what decides.
     """
 
     def __init__(self, tokenizer: Any, *, system_prompt: str | None, chat: Chat, max_tokens: int) -> None:

@@ -65,16 +65,20 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
     return results
 
 
-def claim_folder(config: RewardConfig) -> None:
-    """Makes the run's folder and writes its config.json. ValueError where it holds a run already."""
+def check_folder(config: RewardConfig) -> None:
+    """ValueError where the run's folder holds a run already, or is a file. Writes nothing."""
     folder = config.run.out_dir
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"run.out_dir {folder} is a file; expected a folder")
+    if (folder / "config.json").exists() and not config.run.overwrite:
+        raise ValueError(f"{folder} holds a run already; choose another --run.out-dir, or --run.overwrite to delete it")
+
+
+def claim_folder(config: RewardConfig) -> None:
+    """Makes the run's folder and writes its config.json; with overwrite the run that is in it is deleted first."""
+    check_folder(config)
+    folder = config.run.out_dir
     if (folder / "config.json").exists():
-        if not config.run.overwrite:
-            raise ValueError(
-                f"{folder} holds a run already; choose another --run.out-dir, or --run.overwrite to delete it"
-            )
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     content = {**json.loads(to_json(config)), **versions()}

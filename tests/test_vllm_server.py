@@ -261,9 +261,11 @@ def test_silent_server_is_replaced(tmp_path):
     assert [c.token_ids for c in after[0]] == [c.token_ids for c in before[0]]
 
 
-def test_interrupted_command_leaves_no_process(tmp_path):
-    """Ctrl-C at `rlvr train` with a server: a checkpoint, exit code 130, and no server."""
+@pytest.mark.parametrize("staleness", ["0", "1"])
+def test_interrupted_command_leaves_no_process(tmp_path, staleness):
+    """Ctrl-C at `rlvr train` with a server, that samples meanwhile or not: a checkpoint, exit code 130, no server."""
     command = [sys.executable, "-m", "rlvr", "train", "tiny_math", "--rollout.sampler", "vllm-server"]
+    command += ["--rollout.max-staleness", staleness]
     command += ["--sft.steps", "0", "--run.steps", "1000", "--eval.every", "-1", "--run.out-dir", str(tmp_path / "run")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     metrics = tmp_path / "run" / "metrics.jsonl"
@@ -274,6 +276,7 @@ def test_interrupted_command_leaves_no_process(tmp_path):
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 130, output
+    assert len(list((tmp_path / "run" / "checkpoints").rglob("ahead.jsonl"))) == int(staleness)
     assert started
     for pid in started:
         assert not Path(f"/proc/{pid}").exists(), output

@@ -70,6 +70,8 @@ class ServerEngine:
         self.folder = self._stack.enter_context(shared_folder())
         self._pool = ThreadPoolExecutor(CONNECTIONS)
         self._stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
+        # The server ends with the thread that started it (see _end_with_parent): one that lasts as long as the engine.
+        self._starter = self._stack.enter_context(ThreadPoolExecutor(1))
         self._stack.callback(self._stop)
         atexit.register(self.close)
         try:
@@ -179,14 +181,15 @@ class ServerEngine:
         self.client = Client(f"http://127.0.0.1:{port}", self.config.timeout)
         log = self.folder / "server.log"
         with log.open("wb") as output:
-            self.process = subprocess.Popen(
+            self.process = self._starter.submit(
+                subprocess.Popen,
                 server_command(self.folder, port, self.options),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=server_environment(on_cpu="gpu_memory_utilization" not in self.options),
                 start_new_session=True,  # ctrl-C is for the trainer, which ends the server in its time
                 preexec_fn=_end_with_parent,
-            )
+            ).result()
         deadline = time.monotonic() + self.config.timeout
         while True:
             if self._interrupted.is_set():
@@ -253,7 +256,10 @@ def error_in(log: str) -> str:
 
 
 def _end_with_parent() -> None:
-    """In the server's process before it starts: a trainer that is killed leaves no server (Linux)."""
+    """In the server's process before it starts: a trainer that is killed leaves no server (Linux).
+
+    The signal comes when the thread that started the process ends.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 

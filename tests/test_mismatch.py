@@ -36,3 +36,12 @@ def test_alarm_is_raised_past_the_bound_only():
         warn_of_mismatch(mismatch(torch.full((3,), 0.1)), 4, bound=0.11)
     with pytest.warns(RuntimeWarning, match="step 5"):
         warn_of_mismatch(mismatch(torch.full((3,), -0.2)), 5, bound=0.11)
+
+
+def test_intended_age_raises_the_bound():
+    """A batch that was to be two steps old may differ three times as much; beyond that it is reported all the same."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_mismatch(mismatch(torch.full((3,), 0.29)), 4, bound=0.1, staleness=2)
+    with pytest.warns(RuntimeWarning, match=r"bound 0\.3"):
+        warn_of_mismatch(mismatch(torch.full((3,), 0.31)), 4, bound=0.1, staleness=2)

@@ -313,6 +313,41 @@ def transformers_logprobs(policy: Policy, prompt, tokens, sampling: Sampling) ->
     return logprobs.gather(-1, torch.tensor(tokens)[:, None])[:, 0]
 
 
+def test_batches_sampled_ahead_resume_exactly(tmp_path, vllm_tied):
+    """The engine samples in a thread beside the training: six steps, against three, a resume and three more."""
+
+    def run_in(folder: str, steps: int, start: int = 0) -> Run:
+        sampling = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12, "max_staleness": 1}
+        config = Config(
+            run=RunConfig(out_dir=tmp_path / folder, steps=steps, sample_every=0),
+            rollout=RolloutConfig(sampler="vllm", **sampling),
+            optim=OptimConfig(lr=1e-3),
+        )
+        config.check()
+        policy, log = make_policy(), RunLog(tmp_path / folder)
+        optimizer = make_optimizer(policy.parameters(), config.optim)
+        if start:
+            log.cut_back(load_checkpoint(checkpoint_folder(log.out_dir, start), policy, optimizer)["log"], start)
+        vllm_tied.load_weights(policy)
+        verifier = Runner(lambda problem, text: sum(c.isdigit() for c in text) % 2 == 1)
+        problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
+        run = Run(config, policy, optimizer, vllm_tied, problems, verifier, log, Accelerator(cpu=True))
+        train(run, start)
+        return run
+
+    whole = run_in("whole", 6)
+    run_in("parts", 3)
+    again = run_in("parts", 6, start=3)
+    assert again.log.path("rollouts").read_bytes() == whole.log.path("rollouts").read_bytes()
+    rows = whole.log.read("metrics")
+    assert [row["staleness"] for row in rows] == [0, 1, 1, 1, 1, 1]
+    assert rows[0]["mismatch/mean"] < 1e-4 < rows[1]["mismatch/mean"]
+    names = ("loss", "grad_norm", "importance", "mismatch/mean")
+    assert [[row[n] for n in names] for row in again.log.read("metrics")] == [[row[n] for n in names] for row in rows]
+    for weight, other in zip(whole.policy.parameters(), again.policy.parameters(), strict=True):
+        assert torch.equal(weight, other)
+
+
 def test_one_stale_matrix_is_named(open_vllm, monkeypatch):
     """A single matrix that was not pushed, one of three that vLLM joins, is named as transformers names it."""
     policy = make_policy("llama", tied=False)
@@ -338,41 +373,3 @@ def test_adapter_pushed_twice_takes_effect_twice(open_vllm, lora):
         seen.append(greedy_tokens(sampler, policy))
         assert seen[-1] == greedy_tokens(TorchSampler(policy), policy)
     assert seen[0] != seen[1] != seen[2]
-
-
-def test_batches_sampled_ahead_resume_exactly(tmp_path, open_vllm):
-    """The engine samples in a thread beside the training: six steps, against three, a resume and three more."""
-
-    def run_in(folder, steps: int, start: int = 0) -> Run:
-        config = Config(
-            run=RunConfig(out_dir=tmp_path / folder, steps=steps, sample_every=0),
-            model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
-            rollout=RolloutConfig(
-                sampler="vllm", problems_per_step=6, group_size=4, max_new_tokens=12, max_staleness=1
-            ),
-            optim=OptimConfig(lr=1e-3, decay_steps=6),
-        )
-        config.check()
-        policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
-        optimizer = make_optimizer(policy.parameters(), config.optim)
-        log = RunLog(tmp_path / folder)
-        if start:
-            log.cut_back(load_checkpoint(checkpoint_folder(log.out_dir, start), policy, optimizer)["log"], start)
-        sampler = open_vllm(policy, sync_check_every=2)
-        verifier = Runner(lambda problem, text: sum(c.isdigit() for c in text) % 2 == 1)
-        problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
-        run = Run(config, policy, optimizer, sampler, problems, verifier, log, Accelerator(cpu=True))
-        train(run, start)
-        return run
-
-    whole = run_in("whole", 6)
-    run_in("parts", 3)
-    again = run_in("parts", 6, start=3)
-    assert again.log.path("rollouts").read_bytes() == whole.log.path("rollouts").read_bytes()
-    rows = whole.log.read("metrics")
-    assert [row["staleness"] for row in rows] == [0, 1, 1, 1, 1, 1]
-    assert rows[0]["mismatch/mean"] < 1e-4 < rows[1]["mismatch/mean"]
-    names = ("loss", "grad_norm", "importance", "mismatch/mean")
-    assert [[row[n] for n in names] for row in again.log.read("metrics")] == [[row[n] for n in names] for row in rows]
-    for weight, other in zip(whole.policy.parameters(), again.policy.parameters(), strict=True):
-        assert torch.equal(weight, other)

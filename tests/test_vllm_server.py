@@ -33,7 +33,7 @@ try:
     from rlvr.vllm_engine import start_failure, start_options
     from rlvr.vllm_sampler import VLLMSampler
     from rlvr.vllm_server import REQUIRED_FLAGS, error_in, free_port, server_command, server_environment
-    from rlvr.vllm_sync import engine_weights, write_model
+    from rlvr.vllm_sync import engine_weights, shared_folder, write_model
 except ImportError as why:
     pytest.skip(f"vLLM cannot be imported: {why}", allow_module_level=True)
 
@@ -261,9 +261,11 @@ def test_silent_server_is_replaced(tmp_path):
     assert [c.token_ids for c in after[0]] == [c.token_ids for c in before[0]]
 
 
-def test_interrupted_command_leaves_no_process(tmp_path):
-    """Ctrl-C at `rlvr train` with a server: a checkpoint, exit code 130, and no server."""
+@pytest.mark.parametrize("staleness", ["0", "1"])
+def test_interrupted_command_leaves_no_process(tmp_path, staleness):
+    """Ctrl-C at `rlvr train` with a server, that samples meanwhile or not: a checkpoint, exit code 130, no server."""
     command = [sys.executable, "-m", "rlvr", "train", "tiny_math", "--rollout.sampler", "vllm-server"]
+    command += ["--rollout.max-staleness", staleness]
     command += ["--sft.steps", "0", "--run.steps", "1000", "--eval.every", "-1", "--run.out-dir", str(tmp_path / "run")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     metrics = tmp_path / "run" / "metrics.jsonl"
@@ -274,9 +276,46 @@ def test_interrupted_command_leaves_no_process(tmp_path):
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 130, output
+    assert len(list((tmp_path / "run" / "checkpoints").rglob("ahead.jsonl"))) == int(staleness)
     assert started
     for pid in started:
         assert not Path(f"/proc/{pid}").exists(), output
+
+
+TRAINER = """
+import time
+from rlvr.config import ModelConfig
+from rlvr.policy import load_policy
+from rlvr.vllm_sampler import VLLMSampler
+policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
+engine = VLLMSampler(policy, server=True).engine
+print(engine.process.pid, engine.folder, flush=True)
+time.sleep(600)
+"""
+
+
+def test_killed_trainer_leaves_no_server():
+    """After SIGKILL its server ends by itself, and its folder in memory goes with the next start."""
+    process = subprocess.Popen([sys.executable, "-c", TRAINER], stdout=subprocess.PIPE, text=True)
+    pid, folder = process.stdout.readline().split()
+    assert Path(folder, "model.safetensors").exists()
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 60
+    while group_lives(int(pid)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not group_lives(int(pid))
+    with shared_folder():
+        assert not Path(folder).exists()
+
+
+def group_lives(group: int) -> bool:
+    """Whether a process of this group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def children(pid: int) -> list[int]:

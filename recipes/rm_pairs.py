@@ -2,7 +2,7 @@
 
 The policy of `tiny_math` is fine-tuned as there (or taken from --pairs.policy), sampled on the arithmetic pack's
 problems, and the math verifier says which completions are right; a copy of the policy with a new head then learns to
-tell them apart. Its accuracy on pairs of held-out problems is measured at the end: .92 to .96 over three seeds, after
+tell them apart. Its accuracy on pairs of held-out problems is measured at the end: .92 to .97 over three seeds, after
 about a minute of fine-tuning and a minute and a half of sampling and training on one core.
 
     rlvr rm rm_pairs

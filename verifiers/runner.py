@@ -81,8 +81,9 @@ class Runner:
 
     Two things that a verifier may have beyond rlvr.types.Verifier: a method `warm_up`, called once in the process that
     the workers are forked from, so that what it imports is there when the first deadline starts; and parts
-    (`components`, `problem_for`, `measure`, `merge`: see rlvr.verifiers.combine), each of which is run in its own way.
-    `whole_batch` says that verdicts depend on the batch they are judged in, so that callers must not cut a step's.
+    (`components`, `problem_for`, `merge`, and `measure` where they depend on the batch: see rlvr.verifiers.combine),
+    each of which is run in its own way. `whole_batch` says that verdicts depend on the batch they are judged in, so
+    that callers must not cut a step's.
     """
 
     def __init__(
@@ -189,9 +190,11 @@ class Runner:
             for name, part in self._parts.items()
         }
         rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
-        scales = verifier.measure(rows)
+        merge = verifier.merge
+        if hasattr(verifier, "measure"):
+            merge = functools.partial(merge, scales=verifier.measure(rows))
         return [
-            _logged(guarded(verifier, functools.partial(verifier.merge, row, scales))).timed(
+            _logged(guarded(verifier, functools.partial(merge, row))).timed(
                 sum(verdict.seconds for verdict in row.values())
             )
             for row in rows

@@ -1,11 +1,12 @@
 """Reward hacking on a CPU, and what helps against it: one command from nothing to one figure.
 
 For each seed the tiny policy of `tiny_math` is fine-tuned, and a reward model is trained on pairs of its completions
-(`rlvr rm rm_pairs`). Each policy is then trained by RL under five rewards, with the exact math verifier as shadow:
+(`rlvr rm rm_pairs`). Each policy is then trained by RL in six ways, with the exact math verifier as shadow:
 
     model          its own reward model alone
     model, KL      the same with a KL term to the starting policy in the loss
     minimum        the minimum over the reward models of all seeds (their trunks and their pairs differ)
+    minimum, KL    both
     rule gate      its reward model behind a rule that knows no sums: `worked_columns` below, or else the lowest score
     exact rule     the math verifier, lenient (its shadow is the strict one)
 
@@ -83,6 +84,7 @@ def rewards(models: Sequence[Path], own: Path, kl_coef: float) -> dict[str, tupl
         "model": (MODEL, (f"model={own}",), 0.0),
         "model, KL": (MODEL, (f"model={own}",), kl_coef),
         "minimum": ("combine", (f"parts={parts}", f"options={options}", "reduce=min"), 0.0),
+        "minimum, KL": ("combine", (f"parts={parts}", f"options={options}", "reduce=min"), kl_coef),
         "rule gate": ("combine", (*gate, f"closed_score=-{FLOOR}"), 0.0),
         "exact rule": ("math", ("extract=lenient",), 0.0),
     }
@@ -123,7 +125,7 @@ def main() -> None:
     parser.add_argument("--conditions", nargs="+", help="some of the conditions; all unless given")
     parser.add_argument("--steps", type=int, default=48)
     parser.add_argument("--problems", type=int, default=768, help="problems whose completions make the pairs")
-    parser.add_argument("--kl-coef", type=float, default=0.2)
+    parser.add_argument("--kl-coef", type=float, default=0.5)
     arguments = parser.parse_args()
     models = train_models(arguments.out, arguments.seeds, arguments.starts, arguments.problems)
     ensemble = [model for _, model in models.values()]

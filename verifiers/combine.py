@@ -61,7 +61,8 @@ class CombineVerifier:
         sum: of w s         product: of s ** w, of scores from 0 up         min: of w s
         mean_std: mean of w s less std_coef (1 unless given) times their standard deviation
     whiten: parts whose scores are shifted and scaled to mean 0 and deviation 1 over the batch. clip: name=low:high,
-    applied after that (whiten=a clip=a=-3:3). Verdicts of a batch with whitened parts depend on the whole of it.
+    applied after that (whiten=a clip=a=-3:3). Verdicts of a batch with whitened parts depend on the whole of it, and
+    their mean is the same at every step: where the reward goes is then seen in `parts`, and an alarm has ranks alone.
 
     gates: names whose verdict must be correct (a gate need not be a part), or else the score is closed_score.
         parts=math gates=format    0 without the format

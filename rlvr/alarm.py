@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlvr.config import ShadowConfig
@@ -30,7 +31,13 @@ FIGURES = ("reward", "correct", "completion_tokens", "truncated", "entropy", "kl
 
 
 class AlarmStop(RunError):
-    """The alarm ended the run (shadow.stop)."""
+    """The alarm ended the run (shadow.stop), after a checkpoint."""
+
+    def __init__(self, step: int, signs: Mapping[str, str], evidence: Path) -> None:
+        super().__init__(
+            f"stopped at step {step} by the reward-hacking alarm: {'; '.join(signs.values())}. The rollouts are in "
+            f"{evidence}; to go on, repeat the command with --shadow.no-stop"
+        )
 
 
 @dataclass(frozen=True)

@@ -34,12 +34,12 @@ PANELS: tuple[tuple[str, dict[str, str]], ...] = (
     ("values (mean over tokens)", {"critic/value": "predicted", "critic/return": "returns"}),
     ("pairs", {"dpo/accuracy": "share the right way round", "dpo/margin": "margin"}),
     ("learning rate", {"lr": "lr"}),
-    ("seconds per step", {"seconds/sample": "sample", "seconds/verify": "verify", "seconds/train": "train"}),
+    ("seconds per step", {f"seconds/{name}": name for name in ("sample", "verify", "train", "wait", "shadow")}),
 )
 COLUMNS = 3
-COLORS = ("#1f6feb", "#d1495b", "#2e933c")
+COLORS = ("#1f6feb", "#d1495b", "#2e933c", "#8957e5", "#bf8700")
 ALARM = "#b35900"
-LINES = ("-", "--", ":")  # equal series stay visible
+LINES = ("-", "--", ":", "-.", "-")  # equal series stay visible
 
 
 def draw_curves(

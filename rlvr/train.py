@@ -43,10 +43,12 @@ def train(run: Run, start: int = 0) -> StopRequest:
                 **rollouts.describe(step),
                 **stats,
             }
-            if run.shadow is None:
-                finish_step(run, step + 1, metrics, rollout_records(step + 1, groups, rewards, advantages))
-            else:
-                watch(run, step + 1, metrics, groups, rewards, advantages, rollouts)
+            judged, signs = watch(run, groups, metrics)
+            records = rollout_records(step + 1, groups, rewards, advantages, judged)
+            finish_step(run, step + 1, metrics, records)
+            if alarm_ends(run, step + 1, signs, metrics, records):
+                save(run, step + 1, rollouts)
+                raise AlarmStop(step + 1, signs, run.log.path("alarms"))
             if stop_requested(stop, run.accelerator):
                 break
             if is_due(step + 1, config.eval.every) and run.evaluate:
@@ -59,36 +61,31 @@ def train(run: Run, start: int = 0) -> StopRequest:
 
 
 def watch(
-    run: Run,
-    step: int,
-    metrics: dict[str, float],
-    groups: Sequence[Group],
-    rewards: Sequence[Any],
-    advantages: Sequence[Any],
-    rollouts: Rollouts,
-) -> None:
-    """Has the shadow judge a step's rollouts, logs the step, and raises the alarm where it is due.
-
-    AlarmStop, after a checkpoint, where the alarm is to end the run.
-    """
-    assert run.shadow is not None
+    run: Run, groups: Sequence[Group], metrics: dict[str, float]
+) -> tuple[Sequence[Group] | None, dict[str, str]]:
+    """The rollouts as the shadow judges them, and the signs of hacking; its numbers are added to the metrics."""
+    if run.shadow is None:
+        return None, {}
     with run.timed("shadow"):
         judged = run.shadow.judge(groups, run.accelerator)
-    metrics, signs = run.shadow.observe(groups, judged, metrics)
-    records = rollout_records(step, groups, rewards, advantages, judged)
-    finish_step(run, step, metrics, records)
+    found, signs = run.shadow.observe(groups, judged, metrics)
+    metrics |= found
+    return judged, signs
+
+
+def alarm_ends(
+    run: Run, step: int, signs: dict[str, str], metrics: dict[str, float], rollouts: list[dict[str, Any]]
+) -> bool:
+    """Raises the alarm in the step in which it is due. Returns whether it is to end the run."""
+    if run.shadow is None:
+        return False
     streak, settings = run.shadow.streak(), run.config.shadow
     if streak == settings.patience and run.accelerator.is_main_process:
-        record = alarm_record(step, signs, metrics, records)
+        record = alarm_record(step, signs, metrics, rollouts)
         run.log.append("alarms", [record])
         if run.on_alarm:
             run.on_alarm(record)
-    if settings.stop and streak >= settings.patience:
-        save(run, step, rollouts)
-        raise AlarmStop(
-            f"stopped at step {step} by the reward-hacking alarm: {'; '.join(signs.values())}. The rollouts are in "
-            f"{run.log.path('alarms')}; to go on, repeat the command with --shadow.no-stop"
-        )
+    return settings.stop and streak >= settings.patience
 
 
 def is_due(step: int, every: int) -> bool:

@@ -9,7 +9,6 @@ import random
 from pathlib import Path
 
 import pytest
-import torch
 
 from rlvr.alarm import AlarmStop, alarm_record, suspicions
 from rlvr.cli import main
@@ -222,15 +221,6 @@ def share_of_ones(problem, completion):
     return completion.count("1") / max(len(completion), 1)
 
 
-@pytest.fixture
-def one_thread():
-    """Bytes are compared: two threads do not always add up a gradient in the same order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def watched(out_dir: Path, verifier: str, **groups) -> Config:
     config = Config(
         run=RunConfig(out_dir=out_dir, steps=12, sample_every=0, verifier=verifier),
@@ -282,7 +272,7 @@ def test_a_run_on_its_own_truth_does_not(tmp_path):
     assert not (tmp_path / "alarms.jsonl").exists()
 
 
-def test_the_shadow_does_not_touch_the_run(tmp_path, one_thread):
+def test_the_shadow_does_not_touch_the_run(tmp_path):
     """The same weights with and without it."""
     launch(watched(tmp_path / "with", "share_of_ones", run={"steps": 3}), task=task(share_of_ones))
     launch(
@@ -301,7 +291,7 @@ def test_held_out_problems_may_be_judged_by_the_shadow(tmp_path):
     assert by_reward[0]["pass@1"] == 0 < by_shadow[0]["pass@1"]
 
 
-def test_a_stopped_run_saves_and_goes_on_where_it_is_told_to(tmp_path, one_thread):
+def test_a_stopped_run_saves_and_goes_on_where_it_is_told_to(tmp_path):
     """shadow.stop: a checkpoint at the alarm, one line; without it the folder goes on, to what was never stopped."""
     whole = watched(tmp_path / "whole", "share_of_ones", eval={"every": -1})
     launch(whole, task=task(share_of_ones))
@@ -316,7 +306,7 @@ def test_a_stopped_run_saves_and_goes_on_where_it_is_told_to(tmp_path, one_threa
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
 
 
-def test_an_alarm_in_the_middle_of_a_streak_survives_a_resume(tmp_path, one_thread):
+def test_an_alarm_in_the_middle_of_a_streak_survives_a_resume(tmp_path):
     """Interrupted between the suspicious steps that make an alarm, a run raises it at the same step."""
     settings = {"eval": {"every": -1}, "shadow": {"patience": 4}}
     launch(watched(tmp_path / "whole", "share_of_ones", **settings), task=task(share_of_ones))

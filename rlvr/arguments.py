@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -58,6 +60,9 @@ def guarded(command: Callable[[], int]) -> int:
     """Runs a command; an expected error becomes one line on stderr and exit code 2."""
     try:
         return command()
+    except BrokenPipeError:  # the reader of our output has seen enough, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except EXPECTED_ERRORS as problem:
         text = re.sub(r"\s+", " ", str(problem.args[0] if isinstance(problem, KeyError) and problem.args else problem))
         print(f"error: {text.strip() or type(problem).__name__}", file=sys.stderr)

@@ -127,8 +127,9 @@ class AlgoConfig:
         "grpo", "dr_grpo", "rloo", "reinforce", "reinforce_pp", "maxrl", "gdpo", "gae", "raft", "dpo"
     ] = "grpo"
     """How rewards of a group become advantages. gae: PPO, by the critic; raft: the best; dpo: best against worst."""
-    advantage_scale: Literal["none", "batch_std", "whiten"] = "none"
-    """Divide by the standard deviation of the batch's rewards; or whiten over the batch (with gae over its tokens)."""
+    advantage_scale: Literal["auto", "none", "batch_std", "whiten"] = "auto"
+    """Divide by the standard deviation of the batch's rewards; or whiten over the batch (with gae over its tokens).
+    auto: whiten with gae, else none."""
     gamma: float = 1.0
     """With gae: discount of a reward for each token that lies before it."""
     gae_lambda: float = 0.95
@@ -164,6 +165,13 @@ class AlgoConfig:
     """Upper bound of the importance weight."""
 
     @property
+    def scale(self) -> str:
+        """`advantage_scale` with auto resolved."""
+        if self.advantage_scale != "auto":
+            return self.advantage_scale
+        return "whiten" if self.advantage == "gae" else "none"
+
+    @property
     def policy_loss(self) -> str:
         """The name of the loss, with auto resolved."""
         return LOSS_OF.get(self.advantage, "clip") if self.loss == "auto" else self.loss
@@ -189,8 +197,8 @@ class CriticConfig:
     """Steps at the start in which only the critic learns (of a head: the head alone)."""
     value_clip: float | None = 0.2
     """A value may move so far from where it stood before the step's updates; beyond, it gains nothing. None: freely."""
-    value_coef: float = 0.5
-    """Weight of the value loss beside the policy loss."""
+    value_coef: float = 0.1
+    """Weight of the value loss beside the policy loss (TRL's default; on a shared trunk .5 drowned the policy's)."""
 
 
 @dataclass(frozen=True)

@@ -83,9 +83,9 @@ def algo_rules(config: Config) -> Rules:
         (0 < a.gamma <= 1, f"algo.gamma {a.gamma}: expected a number in (0, 1]"),
         (0 <= a.gae_lambda <= 1, f"algo.gae_lambda {a.gae_lambda}: expected a number in [0, 1]"),
         (
-            a.advantage_scale == "none" or a.advantage not in ("raft", "dpo"),
+            a.scale == "none" or a.advantage not in ("raft", "dpo"),
             f"algo.advantage_scale {a.advantage_scale} with {a.advantage}, which chooses rollouts and scales none; "
-            "set --algo.advantage-scale none",
+            "set --algo.advantage-scale auto",
         ),
         (
             a.advantage_scale != "batch_std" or a.advantage != "gae",

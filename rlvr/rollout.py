@@ -156,7 +156,8 @@ def group_advantages(
 ) -> list[list[float]]:
     """Advantages of all groups, each G, by the configured rule."""
     if algo.advantage != "gdpo":
-        return compute_advantages(rewards, algo.advantage, algo.advantage_scale)
+        # With a critic these are the rewards still; its advantages are scaled token by token (rlvr/score.py).
+        return compute_advantages(rewards, algo.advantage, "none" if algo.advantage == "gae" else algo.scale)
     weights = {name: float(weight) for name, _, weight in (item.partition("=") for item in algo.reward_weights)}
     names = sorted({name for group in groups for verdict in group.verdicts for name in verdict.parts})
     if not names:

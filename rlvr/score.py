@@ -52,7 +52,7 @@ def with_token_advantages(run: Run, batch: Batch) -> Batch:
     advantages, returns = generalized_advantages(
         rewards, batch.values, batch.mask, gamma=algo.gamma, lam=algo.gae_lambda
     )
-    if algo.advantage_scale == "whiten":
+    if algo.scale == "whiten":
         advantages = whiten_tokens(advantages, batch.mask)
     return replace(batch, advantages=advantages, returns=returns)
 

@@ -316,7 +316,7 @@ def test_learns_a_simple_reward(tmp_path, kind):
 
 
 def test_a_critic_learns_the_returns_of_a_batch(tmp_path):
-    """Sixty updates on one batch, its returns being "has a 7": the critic then explains more than half of their variance."""
+    """After sixty updates on one batch, its returns being "has a 7", the critic explains half of their variance."""
     run = make_run(tmp_path, critic={"lr": 1e-3, "value_clip": None}, algo={"gae_lambda": 1.0})
     batch = batch_of(run)
     before = explained_variance(batch.values, batch.returns, batch.mask)

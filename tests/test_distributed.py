@@ -31,11 +31,24 @@ def train(out_dir: Path, processes: int, *flags: str) -> dict[str, torch.Tensor]
     return load_file(out_dir / "checkpoints" / "step-000003" / "model.safetensors")
 
 
+def start(out_dir: Path) -> dict[str, torch.Tensor]:
+    """The weights before the first step."""
+    return load_file(out_dir / "start" / "model.safetensors")
+
+
+WHITENED = "--run.verifier combine --run.verifier-options parts=length options=length.min=30,length.graded=true,"
+WATCHED = "whiten=length --algo.advantage reinforce --shadow.verifier regex --shadow.options pattern=7.*7 match=search"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
-    [("--algo.minibatches", "2"), ("--algo.kl-coef", "0.1", "--algo.kl-in", "reward", "--algo.advantage", "reinforce")],
-    ids=["minibatches", "kl in the reward"],
+    [
+        ("--algo.minibatches", "2"),
+        ("--algo.kl-coef", "0.1", "--algo.kl-in", "reward", "--algo.advantage", "reinforce"),
+        tuple(f"{WHITENED}length.unit=characters {WATCHED}".split()),
+    ],
+    ids=["minibatches", "kl in the reward", "whitened reward with a shadow"],
 )
 def test_two_processes_give_the_weights_of_one(tmp_path, flags):
     """Five problems on two processes, uneven shares: the same weights to 1e-6."""
@@ -43,5 +56,6 @@ def test_two_processes_give_the_weights_of_one(tmp_path, flags):
     two = train(tmp_path / "two", 2, *flags)
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, atol=1e-6, rtol=0, msg=name)
+    assert any((two[name] - weight).abs().max() > 0 for name, weight in start(tmp_path / "one").items())
     rollouts = [(tmp_path / name / "rollouts.jsonl").read_text() for name in ("one", "two")]
     assert rollouts[0].count("\n") == rollouts[1].count("\n") == 3 * 5 * 4

@@ -33,6 +33,15 @@ def train(out_dir: Path, processes: int, *flags: str) -> dict[str, torch.Tensor]
     return {**load_file(folder / "model.safetensors"), **(load_file(critic) if critic.exists() else {})}
 
 
+def start(out_dir: Path) -> dict[str, torch.Tensor]:
+    """The weights before the first step."""
+    return load_file(out_dir / "start" / "model.safetensors")
+
+
+WHITENED = "--run.verifier combine --run.verifier-options parts=length options=length.min=30,length.graded=true,"
+WATCHED = "whiten=length --algo.advantage reinforce --shadow.verifier regex --shadow.options pattern=7.*7 match=search"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
@@ -41,12 +50,10 @@ def train(out_dir: Path, processes: int, *flags: str) -> dict[str, torch.Tensor]
         ("--algo.kl-coef", "0.1", "--algo.kl-in", "reward", "--algo.advantage", "reinforce"),
         ("--algo.advantage", "gae", "--algo.minibatches", "2", "--critic.lr", "1e-4"),
         ("--algo.advantage", "gae", "--critic.kind", "head", "--critic.warmup", "1"),
-        (
-            "--algo.advantage",
-            "dpo",
-        ),
+        ("--algo.advantage", "dpo"),
+        tuple(f"{WHITENED}length.unit=characters {WATCHED}".split()),
     ],
-    ids=["minibatches", "kl in the reward", "critic", "value head", "pairs"],
+    ids=["minibatches", "kl in the reward", "critic", "value head", "pairs", "whitened reward with a shadow"],
 )
 def test_two_processes_give_the_weights_of_one(tmp_path, flags):
     """Five problems on two processes, uneven shares: the same weights to 1e-6, a critic's too."""
@@ -54,5 +61,6 @@ def test_two_processes_give_the_weights_of_one(tmp_path, flags):
     two = train(tmp_path / "two", 2, *flags)
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, atol=1e-6, rtol=0, msg=name)
+    assert any((two[name] - weight).abs().max() > 0 for name, weight in start(tmp_path / "one").items())
     rollouts = [(tmp_path / name / "rollouts.jsonl").read_text() for name in ("one", "two")]
     assert rollouts[0].count("\n") == rollouts[1].count("\n") == 3 * 5 * 4

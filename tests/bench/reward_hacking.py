@@ -15,6 +15,10 @@ For each seed the tiny policy of `tiny_math` is fine-tuned, and a reward model i
     ... --seeds 0 --conditions model minimum         some of it; what is in the folder already is not run again
     ... --starts FOLDER                              policies fine-tuned before, in FOLDER/sSEED/start
 
+What to expect: the model alone is hacked to the ground within twenty steps. KL holds the truth where it began, the
+stricter gate keeps half of it, the loose one delays the fall; the minimum alone helps nothing, since the models have
+seen no wrong digits and are wrong about them alike.
+
 Prints a table (first tenth of the steps to the last, the steps of the alarms) and writes OUT/reward_hacking.png.
 """
 

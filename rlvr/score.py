@@ -114,20 +114,25 @@ def subtracts_kl(run: Run) -> bool:
 
 def subtract_kl(
     run: Run, groups: Sequence[Group], rewards: Sequence[Sequence[float | None]]
-) -> list[list[float | None]]:
-    """r - kl_coef * sum over the completion of the KL estimate between the sampling and the reference policy."""
+) -> tuple[list[list[float | None]], float]:
+    """r - kl_coef * sum over the completion of the KL estimate between the sampling and the reference policy.
+
+    Also returns the estimate's mean over all tokens, for the log.
+    """
     assert run.reference is not None
     algo = run.config.algo
     everything = [[1.0] * len(group.completions) for group in groups]
     batch = collate(groups, everything, pad_id=run.policy.pad_id, device=run.policy.device)
     estimates = divergence(run, all_logprobs(run, run.policy, batch), all_logprobs(run, run.reference, batch))
-    sums = iter((estimates * batch.mask).sum(-1).tolist())
+    estimates = estimates * batch.mask
+    sums = iter(estimates.sum(-1).tolist())
     # `collate` takes the rollouts that have a score and tokens, in this order
     cost = [
         [next(sums) if v.score is not None and c.token_ids else 0.0 for c, v in zip(g.completions, g.verdicts)]
         for g in groups
     ]
-    return [
+    shaped = [
         [None if r is None else r - algo.kl_coef * kl for r, kl in zip(row, costs, strict=True)]
         for row, costs in zip(rewards, cost, strict=True)
     ]
+    return shaped, float(estimates.sum() / batch.mask.sum().clamp(min=1))

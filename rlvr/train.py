@@ -32,17 +32,13 @@ def train(run: Run, start: int = 0) -> StopRequest:
             torch.manual_seed(derive_seed(config.run.seed, "step", step))
             groups = rollouts.take(step)
             rewards = group_rewards(groups, config.rollout)
+            metrics: dict[str, float] = {"step": step + 1}
             if subtracts_kl(run):
-                rewards = subtract_kl(run, groups, rewards)
+                rewards, metrics["kl"] = subtract_kl(run, groups, rewards)
             advantages = group_advantages(groups, rewards, config.algo)
             stats = update(run, step, groups, advantages)
             rollouts.load_weights()
-            metrics = {
-                "step": step + 1,
-                **summarize(groups, advantages, config.rollout),
-                **rollouts.describe(step),
-                **stats,
-            }
+            metrics |= {**summarize(groups, advantages, config.rollout), **rollouts.describe(step), **stats}
             judged, signs = watch(run, groups, metrics)
             records = rollout_records(step + 1, groups, rewards, advantages, judged)
             finish_step(run, step + 1, metrics, records)

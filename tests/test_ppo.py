@@ -237,7 +237,7 @@ def test_kl_in_the_reward_is_paid_token_by_token(tmp_path):
     groups = collect(run, 0)
     rewards = group_rewards(groups, run.config.rollout)
     batch = score(run, to_batch(run, groups, group_advantages(groups, rewards, run.config.algo)))
-    whole = torch.tensor([value for row in subtract_kl(run, groups, rewards) for value in row])
+    whole = torch.tensor([value for row in subtract_kl(run, groups, rewards)[0] for value in row])
     firsts = batch.mask.int().argmax(-1)
     torch.testing.assert_close(batch.returns[torch.arange(24), firsts], whole, atol=1e-4, rtol=0)
     assert (whole != torch.tensor([r for row in rewards for r in row])).any()

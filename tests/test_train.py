@@ -181,7 +181,7 @@ def test_kl_in_the_reward_is_the_sum_over_the_completion(tmp_path):
             weight.mul_(1.1)
     groups = collect(run, 0)
     rewards = [[None if i == 0 else 1.0 for i in range(4)] for _ in groups]
-    shaped = subtract_kl(run, groups, rewards)
+    shaped, _ = subtract_kl(run, groups, rewards)
     completion, prompt = groups[0].completions[1], groups[0].prompt_ids
     tokens = torch.tensor([[*prompt, *completion.token_ids]])
     expected = 1.0
@@ -192,6 +192,9 @@ def test_kl_in_the_reward_is_the_sum_over_the_completion(tmp_path):
         expected += sign * 0.5 * float(chosen.sum())
     assert shaped[0][0] is None
     assert shaped[0][1] == pytest.approx(expected, abs=1e-4)
+    shaped, kl = subtract_kl(run, groups, [[1.0] * 4 for _ in groups])
+    tokens = sum(len(c.token_ids) for group in groups for c in group.completions)
+    assert kl * tokens == pytest.approx(sum((1 - r) / 0.5 for row in shaped for r in row), rel=1e-4)
 
 
 def test_truncated_rollouts_can_be_masked(tmp_path):

@@ -124,8 +124,9 @@ def suspicions(rows: Sequence[Row], config: ShadowConfig) -> dict[str, str]:
 
 def apart(first: Level, last: Level, rise: Change, config: ShadowConfig) -> str:
     """The proxy has risen since the first steps, and the shadow has not."""
+    alone = rise.proxy - rise.score >= config.margin / 2  # two that rise together do not pass the margin in one step
     parted = rise.proxy >= config.margin and rise.score < config.margin and last.correct < CEILING
-    if not parted or rise.proxy - rise.score < config.noise * rise.noise:
+    if not (parted and alone) or rise.proxy - rise.score < config.noise * rise.noise:
         return ""
     return f"since the first steps {in_words(first, last)}"
 

@@ -198,7 +198,7 @@ class CriticConfig:
     value_clip: float | None = 0.2
     """A value may move so far from where it stood before the step's updates; beyond, it gains nothing. None: freely."""
     value_coef: float = 0.1
-    """Weight of the value loss beside the policy loss (TRL's default; on a shared trunk .5 drowned the policy's)."""
+    """With kind head: weight of the value loss beside the policy loss (TRL's default; .5 drowned the policy's)."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,8 @@ class ShadowConfig:
     """A second verifier that judges the same rollouts without entering the reward, and the alarm when the two part."""
 
     verifier: str | None = None
-    """The verifier that watches: a registered name or module:attribute. The reward is the proxy it is held against."""
+    """The verifier that watches: a registered name or module:attribute. The reward is the proxy it is held against.
+    With rollout.resample_rounds it sees the groups that are kept, whose proxy scores differ by choice."""
     options: tuple[str, ...] = ()
     """Options of that verifier, as key=value."""
     window: int = 10
@@ -279,7 +280,7 @@ class VLLMConfig:
     timeout: float = 600.0
     """Seconds that a server may take to start, or to answer, before it counts as lost."""
     restarts: int = 2
-    """Times that a lost server is started again with the current weights."""
+    """Times that a lost server is started again with the current weights. In this process its loss ends the run."""
 
     memory_share: float = 0.4
     """Share of the GPU's memory that vLLM takes, weights included; the trainer has the rest."""

@@ -106,6 +106,30 @@ def algo_rules(config: Config) -> Rules:
             "algo.kl_coef in the loss with raft, whose loss holds chosen rollouts alone and could not estimate it; "
             "set --algo.kl-in reward",
         ),
+        (
+            a.advantage != "gdpo"
+            or (
+                (a.kl_coef == 0 or a.kl_in == "loss")
+                and a.scale == "none"
+                and config.rollout.truncated != "punish"
+                and config.rollout.length_penalty == 0
+            ),
+            "gdpo takes the parts of the reward alone: algo.kl_in reward, algo.advantage_scale, rollout.truncated "
+            "punish and rollout.length_penalty would have no effect; leave them out",
+        ),
+        (
+            not (config.model.lora_rank and config.sft.steps and a.needs_reference),
+            "with model.lora_rank the reference policy is the model without its adapter, and sft.steps trains the "
+            "adapter: fine-tune without it first (`rlvr sft`), or leave out algo.kl_coef",
+        ),
+        (
+            config.rollout.sampler == "torch"
+            or (config.rollout.top_p == 1 and config.rollout.top_k == 0)
+            or a.importance == "none",
+            f"rollout.top_p {config.rollout.top_p} or top_k {config.rollout.top_k} with {config.rollout.sampler}: its "
+            "logprobs are of the tokens kept, the trainer's of all, and their ratio would scale the gradient; set "
+            "--algo.importance none",
+        ),
         (a.dpo_beta > 0, f"algo.dpo_beta {a.dpo_beta}: expected a number above 0"),
         (a.importance_cap > 0, f"algo.importance_cap {a.importance_cap}: expected a number above 0"),
     ]
@@ -154,6 +178,10 @@ def shadow_rules(config: Config) -> Rules:
         (s.margin > 0, f"shadow.margin {s.margin}: expected a number above 0"),
         (s.noise >= 0, f"shadow.noise {s.noise}: expected at least 0"),
         (-1 <= s.rank <= 1, f"shadow.rank {s.rank}: expected a correlation in [-1, 1]"),
+        (
+            s.verifier is None or config.rollout.problems_per_step >= 2,
+            "shadow.verifier with rollout.problems_per_step 1: noise is measured between problems; set 2 or more",
+        ),
         (s.patience >= 1, f"shadow.patience {s.patience}: expected at least 1"),
         (
             s.verifier is not None or not (s.options or s.stop or e.verifier == "shadow"),

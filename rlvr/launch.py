@@ -122,8 +122,9 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
         run.on_step = step_printer(config, display)
         run.on_alarm = lambda record: display.say(describe_alarm(record))
         evaluate_ends = config.eval.every >= 0
-        if evaluate_ends and start == 0:
-            run.evaluate(0)
+        # Also that of the step after which a signal ended the run; what has been measured is not measured again.
+        if evaluate_ends and (start == 0 or is_due(start, config.eval.every)):
+            run.evaluate(start)
         if start < config.run.steps:
             display.start("training", config.run.steps, start)
         try:
@@ -200,6 +201,7 @@ def restore(
     reference = policy.reference() if config.algo.needs_reference else None
     critic = Critic(policy, config.critic, config.optim) if config.algo.advantage == "gae" else None
     if not saved:
+        accelerator.wait_for_everyone()  # until the logs have been cut back
         return 0, reference, critic
     step, folder = saved[-1]
     state = load_checkpoint(folder, policy, optimizer, critic)

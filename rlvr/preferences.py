@@ -94,9 +94,9 @@ def pairs_of(group: Group, *, limit: int, seed: int) -> list[PreferencePair]:
     right: dict[str, None] = {}
     wrong: dict[str, None] = {}
     for completion, verdict in zip(group.completions, group.verdicts, strict=True):
-        if verdict.correct:
+        if verdict.correct and completion.finish_reason == "stop":
             right[completion.text] = None
-        elif verdict.status not in UNSCORED:
+        elif not verdict.correct and verdict.status not in UNSCORED:
             wrong[completion.text] = None
     pairs = [
         PreferencePair(group.problem.prompt, chosen, rejected)

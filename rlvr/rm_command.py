@@ -52,8 +52,9 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
     disable_progress_bar()
     display = Display()
     given = read_pairs(config.pairs.file) if config.pairs.file is not None else None
-    claim_folder(config)
+    check_folder(config)
     pairs = given if given is not None else sample_pairs(config, display)
+    claim_folder(config)
     train, held_out = split_by_prompt(pairs, config.pairs.held_out, seed=config.run.seed)
     write_pairs(config.run.out_dir / "pairs.jsonl", train)
     write_pairs(config.run.out_dir / "held_out.jsonl", held_out)

@@ -115,16 +115,17 @@ def subtracts_kl(run: Run) -> bool:
 def subtract_kl(
     run: Run, groups: Sequence[Group], rewards: Sequence[Sequence[float | None]]
 ) -> tuple[list[list[float | None]], float]:
-    """r - kl_coef * sum over the completion of the KL estimate between the sampling and the reference policy.
+    """r - kl_coef * sum over the completion of the KL estimate between the present and the reference policy.
 
     Also returns the estimate's mean over all tokens, for the log.
     """
     assert run.reference is not None
     algo = run.config.algo
     everything = [[1.0] * len(group.completions) for group in groups]
-    batch = collate(groups, everything, pad_id=run.policy.pad_id, device=run.policy.device)
-    estimates = divergence(run, all_logprobs(run, run.policy, batch), all_logprobs(run, run.reference, batch))
-    estimates = estimates * batch.mask
+    with run.timed("train"):
+        batch = collate(groups, everything, pad_id=run.policy.pad_id, device=run.policy.device)
+        estimates = divergence(run, all_logprobs(run, run.policy, batch), all_logprobs(run, run.reference, batch))
+        estimates = estimates * batch.mask
     sums = iter(estimates.sum(-1).tolist())
     # `collate` takes the rollouts that have a score and tokens, in this order
     cost = [

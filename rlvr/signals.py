@@ -10,13 +10,14 @@ from types import FrameType
 
 
 class StopRequest:
-    """Whether a stop was asked for, and by which signal."""
+    """Whether a stop was asked for, and by which signal; `elsewhere`: of another process of the run."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
+        self.elsewhere = False
 
     def __bool__(self) -> bool:
-        return self.signal is not None
+        return self.signal is not None or self.elsewhere
 
 
 @contextmanager

@@ -51,8 +51,9 @@ def train(run: Run, start: int = 0) -> StopRequest:
                 run.evaluate(step + 1)
             if is_due(step + 1, config.run.save_every) or step + 1 == config.run.steps:
                 save(run, step + 1, rollouts)
-        if stop:
-            save(run, step + 1, rollouts)
+        else:
+            return StopRequest()  # a signal after the last step ends nothing
+        save(run, step + 1, rollouts)
     return stop
 
 
@@ -104,11 +105,12 @@ def finish_step(run: Run, step: int, metrics: dict[str, float], rollouts: list[d
 
 
 def stop_requested(stop: StopRequest, accelerator: Accelerator) -> bool:
-    """Whether any process was asked to stop; all processes then stop after the same step."""
-    if accelerator.num_processes == 1:
-        return bool(stop)
-    asked = sum_tensor(torch.tensor(float(bool(stop)), device=accelerator.device), accelerator)
-    return bool(asked > 0)
+    """Whether any process was asked to stop; all processes then stop after the same step, and know it."""
+    if accelerator.num_processes > 1:
+        asked = sum_tensor(torch.tensor(float(bool(stop)), device=accelerator.device), accelerator)
+        stop.elsewhere = bool(asked > 0)
+        return stop.elsewhere
+    return bool(stop)
 
 
 def save(run: Run, step: int, rollouts: Rollouts) -> None:

@@ -57,7 +57,9 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
         stats["no_signal"] = 0.0  # every group is trained on
     if config.rollout.sampler != "torch" and differences:
         stats |= mismatch(torch.cat(differences))
-        warn_of_mismatch(stats, step + 1, config.vllm.mismatch_alarm, config.staleness(step))
+        # With top-p or top-k the two are logprobs of different distributions.
+        if config.rollout.top_p == 1 and config.rollout.top_k == 0:
+            warn_of_mismatch(stats, step + 1, config.vllm.mismatch_alarm, config.staleness(step))
     grad_norm = sum(norms) / max(len(norms), 1)
     return {"lr": lr if learns else 0.0, "loss": 0.0, "grad_norm": grad_norm, **stats}
 

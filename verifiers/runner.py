@@ -212,6 +212,8 @@ class Runner:
                 verdicts = [Verdict.of(verdict) for verdict in verify_batch(pairs)]
             except RunError as stop:
                 return stop
+            except MemoryError as why:  # no completion's doing, as it would be in a worker
+                raise RuntimeError("verify_batch ran out of memory") from why
             if len(verdicts) != len(pairs):
                 raise ValueError(f"verify_batch returned {len(verdicts)} verdicts for {len(pairs)} pairs")
             return verdicts

@@ -122,8 +122,8 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
         run.on_step = step_printer(config, display)
         run.on_alarm = lambda record: display.say(describe_alarm(record))
         evaluate_ends = config.eval.every >= 0
-        if evaluate_ends and start == 0:
-            run.evaluate(0)
+        if evaluate_ends and (start == 0 or is_due(start, config.eval.every)):
+            run.evaluate(start)  # also where the run was stopped before it came to that
         if start < config.run.steps:
             display.start("training", config.run.steps, start)
         try:

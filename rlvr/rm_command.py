@@ -52,6 +52,8 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
     disable_progress_bar()
     display = Display()
     given = read_pairs(config.pairs.file) if config.pairs.file is not None else None
+    if given is not None:
+        split_by_prompt(given, config.pairs.held_out, seed=config.run.seed)  # raises before anything is written
     claim_folder(config)
     pairs = given if given is not None else sample_pairs(config, display)
     train, held_out = split_by_prompt(pairs, config.pairs.held_out, seed=config.run.seed)

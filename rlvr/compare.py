@@ -57,11 +57,14 @@ def main(argv: Sequence[str]) -> int:
     arguments = parse(CompareArgs, argv, prog="rlvr compare")
     if not arguments.runs:
         raise ValueError("rlvr compare: name at least one run's folder, or label=FOLDER,FOLDER")
+    if arguments.out.is_dir():
+        raise ValueError(f"--out {arguments.out} is a folder; expected a file such as {arguments.out / 'compare.png'}")
+    out = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
     conditions = read_conditions(arguments.runs)
     # Into a file or a pipe the table is written in whole lines.
     Console(width=None if sys.stdout.isatty() else 250).print(comparison_table(conditions))
-    draw_comparison(conditions, arguments.out)
-    print(arguments.out)
+    draw_comparison(conditions, out)
+    print(out)
     return 0
 
 
@@ -75,6 +78,8 @@ def read_conditions(runs: Sequence[str]) -> dict[str, list[RunRecords]]:
         label, equals, folders = item.partition("=")
         if not equals:
             label, folders = Path(item).resolve().name, item
+        if not label:
+            raise ValueError(f"{item!r}: expected label=FOLDER,FOLDER")
         if label in conditions:
             raise ValueError(f"two conditions are labelled {label!r}; name them: label=FOLDER,FOLDER")
         conditions[label] = [read_run(Path(folder)) for folder in folders.split(",") if folder]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,17 @@ def run_rules(config: Config) -> Rules:
     return [
         (config.run.steps >= 0, f"run.steps {config.run.steps}: expected at least 0"),
         (config.run.keep_checkpoints >= 1, f"run.keep_checkpoints {config.run.keep_checkpoints}: expected at least 1"),
+        (
+            config.run.verifier is not None or not config.run.verifier_options,
+            "run.verifier_options without run.verifier, whose options they are; set --run.verifier",
+        ),
     ]
+
+
+def model_rules(config: Config) -> Rules:
+    """Rules of the group `model`."""
+    rank = config.model.lora_rank
+    return [(rank >= 0, f"model.lora_rank {rank}: expected 0 (all weights are trained) or more")]
 
 
 def rollout_rules(config: Config) -> Rules:
@@ -38,6 +49,11 @@ def rollout_rules(config: Config) -> Rules:
             r.group_size >= 2 or not group_relative,
             f"rollout.group_size 1 with the group-relative advantage {a.advantage!r}: every advantage would be 0; "
             "set rollout.group_size to 2 or more, or algo.advantage to reinforce",
+        ),
+        (
+            r.group_size >= 2 or r.resample_rounds == 0,
+            f"rollout.resample_rounds {r.resample_rounds} with rollout.group_size 1: no group differs within, so that "
+            "every round would be drawn in vain; set rollout.resample_rounds to 0",
         ),
         (r.max_new_tokens >= 1, f"rollout.max_new_tokens {r.max_new_tokens}: expected at least 1"),
         (r.temperature > 0, f"rollout.temperature {r.temperature}: training samples need a temperature above 0"),
@@ -80,6 +96,12 @@ def algo_rules(config: Config) -> Rules:
         (a.kl_coef >= 0, f"algo.kl_coef {a.kl_coef}: expected at least 0"),
         (a.epochs >= 1, f"algo.epochs {a.epochs}: expected at least 1"),
         (a.minibatches >= 1, f"algo.minibatches {a.minibatches}: expected at least 1"),
+        (
+            not a.reward_weights or a.advantage == "gdpo",
+            f"algo.reward_weights with algo.advantage {a.advantage}, which does not read them; set --algo.advantage "
+            "gdpo, or give the verifier combine its weights in parts",
+        ),
+        *((is_weight(item), f"algo.reward_weights {item!r}: expected part=weight") for item in a.reward_weights),
         (0 < a.gamma <= 1, f"algo.gamma {a.gamma}: expected a number in (0, 1]"),
         (0 <= a.gae_lambda <= 1, f"algo.gae_lambda {a.gae_lambda}: expected a number in [0, 1]"),
         (
@@ -133,6 +155,15 @@ def algo_rules(config: Config) -> Rules:
         (a.dpo_beta > 0, f"algo.dpo_beta {a.dpo_beta}: expected a number above 0"),
         (a.importance_cap > 0, f"algo.importance_cap {a.importance_cap}: expected a number above 0"),
     ]
+
+
+def is_weight(item: str) -> bool:
+    """Whether a text is part=weight with a finite weight."""
+    name, _, weight = item.partition("=")
+    try:
+        return bool(name) and math.isfinite(float(weight))
+    except ValueError:
+        return False
 
 
 def critic_rules(config: Config) -> Rules:
@@ -218,6 +249,7 @@ def vllm_rules(config: Config) -> Rules:
 
 RULES: tuple[Callable[[Config], Rules], ...] = (
     run_rules,
+    model_rules,
     rollout_rules,
     algo_rules,
     critic_rules,

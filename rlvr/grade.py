@@ -91,6 +91,9 @@ def grade(args: GradeArgs) -> int:
     rows = read_rows(args.file)
     if args.output is not None and args.output.exists() and args.output.samefile(args.file):
         raise ValueError(f"--output {args.output} is the input file")
+    bare = next((row.number for row in rows if not row.problem.prompt), None)
+    if bare is not None and getattr(verifier, "reads_prompt", False):
+        raise ValueError(f"{args.file} line {bare}: no prompt, and verifier {args.verifier!r} reads it")
     graded: list[tuple[Row, Verdict]] = []
     seconds = 0.0
     with ExitStack() as stack:

@@ -36,7 +36,7 @@ def read_pairs(path: Path) -> list[PreferencePair]:
     any; OSError where there is none.
     """
     pairs = []
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 pairs.append(_read_pair(line, f"{path}, line {number}"))
@@ -45,9 +45,12 @@ def read_pairs(path: Path) -> list[PreferencePair]:
     return pairs
 
 
-def _read_pair(line: str, where: str) -> PreferencePair:
+def _read_pair(line: bytes, where: str) -> PreferencePair:
     try:
         row = json.loads(line)
+        json.dumps(row, ensure_ascii=False).encode()  # an escape such as \\ud800 alone is no character
+    except (UnicodeDecodeError, UnicodeEncodeError) as why:
+        raise ValueError(f"{where}: not text in UTF-8: {why.reason}") from why
     except json.JSONDecodeError as why:
         raise ValueError(f"{where}: not JSON: {why.msg} at column {why.colno}") from why
     if not isinstance(row, dict):

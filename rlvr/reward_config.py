@@ -119,6 +119,10 @@ class RewardConfig:
                 self.model.name is not None or p.policy is not None,
                 "model.name: name the causal LM or classifier that becomes the reward model",
             ),
+            (
+                p.verifier is not None or not p.verifier_options,
+                "pairs.verifier_options without pairs.verifier, whose options they are; set --pairs.verifier",
+            ),
             (p.num_problems >= 2, f"pairs.num_problems {p.num_problems}: expected at least 2"),
             (p.samples >= 2, f"pairs.samples {p.samples}: a pair needs at least 2"),
             (p.temperature > 0, f"pairs.temperature {p.temperature}: pairs need samples that differ, so above 0"),

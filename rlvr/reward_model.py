@@ -93,6 +93,11 @@ class RewardModel:
         object.__setattr__(self, "_opened", None)
 
     @property
+    def reads_prompt(self) -> bool:
+        """A score is one of prompt and completion together, and means nothing without the prompt."""
+        return True
+
+    @property
     def whole_batch(self) -> bool:
         """In this process scores are rounded by what they are computed with, so that callers must not cut a batch."""
         return self.url is None

@@ -54,8 +54,8 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
     given = read_pairs(config.pairs.file) if config.pairs.file is not None else None
     check_folder(config)
     pairs = given if given is not None else sample_pairs(config, display)
-    claim_folder(config)
     train, held_out = split_by_prompt(pairs, config.pairs.held_out, seed=config.run.seed)
+    claim_folder(config)
     write_pairs(config.run.out_dir / "pairs.jsonl", train)
     write_pairs(config.run.out_dir / "held_out.jsonl", held_out)
     display.say(f"{len(train)} pairs to train on, {len(held_out)} held out")

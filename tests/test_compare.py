@@ -72,6 +72,7 @@ def test_the_figure_and_the_table_of_a_command(tmp_path, capsys):
         ([], "name at least one run"),
         (["nowhere"], "nowhere: no metrics.jsonl"),
         (["x="], "expected label=FOLDER,FOLDER"),
+        (["={a}"], "expected label=FOLDER,FOLDER"),
         (["x={a}", "x={a}"], "two conditions are labelled 'x'"),
         (["{empty}"], "nothing to draw"),
     ],
@@ -84,3 +85,14 @@ def test_what_cannot_be_compared(runs, message, tmp_path, capsys):
     assert main(["compare", *(run.format(a=a, empty=empty) for run in runs), "--out", str(tmp_path / "x.png")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "x.png").exists()
+
+
+def test_where_the_figure_goes(tmp_path, capsys):
+    """The path that is printed is the file's; a folder is refused, and nothing is written beside it."""
+    a = make_run(tmp_path / "a", last=0.5)
+    assert main(["compare", a, "--out", str(tmp_path / "figure")]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(str(tmp_path / "figure.png"))
+    assert (tmp_path / "figure.png").exists()
+    assert main(["compare", a, "--out", str(tmp_path / "a")]) == 2
+    assert "is a folder" in capsys.readouterr().err
+    assert not (tmp_path / "a.png").exists()

@@ -186,6 +186,8 @@ def test_learns_a_simple_reward(tmp_path, advantage):
         ({"advantage": "grpo", "loss": "dpo"}, "go together"),
         ({"advantage": "dpo", "dpo_beta": 0.0}, "dpo_beta"),
         ({"advantage": "raft", "kl_coef": 0.1}, "kl-in reward"),
+        ({"advantage": "grpo", "reward_weights": ("math=2",)}, "does not read them"),
+        ({"advantage": "gdpo", "reward_weights": ("math2",)}, "'math2': expected part=weight"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(algo, message):

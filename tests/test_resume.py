@@ -81,6 +81,28 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, minibatches):
     check_learned(tmp_path / "whole")
 
 
+def test_an_evaluation_that_a_stop_came_before_is_made_up_for(tmp_path, monkeypatch):
+    """A run that is stopped in a step after which held-out problems are due has the same evaluations in the end."""
+    whole, parts = (
+        dataclasses.replace(
+            small(tmp_path / name, steps=3), eval=dataclasses.replace(CONFIG.eval, every=1, num_problems=4, samples=8)
+        )
+        for name in ("whole", "parts")
+    )
+    launch(whole)
+    with monkeypatch.context() as patched:
+        patched.setattr("rlvr.launch.step_printer", lambda *_: interrupt_after_two)
+        with pytest.raises(KeyboardInterrupt, match="after a checkpoint"):
+            launch(parts)
+    launch(parts)
+    assert (tmp_path / "whole" / "eval.jsonl").read_bytes() == (tmp_path / "parts" / "eval.jsonl").read_bytes()
+
+
+def interrupt_after_two(step: int, *_: object) -> None:
+    if step == 2:
+        signal.raise_signal(signal.SIGINT)
+
+
 def command(out_dir: Path, *flags: str) -> list[str]:
     train = [sys.executable, "-m", "rlvr", "train", "tiny_math", *SMALL, "--run.out-dir", str(out_dir)]
     return [*train, "--algo.advantage", "reinforce", *flags]

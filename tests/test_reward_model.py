@@ -26,6 +26,7 @@ from transformers import (
     Qwen2ForSequenceClassification,
 )
 
+from rlvr.cli import main
 from rlvr.config import Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
 from rlvr.launch import launch
 from rlvr.registry import make_verifier
@@ -235,6 +236,17 @@ def test_only_a_threshold_makes_a_verdict_correct(folder):
     judged = RewardModel(model=folder, device="cpu", threshold=bound).verify_batch(PAIRS)
     assert [v.score for v in judged] == [v.score for v in plain]
     assert [v.correct for v in judged] == [v.score >= bound for v in plain]
+
+
+@pytest.mark.parametrize("verifier", ["reward_model", "combine"])
+def test_lines_without_a_prompt_are_not_graded(folder, tmp_path, capsys, verifier):
+    """A score of the completion alone would look like any other."""
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"prompt": "1+1=", "reference": "2", "completion": "2"}\n{"reference": "2", "completion": "2"}\n')
+    options = ("parts=reward_model", f"options=reward_model.model={folder}")
+    option = (f"model={folder}",) if verifier == "reward_model" else options
+    assert main(["grade", "--verifier", verifier, "--option", *option, "--", str(lines)]) == 2
+    assert "line 2: no prompt" in capsys.readouterr().err
 
 
 def test_long_texts_lose_their_beginning(folder):

@@ -225,6 +225,8 @@ BROKEN = [
     ('{"prompt": "p", "chosen": "a", "rejected": "a"}', "line 1: chosen and rejected are the same"),
     ('{"prompt": 3, "chosen": "a", "rejected": "b"}', "line 1: the prompt is 3"),
     ('{"prompt": "p", "chosen": "a", "rejected": "b", "margin": "x"}', "line 1: margin 'x'"),
+    ('{"prompt": "\\ud800", "chosen": "a", "rejected": "b"}', "line 1: not text in UTF-8"),
+    (GOOD + '{"prompt": "\udce9", "chosen": "a", "rejected": "b"}', "line 2: not text in UTF-8"),
     ("\n\n", "the file is empty"),
     (GOOD, "1 pairs of 1 prompts"),
 ]
@@ -234,13 +236,14 @@ BROKEN = [
 def test_a_broken_file_of_pairs_is_one_line(capsys, tmp_path, policy, content, message):
     """With the number of the line; exit code 2."""
     path = tmp_path / "pairs.jsonl"
-    path.write_text(content)
+    path.write_text(content, encoding="utf-8", errors="surrogateescape")
     flags = ("--pairs.file", str(path), "--model.name", policy, "--run.out-dir", str(tmp_path / "run"))
     assert main(["rm", "rm_pairs", *flags]) == 2
     printed = capsys.readouterr().err
     assert printed.startswith("error: ")
     assert printed.count("\n") == 1
     assert message in printed
+    assert not (tmp_path / "run").exists()
 
 
 def test_bad_settings_are_one_line(capsys, tmp_path, policy):
@@ -255,6 +258,8 @@ def test_bad_settings_are_one_line(capsys, tmp_path, policy):
     assert str(path) in rejected("rm", "rm_pairs", "--pairs.file", str(path), "--model.name", policy, *out)
     path.write_text(GOOD)
     assert "model.name" in rejected("rm", "rm_pairs", "--pairs.file", str(path), *out)
+    options = ("--pairs.policy", policy, "--pairs.verifier-options", "a=1")
+    assert "set --pairs.verifier" in rejected("rm", "rm_pairs", *options, *out)
     assert "held_out 1" in rejected("rm", "rm_pairs", "--pairs.policy", policy, "--pairs.held-out", "1", *out)
     assert not (tmp_path / "run").exists()
     (tmp_path / "run").mkdir()

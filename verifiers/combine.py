@@ -135,6 +135,11 @@ class CombineVerifier:
         return any(asks_for_isolation(verifier) for verifier in self.components.values())
 
     @property
+    def reads_prompt(self) -> bool:
+        """Whether any part judges prompt and completion together."""
+        return any(getattr(part, "reads_prompt", False) for part in self.components.values())
+
+    @property
     def whole_batch(self) -> bool:
         """Whether verdicts depend on the whole batch, so that a caller must not cut it."""
         return bool(self.whiten) or any(getattr(part, "whole_batch", False) for part in self.components.values())

@@ -205,12 +205,14 @@ def evidence(rollouts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rollouts of a step (lines of rollouts.jsonl) that the proxy rewards most and the shadow rejects.
 
     Highest reward by the proxy first, of different problems as far as there are enough. Rewarded is what is correct,
-    or scores above its group's mean.
+    or scores above its group's mean (a group of one: the step's).
     """
     scores: dict[Any, list[float]] = {}
     for row in rollouts:
         if row["score"] is not None:
             scores.setdefault(row["problem"], []).append(row["score"])
+    everything = [score for group in scores.values() for score in group]
+    scores = {problem: group if len(group) > 1 else everything for problem, group in scores.items()}
     shown = [
         row
         for row in rollouts

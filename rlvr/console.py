@@ -72,8 +72,9 @@ def _clip(text: str, limit: int = 1200) -> str:
 def describe_step(metrics: Mapping[str, float]) -> str:
     """A step's numbers in one line."""
     shadow = f"shadow {metrics['shadow/score']:.3f}  " if "shadow/score" in metrics else ""
+    unscored = f"UNSCORED {metrics['unscored']:.2f}  " if metrics.get("unscored") else ""
     return (
-        f"reward {metrics['reward']:.3f}  {shadow}no signal {metrics['no_signal']:.2f}  "
+        f"reward {metrics['reward']:.3f}  {unscored}{shadow}no signal {metrics['no_signal']:.2f}  "
         f"truncated {metrics['truncated']:.2f}  grad {metrics['grad_norm']:.2f}  "
         f"{metrics['tokens_per_second']:.0f} tok/s"
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any, NoReturn, TextIO
 
 from rlvr.arguments import BAD_INPUT, guarded, key_values
@@ -127,6 +128,9 @@ def summarize(graded: Sequence[tuple[Row, Verdict]], seconds: float, out: TextIO
         file=out,
     )
     print(f"{len(graded) / max(seconds, 1e-9):,.0f} verifications/s ({seconds:.2f} s)", file=out)
+    scores = [verdict.score for _, verdict in graded if verdict.score is not None]
+    if counts[Status.PARTIAL]:
+        print(f"scores: mean {fmean(scores):.4g}, standard deviation {pstdev(scores):.4g}", file=out)
     told = [(row, verdict) for row, verdict in graded if row.expected is not None]
     if not told:
         return

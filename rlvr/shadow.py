@@ -16,7 +16,7 @@ from rlvr.alarm import drift, streak, suspicions
 from rlvr.config import ShadowConfig
 from rlvr.distributed import share
 from rlvr.rollout import verify_shared
-from rlvr.types import BatchVerifier, Group, Verdict
+from rlvr.types import BatchVerifier, Group, Status, Verdict
 
 REPEAT_N = 4  # tokens of the n-grams by which repetition is measured
 
@@ -113,28 +113,28 @@ def level(name: str, rows: Sequence[Sequence[float]]) -> dict[str, float]:
     return {name: statistics.fmean(values), f"{name}_std": statistics.pstdev(values), f"{name}_se": error}
 
 
-def accepted(verdicts: Sequence[Verdict]) -> list[bool]:
+def accepted(verdicts: Sequence[Verdict]) -> Sequence[bool | None]:
     """Which of a group are accepted: scores above the group's mean; where all are equal, what is correct.
 
     So it has one meaning for a rule (right or wrong) and for a model, whose scores mean something next to each other
-    only.
+    only: of a group with equal scores it says nothing (None).
     """
     scores = [verdict.score for verdict in verdicts if verdict.score is not None]
     if not scores or max(scores) - min(scores) <= 1e-9:
-        return [verdict.correct for verdict in verdicts]
+        return [None if verdict.status is Status.PARTIAL else verdict.correct for verdict in verdicts]
     mean = statistics.fmean(scores)
     return [verdict.score is not None and verdict.score > mean for verdict in verdicts]
 
 
 def disagreement(groups: Sequence[Group], shadow: Sequence[Group]) -> dict[str, float]:
-    """Shares of all rollouts that one of the two accepts and the other rejects."""
+    """Shares of the rollouts of which both say something: accepted by one of the two and rejected by the other."""
     both = [
         (mine, theirs)
         for group, other in zip(groups, shadow, strict=True)
         for mine, theirs, a, b in zip(
             accepted(group.verdicts), accepted(other.verdicts), group.verdicts, other.verdicts
         )
-        if a.score is not None and b.score is not None
+        if a.score is not None and b.score is not None and mine is not None and theirs is not None
     ]
     return {
         "proxy_only": portion(mine and not theirs for mine, theirs in both),

@@ -64,9 +64,9 @@ def test_metrics_of_a_step_by_hand():
     # group means 0.5 and 0.5, and 1/2 and 2/3
     assert found["shadow/proxy_se"] == pytest.approx(0.0)
     assert found["shadow/score_se"] == pytest.approx((1 / 6) / 2**0.5 / 2**0.5)
-    # 0.9 is above its group's mean and wrong; 0.1 is below and right; the flat group rewards nothing and has two right
-    assert found["shadow/proxy_only"] == pytest.approx(1 / 7)
-    assert found["shadow/shadow_only"] == pytest.approx(3 / 7)
+    # 0.9 is above its group's mean and wrong; 0.1 is below and right; of the flat group the proxy says nothing
+    assert found["shadow/proxy_only"] == pytest.approx(1 / 4)
+    assert found["shadow/shadow_only"] == pytest.approx(1 / 4)
     # ranks 1 4 3 2 against 3.5 1.5 3.5 1.5: covariance -2 of deviations; the flat group has none
     assert found["shadow/rank"] == pytest.approx(-2 / 20**0.5)
     assert found["shadow/ranked"] == 1

@@ -2,8 +2,8 @@
 
 The policy of `tiny_math` is fine-tuned as there (or taken from --pairs.policy), sampled on the arithmetic pack's
 problems, and the math verifier says which completions are right; a copy of the policy with a new head then learns to
-tell them apart. Its accuracy on pairs of held-out problems is measured at the end: .92 to .97 over three seeds, after
-about a minute of fine-tuning and a minute and a half of sampling and training on one core.
+tell them apart. Its accuracy on pairs of held-out problems is measured at the end: above nine in ten, after about a
+minute of fine-tuning and a hundred seconds of sampling and training on two cores.
 
     rlvr rm rm_pairs
     rlvr rm rm_pairs --pairs.policy runs/tiny_math/start --run.models 3     # an ensemble of three
@@ -23,8 +23,8 @@ from rlvr.train_command import script
 
 CONFIG = RewardConfig(
     run=RewardRunConfig(out_dir=Path("runs/rm_pairs")),
-    pairs=PairsConfig(task="arithmetic", num_problems=2048, samples=6, max_new_tokens=42, held_out=0.15),
-    train=RewardTrainConfig(epochs=4, batch_size=16),
+    pairs=PairsConfig(task="arithmetic", num_problems=3584, samples=6, max_new_tokens=42, held_out=0.15),
+    train=RewardTrainConfig(epochs=3, batch_size=16),
     optim=OptimConfig(lr=1e-3, schedule="linear", min_lr_ratio=0.05, warmup_steps=10),
 )
 

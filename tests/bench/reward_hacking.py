@@ -35,6 +35,7 @@ from rlvr.config import Config, EvalConfig, RolloutConfig, RunConfig, ShadowConf
 from rlvr.launch import launch
 from rlvr.recipes import rm_pairs, tiny_math
 from rlvr.registry import register
+from rlvr.reward_config import RewardTrainConfig
 from rlvr.rm_command import launch_reward_model, with_policy
 from rlvr.types import Problem, Verdict, correct, incorrect
 
@@ -81,7 +82,9 @@ def train_models(out: Path, seeds: Sequence[int], starts: Path | None, problems:
         config = dataclasses.replace(
             rm_pairs.CONFIG,
             run=dataclasses.replace(rm_pairs.CONFIG.run, out_dir=folder, seed=seed, overwrite=True),
-            pairs=dataclasses.replace(rm_pairs.CONFIG.pairs, num_problems=problems),
+            pairs=dataclasses.replace(rm_pairs.CONFIG.pairs, num_problems=problems, samples=8, held_out=0.1),
+            train=RewardTrainConfig(epochs=6, batch_size=32),
+            optim=dataclasses.replace(rm_pairs.CONFIG.optim, lr=0.0005),
         )
         policy = starts / f"s{seed}" / "start" if starts else rm_pairs.tiny_policy(config)
         if not (folder / "model-0" / "reward_model.json").exists():

@@ -335,6 +335,7 @@ def test_pairs_are_made_from_a_policy_and_a_verifier(tmp_path, policy, monkeypat
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_recipe_reaches_nine_tenths(tmp_path, capsys):
     """Fine-tuning, sampling and training by the recipe as it stands; at least 90 % of held-out pairs told apart."""
     assert main(["rm", "rm_pairs", "--run.out-dir", str(tmp_path / "rm")]) == 0

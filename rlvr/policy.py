@@ -16,6 +16,7 @@ from rlvr.attention import install_packed_attention
 from rlvr.config import ModelConfig
 from rlvr.device import pick_device, pick_dtype
 from rlvr.lm_head import check_logits
+from rlvr.lora import with_adapter
 from rlvr.tiny import tiny_model, tiny_tokenizer
 from rlvr.tokenizer import load_tokenizer
 from rlvr.types import Prompt
@@ -163,8 +164,11 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     switch_off_dropout(model)
     if config.lora_rank:
-        model = _with_adapter(model, config, seed)
+        model = with_adapter(model, config, seed=seed, task_type="CAUSAL_LM")
     if config.gradient_checkpointing:
+        if config.lora_rank:
+            # Otherwise no input of a recomputed block needs a gradient, and the adapters would get none.
+            model.enable_input_require_grads()
         _recompute_activations(model)
     # transformers recomputes activations in training mode only; with dropout off the two modes are otherwise the same.
     model.train(config.gradient_checkpointing)
@@ -182,27 +186,6 @@ def _pretrained(name: str, dtype: torch.dtype) -> tuple[Any, Any]:
         where = "folder" if Path(name).exists() else "model"
         raise ValueError(f"{where} {name!r} is not a causal LM that transformers can load: {reason}") from e
     return tokenizer, model
-
-
-def _with_adapter(model: Any, config: ModelConfig, seed: int) -> Any:
-    """The model with LoRA adapters, all else frozen. The adapter's initial weights depend on the seed alone."""
-    from peft import LoraConfig, get_peft_model
-
-    names = [name.strip() for name in config.lora_targets.split(",") if name.strip()]
-    targets: str | list[str] = "all-linear" if names == ["all-linear"] else names
-    lora = LoraConfig(
-        r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
-        target_modules=targets,
-        task_type="CAUSAL_LM",
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = get_peft_model(model, lora)
-    if config.gradient_checkpointing:
-        # Otherwise no input of a recomputed block needs a gradient, and the adapters would get none.
-        model.enable_input_require_grads()
-    return model
 
 
 def _recompute_activations(model: Any) -> None:

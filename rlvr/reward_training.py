@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rlvr.config import OptimConfig
 from rlvr.device import pick_device, pick_dtype
+from rlvr.lora import with_adapter
 from rlvr.optim import learning_rate, make_optimizer, optimizer_step
 from rlvr.policy import switch_off_dropout
 from rlvr.preferences import PreferencePair
@@ -78,7 +79,11 @@ def load_learner(config: BaseModelConfig, name: str, *, seed: int) -> RewardLear
         chat=config.chat,
         max_tokens=token_limit(tokenizer, model.config, config.max_tokens),
     )
-    whole = _with_adapter(model, config, seed) if config.lora_rank else model
+    whole = model
+    if config.lora_rank:
+        whole = with_adapter(
+            model, config, seed=derive_seed(seed, "adapter"), task_type="SEQ_CLS", trained_whole=["score"]
+        )
     whole.to(device)
     return RewardLearner(whole, classifier, tokenizer, renderer, dtype)
 
@@ -96,24 +101,6 @@ def set_padding(tokenizer: Any, model: Any) -> None:
             tokenizer.eos_token,
         )
     model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
-
-
-def _with_adapter(model: Any, config: BaseModelConfig, seed: int) -> Any:
-    """The model with LoRA adapters; the head is trained whole."""
-    from peft import LoraConfig, TaskType, get_peft_model
-
-    names = [name.strip() for name in config.lora_targets.split(",") if name.strip()]
-    targets: str | list[str] = "all-linear" if names == ["all-linear"] else names
-    lora = LoraConfig(
-        r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
-        target_modules=targets,
-        modules_to_save=["score"],
-        task_type=TaskType.SEQ_CLS,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed, "adapter"))
-        return get_peft_model(model, lora)
 
 
 def bradley_terry(scores: Tensor, margins: Tensor) -> Tensor:

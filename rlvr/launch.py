@@ -97,9 +97,9 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
         claim_folder(config, task.fingerprint)
     accelerator.wait_for_everyone()
     start_trackers(config, accelerator)
-    display.say(
-        f"{config.run.task}: {len(task.train)} problems to train on, {len(task.test)} held out; {policy.describe()}"
-    )
+    processes = f", {accelerator.num_processes} processes" if accelerator.num_processes > 1 else ""
+    sizes = f"{len(task.train)} problems to train on, {len(task.test)} held out"
+    display.say(f"{config.run.task}: {sizes}; {policy.describe()}{processes}")
     r = config.rollout
     with ExitStack() as stack:
 

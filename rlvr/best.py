@@ -52,13 +52,14 @@ def describe_checkpoints(out_dir: Path, evaluations: Sequence[Evaluation]) -> li
     if last == 0:
         return []
     by_step = {e["step"]: e for e in evaluations}
-    lines = [f"last checkpoint: {checkpoint_folder(out_dir, last)}{measured(by_step.get(last))}"]
-    best = best_steps(out_dir, evaluations, steps)
-    if best and best[-1] != last:
-        where = checkpoint_folder(out_dir, best[-1]) if best[-1] else "before the first step"
-        lines.append(f"best checkpoint: {where}{measured(by_step[best[-1]])}")
-    elif best:
-        lines.append("it is also the best of those that were evaluated and kept")
+    best = best_steps(out_dir, evaluations, steps)[-1:]
+    name = "last checkpoint, and the best" if best == [last] else "last checkpoint"
+    lines = [f"{name}: {checkpoint_folder(out_dir, last)}{measured(by_step.get(last))}"]
+    if best and best != [last]:
+        start = out_dir / "start"
+        origin = start if start.exists() else "the model before the first step"
+        where = checkpoint_folder(out_dir, best[0]) if best[0] else origin
+        lines.append(f"best checkpoint: {where}{measured(by_step[best[0]])}")
     return lines
 
 

@@ -26,13 +26,14 @@ Record = dict[str, Any]
 class Kind:
     """A kind of run: the file that says what was run, some of its keys, and the names of all that such a run writes.
 
-    `names` are regular expressions of paths within the folder.
+    `names` are regular expressions of paths within the folder; `begun` is the word for a run that has come to nothing.
     """
 
     name: str
     record: str
     keys: frozenset[str]
     names: tuple[str, ...]
+    begun: str
 
     def wrote(self, path: str) -> bool:
         """Whether a path within the folder has the name of something that such a run writes."""
@@ -53,18 +54,21 @@ TRAINING = Kind(
         r"rlvr/(.*/)?events\.out\.tfevents\..*",  # Accelerate's tracker tensorboard
         r"rlvr/.*/hparams\.yml",
     ),
+    "a run without a checkpoint",
 )
 REWARD_MODEL = Kind(
     "the training of a reward model",
     "config.json",
     frozenset({"run", "pairs", "train", "versions"}),
     (*LOGS, r"(pairs|held_out)\.jsonl", r"model-\d+"),
+    "a run without a model",
 )
 EVALUATION = Kind(
     "an evaluation",
     "settings.json",
     frozenset({"model", "task", "samples", "fingerprint"}),
     (r"answers\.jsonl", r"result\.json", r"profile\.jsonl"),
+    "an evaluation without an answer",
 )
 KINDS = (TRAINING, REWARD_MODEL, EVALUATION)
 # What may lie in the folder of a new run: what shells, schedulers and file managers put there.
@@ -122,10 +126,9 @@ class RunFolder:
         if self._begins_anew(held):
             assert held is not None
             stays = set() if self.overwrite else set(self._stays(held))
-            deleted = self.delete(stays)
-            if deleted:
-                why = "is begun anew" if self.overwrite else "held a run without a checkpoint, which is begun anew"
-                lines.append(f"{self.path} {why}: {', '.join(deleted)} deleted")
+            deleted = ", ".join(self.delete(stays))
+            why = "is begun anew" if self.overwrite else f"held {self.kind.begun}, which is begun anew"
+            lines.append(f"{self.path} {why}{f': {deleted} deleted' if deleted else ''}")
             others = sorted(p.name for p in self.path.iterdir() if not self._ours(p.name) and p.name not in stays)
             if others and self.overwrite:
                 lines.append(f"{self.path}: no run wrote {', '.join(others)}, which stay")

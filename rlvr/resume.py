@@ -55,7 +55,12 @@ RESUMABLE: dict[str, dict[str, str]] = {
     },
 }
 # What "auto" stands for: the property of the group that says so. Held against each other in place of the setting.
-RESOLVED = {"loss": "policy_loss", "advantage_scale": "scale"}
+RESOLVED = {
+    "loss": "policy_loss",
+    "advantage_scale": "scale",
+    "kl_estimator": "estimator",
+    "normalize": "normalizer",
+}
 # Settings that do nothing, and when.
 IDLE: tuple[tuple[str, tuple[str, ...], Callable[[Settings], bool]], ...] = (
     ("algo", ("kl_estimator", "kl_in"), lambda s: s["algo"]["kl_coef"] == 0),
@@ -174,7 +179,7 @@ def effective(record: Record) -> Settings:
     settings = with_defaults(record)
     algo = AlgoConfig(**settings["algo"])
     changed = {group: dict(values) for group, values in settings.items()}
-    changed["algo"] |= {name: getattr(algo, resolved) for name, resolved in RESOLVED.items()}
+    changed["algo"] |= {name: getattr(algo, kind) for name, kind in RESOLVED.items() if hasattr(algo, kind)}
     for group, idle, does_nothing in IDLE:
         if does_nothing(settings):
             changed[group] |= {name: None for name in changed[group] if named(name, idle) and name not in SWITCHES}

@@ -67,7 +67,8 @@ def check_replaceable(path: Path, flag: str, marks: Sequence[bytes]) -> None:
     content = path.read_bytes()
     if not any(mark in content for mark in marks):
         raise ValueError(
-            f"{flag} {str(path)!r} holds something else, which would be lost; name another file, or delete it"
+            f"{flag} {str(path)!r} exists, and nothing in it says that this command wrote it; name another file, or "
+            "delete it"
         )
 
 

@@ -349,7 +349,7 @@ SCORES = {0: 0.1, 1: 0.5, 2: 0.9, 3: 0.4, 4: 0.3, 5: 0.2, 6: 0.95, 7: 0.1}
 
 
 def test_the_best_checkpoint_is_kept_and_named(tmp_path, monkeypatch, capsys):
-    """An evaluation that is the best so far is saved at once and kept, through a resume too, until there is a better."""
+    """An evaluation that is the best so far is saved at once and kept, through a resume too, until one is better."""
     step_of_evaluation = []
 
     def measured(*_, progress, **__):

@@ -370,7 +370,65 @@ def test_files_of_others_are_not_replaced(tmp_path):
     (tmp_path / "ours.png").write_bytes(b"PNG by rlvr")
     for path in (tmp_path / "empty.png", tmp_path / "ours.png", tmp_path / "none.png", Path("/dev/null")):
         check_replaceable(path, "--out", (b"by rlvr",))
-    with pytest.raises(ValueError, match="holds something else, which would be lost"):
+    with pytest.raises(ValueError, match="exists, and nothing in it says that this command wrote it"):
         check_replaceable(tmp_path / "other.png", "--out", (b"by rlvr",))
     with pytest.raises(ValueError, match="is a folder; expected a file"):
         check_replaceable(tmp_path, "--out", (b"by rlvr",))
+
+
+def test_pictures_reports_and_verdicts_of_others_are_not_replaced(tmp_path, monkeypatch, capsys):
+    """compare, report and grade: a file that they did not write is refused in one line, their own are replaced."""
+    monkeypatch.chdir(tmp_path)
+    steps = "".join(json.dumps({"step": step, "reward": 0.5}) + "\n" for step in range(1, 4))
+    fill(tmp_path, ["paper.pdf", "run/report.html", "other/curves.png", "data.jsonl"])
+    for run in ("run", "other", "own"):
+        (tmp_path / run).mkdir(exist_ok=True)
+        (tmp_path / run / "metrics.jsonl").write_text(steps)
+    (tmp_path / "rows.jsonl").write_text('{"reference": "1", "completion": "1"}\n')
+    grade = ["grade", "--verifier", "math", "rows.jsonl", "--output"]
+    before = held(tmp_path)
+    for command, name in (
+        (["compare", "own", "--out", "paper.pdf"], "paper.pdf"),
+        (["report", "run"], "report.html"),
+        (["report", "other"], "curves.png"),
+        ([*grade, "data.jsonl"], "data.jsonl"),
+        ([*grade, "run/metrics.jsonl"], "metrics.jsonl"),
+    ):
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert f"{name}' exists, and nothing in it says that this command wrote it" in error
+    assert held(tmp_path) == before
+    for _ in range(2):
+        for suffix in ("png", "pdf", "svg"):
+            assert main(["compare", "own", "--out", f"figures/new.{suffix}"]) == 0
+        assert main(["report", "own"]) == 0
+        assert main([*grade, "verdicts.jsonl"]) == 0
+
+
+def test_an_evaluation_without_an_answer_leaves_its_folder_free(tmp_path, monkeypatch, capsys):
+    """A mistyped model: the corrected command takes the same folder, and says so; one with answers is kept."""
+    monkeypatch.chdir(tmp_path)
+    rest = [
+        "--task",
+        "arithmetic",
+        "--out-dir",
+        "out",
+        "--max-problems",
+        "2",
+        "--max-new-tokens",
+        "2",
+        "--device",
+        "cpu",
+    ]
+    assert main(["eval", "--model", "./nowhere", *rest]) == 2
+    capsys.readouterr()
+    assert main(["eval", "--model", "tiny", *rest]) == 0
+    assert "out held an evaluation without an answer, which is begun anew" in capsys.readouterr().out
+    answers = (tmp_path / "out" / "answers.jsonl").read_bytes()
+    assert main(["eval", "--model", "./nowhere", *rest]) == 2
+    assert "model is 'tiny' there and './nowhere' here" in capsys.readouterr().err
+    with locked(tmp_path / "out"):
+        assert main(["eval", "--model", "tiny", *rest]) == 2
+    assert f"another run is writing in out (process {os.getpid()} on" in capsys.readouterr().err
+    assert (tmp_path / "out" / "answers.jsonl").read_bytes() == answers

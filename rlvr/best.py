@@ -27,11 +27,16 @@ def eras(out_dir: Path, evaluations: Sequence[Evaluation]) -> list[list[Evaluati
     """Evaluations that can be compared with one another, oldest first: those made with the same settings eval.*."""
     path = out_dir / "config.json"
     entries = json.loads(path.read_text("utf-8")).get("history", []) if path.exists() else []
-    ends = sorted({e["step"] for e in entries if any(name.startswith("eval.") for name in e["changed"])})
+    ends = sorted({e["step"] for e in entries if any(measures(name) for name in e["changed"])})
     cut: dict[int, list[Evaluation]] = {}
     for evaluation in evaluations:
         cut.setdefault(sum(evaluation["step"] > end for end in ends), []).append(evaluation)
     return [cut[number] for number in sorted(cut)]
+
+
+def measures(setting: str) -> bool:
+    """Whether evaluations with another value of a setting are other measurements."""
+    return setting.startswith("eval.") and setting != "eval.every"
 
 
 def best_steps(out_dir: Path, evaluations: Sequence[Evaluation], steps: Collection[int]) -> list[int]:

@@ -132,10 +132,13 @@ def save_checkpoint(
     `ahead`: batches of later steps that are sampled already, by their step. RunError, in one line, where the disk is
     full or the like: what was written is removed, and the checkpoints before are as they were.
     """
-    partial = folder.with_name(folder.name + PARTIAL)
-    shutil.rmtree(partial, ignore_errors=True)
-    with undone_on_error(partial):
-        partial.mkdir(parents=True)
+
+    def safe() -> str:
+        beside = sorted(path for path in folder.parent.glob("step-*") if STEP.fullmatch(path.name))
+        whole = [path for path in beside if damage(path) is None]
+        return f"the last whole checkpoint, {whole[-1]}, is safe: the same command goes on from there" if whole else ""
+
+    with written_whole(folder, safe) as partial:
         policy.save(partial)
         if optimizer is not None:
             save_file(optimizer_tensors(optimizer), partial / "optimizer.safetensors")
@@ -147,35 +150,34 @@ def save_checkpoint(
         written = sorted(path for path in partial.rglob("*") if path.is_file())
         sizes = {str(path.relative_to(partial)): path.stat().st_size for path in written}
         (partial / "state.json").write_text(json.dumps({"step": step, **state, "files": sizes}, indent=2))
-        for path in (*written, partial / "state.json"):
-            sync(path)
+
+
+@contextmanager
+def written_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterator[Path]:
+    """Yields a folder to write into, which takes its final place when all is on the disk, instead of what is there.
+
+    When anything fails it is removed; an error of the file system becomes a RunError in one line, to which `safe` adds
+    what is left. (The Rust libraries beneath raise SafetensorError, and the tokenizers' a bare Exception.)
+    """
+    partial = folder.with_name(folder.name + PARTIAL)
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        for path in sorted(partial.rglob("*")):
+            if path.is_file():
+                sync(path)
         sync(partial)
         if folder.exists():
             shutil.rmtree(folder)
         os.replace(partial, folder)
         sync(folder.parent)
-
-
-@contextmanager
-def undone_on_error(partial: Path) -> Iterator[None]:
-    """Removes what was begun when anything fails; an error of the file system becomes one line that says what is left.
-
-    The Rust libraries beneath raise SafetensorError, and the tokenizers' a bare Exception, for a full disk.
-    """
-    try:
-        yield
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
         if not isinstance(error, (OSError, SafetensorError)) and "os error" not in str(error):
             raise
-        whole = [path for path in sorted(partial.parent.glob("step-*")) if STEP.fullmatch(path.name)]
-        whole = [path for path in whole if damage(path) is None]
-        safe = f"the last whole checkpoint, {whole[-1]}, is safe: the same command goes on from there" if whole else ""
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        name = partial.name.removesuffix(PARTIAL)
-        raise RunError(
-            f"cannot save {partial.with_name(name)}: {reason}; {safe or 'there is none before it'}"
-        ) from error
+        raise RunError("; ".join(filter(None, (f"cannot save {folder}: {reason}", safe())))) from error
 
 
 def delete_old_checkpoints(out_dir: Path, keep: int, others: Collection[int] = ()) -> None:

@@ -191,8 +191,6 @@ def restore(
     """The step to start from, the reference policy and the critic. Fine-tunes where nothing has been saved yet."""
     out_dir = config.run.out_dir
     saved = newest_whole(out_dir, display.say, move=accelerator.is_main_process)
-    if saved and saved[0] > config.run.steps:
-        raise ValueError(f"run.steps {config.run.steps}, and the run in {out_dir} has done {saved[0]} steps already")
     first = out_dir / "start"
     if not saved and accelerator.is_main_process:
         log.cut_back(dict.fromkeys((*STREAMS, "parts"), 0), step=-1)

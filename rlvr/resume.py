@@ -98,6 +98,8 @@ def train_folder(config: Config, fingerprint: str) -> RunFolder:
 
     def difference_to(held: Record) -> str | None:
         found = difference(held, wanted)
+        if found is None and step > config.run.steps:
+            return f"a run that has done {step} steps, and run.steps is {config.run.steps}"
         return found and f"a run with other settings: {found}"
 
     return RunFolder(

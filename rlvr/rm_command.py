@@ -15,6 +15,7 @@ from rich.table import Table
 from transformers.utils.logging import disable_progress_bar
 
 from rlvr.arguments import key_values
+from rlvr.checkpoint import written_whole
 from rlvr.config import ModelConfig, to_json
 from rlvr.console import Display
 from rlvr.device import tune_cpu
@@ -125,7 +126,6 @@ def train_one(
 
 def save_learner(learner: RewardLearner, folder: Path, result: dict[str, Any]) -> None:
     """Writes the model, and beside it how texts are rendered and what was measured, for the verifier to read."""
-    learner.save(folder)
     renderer = learner.renderer
     settings = {
         "chat": "always" if renderer.chat else "never",
@@ -133,7 +133,9 @@ def save_learner(learner: RewardLearner, folder: Path, result: dict[str, Any]) -
         "max_tokens": renderer.max_tokens,
         **result,
     }
-    (folder / SETTINGS).write_text(json.dumps(settings, indent=2))
+    with written_whole(folder) as partial:
+        learner.save(partial)
+        (partial / SETTINGS).write_text(json.dumps(settings, indent=2))
 
 
 def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]:

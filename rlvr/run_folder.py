@@ -187,7 +187,7 @@ class RunFolder:
                 raise ValueError(f"{self.path} holds {difference}; choose another {self.flag}{hint}")
         real = Path(os.path.realpath(self.path))
         for text in self._inputs:
-            if text and real in Path(os.path.realpath(text)).parents and os.path.exists(text):
+            if text and "\0" not in text and real in Path(os.path.realpath(text)).parents and os.path.exists(text):
                 raise ValueError(
                     f"{text} lies in {self.flag} {self.path}, whose files would be deleted; choose another {self.flag}"
                 )

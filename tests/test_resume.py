@@ -328,10 +328,10 @@ def test_fewer_steps_than_were_done_are_refused(tmp_path):
     """The weights of step 2 would be measured as those of step 1."""
     config = changed(small(tmp_path, steps=2), eval={"every": 0, "num_problems": 4, "samples": 8})
     launch(config)
-    before = (tmp_path / "eval.jsonl").read_bytes()
-    with pytest.raises(ValueError, match=r"run\.steps 1, and the run in .* has done 2 steps already"):
+    before = [(tmp_path / name).read_bytes() for name in ("eval.jsonl", "config.json")]
+    with pytest.raises(ValueError, match=r"holds a run that has done 2 steps, and run\.steps is 1"):
         launch(changed(config, run={"steps": 1}))
-    assert (tmp_path / "eval.jsonl").read_bytes() == before
+    assert [(tmp_path / name).read_bytes() for name in ("eval.jsonl", "config.json")] == before
 
 
 def test_a_folder_in_which_another_run_writes_is_refused(tmp_path):

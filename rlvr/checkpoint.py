@@ -136,7 +136,8 @@ def save_checkpoint(
     def safe() -> str:
         beside = sorted(path for path in folder.parent.glob("step-*") if STEP.fullmatch(path.name))
         whole = [path for path in beside if damage(path) is None]
-        return f"the last whole checkpoint, {whole[-1]}, is safe: the same command goes on from there" if whole else ""
+        go_on = "the same command (without --run.overwrite) goes on from there"
+        return f"the last whole checkpoint, {whole[-1]}, is safe: {go_on}" if whole else ""
 
     with written_whole(folder, safe) as partial:
         policy.save(partial)

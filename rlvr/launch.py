@@ -139,9 +139,10 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
             raise
         display.finish()
         if stopped:
+            without = " without --run.overwrite" if config.run.overwrite else ""
             raise KeyboardInterrupt(
                 f"stopped by {stopped.signal.name if stopped.signal else 'another process'} after a checkpoint in "
-                f"{config.run.out_dir}; the same command goes on from there"
+                f"{config.run.out_dir}; the same command{without} goes on from there"
             )
         if evaluate_ends:
             run.evaluate(config.run.steps)

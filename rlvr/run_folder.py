@@ -71,7 +71,7 @@ EVALUATION = Kind(
     "an evaluation without an answer",
 )
 KINDS = (TRAINING, REWARD_MODEL, EVALUATION)
-# What may lie in the folder of a new run: what shells, schedulers and file managers put there.
+# What shells, schedulers and file managers put into a folder.
 HARMLESS = re.compile(r"\.gitkeep|\.gitignore|\.DS_Store|lost\+found|.*\.(log|out|err|txt)")
 
 
@@ -150,8 +150,8 @@ class RunFolder:
                 if kind is not self.kind:
                     raise ValueError(f"{self.flag} {self.path} holds {kind.name}; {choose}")
                 return record
-        others = sorted(p.name for p in self.path.iterdir() if not HARMLESS.fullmatch(p.name) and p.name != LOCK)
-        others = [name for name in others if name != self.kind.record + PARTIAL]
+        ours = (LOCK, self.kind.record + PARTIAL)
+        others = sorted(p.name for p in self.path.iterdir() if not is_harmless(p) and p.name not in ours)
         if others:
             shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
             raise ValueError(f"{self.flag} {self.path} holds files that no run of this kind wrote ({shown}); {choose}")
@@ -195,6 +195,11 @@ class RunFolder:
 
     def _ours(self, name: str) -> bool:
         return name in (LOCK, self.kind.record) or self.kind.wrote(name)
+
+
+def is_harmless(path: Path) -> bool:
+    """Whether something may lie in the folder of a new run: an empty folder, or what shells and the like put there."""
+    return bool(HARMLESS.fullmatch(path.name)) or (path.is_dir() and not any(path.iterdir()))
 
 
 def read_record(path: Path) -> Record | None:

@@ -14,7 +14,7 @@ from rlvr.types import Group
 
 STREAMS = ("metrics", "rollouts", "eval", "alarms")
 ROTATE_BYTES = 64 * 2**20
-SAFE = "the checkpoints are safe: once it can be written, the same command goes on from the last one"
+SAFE = "the checkpoints are safe: once there is room, the same command (without --run.overwrite) goes on from the last"
 
 
 class RunLog:

@@ -99,8 +99,8 @@ def test_an_evaluation_that_a_stop_came_before_is_made_up_for(tmp_path, monkeypa
     launch(whole)
     with monkeypatch.context() as patched:
         patched.setattr("rlvr.launch.step_printer", lambda *_: interrupt_after_two)
-        with pytest.raises(KeyboardInterrupt, match="after a checkpoint"):
-            launch(parts)
+        with pytest.raises(KeyboardInterrupt, match=r"the same command without --run\.overwrite goes on"):
+            launch(changed(parts, run={"overwrite": True}))
     launch(parts)
     assert (tmp_path / "whole" / "eval.jsonl").read_bytes() == (tmp_path / "parts" / "eval.jsonl").read_bytes()
 

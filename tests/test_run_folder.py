@@ -141,6 +141,8 @@ def test_empty_and_harmless_folders_are_taken(tmp_path):
     for name in ("new", "empty", "log", "left"):
         if name != "new":
             (tmp_path / name).mkdir()
+        if name == "empty":
+            (tmp_path / name / "checkpoints").mkdir()
         if name == "log":
             (tmp_path / name / "train.log").write_text("started")
         if name == "left":

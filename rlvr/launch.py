@@ -194,6 +194,8 @@ def restore(
     saved = newest_whole(out_dir, display.say, move=accelerator.is_main_process)
     first = out_dir / "start"
     if not saved and accelerator.is_main_process:
+        if log.read("metrics"):
+            display.say(f"{out_dir} has no checkpoint yet: its steps are repeated, and its logs replaced")
         log.cut_back(dict.fromkeys((*STREAMS, "parts"), 0), step=-1)
     if config.sft.steps:
         why = damage(first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -386,3 +387,14 @@ def interrupt_after_three(step: int, *_: object) -> None:
 
 def kept(out_dir: Path) -> list[int]:
     return sorted(int(path.name[5:]) for path in (out_dir / "checkpoints").iterdir())
+
+
+def test_steps_without_a_checkpoint_are_repeated_and_it_is_said(tmp_path, capsys):
+    """The same settings in a folder whose checkpoints are gone: the same logs again, each line once."""
+    launch(small(tmp_path, steps=1))
+    before = (tmp_path / "rollouts.jsonl").read_bytes()
+    shutil.rmtree(tmp_path / "checkpoints")
+    capsys.readouterr()
+    launch(small(tmp_path, steps=1))
+    assert "has no checkpoint yet: its steps are repeated, and its logs replaced" in capsys.readouterr().out
+    assert (tmp_path / "rollouts.jsonl").read_bytes() == before

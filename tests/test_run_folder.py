@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -302,7 +303,7 @@ def holder(tmp_path):
     process.stdout.close()
 
 
-def test_two_runs_do_not_share_a_folder(tmp_path, holder):
+def test_two_runs_do_not_share_a_folder(tmp_path, holder, capsys):
     """The second is told who is there, with overwrite too, and touches nothing; SIGKILL of the first frees the folder,
     although a child that it forked lives on.
     """
@@ -313,6 +314,8 @@ def test_two_runs_do_not_share_a_folder(tmp_path, holder):
             claim(run_folder(tmp_path / "run", overwrite=overwrite))
         with pytest.raises(ValueError, match="another run is writing"):
             run_folder(tmp_path / "run", overwrite=overwrite).check()
+    assert main(["train", "tiny_math", "--run.out-dir", str(tmp_path / "run"), "--run.overwrite"]) == 2
+    assert re.fullmatch(r"error: another run is writing in .*\n", capsys.readouterr().err)
     assert held(tmp_path) == before
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -18,7 +18,7 @@ from rlvr.config import OptimConfig
 from rlvr.launch import launch
 from rlvr.recipes import tiny_math
 from rlvr.reward_config import PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
-from rlvr.rm_command import check_folder, launch_reward_model, with_policy
+from rlvr.rm_command import launch_reward_model, reward_folder, with_policy
 from rlvr.train_command import script
 
 CONFIG = RewardConfig(
@@ -32,7 +32,7 @@ CONFIG = RewardConfig(
 def main(config: RewardConfig = CONFIG) -> None:
     """Runs it."""
     if config.pairs.file is None and config.pairs.policy is None:
-        check_folder(config)  # before a minute of fine-tuning
+        reward_folder(config).check()  # before a minute of fine-tuning
         config = with_policy(config, tiny_policy(config))
     launch_reward_model(config)
 

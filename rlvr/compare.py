@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import statistics
 import sys
@@ -16,6 +17,7 @@ from tyro.conf import Positional
 
 from rlvr.arguments import parse
 from rlvr.curves import finish, pass_names, running_mean, series
+from rlvr.files import check_replaceable, write_whole
 from rlvr.report import read_lines
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 
 COLORS = ("#d1495b", "#1f6feb", "#2e933c", "#b35900", "#7b4fb5", "#008c95", "#8a6d3b", "#57606a")
+MARK = "rlvr compare"  # in the figure's metadata: such a file may be replaced
 # Title, stream and name of the number that is drawn. A panel that no run has numbers for is left out.
 PANELS = (
     ("reward (the proxy)", "metrics", "reward"),
@@ -60,6 +63,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.out.is_dir():
         raise ValueError(f"--out {arguments.out} is a folder; expected a file such as {arguments.out / 'compare.png'}")
     out = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
+    check_replaceable(out, "--out", (MARK.encode(),))
     conditions = read_conditions(arguments.runs)
     # Into a file or a pipe the table is written in whole lines.
     Console(width=None if sys.stdout.isatty() else 250).print(comparison_table(conditions))
@@ -171,8 +175,11 @@ def draw_comparison(conditions: Mapping[str, Sequence[RunRecords]], path: Path) 
             if number == "shadow/score":
                 draw_alarms(axis, runs, color)
         finish(axis, title)
+    picture = io.BytesIO()
+    kind = path.suffix[1:].lower()
+    figure.savefig(picture, format=kind, metadata={"Software" if kind == "png" else "Creator": MARK})
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    write_whole(path, picture.getvalue())
 
 
 def cycle(colors: Sequence[str], count: int) -> list[str]:

@@ -40,8 +40,10 @@ class RunConfig:
     """Steps between checkpoints; the last step is always saved. 0: only the last."""
     keep_checkpoints: int = 2
     """Checkpoints kept; older ones are deleted."""
+    keep_best: bool = True
+    """Keep the checkpoint with the best held-out pass@1 besides; an evaluation that improves on it is saved at once."""
     overwrite: bool = False
-    """Start anew in a folder that holds another run (its files are deleted)."""
+    """Start anew in a folder that holds another run: what it wrote is deleted, other files stay."""
     trackers: tuple[str, ...] = ()
     """Experiment trackers, through Accelerate: tensorboard, wandb, trackio."""
     sample_every: int = 10

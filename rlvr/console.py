@@ -94,7 +94,11 @@ def evaluation_table(evaluations: Sequence[Mapping[str, Any]]) -> Table:
     for name in ("step", *ks, *forms, "cut_off"):
         table.add_column(name.replace("_", "\n"), justify="right", no_wrap=True)
     for record in evaluations:
-        intervals = [record[f"{name}_ci"] for name in ks]
-        cells = [escape(f"{record[name]:.3f} [{low:.2f}, {high:.2f}]") for name, (low, high) in zip(ks, intervals)]
-        table.add_row(str(record["step"]), *cells, *(f"{record[form]:.3f}" for form in (*forms, "truncated")))
+        # With other settings eval.* an evaluation of a resumed run may lack a number.
+        cells = [
+            escape("{:.3f} [{:.2f}, {:.2f}]".format(record[name], *record[f"{name}_ci"])) if name in record else ""
+            for name in ks
+        ]
+        shown = (f"{record[form]:.3f}" if form in record else "" for form in (*forms, "truncated"))
+        table.add_row(str(record["step"]), *cells, *shown)
     return table

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, Any]
 
+MARK = "rlvr report"  # in the picture's metadata
+
 # Title and what is drawn in it: names of metrics.jsonl with their labels. A panel without any of them is left out.
 PANELS: tuple[tuple[str, dict[str, str]], ...] = (
     ("reward", {"reward": "mean reward", "correct": "share correct"}),
@@ -67,7 +69,7 @@ def draw_curves(
         if any(name.startswith("shadow/") for name in names):
             draw_alarms(axis, alarms)
     picture = io.BytesIO()
-    figure.savefig(picture, format="png")
+    figure.savefig(picture, format="png", metadata={"Software": MARK})
     return picture.getvalue()
 
 

@@ -17,8 +17,10 @@ from rlvr.arguments import key_values, parse
 from rlvr.config import ModelConfig
 from rlvr.console import Display
 from rlvr.evaluate import check_ks, evaluate
+from rlvr.files import write_whole
 from rlvr.judges import judges
 from rlvr.registry import make_task, make_verifier
+from rlvr.run_folder import EVALUATION, RunFolder, texts
 from rlvr.tasks.base import prompt_text, sealed
 from rlvr.types import Problem, Sampling, Task
 from rlvr.verifiers.base import check_references
@@ -132,23 +134,29 @@ def chosen_problems(task: Task, args: EvalArgs) -> list[Problem]:
     return problems
 
 
-def claim_folder(args: EvalArgs, fingerprint: str) -> None:
-    """Writes settings.json into the folder; ValueError where it holds an evaluation with other settings."""
+def eval_folder(args: EvalArgs, fingerprint: str) -> RunFolder:
+    """The folder of an evaluation, which goes on where it holds one with the same settings; without answers anew."""
     settings = {**dataclasses.asdict(args), "fingerprint": fingerprint}
     settings = json.loads(json.dumps(settings, default=str))
-    stored = args.out_dir / "settings.json"
-    if args.out_dir.exists() and not args.out_dir.is_dir():
-        raise ValueError(f"--out-dir {args.out_dir} is a file; expected a folder")
-    if stored.exists():
-        held = json.loads(stored.read_text())
+    defaults = {f.name: f.default for f in dataclasses.fields(args) if f.default is not dataclasses.MISSING}
+
+    def difference(held: dict[str, Any]) -> str | None:
         for name, value in settings.items():
-            if name not in RESUMABLE and held.get(name) != value:
-                raise ValueError(
-                    f"{args.out_dir} holds an evaluation with other settings: {name} is {held.get(name)!r} there and "
-                    f"{value!r} here; choose another --out-dir"
-                )
-    args.out_dir.mkdir(parents=True, exist_ok=True)
-    stored.write_text(json.dumps(settings, indent=2) + "\n")
+            there = held.get(name, defaults.get(name))
+            if name not in RESUMABLE and there != value:
+                return f"an evaluation with other settings: {name} is {there!r} there and {value!r} here"
+        return None
+
+    answers = args.out_dir / "answers.jsonl"
+    return RunFolder(
+        args.out_dir,
+        EVALUATION,
+        flag="--out-dir",
+        record=lambda held: settings,
+        difference=difference,
+        loses=lambda held: answers.exists() and answers.stat().st_size > 0,
+        inputs=texts({name: value for name, value in settings.items() if name != "out_dir"}),
+    )
 
 
 def run(args: EvalArgs) -> dict[str, Any]:
@@ -157,7 +165,15 @@ def run(args: EvalArgs) -> dict[str, Any]:
     args.check()
     task = load_task(args)
     problems = chosen_problems(task, args)
-    claim_folder(args, task.fingerprint)
+    folder = eval_folder(args, task.fingerprint)
+    with folder.locked() as lines:
+        for line in (*lines, *folder.claim()):
+            print(line)
+        return answer_problems(args, task, problems)
+
+
+def answer_problems(args: EvalArgs, task: Task, problems: list[Problem]) -> dict[str, Any]:
+    """Loads the model, lets it answer and writes the numbers, in a folder that is claimed."""
     from rlvr.device import tune_cpu
     from rlvr.policy import load_policy
     from rlvr.sampler import open_sampler
@@ -190,7 +206,7 @@ def run(args: EvalArgs) -> dict[str, Any]:
             progress=lambda done: display.step(done, ""),
         )
     display.finish()
-    (args.out_dir / "result.json").write_text(json.dumps(result, indent=2) + "\n")
+    write_whole(args.out_dir / "result.json", json.dumps(result, indent=2) + "\n")
     return result
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from accelerate import Accelerator
 
 from rlvr.distributed import gather, share
+from rlvr.files import writing
 from rlvr.passk import estimate_pass_at_k, estimate_pass_power_k
 from rlvr.seeding import derive_seed
 from rlvr.types import BatchVerifier, Completion, Problem, Prompt, Sampler, Sampling, Verdict
@@ -202,7 +203,7 @@ def append_answers(path: Path | None, rows: Sequence[Mapping[str, Any]]) -> None
     if path is None or not rows:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
+    with writing(path, "what it holds is safe, and the same command goes on"), path.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 

@@ -15,6 +15,7 @@ from statistics import fmean, pstdev
 from typing import Any, NoReturn, TextIO
 
 from rlvr.arguments import BAD_INPUT, guarded, key_values
+from rlvr.files import check_replaceable
 from rlvr.registry import make_verifier
 from rlvr.types import Problem, Status, Verdict
 from rlvr.verifiers.runner import Runner
@@ -92,6 +93,8 @@ def grade(args: GradeArgs) -> int:
     rows = read_rows(args.file)
     if args.output is not None and args.output.exists() and args.output.samefile(args.file):
         raise ValueError(f"--output {args.output} is the input file")
+    if args.output is not None:
+        check_replaceable(args.output, "--output", (b'"seconds": ',))  # what `_line` writes, and no log of a run
     bare = next((row.number for row in rows if not row.problem.prompt), None)
     if bare is not None and getattr(verifier, "reads_prompt", False):
         raise ValueError(f"{args.file} line {bare}: no prompt, and verifier {args.verifier!r} reads it")

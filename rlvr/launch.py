@@ -17,20 +17,21 @@ from transformers.utils.logging import disable_progress_bar
 
 from rlvr.alarm import AlarmStop
 from rlvr.arguments import key_values
-from rlvr.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
+from rlvr.best import best_steps, describe_checkpoints, kept_steps
+from rlvr.checkpoint import damage, load_checkpoint, newest_whole, save_checkpoint
 from rlvr.config import Config
 from rlvr.console import Display, describe_alarm, describe_step, evaluation_table
 from rlvr.critic import Critic
 from rlvr.device import tune_cpu
-from rlvr.distributed import share
+from rlvr.distributed import gather, share
 from rlvr.evaluate import evaluate
 from rlvr.judges import judges
 from rlvr.optim import make_optimizer
 from rlvr.policy import Policy, load_policy
 from rlvr.registry import did_you_mean, make_task, make_verifier
 from rlvr.report import write_report
+from rlvr.resume import train_folder
 from rlvr.run import Run
-from rlvr.run_folder import check_folder, claim_folder
 from rlvr.runlog import STREAMS, RunLog
 from rlvr.sampler import open_sampler
 from rlvr.sft import sft
@@ -83,7 +84,8 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
         raise ValueError(
             f"sft.steps is {config.sft.steps} and task {task.name!r} has no demonstrations; set --sft.steps 0"
         )
-    check_folder(config, task.fingerprint)
+    folder = train_folder(config, task.fingerprint)
+    folder.check()
     accelerator = make_accelerator(config)
     if accelerator.num_processes > 1 and config.rollout.sampler != "torch":
         raise ValueError(f"rollout.sampler {config.rollout.sampler} works with one training process; use torch")
@@ -92,16 +94,17 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
     if accelerator.num_processes > 1:  # each process has a GPU of its own
         model = dataclasses.replace(model, device=str(accelerator.device))
     policy = load_policy(model, corpus=corpus(task), seed=config.run.seed)
-    accelerator.wait_for_everyone()
-    if accelerator.is_main_process:
-        claim_folder(config, task.fingerprint)
-    accelerator.wait_for_everyone()
-    start_trackers(config, accelerator)
-    processes = f", {accelerator.num_processes} processes" if accelerator.num_processes > 1 else ""
-    sizes = f"{len(task.train)} problems to train on, {len(task.test)} held out"
-    display.say(f"{config.run.task}: {sizes}; {policy.describe()}{processes}")
     r = config.rollout
     with ExitStack() as stack:
+        accelerator.wait_for_everyone()
+        if accelerator.is_main_process:
+            for line in (*stack.enter_context(folder.locked()), *folder.claim()):
+                display.say(line)
+        accelerator.wait_for_everyone()
+        start_trackers(config, accelerator)
+        processes = f", {accelerator.num_processes} processes" if accelerator.num_processes > 1 else ""
+        sizes = f"{len(task.train)} problems to train on, {len(task.test)} held out"
+        display.say(f"{config.run.task}: {sizes}; {policy.describe()}{processes}")
 
         def open_judges(judge: Verifier) -> dict[str, Runner]:
             return stack.enter_context(judges(judge, workers=r.workers, timeout=r.timeout, error_budget=r.error_budget))
@@ -136,15 +139,16 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
             raise
         display.finish()
         if stopped:
+            without = " without --run.overwrite" if config.run.overwrite else ""
             raise KeyboardInterrupt(
                 f"stopped by {stopped.signal.name if stopped.signal else 'another process'} after a checkpoint in "
-                f"{config.run.out_dir}; the same command goes on from there"
+                f"{config.run.out_dir}; the same command{without} goes on from there"
             )
         if evaluate_ends:
             run.evaluate(config.run.steps)
-    evaluations = log.read("eval")
-    if accelerator.is_main_process:
-        finish(config, evaluations, display)
+        evaluations = log.read("eval")
+        if accelerator.is_main_process:
+            finish(config, evaluations, display)
     accelerator.end_training()
     return evaluations
 
@@ -187,14 +191,19 @@ def restore(
 ) -> tuple[int, Policy | None, Critic | None]:
     """The step to start from, the reference policy and the critic. Fine-tunes where nothing has been saved yet."""
     out_dir = config.run.out_dir
-    saved = list_checkpoints(out_dir)
+    saved = newest_whole(out_dir, display.say, move=accelerator.is_main_process)
     first = out_dir / "start"
     if not saved and accelerator.is_main_process:
+        if log.read("metrics"):
+            display.say(f"{out_dir} has no checkpoint yet: its steps are repeated, and its logs replaced")
         log.cut_back(dict.fromkeys((*STREAMS, "parts"), 0), step=-1)
     if config.sft.steps:
-        if (first / "state.json").exists():
+        why = damage(first)
+        if why is None:
             load_checkpoint(first, policy, None)
         else:
+            if first.exists():
+                display.say(f"{first} is damaged ({why}); fine-tuning again")
             fine_tune(config, task, policy, accelerator, display)
             if accelerator.is_main_process:
                 save_checkpoint(first, 0, policy, None, {})
@@ -203,7 +212,7 @@ def restore(
     if not saved:
         accelerator.wait_for_everyone()  # until the logs have been cut back
         return 0, reference, critic
-    step, folder = saved[-1]
+    step, folder = saved
     state = load_checkpoint(folder, policy, optimizer, critic)
     if accelerator.is_main_process:
         log.cut_back(state["log"], step)
@@ -228,16 +237,19 @@ def fine_tune(config: Config, task: Task, policy: Policy, accelerator: Accelerat
 
 
 def evaluator(run: Run, task: Task, runners: Mapping[str, Runner], display: Display) -> Any:
-    """The function that measures pass@k after a step and adds the line to eval.jsonl; done once for a step."""
+    """The function that measures pass@k after a step and adds the line to eval.jsonl; done once for a step.
+
+    It returns whether the weights are to be kept as the best so far.
+    """
     config = run.config
     problems = list(task.test[: config.eval.num_problems])
     # Read before any process can add a line, so that all of them agree on what is left to do.
     measured = {record["step"] for record in run.log.read("eval")}
     run.accelerator.wait_for_everyone()
 
-    def measure(step: int) -> None:
+    def measure(step: int) -> bool:
         if not problems or step in measured:
-            return
+            return False
         measured.add(step)
         display.start(f"evaluating step {step}", len(share(problems, run.accelerator)))
         result = evaluate(
@@ -261,8 +273,17 @@ def evaluator(run: Run, task: Task, runners: Mapping[str, Runner], display: Disp
             display.say(f"step {step}: {shown}")
         if step < config.run.steps:
             display.start("training", config.run.steps, step)
+        return config.run.keep_best and is_best(run, step)
 
     return measure
+
+
+def is_best(run: Run, step: int) -> bool:
+    """Whether a step's evaluation is the best of those whose weights are there; all processes are told the same."""
+    best = []
+    if run.accelerator.is_main_process:
+        best = best_steps(run.log.out_dir, run.log.read("eval"), kept_steps(run.log.out_dir) | {step})
+    return step in gather(best, run.accelerator)[-1:]
 
 
 def step_printer(config: Config, display: Display) -> Any:
@@ -282,3 +303,5 @@ def finish(config: Config, evaluations: list[dict[str, Any]], display: Display) 
         display.console.print(evaluation_table(evaluations))
     report = write_report(config.run.out_dir)
     display.say(f"report: {report}")
+    for line in describe_checkpoints(config.run.out_dir, evaluations):
+        display.say(line)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rlvr.files import writing
 from rlvr.seeding import derive_seed
 from rlvr.types import UNSCORED, Group, Prompt
 
@@ -83,7 +84,7 @@ def _read_prompt(value: Any, where: str) -> Prompt:
 
 def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:
     """Pairs as `read_pairs` reads them."""
-    with path.open("w", encoding="utf-8") as file:
+    with writing(path), path.open("w", encoding="utf-8") as file:
         for pair in pairs:
             file.write(json.dumps(asdict(pair), ensure_ascii=False) + "\n")
 

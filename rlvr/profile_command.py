@@ -16,6 +16,7 @@ from rlvr.arguments import parse
 from rlvr.console import Display
 from rlvr.eval_command import EvalArgs, run
 from rlvr.evaluate import read_answers
+from rlvr.files import write_whole
 from rlvr.passk import pass_at_k, pass_power_k
 
 BINS = 10
@@ -70,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
     run(args.evaluation())
     counts = right_of_each(list(read_answers(args.out_dir / "answers.jsonl").values()), args.samples)
     lines = [json.dumps({"id": name, "samples": n, "correct": c}) + "\n" for name, (n, c) in counts.items()]
-    (args.out_dir / "profile.jsonl").write_text("".join(lines))
+    write_whole(args.out_dir / "profile.jsonl", "".join(lines))
     result = profile(list(counts.values()), args.group_size)
     console = Display().console
     console.print(histogram(result))

@@ -14,7 +14,8 @@ from typing import Any
 from tyro.conf import Positional
 
 from rlvr.arguments import parse
-from rlvr.curves import draw_curves, is_number, pass_names, series
+from rlvr.curves import MARK, draw_curves, is_number, pass_names, series
+from rlvr.files import check_replaceable, write_whole
 
 Record = dict[str, Any]
 
@@ -26,6 +27,7 @@ td:first-child, th:first-child { text-align: left; } img { width: 100%; }
 pre { background: #f6f8fa; padding: .7rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
 .prompt { color: #57606a; } .status { font-weight: 600; } summary { cursor: pointer; }
 """
+TITLE = "<title>rlvr: "
 SAMPLES = 6  # rollouts shown of the first and of the last step
 
 
@@ -44,6 +46,10 @@ def main(argv: Sequence[str]) -> int:
         raise FileNotFoundError(f"{folder}: no such folder")
     if not any((folder / name).exists() for name in ("metrics.jsonl", "eval.jsonl")):
         raise FileNotFoundError(f"{folder}: neither metrics.jsonl nor eval.jsonl; expected the folder of a run")
+    written = (folder / "report.html").exists()
+    check_replaceable(folder / "report.html", "rlvr report:", (TITLE.encode(),))
+    if not written:  # the figure belongs to the report
+        check_replaceable(folder / "curves.png", "rlvr report:", (MARK.encode(),))
     print(write_report(folder))
     return 0
 
@@ -64,17 +70,13 @@ def write_report(folder: Path) -> Path:
         metrics_table(metrics),
     ]
     if picture is not None:
-        (folder / "curves.png").write_bytes(picture)
+        write_whole(folder / "curves.png", picture)
         sections.append(f'<img alt="curves" src="data:image/png;base64,{base64.b64encode(picture).decode()}">')
     sections += [alarms_section(alarms), samples_section(folder), config_section(folder / "config.json")]
     path = folder / "report.html"
-    title = html.escape(f"rlvr: {folder.resolve().name}")
-    path.write_text(
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>\n'
-        + "\n".join(filter(None, sections))
-        + "\n</html>\n",
-        encoding="utf-8",
-    )
+    head = f'<html lang="en"><meta charset="utf-8">{TITLE}{html.escape(folder.resolve().name)}</title>'
+    body = "\n".join(filter(None, sections))
+    write_whole(path, f"<!doctype html>\n{head}<style>{STYLE}</style>\n{body}\n</html>\n")
     return path
 
 

@@ -20,7 +20,7 @@ class RewardRunConfig:
     models: int = 1
     """Models trained on the same pairs, each with a head and an order of its own: an ensemble."""
     overwrite: bool = False
-    """Start anew in a folder that holds another run (its files are deleted)."""
+    """Start anew in a folder that holds another run: what it wrote is deleted, other files stay."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,19 @@ from rich.table import Table
 from transformers.utils.logging import disable_progress_bar
 
 from rlvr.arguments import key_values
+from rlvr.checkpoint import written_whole
 from rlvr.config import ModelConfig, to_json
 from rlvr.console import Display
 from rlvr.device import tune_cpu
 from rlvr.policy import load_policy
 from rlvr.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
 from rlvr.registry import make_task, make_verifier
+from rlvr.resume import versions
 from rlvr.reward_config import PairsConfig, RewardConfig
 from rlvr.reward_scorer import SETTINGS
 from rlvr.reward_training import RewardLearner, load_learner, measure, num_training_steps, train_reward_model
 from rlvr.rollout import rollout, verify
-from rlvr.run_folder import versions
+from rlvr.run_folder import REWARD_MODEL, RunFolder, texts
 from rlvr.runlog import RunLog
 from rlvr.seeding import derive_seed
 from rlvr.torch_sampler import TorchSampler
@@ -52,10 +53,20 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
     disable_progress_bar()
     display = Display()
     given = read_pairs(config.pairs.file) if config.pairs.file is not None else None
-    check_folder(config)
-    pairs = given if given is not None else sample_pairs(config, display)
-    train, held_out = split_by_prompt(pairs, config.pairs.held_out, seed=config.run.seed)
-    claim_folder(config)
+    held_out = config.pairs.held_out
+    split = split_by_prompt(given, held_out, seed=config.run.seed) if given is not None else None
+    folder = reward_folder(config)
+    with folder.locked() as lines:
+        train, held = split or split_by_prompt(sample_pairs(config, display), held_out, seed=config.run.seed)
+        for line in (*lines, *folder.claim()):
+            display.say(line)
+        return train_all(config, train, held, display)
+
+
+def train_all(
+    config: RewardConfig, train: Sequence[PreferencePair], held_out: Sequence[PreferencePair], display: Display
+) -> list[dict[str, Any]]:
+    """Writes the pairs, trains every model on them, and shows the measures."""
     write_pairs(config.run.out_dir / "pairs.jsonl", train)
     write_pairs(config.run.out_dir / "held_out.jsonl", held_out)
     display.say(f"{len(train)} pairs to train on, {len(held_out)} held out")
@@ -66,24 +77,20 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
     return results
 
 
-def check_folder(config: RewardConfig) -> None:
-    """ValueError where the run's folder holds a run already, or is a file. Writes nothing."""
+def reward_folder(config: RewardConfig) -> RunFolder:
+    """The folder of a reward model's training, which is never resumed; without a model in it, it begins anew."""
+    wanted = json.loads(to_json(config))
     folder = config.run.out_dir
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"run.out_dir {folder} is a file; expected a folder")
-    if (folder / "config.json").exists() and not config.run.overwrite:
-        raise ValueError(f"{folder} holds a run already; choose another --run.out-dir, or --run.overwrite to delete it")
-
-
-def claim_folder(config: RewardConfig) -> None:
-    """Makes the run's folder and writes its config.json; with overwrite the run that is in it is deleted first."""
-    check_folder(config)
-    folder = config.run.out_dir
-    if (folder / "config.json").exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {**json.loads(to_json(config)), **versions()}
-    (folder / "config.json").write_text(json.dumps(content, indent=2))
+    return RunFolder(
+        folder,
+        REWARD_MODEL,
+        flag="--run.out-dir",
+        record=lambda held: {**wanted, **versions()},
+        difference=lambda held: "a run already",
+        loses=lambda held: any(folder.glob("model-*")),
+        overwrite=config.run.overwrite,
+        inputs=texts({**wanted, "run": {}}),
+    )
 
 
 def train_one(
@@ -119,7 +126,6 @@ def train_one(
 
 def save_learner(learner: RewardLearner, folder: Path, result: dict[str, Any]) -> None:
     """Writes the model, and beside it how texts are rendered and what was measured, for the verifier to read."""
-    learner.save(folder)
     renderer = learner.renderer
     settings = {
         "chat": "always" if renderer.chat else "never",
@@ -127,7 +133,9 @@ def save_learner(learner: RewardLearner, folder: Path, result: dict[str, Any]) -
         "max_tokens": renderer.max_tokens,
         **result,
     }
-    (folder / SETTINGS).write_text(json.dumps(settings, indent=2))
+    with written_whole(folder) as partial:
+        learner.save(partial)
+        (partial / SETTINGS).write_text(json.dumps(settings, indent=2))
 
 
 def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]:

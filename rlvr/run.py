@@ -21,7 +21,8 @@ from rlvr.types import BatchVerifier, Problem, Sampler
 
 @dataclass
 class Run:
-    """What a run is made of. `evaluate(step)` measures pass@k on held-out problems and logs it.
+    """What a run is made of. `evaluate(step)` measures pass@k on held-out problems and logs it; it returns whether the
+    weights are to be saved, as the best so far.
 
     `shadow` judges the rollouts that `verifier` rewards; `on_alarm` is told what is written to alarms.jsonl.
     """
@@ -37,7 +38,7 @@ class Run:
     reference: Policy | None = None
     critic: Critic | None = None
     shadow: Shadow | None = None
-    evaluate: Callable[[int], None] | None = None
+    evaluate: Callable[[int], bool] | None = None
     on_step: Callable[[int, dict[str, float], list[dict[str, Any]]], None] | None = None
     on_alarm: Callable[[dict[str, Any]], None] | None = None
     seconds: dict[str, float] = field(default_factory=dict)

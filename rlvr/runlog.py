@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlvr.files import PARTIAL, write_whole, writing
 from rlvr.types import Group
 
 STREAMS = ("metrics", "rollouts", "eval", "alarms")
 ROTATE_BYTES = 64 * 2**20
+SAFE = "the checkpoints are safe: once there is room, the same command (without --run.overwrite) goes on from the last"
 
 
 class RunLog:
@@ -32,39 +34,60 @@ class RunLog:
         return self.out_dir / f"{stream}.jsonl"
 
     def append(self, stream: str, records: Iterable[Mapping[str, Any]]) -> None:
-        """Adds a line for each record."""
-        with self.path(stream).open("a", encoding="utf-8") as file:
+        """Adds a line for each record. RunError, in one line, where the disk is full or the like."""
+        path = self.path(stream)
+        with writing(path, SAFE), path.open("a", encoding="utf-8") as file:
             for record in records:
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        if stream == "rollouts" and self.path(stream).stat().st_size > self.rotate_bytes:
+        if stream == "rollouts" and path.stat().st_size > self.rotate_bytes:
             self._rotate()
 
     def position(self) -> dict[str, int]:
-        """Length of each stream in bytes, and the number of rotated parts: what `cut_back` takes."""
-        lengths = {name: self.path(name).stat().st_size if self.path(name).exists() else 0 for name in STREAMS}
+        """What `cut_back` takes: each stream's bytes, flushed to the disk, and the number of rotated parts."""
+        lengths = {}
+        for name in STREAMS:
+            lengths[name] = 0
+            if self.path(name).exists():
+                with writing(self.path(name), SAFE), self.path(name).open("rb") as file:
+                    os.fsync(file.fileno())
+                    lengths[name] = os.fstat(file.fileno()).st_size
         return {**lengths, "parts": len(self._parts())}
 
     def cut_back(self, position: Mapping[str, int], step: int) -> None:
-        """Drops every line written after `position` was taken. Evaluations of steps up to `step` stay."""
-        evaluations = [record for record in self.read("eval") if record["step"] <= step]
-        for part in self._parts()[position["parts"] :]:
+        """Drops every line written after `position` was taken. Evaluations of steps up to `step` stay.
+
+        Each file is replaced whole or cut in one operation, and the part that lines are taken back from goes last: a
+        call that was interrupted is made up for by the next.
+        """
+        for partial in (*self.out_dir.glob(f"rollouts*.jsonl*{PARTIAL}"), *self.out_dir.glob(f"eval.jsonl{PARTIAL}")):
+            partial.unlink()
+        for part in reversed(self._parts()[position["parts"] :]):
             if part == self._part(position["parts"]):
-                self.path("rollouts").write_bytes(gzip.decompress(part.read_bytes()))
+                lines = gzip.decompress(part.read_bytes())
+                write_whole(self.path("rollouts"), lines[: position["rollouts"]])
             part.unlink()
         for name in STREAMS:
             path = self.path(name)
-            if path.exists():
+            if name != "eval" and path.exists():
                 os.truncate(path, min(position.get(name, 0), path.stat().st_size))
-        self.path("eval").unlink(missing_ok=True)
-        self.append("eval", evaluations)
+        kept = [line + "\n" for line, record in self._lines("eval") if record["step"] <= step]
+        if self.path("eval").exists():
+            write_whole(self.path("eval"), "".join(kept))
 
     def read(self, stream: str) -> list[dict[str, Any]]:
         """All lines of a stream's present file. A last line cut off by a crash is left out."""
+        return [record for _, record in self._lines(stream)]
+
+    def _lines(self, stream: str) -> list[tuple[str, dict[str, Any]]]:
+        """The whole lines of a stream's file and what each says. ValueError naming a line that is no JSON object."""
         path = self.path(stream)
-        if not path.exists():
-            return []
-        lines = path.read_text("utf-8").split("\n")
-        return [json.loads(line) for line in lines[:-1]]
+        found = []
+        for number, line in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), 1):
+            try:
+                found.append((line.decode(), dict(json.loads(line))))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{path}, line {number}: not a line of a run's log ({error})") from error
+        return found
 
     def _part(self, number: int) -> Path:
         return self.out_dir / f"rollouts-{number:04d}.jsonl.gz"
@@ -73,10 +96,11 @@ class RunLog:
         return sorted(self.out_dir.glob("rollouts-????.jsonl.gz"))
 
     def _rotate(self) -> None:
+        """Until the part has its name the lines are in rollouts.jsonl; a kill before that file goes leaves them twice,
+        and `cut_back` takes them from the part.
+        """
         part = self._part(len(self._parts()))
-        partial = part.with_suffix(".partial")
-        partial.write_bytes(gzip.compress(self.path("rollouts").read_bytes(), mtime=0))
-        os.replace(partial, part)
+        write_whole(part, gzip.compress(self.path("rollouts").read_bytes(), mtime=0), SAFE)
         self.path("rollouts").unlink()
 
 

@@ -9,6 +9,7 @@ import torch
 from accelerate import Accelerator
 
 from rlvr.alarm import AlarmStop, alarm_record
+from rlvr.best import best_steps, kept_steps
 from rlvr.checkpoint import checkpoint_folder, delete_old_checkpoints, save_checkpoint
 from rlvr.distributed import sum_tensor
 from rlvr.overlap import Rollouts
@@ -47,9 +48,8 @@ def train(run: Run, start: int = 0) -> StopRequest:
                 raise AlarmStop(step + 1, signs, run.log.path("alarms"))
             if stop_requested(stop, run.accelerator):
                 break
-            if is_due(step + 1, config.eval.every) and run.evaluate:
-                run.evaluate(step + 1)
-            if is_due(step + 1, config.run.save_every) or step + 1 == config.run.steps:
+            best = is_due(step + 1, config.eval.every) and bool(run.evaluate and run.evaluate(step + 1))
+            if best or is_due(step + 1, config.run.save_every) or step + 1 == config.run.steps:
                 save(run, step + 1, rollouts)
         else:
             return StopRequest()  # a signal after the last step ends nothing
@@ -120,5 +120,6 @@ def save(run: Run, step: int, rollouts: Rollouts) -> None:
         folder = checkpoint_folder(settings.out_dir, step)
         state = {"log": run.log.position()}
         save_checkpoint(folder, step, run.policy, run.optimizer, state, run.critic, rollouts.ahead)
-        delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints)
+        kept = best_steps(settings.out_dir, run.log.read("eval"), kept_steps(settings.out_dir))
+        delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints, kept if settings.keep_best else ())
     run.accelerator.wait_for_everyone()

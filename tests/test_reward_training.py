@@ -264,7 +264,17 @@ def test_bad_settings_are_one_line(capsys, tmp_path, policy):
     assert not (tmp_path / "run").exists()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text("{}")
+    assert "holds files that no run" in rejected("rm", "rm_pairs", "--pairs.policy", policy, *out)
+    record = {key: {} for key in ("run", "pairs", "train", "versions")}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(record))
+    (tmp_path / "run" / "model-0").mkdir()
     assert "holds a run already" in rejected("rm", "rm_pairs", "--pairs.policy", policy, *out)
+    (tmp_path / "run" / "pairs.jsonl").write_text(GOOD)
+    inside = ("--pairs.file", str(tmp_path / "run" / "pairs.jsonl"), "--model.name", policy, "--run.overwrite")
+    path.write_text(GOOD.replace('"p"', '"q"') + GOOD)
+    (tmp_path / "run" / "pairs.jsonl").write_text(path.read_text())
+    assert "pairs.jsonl lies in --run.out-dir" in rejected("rm", "rm_pairs", *inside, *out)
+    assert read_pairs(tmp_path / "run" / "pairs.jsonl") == read_pairs(path)
     assert "rlvr rm rm_pairs" in rejected("train", "rm_pairs")
     assert "rlvr train tiny_math" in rejected("rm", "tiny_math")
     assert main(["list"]) == 0

@@ -1,0 +1,99 @@
+"""Where a command may write, and files that are written whole or not at all. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlvr.types import RunError
+
+# Folders of the system: results go beneath them at most ...
+SHARED_PLACES = (
+    "/dev/shm /home /media /mnt /opt /private /private/tmp /private/var /root /run /srv /tmp /usr /usr/local /usr/src "
+    "/var /var/log /var/tmp /Applications /Users /Volumes"
+).split()
+# ... and not even beneath these.
+SYSTEM_TREES = (
+    "/bin /boot /dev /etc /lib /lib64 /proc /sbin /sys /usr/bin /usr/include /usr/lib /usr/sbin /usr/share /System"
+).split()
+CHECKPOINT = re.compile(r"start|step-\d+")
+PARTIAL = ".partial"
+
+
+def check_place(folder: Path, flag: str) -> None:
+    """Raises ValueError for a folder that is no place for results: it, or what it holds, belongs to somebody else.
+
+    The current folder, the home folder and all that hold them; roots and folders of the system; a folder inside a
+    checkpoint, which is deleted with it; a path that begins with ~, which the shell was to replace. Links are followed.
+    """
+    real, here, home = (Path(os.path.realpath(path)) for path in (folder, Path.cwd(), os.path.expanduser("~")))
+    shared = {os.path.realpath(place) for place in (*SHARED_PLACES, tempfile.gettempdir())}
+    sealed = {Path(os.path.realpath(place)) for place in SYSTEM_TREES}
+    memory = Path("/dev/shm") in real.parents
+    held = next((p for p in real.parents if CHECKPOINT.fullmatch(p.name) and (p / "state.json").exists()), None)
+    rules = [
+        (str(folder).startswith("~"), "begins with ~, which the shell has not replaced"),
+        (real == here, "is the current folder"),
+        (real in here.parents, "holds the current folder"),
+        (real == home, "is the home folder"),
+        (real in home.parents, "holds the home folder"),
+        (real == real.parent or str(real) in shared, f"is the folder {real} of the system"),
+        (not memory and bool(sealed & {real, *real.parents}), f"is the folder {real} of the system"),
+        (held is not None, f"lies in the checkpoint {held}, and would be deleted with it"),
+    ]
+    for refused, why in rules:
+        if refused:
+            raise ValueError(f"{flag} {str(folder)!r} {why}; name a folder of its own, such as runs/mine")
+    there = next(path for path in (real, *real.parents) if os.path.exists(path))
+    if not there.is_dir():
+        raise ValueError(f"{flag} {str(folder)!r}: {there} is a file; expected a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"{flag} {str(folder)!r}: no permission to write there")
+
+
+def check_replaceable(path: Path, flag: str, marks: Sequence[bytes]) -> None:
+    """Raises ValueError where a file would be replaced that has none of the marks: no command of ours wrote it.
+
+    What is missing, empty or no regular file (/dev/null, a pipe) passes; a folder does not.
+    """
+    if path.is_dir():
+        raise ValueError(f"{flag} {str(path)!r} is a folder; expected a file")
+    if not path.is_file() or path.stat().st_size == 0:
+        return
+    content = path.read_bytes()
+    if not any(mark in content for mark in marks):
+        raise ValueError(
+            f"{flag} {str(path)!r} exists, and nothing in it says that this command wrote it; name another file, or "
+            "delete it"
+        )
+
+
+@contextmanager
+def writing(path: Path, then: str = "") -> Iterator[None]:
+    """Within it, an error of the file system becomes a RunError that names the file; `then` says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}{f'; {then}' if then else ''}") from error
+
+
+def write_whole(path: Path, content: str | bytes, then: str = "") -> None:
+    """Writes a file beside its place and renames it, so that an interruption leaves the old content or the new one.
+
+    RunError where it cannot be written; `then` says what to do.
+    """
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        with writing(path, then):
+            with partial.open("wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+    except RunError:
+        partial.unlink(missing_ok=True)
+        raise

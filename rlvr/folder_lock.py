@@ -1,0 +1,99 @@
+"""One run at a time in a folder: a lock that the kernel releases when its holder dies. Standard library only."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+LOCK = "lock"
+SECONDS_TO_WAIT = 1.0  # somebody who only looks whether the folder is free holds the lock for an instant
+
+# Descriptors of this process's locks. A forked child closes its copies: with one of them open, the lock would outlive
+# the process that took it.
+HELD: set[int] = set()
+
+
+def _close_copies() -> None:
+    for descriptor in HELD:
+        os.close(descriptor)
+    HELD.clear()
+
+
+os.register_at_fork(after_in_child=_close_copies)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[str | None]:
+    """Makes the folder and holds its lock. ValueError, naming the holder, where another run has it.
+
+    Yields a line to show where the file system has no locks. What was made for nothing is removed at the end: a folder
+    that holds the lock alone.
+    """
+    new = not folder.exists()
+    descriptor, warning = _take(folder)
+    HELD.add(descriptor)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        yield warning
+    finally:
+        if descriptor in HELD:  # a forked child has closed its copy
+            HELD.discard(descriptor)
+            if new and os.listdir(folder) == [LOCK]:
+                os.unlink(folder / LOCK)
+                with suppress(OSError):  # another run has come meanwhile
+                    os.rmdir(folder)
+            os.close(descriptor)
+
+
+def _take(folder: Path) -> tuple[int, str | None]:
+    """The descriptor of the locked file, and a warning where there are no locks."""
+    deadline = time.monotonic() + SECONDS_TO_WAIT
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The one before may have removed the file between our opening and locking it.
+            if os.fstat(descriptor).st_nlink:
+                return descriptor, None
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                raise ValueError(describe_holder(folder)) from None
+        except OSError as error:  # a network file system mounted without locks
+            return descriptor, f"{folder} cannot be locked ({error.strerror}): no other run may write there meanwhile"
+        os.close(descriptor)
+        time.sleep(0.05)
+
+
+def check_unlocked(folder: Path) -> None:
+    """ValueError, naming the holder, where a run is writing in the folder. Writes nothing."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDONLY)
+    except OSError:  # no such file, or one that is not for us to read: taking the lock will say more
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ValueError(describe_holder(folder)) from None
+    except OSError:  # no locks here
+        return
+    finally:
+        os.close(descriptor)
+
+
+def describe_holder(folder: Path) -> str:
+    """Who holds the lock of a folder, in one line."""
+    try:
+        holder = json.loads((folder / LOCK).read_text())
+        who = f"process {holder['pid']} on {holder['host']}"
+    except (OSError, ValueError, KeyError, TypeError):  # between taking the lock and writing into it
+        who = "its process is not known"
+    return f"another run is writing in {folder} ({who}); choose another folder, or wait until it has ended"

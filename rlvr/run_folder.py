@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from rlvr import __version__
-from rlvr.config import Config, to_json
+from rlvr.config import Config, resolved, to_json
 
 # Settings that may differ when a run is resumed: they do not change what a step computes.
 RESUMABLE = {
@@ -64,6 +64,7 @@ def claim_folder(config: Config, fingerprint: str) -> None:
 
 def first_difference(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
     """The first setting that differs and matters to what a step computes."""
+    held, wanted = ({**settings, "algo": resolved(settings.get("algo", {}))} for settings in (held, wanted))
     for group, values in wanted.items():
         for name, value in values.items():
             old = held.get(group, {}).get(name)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlvr.advantages import subtract_costs
 from rlvr.batch import Batch
 from rlvr.collect import collect
 from rlvr.config import AlgoConfig, Config, CriticConfig, OptimConfig
@@ -21,7 +22,7 @@ from rlvr.losses import denominator, policy_loss, value_loss
 from rlvr.recipes.tiny_math import CONFIG
 from rlvr.rollout import group_advantages, group_rewards
 from rlvr.run import Run
-from rlvr.score import score, subtract_kl
+from rlvr.score import kl_costs, score
 from rlvr.train import train
 from rlvr.update import accumulate_gradient, accumulate_value_gradient, critic_step, to_batch
 from tests.test_train import FailsOnThree, HasSeven
@@ -229,7 +230,7 @@ def test_kl_in_the_reward_is_paid_token_by_token(tmp_path):
     run = make_run(
         tmp_path,
         reference=True,
-        algo={"kl_coef": 0.5, "kl_in": "reward", "kl_estimator": "k1", "gae_lambda": 1.0},
+        algo={"kl_coef": 0.5, "kl_in": "reward", "gae_lambda": 1.0},
     )
     with torch.no_grad():
         for weight in run.policy.parameters():
@@ -237,7 +238,7 @@ def test_kl_in_the_reward_is_paid_token_by_token(tmp_path):
     groups = collect(run, 0)
     rewards = group_rewards(groups, run.config.rollout)
     batch = score(run, to_batch(run, groups, group_advantages(groups, rewards, run.config.algo)))
-    whole = torch.tensor([value for row in subtract_kl(run, groups, rewards)[0] for value in row])
+    whole = torch.tensor([value for row in subtract_costs(rewards, kl_costs(run, groups)[0]) for value in row])
     firsts = batch.mask.int().argmax(-1)
     torch.testing.assert_close(batch.returns[torch.arange(24), firsts], whole, atol=1e-4, rtol=0)
     assert (whole != torch.tensor([r for row in rewards for r in row])).any()

@@ -97,6 +97,10 @@ def algo_rules(config: Config) -> Rules:
             f"algo.dual_clip {a.dual_clip}: expected a number above 1 + algo.clip_high ({1 + a.clip_high:g}), below "
             "which it would bound the ratio of good completions too",
         ),
+        (
+            a.dual_clip is None or a.policy_loss in ("clip", "gspo", "sequence"),
+            f"algo.dual_clip with algo.loss {a.policy_loss}, which does not read it; leave it out",
+        ),
         (a.kl_coef >= 0, f"algo.kl_coef {a.kl_coef}: expected at least 0"),
         (a.epochs >= 1, f"algo.epochs {a.epochs}: expected at least 1"),
         (a.minibatches >= 1, f"algo.minibatches {a.minibatches}: expected at least 1"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from torch.nn.functional import cosine_similarity
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.batch import Batch, collate
-from rlvr.config import AlgoConfig, Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
+from rlvr.config import AlgoConfig, Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig, to_json
 from rlvr.critic import Critic
 from rlvr.logprobs import token_logprobs
 from rlvr.losses import policy_loss
@@ -25,12 +26,14 @@ from rlvr.optim import make_optimizer
 from rlvr.policy import Policy
 from rlvr.rollout import group_advantages
 from rlvr.run import Run
+from rlvr.run_folder import first_difference
 from rlvr.runlog import RunLog
 from rlvr.sampler import make_sampler
-from rlvr.score import kl_costs, score
+from rlvr.score import kl_costs, score, subtracts_kl
 from rlvr.tiny import tiny_model, tiny_tokenizer
 from rlvr.train import train
 from rlvr.types import Completion, Group, Problem, Verdict, incorrect
+from rlvr.update import to_batch
 
 LENGTH = 3
 PROMPT = "0="
@@ -314,3 +317,44 @@ def test_fifty_updates_without_a_reward_bring_the_policy_back(tmp_path, algo):
     after = present_divergence(run)
     assert before > 0.2
     assert after < before / 2
+
+
+def test_a_run_of_explicit_settings_goes_on_under_auto(tmp_path):
+    """A name in config.json and the auto that stands for it are one; an estimator that nothing reads is no matter."""
+    explicit = {"kl_estimator": "k3", "normalize": "token", "loss": "clip", "advantage_scale": "none"}
+
+    def difference(held: dict, wanted: dict) -> str | None:
+        settings = (json.loads(to_json(Config(algo=AlgoConfig(**algo)))) for algo in (held, wanted))
+        return first_difference(*settings)
+
+    assert difference(explicit, {}) is None
+    assert difference({"kl_estimator": "k1", "kl_in": "reward"}, {}) is None
+    assert difference({"kl_coef": 0.1, **explicit}, {"kl_coef": 0.1}) is None
+    found = difference({"kl_coef": 0.1, "kl_in": "reward", **explicit}, {"kl_coef": 0.1, "kl_in": "reward"})
+    assert found == "algo.kl_estimator is 'k3' there and 'k1' here"
+    assert difference({"loss": "gspo", "normalize": "token"}, {"loss": "gspo"}) is not None
+
+
+def test_whitening_a_critics_advantages_with_the_kl_term_is_refused():
+    """It would make them of one size whatever kl_coef says; auto leaves them as they are."""
+    kl = {"advantage": "gae", "kl_coef": 0.1, "kl_in": "reward"}
+    assert AlgoConfig(**kl).scale == "none"
+    assert AlgoConfig(advantage="gae").scale == AlgoConfig(**kl | {"kl_in": "loss"}).scale == "whiten"
+    Config(algo=AlgoConfig(**kl)).check()
+    with pytest.raises(ValueError, match="would scale the KL term"):
+        Config(algo=AlgoConfig(**kl, advantage_scale="whiten")).check()
+
+
+@pytest.mark.parametrize("advantage", [*IN_REWARD, "gae"])
+def test_the_advantage_of_the_kl_term_grows_with_its_coefficient(tmp_path, advantage):
+    """Without a task reward, through the real costs and scores: a hundred times kl_coef, a hundred times |A|."""
+    sizes = []
+    for kl_coef in (1e-3, 1e-1):
+        run = make_run(tmp_path, away=0.2, advantage=advantage, kl_in="reward", kl_coef=kl_coef)
+        groups = [everything(run)]
+        rewards = [[0.0] * len(groups[0].completions)]
+        costs = kl_costs(run, groups)[0] if subtracts_kl(run) else None
+        batch = score(run, to_batch(run, groups, group_advantages(groups, rewards, run.config.algo, costs)))
+        sizes.append(float(batch.advantages.abs().mean()))
+    assert sizes[1] == pytest.approx(100 * sizes[0], rel=1e-3)
+    assert sizes[0] > 1e-5

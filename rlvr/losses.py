@@ -88,7 +88,7 @@ def k2(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
     """d^2 / 2 with d = log pi - log ref: a biased value, with the right gradient in the loss.
 
     On policy its expected gradient is that of the reverse KL divergence KL(pi || ref) of each token given the sampled
-    tokens before it. In further updates of the same rollouts the tokens are those of the policy that sampled.
+    tokens before it. In further updates of the same rollouts it is so nearly: the tokens are the old policy's.
     """
     return (logprobs - ref_logprobs).square() / 2
 

@@ -24,6 +24,7 @@ from rlvr.rollout import group_advantages, group_rewards
 from rlvr.run import Run
 from rlvr.score import kl_costs, score
 from rlvr.train import train
+from rlvr.types import error
 from rlvr.update import accumulate_gradient, accumulate_value_gradient, critic_step, to_batch
 from tests.test_train import FailsOnThree, HasSeven
 from tests.test_train import make_run as make_any_run
@@ -252,6 +253,29 @@ def test_all_scored_rollouts_are_trained_on(tmp_path):
     unscored = sum(r is None for row in rewards for r in row)
     assert 0 < unscored < 6
     assert len(to_batch(run, groups, group_advantages(groups, rewards, run.config.algo))) == 6 - unscored
+
+
+class AlwaysFails(HasSeven):
+    """Its own fault on every completion."""
+
+    def judge(self, problem, text):
+        return error("broken")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_without_any_score_is_a_step_with_gradient_zero(tmp_path, kind):
+    """Nothing to learn from: weights stay, nothing is NaN, and what cannot be known is not logged."""
+    run = make_run(tmp_path, verifier=AlwaysFails(), critic={"kind": kind}, algo={"minibatches": 2}, run={"steps": 1})
+    before = [w.detach().clone() for w in (*run.policy.parameters(), *run.critic.parameters())]
+    train(run)
+    after = (*run.policy.parameters(), *run.critic.parameters())
+    assert all(torch.equal(w, old) for w, old in zip(after, before, strict=True))
+    record = run.log.read("metrics")[0]
+    assert record["unscored"] == 1.0
+    assert record["grad_norm"] == record["critic/grad_norm"] == record["trained_tokens"] == 0.0
+    assert all(math.isfinite(value) for value in record.values())
+    assert "critic/explained_variance" not in record
+    assert "entropy" not in record
 
 
 @pytest.mark.parametrize("kind", KINDS)

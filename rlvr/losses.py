@@ -138,8 +138,9 @@ def denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> float:
     """What the summed loss of a whole minibatch is divided by; see `token_weights`. Of pairs: their number.
 
     It counts what was sampled, whether a row is computed or left out because its gradient is zero. token: the tokens of
-    the completions that have a score and are not masked; sequence: their number; constant: the number of all
-    completions, those without score and the masked ones too (as in TRL), times max_new_tokens.
+    the completions that have a score and are not masked; sequence: their number (TRL counts the masked ones, too);
+    constant: the number of all completions, those without score and the masked ones too (as in TRL), times
+    max_new_tokens.
     """
     if minibatch.unit > 1:
         return len(minibatch) / minibatch.unit

@@ -23,7 +23,7 @@ CONFIG = Config(
     rollout=RolloutConfig(
         problems_per_step=32, group_size=16, max_new_tokens=768, truncated="punish", overlong_buffer=128
     ),
-    algo=AlgoConfig(advantage="rloo", normalize="token", kl_coef=0.001, minibatches=2),
+    algo=AlgoConfig(advantage="rloo", kl_coef=0.001, minibatches=2),
     optim=OptimConfig(lr=1e-6, warmup_steps=10, tokens_per_microbatch=16384),
     eval=EvalConfig(num_problems=256, samples=4, k=(1, 4), every=50),
 )

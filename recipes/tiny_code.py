@@ -23,7 +23,7 @@ CONFIG = Config(
     model=ModelConfig(name="tiny", tiny_tokens=r" ?[a-z]+|."),
     sft=SFTConfig(steps=1000, batch_size=16, lr=1.5e-3),
     rollout=RolloutConfig(problems_per_step=16, group_size=16, max_new_tokens=52),
-    algo=AlgoConfig(advantage="grpo", normalize="token"),
+    algo=AlgoConfig(advantage="grpo"),
     optim=OptimConfig(lr=4e-4, schedule="linear", decay_steps=80, min_lr_ratio=0.1, tokens_per_microbatch=4096),
     eval=EvalConfig(num_problems=128, samples=8, k=(1, 8)),
 )

@@ -31,7 +31,7 @@ CONFIG = Config(
     model=ModelConfig(name="tiny"),
     sft=SFTConfig(steps=1000, batch_size=16, lr=1.5e-3),
     rollout=RolloutConfig(problems_per_step=16, group_size=16, max_new_tokens=42),
-    algo=AlgoConfig(advantage="grpo", normalize="token"),
+    algo=AlgoConfig(advantage="grpo"),
     critic=CriticConfig(lr=4e-4),
     optim=OptimConfig(lr=4e-4, schedule="linear", decay_steps=80, min_lr_ratio=0.1, tokens_per_microbatch=4096),
     eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=20),

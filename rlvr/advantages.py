@@ -161,6 +161,29 @@ SCALES: dict[str, Callable[[Sequence[Sequence[float]], Sequence[Rewards]], list[
 }
 
 
+# The baseline of the KL term: the rule's own where that is linear, else the group's mean.
+KL_BASELINES = {"rloo": "rloo", "reinforce": "reinforce"}
+
+
+def subtract_costs(rewards: Sequence[Rewards], costs: Sequence[Sequence[float]]) -> list[list[float | None]]:
+    """r - cost of each completion; None where there is no reward."""
+    return [
+        [None if r is None else r - cost for r, cost in zip(row, others, strict=True)]
+        for row, others in zip(rewards, costs, strict=True)
+    ]
+
+
+def cost_advantages(rewards: Sequence[Rewards], costs: Sequence[Sequence[float]], rule: str) -> list[list[float]]:
+    """What the costs of completions add to the named rule's advantages: baseline - cost, scaled by nothing.
+
+    So a cost that is k times as large weighs k times as much against any task reward, also where the rule divides (by
+    a group's std or mean, or the batch's std). With a rule that is linear, rule(r - cost) is the sum of both. Where
+    there is no reward there is no cost.
+    """
+    negative = subtract_costs([[None if r is None else 0.0 for r in row] for row in rewards], costs)
+    return compute_advantages(negative, KL_BASELINES.get(rule, "dr_grpo"))
+
+
 def compute_advantages(groups: Sequence[Rewards], rule: str, scale: str = "none") -> list[list[float]]:
     """Advantages of all groups (each G) by the named rule, scaled over the batch."""
     rows = BATCH_RULES[rule](groups) if rule in BATCH_RULES else [GROUP_RULES[rule](group) for group in groups]

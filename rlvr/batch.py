@@ -21,6 +21,10 @@ class Batch:
     `groups` numbers the problem. old_logprobs is None where the policy has not moved since sampling, ref_logprobs
     where there is no reference, values and returns where there is no critic. `unit` rows that follow each other are
     never parted (2: DPO's pairs).
+
+    The rows are those that are computed. The S rollouts that the loss averages over may be more: `sampled_tokens` (S)
+    holds for each of them the tokens that are trained on (0: it has no score, or is masked), and `places` (B,) which
+    of them a row is. None: the rows are all there is.
     """
 
     tokens: Tensor
@@ -34,14 +38,21 @@ class Batch:
     values: Tensor | None = None
     returns: Tensor | None = None
     unit: int = 1
+    places: Tensor | None = None
+    sampled_tokens: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     @property
     def num_completion_tokens(self) -> int:
-        """Tokens that are trained on."""
+        """Tokens that are computed and trained on."""
         return int(self.mask.sum())
+
+    @property
+    def token_counts(self) -> tuple[int, ...]:
+        """For each of the S rollouts that the loss averages over, its tokens that are trained on."""
+        return tuple(self.mask.sum(-1).tolist()) if self.sampled_tokens is None else self.sampled_tokens
 
     def rows(self, index: Tensor) -> Batch:
         """The chosen rollouts, with padding that none of them needs cut off."""
@@ -53,6 +64,20 @@ class Batch:
                 value = value[index]
                 picked[item.name] = value[:, :width] if value.dim() == 2 else value
         return replace(self, **picked)
+
+    def of_sampled(self, index: Tensor) -> Batch:
+        """The batch of the chosen ones of the S rollouts, in the order of `index` (on the CPU)."""
+        counts = self.token_counts
+        rows = torch.full((len(counts),), -1)
+        rows[torch.arange(len(self)) if self.places is None else self.places.cpu()] = torch.arange(len(self))
+        rows = rows[index]
+        computed = rows >= 0
+        picked = self.rows(rows[computed].to(self.tokens.device))
+        return replace(
+            picked,
+            places=computed.nonzero()[:, 0].to(self.tokens.device),
+            sampled_tokens=tuple(counts[i] for i in index.tolist()),
+        )
 
     def split(self, max_tokens: int) -> Iterator[tuple[Tensor, Batch]]:
         """Microbatches of at most `max_tokens` tokens (one unit at least), each with its rows' indices.
@@ -114,16 +139,22 @@ def collate(
     device: torch.device | str = "cpu",
     mask_truncated: bool = False,
     unit: int = 1,
+    computed: Sequence[bool] | None = None,
 ) -> Batch:
     """The scored rollouts of some groups as one batch.
 
-    Rollouts without a score are left out; with `mask_truncated` those that were cut at the token limit are too.
+    Rollouts without a score are left out; with `mask_truncated` those that were cut at the token limit are too. All of
+    a group are where `computed` has False for it. What is left out still counts among the sampled.
     """
-    rows = []
+    rows, places = [], []
+    sampled: list[int] = []
     for number, (group, group_advantages) in enumerate(zip(groups, advantages, strict=True)):
         for completion, verdict, advantage in zip(group.completions, group.verdicts, group_advantages, strict=True):
-            if is_trained(completion, verdict, mask_truncated):
+            trained = is_trained(completion, verdict, mask_truncated)
+            if trained and (computed is None or computed[number]):
                 rows.append((group.prompt_ids, completion, advantage, number))
+                places.append(len(sampled))
+            sampled.append(len(completion.token_ids) if trained else 0)
     lengths = [len(prompt) + len(completion.token_ids) for prompt, completion, _, _ in rows]
     shape = (len(rows), max(lengths, default=0))
     tokens = torch.full(shape, pad_id, dtype=torch.long)
@@ -142,6 +173,8 @@ def collate(
         lengths=torch.tensor(lengths, dtype=torch.long),
         groups=torch.tensor([row[3] for row in rows], dtype=torch.long),
         unit=unit,
+        places=torch.tensor(places, dtype=torch.long),
+        sampled_tokens=tuple(sampled),
     )
     return to_device(batch, device)
 
@@ -154,17 +187,18 @@ def to_device(batch: Batch, device: torch.device | str) -> Batch:
 
 
 def minibatches(batch: Batch, *, count: int, epochs: int, seed: int) -> Iterator[Batch]:
-    """`epochs` passes over the batch, each cut into `count` minibatches of units drawn without replacement.
+    """`epochs` passes over the S sampled rollouts, each cut into `count` minibatches drawn without replacement.
 
-    A single minibatch keeps the order of the rows. A minibatch with no row is left out.
+    What is cut are units of all sampled rollouts, so that a minibatch may have no row to compute, and an update is
+    due all the same. Sizes differ by one unit at most. A single minibatch keeps the order of the rows. With fewer units
+    than `count` there are as many minibatches as units.
     """
     generator = torch.Generator().manual_seed(seed)
-    for _ in range(epochs):
+    units = len(batch.token_counts) // batch.unit
+    for _ in range(epochs if units else 0):
         if count == 1:
             yield batch
             continue
-        order = torch.randperm(len(batch) // batch.unit, generator=generator)
-        for units in order.chunk(count):
-            if len(units):
-                index = units.sort().values[:, None] * batch.unit + torch.arange(batch.unit)
-                yield batch.rows(index.flatten().to(batch.tokens.device))
+        for drawn in torch.randperm(units, generator=generator).tensor_split(min(count, units)):
+            index = drawn.sort().values[:, None] * batch.unit + torch.arange(batch.unit)
+            yield batch.of_sampled(index.flatten())

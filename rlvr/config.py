@@ -131,7 +131,7 @@ class AlgoConfig:
     """How rewards of a group become advantages. gae: PPO, by the critic; raft: the best; dpo: best against worst."""
     advantage_scale: Literal["auto", "none", "batch_std", "whiten"] = "auto"
     """Divide by the standard deviation of the batch's rewards; or whiten over the batch (with gae over its tokens).
-    auto: whiten with gae, else none."""
+    auto: whiten with gae where no KL term is in its rewards, else none. A KL term in the reward is never scaled."""
     gamma: float = 1.0
     """With gae: discount of a reward for each token that lies before it."""
     gae_lambda: float = 0.95
@@ -147,14 +147,17 @@ class AlgoConfig:
     """Ratio is clipped above at 1 + clip_high (DAPO: 0.28; CISPO: 4)."""
     dual_clip: float | None = None
     """Bound of the ratio for negative advantages (dual-clip PPO), e.g. 3 or 10."""
-    normalize: Literal["token", "sequence", "constant"] = "token"
-    """Average over the minibatch's tokens, over each sequence first, or divide by sequences x max_new_tokens."""
+    normalize: Literal["auto", "token", "sequence", "constant"] = "auto"
+    """Average over the minibatch's tokens, over each sequence first, or divide by sequences x max_new_tokens. Counted
+    is what was sampled, groups without signal too. auto: sequence with the losses gspo and sequence, else token."""
     kl_coef: float = 0.0
     """Weight of the KL divergence to the reference policy. 0: no reference is held."""
-    kl_estimator: Literal["k1", "k2", "k3", "k3_is"] = "k3"
-    """Estimator of the KL divergence (http://joschu.net/blog/kl-approx.html); k3_is: k3 times the ratio."""
+    kl_estimator: Literal["auto", "k1", "k2", "k3", "k3_is"] = "auto"
+    """Estimator of the KL divergence (http://joschu.net/blog/kl-approx.html); k3_is: k3 times the ratio. In the reward
+    k1; in the loss k2 or k3_is (gradient of the reverse KL) or k3 (of the forward KL). auto: k1 and k3."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Where the KL term enters: the loss (per token), or the reward (with gae per token, else summed over it)."""
+    """Where the KL term enters: the loss (per token), or the reward (with gae per token, else summed over the
+    completion, against a baseline of its own, after the task's rewards have been normalised)."""
     dpo_beta: float = 0.1
     """With dpo: how strongly the pairs are held to the reference policy."""
     epochs: int = 1
@@ -171,7 +174,21 @@ class AlgoConfig:
         """`advantage_scale` with auto resolved."""
         if self.advantage_scale != "auto":
             return self.advantage_scale
-        return "whiten" if self.advantage == "gae" else "none"
+        return "whiten" if self.advantage == "gae" and not (self.kl_coef and self.kl_in == "reward") else "none"
+
+    @property
+    def estimator(self) -> str:
+        """`kl_estimator` with auto resolved."""
+        if self.kl_estimator != "auto":
+            return self.kl_estimator
+        return "k1" if self.kl_in == "reward" else "k3"
+
+    @property
+    def normalizer(self) -> str:
+        """`normalize` with auto resolved."""
+        if self.normalize != "auto":
+            return self.normalize
+        return "sequence" if self.policy_loss in SEQUENCE_LOSSES else "token"
 
     @property
     def policy_loss(self) -> str:
@@ -185,6 +202,7 @@ class AlgoConfig:
 
 
 LOSS_OF = {"raft": "nll", "dpo": "dpo"}
+SEQUENCE_LOSSES = ("gspo", "sequence")  # one ratio for a whole completion
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,15 @@ def algo_rules(config: Config) -> Rules:
     return [
         (0 <= a.clip_low <= 1, f"algo.clip_low {a.clip_low}: expected a number in [0, 1]"),
         (a.clip_high >= 0, f"algo.clip_high {a.clip_high}: expected at least 0"),
-        (a.dual_clip is None or a.dual_clip > 1, f"algo.dual_clip {a.dual_clip}: expected a number above 1"),
+        (
+            a.dual_clip is None or a.dual_clip > 1 + a.clip_high,
+            f"algo.dual_clip {a.dual_clip}: expected a number above 1 + algo.clip_high ({1 + a.clip_high:g}), below "
+            "which it would bound the ratio of good completions too",
+        ),
+        (
+            a.dual_clip is None or a.policy_loss in ("clip", "gspo", "sequence"),
+            f"algo.dual_clip with algo.loss {a.policy_loss}, which does not read it; leave it out",
+        ),
         (a.kl_coef >= 0, f"algo.kl_coef {a.kl_coef}: expected at least 0"),
         (a.epochs >= 1, f"algo.epochs {a.epochs}: expected at least 1"),
         (a.minibatches >= 1, f"algo.minibatches {a.minibatches}: expected at least 1"),
@@ -154,6 +162,40 @@ def algo_rules(config: Config) -> Rules:
         ),
         (a.dpo_beta > 0, f"algo.dpo_beta {a.dpo_beta}: expected a number above 0"),
         (a.importance_cap > 0, f"algo.importance_cap {a.importance_cap}: expected a number above 0"),
+    ]
+
+
+def term_rules(config: Config) -> Rules:
+    """Rules of the KL term's place and estimator, and of what the loss is averaged over."""
+    a = config.algo
+    kl_in = a.kl_in if a.kl_coef > 0 else None
+    whole = a.policy_loss in ("gspo", "sequence")
+    return [
+        (
+            kl_in != "loss" or a.estimator != "k1",
+            "algo.kl_estimator k1 with algo.kl_in loss: its expected gradient is zero; set k2, k3 or k3_is, or "
+            "--algo.kl-in reward",
+        ),
+        (
+            kl_in != "reward" or a.estimator == "k1",
+            f"algo.kl_estimator {a.estimator} with algo.kl_in reward: its expected gradient there is not that of a KL "
+            "divergence, and drives the policy away from the reference; set k1, or --algo.kl-in loss",
+        ),
+        (
+            kl_in != "loss" or a.estimator != "k3_is" or not whole,
+            f"algo.kl_estimator k3_is with algo.loss {a.policy_loss}, whose ratio is that of a whole completion and "
+            "not of the token; set k2 or k3",
+        ),
+        (
+            kl_in != "reward" or a.advantage != "gae" or a.scale == "none",
+            f"algo.advantage_scale {a.scale} with gae and algo.kl_in reward: it would scale the KL term with the "
+            "rewards of the task; set auto or none, or --algo.kl-in loss",
+        ),
+        (
+            not whole or a.normalizer == "sequence",
+            f"algo.normalize {a.normalize} with algo.loss {a.policy_loss}, whose ratio is that of a whole completion: "
+            "counted once for each token it would weigh a completion by its length; set auto or sequence",
+        ),
     ]
 
 
@@ -252,6 +294,7 @@ RULES: tuple[Callable[[Config], Rules], ...] = (
     model_rules,
     rollout_rules,
     algo_rules,
+    term_rules,
     critic_rules,
     optim_rules,
     eval_rules,

@@ -76,23 +76,40 @@ LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
 
 
 def k1(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
-    """log pi - log ref: unbiased, of either sign (http://joschu.net/blog/kl-approx.html)."""
+    """d = log pi - log ref, of either sign (http://joschu.net/blog/kl-approx.html): the estimator in the reward.
+
+    Its value is unbiased, and as a cost in the reward its expected gradient is that of the reverse KL divergence
+    KL(pi || ref) of whole completions. In the loss its expected gradient is zero: config_rules refuses it there.
+    """
     return logprobs - ref_logprobs
 
 
 def k2(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
-    """(log pi - log ref)^2 / 2: biased, small variance; its gradient is that of the KL divergence."""
+    """d^2 / 2 with d = log pi - log ref: a biased value, with the right gradient in the loss.
+
+    On policy its expected gradient is that of the reverse KL divergence KL(pi || ref) of each token given the sampled
+    tokens before it. In further updates of the same rollouts it is so nearly: the tokens are the old policy's.
+    """
     return (logprobs - ref_logprobs).square() / 2
 
 
 def k3(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
-    """exp(-d) - 1 + d with d = log pi - log ref: unbiased, never negative (GRPO's)."""
+    """exp(-d) - 1 + d with d = log pi - log ref: an unbiased value, never negative (GRPO's).
+
+    In the loss its expected gradient, on policy, is that of the forward KL divergence KL(ref || pi) of each token given
+    the sampled tokens before it; near the reference forward and reverse agree.
+    """
     difference = (ref_logprobs - logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return torch.expm1(difference) - difference
 
 
 def k3_is(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
-    """k3 times the ratio to the sampling policy: unbiased off policy too (TRL's use_bias_correction_kl)."""
+    """k3 times the token's ratio to the policy that sampled it (TRL's use_bias_correction_kl).
+
+    In the loss its expected gradient is that of the reverse KL divergence KL(pi || ref) of each token given the sampled
+    tokens before it, in further updates of the same rollouts too. The ratio of a whole completion (gspo, sequence)
+    would give another gradient: config_rules refuses it.
+    """
     return ratio * k3(logprobs, ref_logprobs, ratio)
 
 
@@ -118,20 +135,26 @@ def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Ten
 
 
 def denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> float:
-    """What the summed loss of a whole minibatch is divided by; see `token_weights`. Of pairs: their number."""
+    """What the summed loss of a whole minibatch is divided by; see `token_weights`. Of pairs: their number.
+
+    It counts what was sampled, whether a row is computed or left out because its gradient is zero. token: the tokens of
+    the completions that have a score and are not masked; sequence: their number (TRL counts the masked ones, too);
+    constant: the number of all completions, those without score and the masked ones too (as in TRL), times
+    max_new_tokens.
+    """
     if minibatch.unit > 1:
         return len(minibatch) / minibatch.unit
+    counts = minibatch.token_counts
     if normalize == "token":
-        return float(minibatch.mask.sum())
-    sequences = int(minibatch.mask.any(-1).sum())
-    return float(sequences if normalize == "sequence" else sequences * max_new_tokens)
+        return float(sum(counts))
+    return float(sum(n > 0 for n in counts) if normalize == "sequence" else len(counts) * max_new_tokens)
 
 
 def token_weights(mask: Tensor, normalize: str, denominator: float) -> Tensor:
     """Weight of each token in the loss. Summed over all microbatches of a minibatch they average it exactly.
 
     token: 1 / tokens (DAPO); sequence: 1 / (length * sequences) (GRPO); constant: 1 / (sequences * max_new_tokens)
-    (Dr. GRPO).
+    (Dr. GRPO). What is counted: `denominator`.
     """
     weights = mask / max(denominator, 1.0)
     return weights / mask.sum(-1, keepdim=True).clamp(min=1) if normalize == "sequence" else weights
@@ -162,11 +185,12 @@ def policy_loss(
         "importance_clipped": ((weights != 1) & ((weights >= algo.importance_cap) | (weights == 0)) & mask).sum(),
     }
     if batch.ref_logprobs is not None:
-        kl = KL[algo.kl_estimator](logprobs, batch.ref_logprobs, ratio)
+        # The ratio to the engine that sampled: to the trainer's old policy, times that one's to the engine
+        kl = KL[algo.estimator](logprobs, batch.ref_logprobs, ratio * weights)
         stats["kl"] = (kl.detach() * mask).sum()
         if algo.kl_in == "loss":
             per_token = per_token + algo.kl_coef * kl
-    loss = (per_token * token_weights(mask, algo.normalize, denominator)).sum()
+    loss = (per_token * token_weights(mask, algo.normalizer, denominator)).sum()
     return loss, stats
 
 

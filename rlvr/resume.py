@@ -181,7 +181,7 @@ def effective(record: Record) -> Settings:
     settings = with_defaults(record)
     algo = AlgoConfig(**settings["algo"])
     changed = {group: dict(values) for group, values in settings.items()}
-    changed["algo"] |= {name: getattr(algo, kind) for name, kind in RESOLVED.items() if hasattr(algo, kind)}
+    changed["algo"] |= {name: getattr(algo, kind) for name, kind in RESOLVED.items()}
     for group, idle, does_nothing in IDLE:
         if does_nothing(settings):
             changed[group] |= {name: None for name in changed[group] if named(name, idle) and name not in SWITCHES}

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from accelerate import Accelerator
 
-from rlvr.advantages import compute_advantages, gdpo, is_flat
+from rlvr.advantages import compute_advantages, cost_advantages, gdpo, is_flat, subtract_costs
 from rlvr.config import AlgoConfig, Config, RolloutConfig
 from rlvr.distributed import gather
 from rlvr.policy import Policy
@@ -152,12 +152,25 @@ def group_rewards(groups: Sequence[Group], config: RolloutConfig) -> list[list[f
 
 
 def group_advantages(
-    groups: Sequence[Group], rewards: Sequence[Sequence[float | None]], algo: AlgoConfig
+    groups: Sequence[Group],
+    rewards: Sequence[Sequence[float | None]],
+    algo: AlgoConfig,
+    costs: Sequence[Sequence[float]] | None = None,
 ) -> list[list[float]]:
-    """Advantages of all groups, each G, by the configured rule."""
+    """Advantages of all groups, each G, by the configured rule.
+
+    `costs` are those of the KL divergence where it is in the reward (`kl_costs`). They enter after the rule has
+    normalised the task's rewards; raft, which chooses, does so by reward minus cost.
+    """
+    if costs is not None and algo.advantage == "raft":
+        rewards, costs = subtract_costs(rewards, costs), None
     if algo.advantage != "gdpo":
         # With a critic these are the rewards still; its advantages are scaled token by token (rlvr/score.py).
-        return compute_advantages(rewards, algo.advantage, "none" if algo.advantage == "gae" else algo.scale)
+        rows = compute_advantages(rewards, algo.advantage, "none" if algo.advantage == "gae" else algo.scale)
+        if costs is None:
+            return rows
+        added = cost_advantages(rewards, costs, algo.advantage)
+        return [[a + b for a, b in zip(row, more, strict=True)] for row, more in zip(rows, added, strict=True)]
     weights = {name: float(weight) for name, _, weight in (item.partition("=") for item in algo.reward_weights)}
     names = sorted({name for group in groups for verdict in group.verdicts for name in verdict.parts})
     if not names:

@@ -23,6 +23,8 @@ def score(run: Run, batch: Batch) -> Batch:
 
     Old logprobs are if the policy moves twice or more, and for a KL term in the reward of each token.
     """
+    if not len(batch):
+        return batch
     algo, critic = run.config.algo, run.critic
     costs_kl = critic is not None and run.reference is not None and algo.kl_in == "reward"
     needs_old = algo.epochs * algo.minibatches > 1 or costs_kl
@@ -72,7 +74,7 @@ def divergence(run: Run, old: Tensor | None, ref: Tensor | None) -> Tensor:
     """Estimates (B, T) of the KL divergence of the sampling from the reference policy."""
     assert old is not None
     assert ref is not None
-    return KL[run.config.algo.kl_estimator](old, ref, torch.ones_like(old))
+    return KL[run.config.algo.estimator](old, ref, torch.ones_like(old))
 
 
 def all_logprobs(run: Run, policy: Policy, batch: Batch) -> Tensor:
@@ -107,17 +109,15 @@ def over_rows(run: Run, batch: Batch, compute: Callable[[Batch], Tensor], *, cou
 
 
 def subtracts_kl(run: Run) -> bool:
-    """Whether the KL term is a cost of whole completions, `subtract_kl`. A critic takes it token by token instead."""
+    """Whether the KL term is a cost of whole completions, `kl_costs`. A critic takes it token by token instead."""
     algo = run.config.algo
     return run.reference is not None and algo.kl_in == "reward" and algo.advantage not in ("gae", "dpo")
 
 
-def subtract_kl(
-    run: Run, groups: Sequence[Group], rewards: Sequence[Sequence[float | None]]
-) -> tuple[list[list[float | None]], float]:
-    """r - kl_coef * sum over the completion of the KL estimate between the present and the reference policy.
+def kl_costs(run: Run, groups: Sequence[Group]) -> tuple[list[list[float]], float]:
+    """kl_coef * sum over the completion of the KL estimate between the present and the reference policy, each G.
 
-    Also returns the estimate's mean over all tokens, for the log.
+    0 where there is no score. Also returns the estimate's mean over all tokens, for the log.
     """
     assert run.reference is not None
     algo = run.config.algo
@@ -128,12 +128,11 @@ def subtract_kl(
         estimates = estimates * batch.mask
     sums = iter(estimates.sum(-1).tolist())
     # `collate` takes the rollouts that have a score and tokens, in this order
-    cost = [
-        [next(sums) if v.score is not None and c.token_ids else 0.0 for c, v in zip(g.completions, g.verdicts)]
+    costs = [
+        [
+            algo.kl_coef * next(sums) if v.score is not None and c.token_ids else 0.0
+            for c, v in zip(g.completions, g.verdicts)
+        ]
         for g in groups
     ]
-    shaped = [
-        [None if r is None else r - algo.kl_coef * kl for r, kl in zip(row, costs, strict=True)]
-        for row, costs in zip(rewards, cost, strict=True)
-    ]
-    return shaped, float(estimates.sum() / batch.mask.sum().clamp(min=1))
+    return costs, float(estimates.sum() / batch.mask.sum().clamp(min=1))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
+from rlvr.advantages import subtract_costs
 from rlvr.alarm import AlarmStop, alarm_record
 from rlvr.best import best_steps, kept_steps
 from rlvr.checkpoint import checkpoint_folder, delete_old_checkpoints, save_checkpoint
@@ -16,7 +17,7 @@ from rlvr.overlap import Rollouts
 from rlvr.rollout import group_advantages, group_rewards
 from rlvr.run import Run
 from rlvr.runlog import rollout_records
-from rlvr.score import subtract_kl, subtracts_kl
+from rlvr.score import kl_costs, subtracts_kl
 from rlvr.seeding import derive_seed
 from rlvr.signals import StopRequest, stop_on_signals
 from rlvr.summary import summarize
@@ -34,9 +35,12 @@ def train(run: Run, start: int = 0) -> StopRequest:
             groups = rollouts.take(step)
             rewards = group_rewards(groups, config.rollout)
             metrics: dict[str, float] = {"step": step + 1}
+            costs = None
             if subtracts_kl(run):
-                rewards, metrics["kl"] = subtract_kl(run, groups, rewards)
-            advantages = group_advantages(groups, rewards, config.algo)
+                costs, metrics["kl"] = kl_costs(run, groups)
+            advantages = group_advantages(groups, rewards, config.algo, costs)
+            if costs is not None:
+                rewards = subtract_costs(rewards, costs)
             stats = update(run, step, groups, advantages)
             rollouts.load_weights()
             metrics |= {**summarize(groups, advantages, config.rollout), **rollouts.describe(step), **stats}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -28,14 +28,15 @@ VALUE_STATS = ("critic/value_loss", "critic/value_clipped")
 
 
 def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> dict[str, float]:
-    """All optimizer steps of a batch. Returns what is logged of them."""
+    """All optimizer steps of a batch. Returns what is logged of them.
+
+    A minibatch without a row to compute has the gradient zero, and its step is taken: AdamW's moments decay and go on
+    moving the weights as they would with all rows computed. Where raft or dpo has chosen nothing there is no step.
+    """
     config, algo, critic = run.config, run.config.algo, run.critic
     with run.timed("train"):
-        batch = to_batch(run, groups, advantages)
+        batch = score(run, to_batch(run, groups, advantages))
         lr = learning_rate(step, config.optim, config.run.steps)
-        if not len(batch):
-            return {"lr": lr, "loss": 0.0, "grad_norm": 0.0}
-        batch = score(run, batch)
         sums: Counter[str] = Counter()
         norms: list[float] = []
         critic_norms: list[float] = []
@@ -53,7 +54,8 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
                 critic_norms.append(critic_step(run, step))
     stats = averages(sums, len(norms), len(critic_norms))
     if critic is not None:
-        stats |= critic_stats(batch) | {"critic/grad_norm": sum(critic_norms) / len(critic_norms)}
+        stats |= critic_stats(batch) if len(batch) else {}
+        stats["critic/grad_norm"] = sum(critic_norms) / max(len(critic_norms), 1)
         stats["no_signal"] = 0.0  # every group is trained on
     if config.rollout.sampler != "torch" and differences:
         stats |= mismatch(torch.cat(differences))
@@ -65,33 +67,39 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
 
 
 def averages(sums: Counter[str], updates: int, critic_updates: int) -> dict[str, float]:
-    """What is logged of a step's sums over minibatches: losses per update, pairs' sums per pair, the rest per token."""
+    """What is logged of a step's sums over minibatches: losses per update, pairs' sums per pair, the rest per token.
+
+    The loss is that of all sampled rows, of which those without signal add nothing. Per token means per token that was
+    computed, groups without signal left out; `trained_tokens` counts them, over all passes. Where there are none
+    (as of pairs) the averages are left out too.
+    """
     counts = {"loss": updates, **dict.fromkeys(VALUE_STATS, critic_updates)}
     counts |= dict.fromkeys(PAIR_STATS, sums.pop("dpo/pairs", 0))
     tokens = sums.pop("tokens", 0)
-    stats = {name: value / max(counts.get(name, tokens), 1.0) for name, value in sums.items()}
+    stats = {name: value / counts.get(name, tokens) for name, value in sums.items() if counts.get(name, tokens)}
     if "clip_low" in stats:
         stats["clip_fraction"] = stats["clip_low"] + stats["clip_high"]
     return {"trained_tokens": tokens, **stats}
 
 
 def to_batch(run: Run, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> Batch:
-    """The rollouts that are trained on: with raft and dpo the chosen ones, else whole groups.
+    """The rollouts that are trained on: with raft and dpo the chosen ones, else all.
 
-    Groups without signal are left out, unless a critic learns from all, or a KL term in the loss needs them.
+    The rows of groups without signal are counted and not computed, unless a critic learns from all, or a KL term in
+    the loss needs them.
     """
     algo, mask_truncated = run.config.algo, run.config.rollout.truncated == "mask"
     keep_all = algo.advantage == "gae" or (algo.kl_coef > 0 and algo.kl_in == "loss")
     if algo.advantage in ("raft", "dpo"):
         groups, advantages = chosen(groups, advantages, mask_truncated=mask_truncated)
-    kept = [i for i, row in enumerate(advantages) if keep_all or has_signal(row)]
     return collate(
-        [groups[i] for i in kept],
-        [advantages[i] for i in kept],
+        groups,
+        advantages,
         pad_id=run.policy.pad_id,
         device=run.policy.device,
         mask_truncated=mask_truncated,
         unit=2 if algo.advantage == "dpo" else 1,
+        computed=[keep_all or has_signal(row) for row in advantages],
     )
 
 
@@ -102,7 +110,7 @@ def accumulate_gradient(run: Run, minibatch: Batch, differences: list[Tensor] | 
     log pi_old - log pi_sampler of its tokens (n).
     """
     config, algo = run.config, run.config.algo
-    total = denominator(minibatch, algo.normalize, config.rollout.max_new_tokens)
+    total = denominator(minibatch, algo.normalizer, config.rollout.max_new_tokens)
     device = minibatch.tokens.device
     sums = {name: torch.zeros((), device=device) for name in stat_names(run, minibatch)}
     _, mine = minibatch.share(run.accelerator.process_index, run.accelerator.num_processes)
@@ -118,10 +126,19 @@ def accumulate_gradient(run: Run, minibatch: Batch, differences: list[Tensor] | 
         stats |= {"loss": loss.detach(), "entropy": masked_sum(entropy, micro.mask), "tokens": micro.mask.sum()}
         for name, value in stats.items():
             sums[name] += value
-    sum_gradients(run.policy.parameters(), run.accelerator)
+    parameters = run.policy.parameters()
     if run.critic is not None and run.critic.shares_trunk:
-        sum_gradients(run.critic.parameters(), run.accelerator)
+        parameters += run.critic.parameters()
+    fill_gradients(parameters, minibatch)
+    sum_gradients(parameters, run.accelerator)
     return sum_stats({name: float(value) for name, value in sums.items()}, run.accelerator, device)
+
+
+def fill_gradients(parameters: Iterable[Tensor], minibatch: Batch) -> None:
+    """The gradient of a minibatch without rows, on all processes: zeros, where AdamW would pass over None."""
+    if not len(minibatch):
+        for weight in parameters:
+            weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
 
 
 def stat_names(run: Run, minibatch: Batch) -> list[str]:
@@ -152,6 +169,7 @@ def accumulate_value_gradient(run: Run, minibatch: Batch) -> dict[str, float]:
     for _, micro in mine.split(run.config.optim.tokens_per_microbatch):
         values = critic.values(micro.tokens, micro.mask, only_head=critic.shares_trunk)
         critic_loss(run, values, micro, minibatch, sums).backward()
+    fill_gradients(critic.parameters(), minibatch)
     sum_gradients(critic.parameters(), run.accelerator)
     return sum_stats({name: float(value) for name, value in sums.items()}, run.accelerator, device)
 

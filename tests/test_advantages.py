@@ -9,6 +9,7 @@ import pytest
 from rlvr.advantages import (
     by_batch_std,
     compute_advantages,
+    cost_advantages,
     dpo,
     dr_grpo,
     gdpo,
@@ -121,6 +122,70 @@ def test_batch_std_is_that_of_the_raw_rewards():
 def test_whitening_an_empty_batch_gives_an_empty_batch():
     """All rewards missing: nothing to whiten."""
     assert whiten([[0.0, 0.0]], [[None, None]]) == [[0.0, 0.0]]
+
+
+def plain_groups(rewards):
+    """Groups whose completions are of no interest here."""
+    return [
+        Group(
+            Problem("p", "?"), (1,), tuple(Completion("x", (2,), (0.0,)) for _ in row), (Verdict(Status.CORRECT, 1.0),)
+        )
+        for row in rewards
+    ]
+
+
+REWARDS = [[1.0, 0.0, 0.0, None], [1.0, 1.0, 1.0, 1.0], [0.9, 0.1, 0.5, 0.5]]
+COSTS = [[0.3, 0.1, -0.2, 0.0], [0.5, 0.4, 0.0, 0.1], [-0.1, 0.2, 0.2, 0.6]]
+RULES = ("grpo", "dr_grpo", "rloo", "reinforce", "reinforce_pp", "maxrl")
+
+
+@pytest.mark.parametrize("scale", ["none", "batch_std", "whiten"])
+@pytest.mark.parametrize("rule", RULES)
+def test_the_kl_term_weighs_as_much_as_its_coefficient_says(rule, scale):
+    """Under every rule and scale a cost ten times as large adds ten times as much, the same to any task reward."""
+    algo = AlgoConfig(advantage=rule, advantage_scale=scale)
+
+    def advantages(rewards, factor):
+        costs = [[factor * c for c in row] for row in COSTS]
+        return sum(group_advantages(plain_groups(rewards), rewards, algo, costs if factor else None), [])
+
+    added = {
+        factor: [a - b for a, b in zip(advantages(REWARDS, factor), advantages(REWARDS, 0))]
+        for factor in (1e-3, 0.1, 1)
+    }
+    assert max(map(abs, added[1])) > 0.1
+    for factor in (1e-3, 0.1):
+        assert added[factor] == pytest.approx([factor * a for a in added[1]], abs=1e-12)
+    nothing = [[r and 0.0 for r in row] for row in REWARDS]
+    assert advantages(nothing, 1) == pytest.approx(added[1], abs=1e-12)
+    assert added[1][3] == 0  # a rollout without score
+
+
+@pytest.mark.parametrize("rule", ["dr_grpo", "rloo", "reinforce"])
+def test_a_linear_rule_may_take_the_kl_term_before_or_after(rule):
+    """The advantages of reward minus cost, as TRL's RLOO computes them."""
+    groups = plain_groups(REWARDS)
+    shaped = [[None if r is None else r - c for r, c in zip(row, costs)] for row, costs in zip(REWARDS, COSTS)]
+    after = group_advantages(groups, REWARDS, AlgoConfig(advantage=rule), COSTS)
+    before = compute_advantages(shaped, rule)
+    for row, other in zip(after, before, strict=True):
+        assert row == close(other, 1e-12)
+
+
+def test_costs_have_baselines_of_their_own_by_hand():
+    """Costs .3, .1, -.2 have mean .0667; of the others of the first -.05; of all eleven of the batch .1909."""
+    assert cost_advantages(REWARDS, COSTS, "grpo")[0] == close([-0.2333, -0.0333, 0.2667, 0.0])
+    assert cost_advantages(REWARDS, COSTS, "rloo")[0] == close([-0.35, -0.05, 0.4, 0.0])
+    assert cost_advantages(REWARDS, COSTS, "reinforce")[0] == close([-0.1091, 0.0909, 0.3909, 0.0])
+
+
+def test_raft_chooses_by_reward_minus_cost():
+    """Among the right ones that which is nearest to the reference; a cost may outweigh the reward."""
+    groups = plain_groups(REWARDS)
+    chosen = group_advantages(groups, REWARDS, AlgoConfig(advantage="raft"), COSTS)
+    assert chosen == [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
+    dear = [[2.0, 0.1, -0.2, 0.0], *COSTS[1:]]
+    assert group_advantages(groups, REWARDS, AlgoConfig(advantage="raft"), dear)[0] == [0.0, 0.0, 1.0, 0.0]
 
 
 def group_with_parts(parts):

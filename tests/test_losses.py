@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlvr.batch import Batch
-from rlvr.config import AlgoConfig
+from rlvr.config import AlgoConfig, Config
 from rlvr.losses import cispo, clipped_surrogate, denominator, importance_weights, k1, k2, k3, policy_loss
 
 T = torch.tensor
@@ -198,3 +198,19 @@ def test_cispo_passes_no_gradient_through_the_weight():
     loss.backward()
     assert float(loss.detach()) == pytest.approx(4.0)
     assert float(logprobs.grad) == pytest.approx(-4.0)
+
+
+@pytest.mark.parametrize(
+    ("algo", "message"),
+    [
+        ({"dual_clip": 1.0}, "above 1 \\+ algo.clip_high"),
+        ({"dual_clip": 3.0, "clip_high": 4.0}, "above 1 \\+ algo.clip_high \\(5\\)"),
+        ({"dual_clip": 6.0, "loss": "cispo", "clip_high": 4.0}, "algo.loss cispo, which does not read it"),
+        ({"dual_clip": 3.0, "advantage": "raft"}, "algo.loss nll, which does not read it"),
+    ],
+)
+def test_a_bound_that_would_do_something_else_is_refused(algo, message):
+    """Dual clip is for negative advantages: lower than the upper clip it would bound good completions, too."""
+    Config(algo=AlgoConfig(dual_clip=1.3)).check()
+    with pytest.raises(ValueError, match=message):
+        Config(algo=AlgoConfig(**algo)).check()

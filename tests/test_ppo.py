@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlvr.advantages import subtract_costs
 from rlvr.batch import Batch
 from rlvr.collect import collect
 from rlvr.config import AlgoConfig, Config, CriticConfig, OptimConfig
@@ -21,8 +22,9 @@ from rlvr.losses import denominator, policy_loss, value_loss
 from rlvr.recipes.tiny_math import CONFIG
 from rlvr.rollout import group_advantages, group_rewards
 from rlvr.run import Run
-from rlvr.score import score, subtract_kl
+from rlvr.score import kl_costs, score
 from rlvr.train import train
+from rlvr.types import error
 from rlvr.update import accumulate_gradient, accumulate_value_gradient, critic_step, to_batch
 from tests.test_train import FailsOnThree, HasSeven
 from tests.test_train import make_run as make_any_run
@@ -229,7 +231,7 @@ def test_kl_in_the_reward_is_paid_token_by_token(tmp_path):
     run = make_run(
         tmp_path,
         reference=True,
-        algo={"kl_coef": 0.5, "kl_in": "reward", "kl_estimator": "k1", "gae_lambda": 1.0},
+        algo={"kl_coef": 0.5, "kl_in": "reward", "gae_lambda": 1.0},
     )
     with torch.no_grad():
         for weight in run.policy.parameters():
@@ -237,7 +239,7 @@ def test_kl_in_the_reward_is_paid_token_by_token(tmp_path):
     groups = collect(run, 0)
     rewards = group_rewards(groups, run.config.rollout)
     batch = score(run, to_batch(run, groups, group_advantages(groups, rewards, run.config.algo)))
-    whole = torch.tensor([value for row in subtract_kl(run, groups, rewards)[0] for value in row])
+    whole = torch.tensor([value for row in subtract_costs(rewards, kl_costs(run, groups)[0]) for value in row])
     firsts = batch.mask.int().argmax(-1)
     torch.testing.assert_close(batch.returns[torch.arange(24), firsts], whole, atol=1e-4, rtol=0)
     assert (whole != torch.tensor([r for row in rewards for r in row])).any()
@@ -251,6 +253,29 @@ def test_all_scored_rollouts_are_trained_on(tmp_path):
     unscored = sum(r is None for row in rewards for r in row)
     assert 0 < unscored < 6
     assert len(to_batch(run, groups, group_advantages(groups, rewards, run.config.algo))) == 6 - unscored
+
+
+class AlwaysFails(HasSeven):
+    """Its own fault on every completion."""
+
+    def judge(self, problem, text):
+        return error("broken")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_without_any_score_is_a_step_with_gradient_zero(tmp_path, kind):
+    """Nothing to learn from: weights stay, nothing is NaN, and what cannot be known is not logged."""
+    run = make_run(tmp_path, verifier=AlwaysFails(), critic={"kind": kind}, algo={"minibatches": 2}, run={"steps": 1})
+    before = [w.detach().clone() for w in (*run.policy.parameters(), *run.critic.parameters())]
+    train(run)
+    after = (*run.policy.parameters(), *run.critic.parameters())
+    assert all(torch.equal(w, old) for w, old in zip(after, before, strict=True))
+    record = run.log.read("metrics")[0]
+    assert record["unscored"] == 1.0
+    assert record["grad_norm"] == record["critic/grad_norm"] == record["trained_tokens"] == 0.0
+    assert all(math.isfinite(value) for value in record.values())
+    assert "critic/explained_variance" not in record
+    assert "entropy" not in record
 
 
 @pytest.mark.parametrize("kind", KINDS)

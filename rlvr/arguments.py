@@ -51,12 +51,14 @@ def one_line(box: str) -> str:
 
 
 def key_values(items: Sequence[str], flag: str) -> dict[str, str]:
-    """`key=value` strings as a dictionary; ValueError where one has no key or no equals sign."""
-    pairs = {}
+    """`key=value` strings as a dictionary; ValueError for one without key or equals sign, and for a key twice."""
+    pairs: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise ValueError(f"{flag} {item!r}: expected key=value")
+        if key in pairs:
+            raise ValueError(f"{flag} {item!r}: {key} is given twice (before as {pairs[key]!r})")
         pairs[key] = value
     return pairs
 

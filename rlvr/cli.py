@@ -48,12 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     # OpenMP's idle threads otherwise spin, which costs much on a shared machine; read once, when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    return guarded(lambda: run(name, rest))
+
+
+def run(name: str, rest: Sequence[str]) -> int:
+    """Imports a command and runs it."""
     # "mine:attribute" names a module of the current folder, as under `python -m`; last, so that it shadows nothing.
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())
     module, function, _ = COMMANDS[name]
     command = getattr(importlib.import_module(module), function)
-    return guarded(lambda: int(command(rest)))
+    return int(command(rest))
 
 
 if __name__ == "__main__":

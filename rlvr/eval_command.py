@@ -14,11 +14,14 @@ from typing import Any, Literal
 from rich.table import Table
 
 from rlvr.arguments import key_values, parse
+from rlvr.bounds import check_bounds
 from rlvr.config import ModelConfig
-from rlvr.console import Display
+from rlvr.config_bounds import DEVICES, EVAL_BOUNDS, SAMPLERS, is_device
+from rlvr.console import Display, shown
 from rlvr.evaluate import check_ks, evaluate
+from rlvr.json_lines import parse_object
 from rlvr.judges import judges
-from rlvr.registry import make_task, make_verifier
+from rlvr.registry import did_you_mean, make_task, make_verifier
 from rlvr.tasks.base import prompt_text, sealed
 from rlvr.types import Problem, Sampling, Task
 from rlvr.verifiers.base import check_references
@@ -26,6 +29,8 @@ from rlvr.verifiers.base import check_references
 # Settings that may change when an evaluation goes on in the same folder: they decide which answers are needed and how
 # fast they come, and not what an answer is.
 RESUMABLE = {"k", "samples", "max_problems", "batch_size", "workers", "out_dir", "device", "timeout"}
+# What an evaluation writes, besides its settings.
+OWN_FILES = ("answers.jsonl", "result.json", "profile.jsonl")
 
 
 @dataclass(frozen=True)
@@ -105,10 +110,20 @@ class EvalArgs:
                 "--option needs --verifier: they are that verifier's options",
             ),
         ]
-        for holds, message in rules:
+        for holds, message in (*rules, *self.text_rules()):
             if not holds:
                 raise ValueError(message)
+        check_bounds(vars(self), EVAL_BOUNDS, "--")
         check_ks(self.k, self.samples)
+
+    def text_rules(self) -> list[tuple[bool, str]]:
+        """Rules of what is no number."""
+        return [
+            (bool(self.model.strip()), "--model is empty; expected a hub name, a folder, or tiny"),
+            (self.sampler in SAMPLERS, f"--sampler {self.sampler!r}; {did_you_mean(self.sampler, SAMPLERS)}"),
+            (is_device(self.device), f"--device {self.device!r}; expected {DEVICES}"),
+            ("" not in self.stop, "--stop holds an empty text, which would end every completion at once; leave it out"),
+        ]
 
 
 def load_task(args: EvalArgs) -> Task:
@@ -140,13 +155,20 @@ def claim_folder(args: EvalArgs, fingerprint: str) -> None:
     if args.out_dir.exists() and not args.out_dir.is_dir():
         raise ValueError(f"--out-dir {args.out_dir} is a file; expected a folder")
     if stored.exists():
-        held = json.loads(stored.read_text())
+        held = parse_object(stored.read_bytes(), str(stored))
         for name, value in settings.items():
             if name not in RESUMABLE and held.get(name) != value:
                 raise ValueError(
                     f"{args.out_dir} holds an evaluation with other settings: {name} is {held.get(name)!r} there and "
                     f"{value!r} here; choose another --out-dir"
                 )
+    else:
+        foreign = [name for name in OWN_FILES if (args.out_dir / name).exists()]
+        if foreign:
+            raise ValueError(
+                f"{args.out_dir} holds {foreign[0]} and no settings.json of an evaluation: it may not be one; choose "
+                "another --out-dir"
+            )
     args.out_dir.mkdir(parents=True, exist_ok=True)
     stored.write_text(json.dumps(settings, indent=2) + "\n")
 
@@ -205,7 +227,7 @@ def main(argv: Sequence[str]) -> int:
     console = Display().console
     console.print(result_table(result, args.k))
     console.print(describe(result))
-    console.print(f"answers and numbers: {args.out_dir}")
+    console.print(f"answers and numbers: {shown(str(args.out_dir))}")
     return 0
 
 

@@ -191,5 +191,5 @@ def expected(hint: Any) -> str:
     if origin in (tuple, list):
         return f"values, each {expected(args[0])}" if args else "values"
     if hint is bool:
-        return "no value"
+        return "true or false"
     return NUMBERS.get(hint, "a path" if hint is Path else "text")

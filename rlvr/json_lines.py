@@ -67,23 +67,25 @@ def read_objects(path: Path, *, surrogates: bool = False) -> Iterator[tuple[int,
                 yield number, found
 
 
-def parse_object(line: bytes | str, where: str) -> Object:
+def parse_object(line: bytes | str, where: str, *, finite: bool = True) -> Object:
     """One line as an object. ValueError, which begins with `where`, for anything else."""
-    value = parse_json(line, where)
+    value = parse_json(line, where, finite=finite)
     if not isinstance(value, dict):
         hint = " (JSON Lines have an object on each line, and no list around them)" if isinstance(value, list) else ""
         raise ValueError(f"{where}: a {type(value).__name__}; expected an object{hint}")
     return value
 
 
-def parse_json(text: bytes | str, where: str) -> Any:
-    """The value of a JSON text. Stricter than json.loads: numbers are finite, and no object has a key twice.
+def parse_json(text: bytes | str, where: str, *, finite: bool = True) -> Any:
+    """The value of a JSON text. Stricter than json.loads: numbers are `finite`, and no object has a key twice.
 
     ValueError, which begins with `where`, for anything else.
     """
     try:
         if isinstance(text, bytes):
             text = text.decode()
+        if not finite:
+            return json.loads(text)
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_once)
     except UnicodeDecodeError as error:
         found = error.object[error.start]

@@ -88,6 +88,12 @@ class Registry:
         """The options of a maker by name."""
         return _options(self.get(spec))
 
+    def typed_options(self, spec: str) -> dict[str, tuple[Any, Any]]:
+        """The options of a maker by name: type (str where it says none) and default (Parameter.empty: needed)."""
+        made = self.get(spec)
+        hints = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made)
+        return {name: (hints.get(name, str), p.default) for name, p in _options(made).items()}
+
     def check_options(self, spec: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """`options` with strings turned into the annotated types; LookupError or ValueError where they do not fit."""
         made = self.get(spec)

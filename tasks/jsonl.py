@@ -21,6 +21,8 @@ def parse_options(pairs: tuple[str, ...]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise ValueError(f"option {pair!r}; expected key=value")
+        if key.strip() in options:
+            raise ValueError(f"option {pair!r}: {key.strip()} is given twice")
         options[key.strip()] = value
     return options
 

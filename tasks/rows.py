@@ -116,6 +116,13 @@ def read_hub(name: str, config: str | None, split: str) -> list[Row]:
         raise OSError(f"data set {name!r} could not be loaded ({first}); give a local copy with --data PATH") from why
 
 
+def first(rows: list[Row], number: int | None, option: str) -> list[Row]:
+    """The first so many rows, or all. ValueError for a negative number, which would count from the end."""
+    if number is not None and number < 0:
+        raise ValueError(f"option {option} {number}: expected 0 or more rows")
+    return rows[:number]
+
+
 def column(row: Row, names: Sequence[str], where: str) -> Any:
     """The first of these columns that the row has. ValueError names `where`, what was expected and what is there."""
     for name in names:

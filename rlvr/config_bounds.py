@@ -28,6 +28,7 @@ from rlvr.registry import did_you_mean
 if TYPE_CHECKING:
     from rlvr.config import Config
     from rlvr.config_rules import Rules
+    from rlvr.reward_config import RewardConfig
 
 SAMPLERS = ("torch", "vllm", "vllm-server")
 DEVICES = "auto, cpu, mps, cuda or cuda:N"
@@ -128,7 +129,7 @@ REWARD_BOUNDS = {
     "pairs.workers": WORKERS,
     "pairs.timeout": SECONDS,
     "pairs.per_problem": COUNT,
-    "pairs.held_out": POSITIVE_SHARE,
+    "pairs.held_out": Bound(0, 0.99, above=True),
     "model.lora_rank": COUNT_OR_NONE,
     "model.lora_alpha": POSITIVE,
     "model.max_tokens": COUNT_OR_NONE,
@@ -144,20 +145,18 @@ def setting(config: Any, name: str) -> Any:
     return getattr(getattr(config, group), field)
 
 
-def bound_rules(config: Config) -> Rules:
-    """Numbers within their bounds, finite ones all of them."""
-    return out_of(config, BOUNDS)
-
-
-def reward_bound_rules(config: Any) -> Rules:
-    """The same for the training of a reward model."""
-    return out_of(config, REWARD_BOUNDS)
-
-
-def out_of(config: Any, bounds: dict[str, Bound]) -> Rules:
-    """A rule for each setting that is outside its bounds."""
+def bound_rules(config: Config | RewardConfig) -> Rules:
+    """A rule for each number that is outside its bounds or not finite."""
+    bounds = BOUNDS if hasattr(config, "algo") else REWARD_BOUNDS
     messages = (why_out(name, setting(config, name), bound) for name, bound in bounds.items())
-    return [(False, message) for message in messages if message]
+    return [*((False, message) for message in messages if message), device_rule(config.model.device)]
+
+
+def check_numbers(config: Config | RewardConfig) -> None:
+    """Raises ValueError for the first number outside its bounds, and for a device that there cannot be."""
+    for holds, message in bound_rules(config):
+        if not holds:
+            raise ValueError(message)
 
 
 def text_rules(config: Config) -> Rules:
@@ -168,7 +167,6 @@ def text_rules(config: Config) -> Rules:
         (bool(run.task.strip()), "run.task is empty; expected a task pack (see `rlvr list`)"),
         (run.verifier is None or bool(run.verifier.strip()), "run.verifier is empty; expected a name, or None"),
         (bool(m.lora_targets.strip()), "model.lora_targets is empty; expected module names, or all-linear"),
-        device_rule(m.device),
         (compiles(m.tiny_tokens), f"model.tiny_tokens {m.tiny_tokens!r}: expected a regular expression"),
         (r.sampler in SAMPLERS, f"rollout.sampler {r.sampler!r}; {did_you_mean(r.sampler, SAMPLERS)}"),
         ("" not in r.stop, "rollout.stop holds an empty text, which would end every completion at once; leave it out"),

@@ -119,9 +119,10 @@ def same_leaf(name: str, names: Iterable[str]) -> list[str]:
 
 
 def near_leaf(name: str, names: Sequence[str]) -> list[str]:
-    """The flags whose last part is spelt nearly the same."""
-    leaves = {n.rpartition(".")[2] for n in names}
-    near = difflib.get_close_matches(name.rpartition(".")[2], leaves, n=SHOWN, cutoff=0.7)
+    """The flags whose last part is spelt nearly the same, or begins so."""
+    leaf, leaves = name.rpartition(".")[2], sorted({n.rpartition(".")[2] for n in names})
+    near = difflib.get_close_matches(leaf, leaves, n=SHOWN, cutoff=0.7)
+    near = near or [other for other in leaves if leaf and other.startswith(leaf)]
     return [flag for leaf in near for flag in same_leaf(leaf, names)]
 
 

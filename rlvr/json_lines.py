@@ -90,7 +90,7 @@ def parse_json(text: bytes | str, where: str, *, finite: bool = True) -> Any:
     except UnicodeDecodeError as error:
         found = error.object[error.start]
         raise ValueError(
-            f"{where}: not UTF-8 text (byte 0x{found:02x} at column {error.start + 1}); save the file as UTF-8"
+            f"{where}: not text in UTF-8 (byte 0x{found:02x} at column {error.start + 1}); save the file as that"
         ) from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{where}: not JSON: {_reason(error)}") from None
@@ -106,9 +106,7 @@ def check_encodable(value: Any, where: str) -> None:
         json.dumps(value, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError as error:
         found = error.object[error.start]
-        raise ValueError(
-            f"{where}: text that UTF-8 cannot hold (\\u{ord(found):04x}, half of a surrogate pair)"
-        ) from None
+        raise ValueError(f"{where}: not text in UTF-8: \\u{ord(found):04x} is half of a surrogate pair") from None
 
 
 def _check_format(start: bytes, path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlvr.config import OptimConfig
-from rlvr.config_bounds import device_rule, reward_bound_rules
+from rlvr.config_bounds import bound_rules
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,7 @@ class RewardConfig:
                 o.tokens_per_microbatch >= 1,
                 f"optim.tokens_per_microbatch {o.tokens_per_microbatch}: expected at least 1",
             ),
-            device_rule(self.model.device),
-            *reward_bound_rules(self),
+            *bound_rules(self),
         ]
         for holds, message in rules:
             if not holds:

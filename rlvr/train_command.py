@@ -13,7 +13,7 @@ from types import ModuleType
 
 from rlvr.arguments import guarded, parse
 from rlvr.config import Config
-from rlvr.config_bounds import check_effect
+from rlvr.config_bounds import check_effect, check_numbers
 from rlvr.registry import did_you_mean
 from rlvr.reward_config import RewardConfig
 
@@ -76,7 +76,7 @@ def run_recipe(module: ModuleType, argv: Sequence[str], prog: str) -> int:
     """A recipe with its flags. A signal that ended the run gives exit code 130, after one line on how to go on."""
     kind = type(module.CONFIG)
     config = parse(kind, argv, prog=prog, description=(module.__doc__ or "").strip(), default=module.CONFIG)
-    config.check()
+    check_numbers(config)  # the rest is checked by main, which may fill in settings of its own
     if isinstance(config, Config):
         check_effect(config, module.CONFIG)
     try:
@@ -98,9 +98,9 @@ def sft_main(argv: Sequence[str]) -> int:
     name, flags = split_recipe(argv, "sft")
     module = load_recipe(name)
     config = parse(Config, flags, prog=f"rlvr sft {name}", default=module.CONFIG)
+    check_numbers(config)
     if not config.sft.steps:
         raise ValueError(f"recipe {name} fine-tunes for no steps; set --sft.steps")
-    config.check()
     check_effect(config, module.CONFIG)
     module.main(dataclasses.replace(config, run=dataclasses.replace(config.run, steps=0)))
     return 0

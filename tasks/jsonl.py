@@ -97,6 +97,7 @@ def jsonl(
     judge = make_verifier(verifier, **options)
     splits: dict[str, list[Problem]] = {"train": [], "test": []}
     places: dict[str, str] = {}
+    prompts: dict[str, tuple[str, str]] = {}
     for split, default_id, where, row in located_rows(Path(data)):
         problem = to_problem(row, where, default_id, prompt_key, reference_key)
         if problem.id in places:
@@ -107,7 +108,11 @@ def jsonl(
         except ValueError as error:
             absent = "" if reference_key in row else f"no {reference_key}, and its columns are {', '.join(row)}: "
             raise ValueError(f"{where}: {absent}{error}") from None
-        held_out = derive_seed("jsonl", seed, normalized(problem.prompt)) % 10_000 < test_share * 10_000
+        key = normalized(problem.prompt)
+        other, other_where = prompts.setdefault(key, (split, where))
+        if other != split:
+            raise ValueError(f"{where}: overlap of train and test: the same prompt as in {other_where}; remove one")
+        held_out = derive_seed("jsonl", seed, key) % 10_000 < test_share * 10_000
         splits[split or ("test" if held_out else "train")].append(problem)
     return build_task(
         "jsonl",

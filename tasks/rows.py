@@ -43,7 +43,7 @@ def read_parquet(path: Path) -> list[Row]:
     check_file(path)
     try:
         return [dict(row) for row in parquet.ParquetFile(path).read().to_pylist()]
-    except ArrowException as error:
+    except (ArrowException, OSError) as error:
         raise ValueError(f"{path}: no parquet file that can be read: {str(error).splitlines()[0]}") from None
 
 

@@ -140,7 +140,7 @@ def test_bytes_that_are_not_text(tmp_path, capsys):
     path = tmp_path / "latin.jsonl"
     path.write_bytes(json.dumps(GOOD).encode() + b'\n{"reference": "\xe9", "completion": "x"}\n')
     assert main(["--verifier", "exact", str(path)]) == 2
-    assert "line 2: not UTF-8 text (byte 0xe9 at column 16)" in capsys.readouterr().err
+    assert "line 2: not text in UTF-8 (byte 0xe9 at column 16)" in capsys.readouterr().err
 
 
 def test_the_input_is_not_overwritten(write, capsys):

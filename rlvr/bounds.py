@@ -29,7 +29,8 @@ class Bound:
         return (value > self.least if self.above else value >= self.least) and value <= self.most
 
     def __str__(self) -> str:
-        return f"{'0 or ' if self.or_zero else ''}{f'above {self.least:,} and up to' if self.above else f'from {self.least:,} to'} {self.most:,}"
+        least = f"above {self.least:,} and up to" if self.above else f"from {self.least:,} to"
+        return f"{'0 or ' if self.or_zero else ''}{least} {self.most:,}"
 
 
 COUNT = Bound(1, MOST)  # how many of something that there must be

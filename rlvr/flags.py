@@ -23,7 +23,6 @@ ELSEWHERE = {
     "loss-type": "algo.loss",
     "lr-scheduler-type": "optim.schedule",
     "max-completion-length": "rollout.max-new-tokens",
-    "max-prompts": "max-problems",
     "max-steps": "run.steps",
     "model-name-or-path": "model.name",
     "n": "samples",

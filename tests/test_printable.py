@@ -24,9 +24,9 @@ def test_no_control_character_reaches_the_terminal(bad_files, capsys):
         record | {"prompt": [{"role": "user", "content": evil}], "status": "a", "reason": "", "advantage": 0}
     )
     display.say(evil)
-    display.start(evil, 1)
+    display.start("evaluating", 1)
     display.step(1, evil)
-    main(["audit", "jsonl", "--data", "data/escape.jsonl", "--option", "verifier=exact"])
+    main(["audit", "jsonl", "--data", "data/escape.jsonl", "--option", "verifier=mine:fails"])
     main(["grade", "--verifier", "exact", "data/escape.jsonl", "--output", "out.jsonl"])
     main(["report", "run\x1b[2J"])
     printed = capsys.readouterr()

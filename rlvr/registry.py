@@ -10,6 +10,7 @@ import difflib
 import functools
 import importlib
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -194,9 +195,12 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         item = typing.get_args(hint)[0] if typing.get_args(hint) else str
         return typing.get_origin(hint)(_convert(part, item, where) for part in value.split(",") if part)
     try:
-        return hint(value)
+        made = hint(value)
     except (TypeError, ValueError) as problem:
         raise ValueError(f"{where}: {value!r} is not a {getattr(hint, '__name__', hint)}") from problem
+    if hint is float and not math.isfinite(made):
+        raise ValueError(f"{where}: {value!r} is not a finite number")
+    return made
 
 
 def _convert_union(value: str, hints: tuple[Any, ...], where: str) -> Any:

@@ -97,7 +97,7 @@ def jsonl(
     judge = make_verifier(verifier, **options)
     splits: dict[str, list[Problem]] = {"train": [], "test": []}
     places: dict[str, str] = {}
-    prompts: dict[str, tuple[str, str]] = {}
+    prompts: dict[str, tuple[str, str, Any]] = {}
     for split, default_id, where, row in located_rows(Path(data)):
         problem = to_problem(row, where, default_id, prompt_key, reference_key)
         if problem.id in places:
@@ -109,9 +109,11 @@ def jsonl(
             absent = "" if reference_key in row else f"no {reference_key}, and its columns are {', '.join(row)}: "
             raise ValueError(f"{where}: {absent}{error}") from None
         key = normalized(problem.prompt)
-        other, other_where = prompts.setdefault(key, (split, where))
+        other, other_where, answer = prompts.setdefault(key, (split, where, problem.reference))
         if other != split:
             raise ValueError(f"{where}: overlap of train and test: the same prompt as in {other_where}; remove one")
+        if answer != problem.reference:
+            raise ValueError(f"{where}: the prompt of {other_where} with another reference; remove one")
         held_out = derive_seed("jsonl", seed, key) % 10_000 < test_share * 10_000
         splits[split or ("test" if held_out else "train")].append(problem)
     return build_task(

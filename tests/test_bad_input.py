@@ -153,20 +153,34 @@ def test_a_line_without_end_is_not_read_into_memory(bad_files, capsys, monkeypat
     check_line(capsys.readouterr().err, ["long.jsonl, line 2: longer than 1 MiB"])
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 @pytest.mark.parametrize(
     ("command", "file"),
     [
         ("grade --verifier math data/good.jsonl", "data/good.jsonl"),
         ("train tiny_math --run.task jsonl --run.data data/good.jsonl", "data/good.jsonl"),
         ("report run", "run/metrics.jsonl"),
+        ("compare run", "run/metrics.jsonl"),
         ("rm rm_pairs --model.name m --pairs.file data/one_pair.jsonl", "data/one_pair.jsonl"),
+        ("grade --verifier exact data/good.jsonl --output canary/verdicts.jsonl", "canary/verdicts.jsonl"),
     ],
 )
 def test_missing_permission(command, file, bad_files, capsys):
-    """The file is named."""
-    (bad_files / file).chmod(0)
-    assert main(shlex.split(command)) == 2
+    """The file is named. As root, who may read everything, the command runs with the rights of another user."""
+    main(shlex.split(command.replace("good", "no").replace("one_pair", "no").replace(" run", " no")))  # imports
+    capsys.readouterr()
+    bad_files.chmod(0o755)
+    (bad_files / "canary").chmod(0o555)
+    for path in (bad_files / "data" / "good.jsonl", bad_files / "data" / "one_pair.jsonl"):
+        path.chmod(0o444)
+    if not file.startswith("canary"):
+        (bad_files / file).chmod(0)
+    user = os.geteuid()
+    os.seteuid(user or 65534)
+    try:
+        assert main(shlex.split(command)) == 2
+    finally:
+        os.seteuid(user)
+        (bad_files / "canary").chmod(0o755)
     check_line(capsys.readouterr().err, [f"{file}: Permission denied"])
 
 

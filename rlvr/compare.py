@@ -68,6 +68,7 @@ def main(argv: Sequence[str]) -> int:
     if out.suffix.lower() not in FORMATS:
         raise ValueError(f"--out {out}: unknown format {out.suffix!r}; expected {', '.join(FORMATS)}")
     conditions = read_conditions(arguments.runs)
+    out.parent.mkdir(parents=True, exist_ok=True)
     # Into a file or a pipe the table is written in whole lines.
     Console(width=None if sys.stdout.isatty() else 250).print(comparison_table(conditions))
     draw_comparison(conditions, out)
@@ -179,7 +180,6 @@ def draw_comparison(conditions: Mapping[str, Sequence[RunRecords]], path: Path) 
             if number == "shadow/score":
                 draw_alarms(axis, runs, color)
         finish(axis, title)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlvr.registry import VERIFIERS, make_verifier, register_task
 from rlvr.seeding import derive_seed
-from rlvr.tasks.base import build_task, normalized
+from rlvr.tasks.base import build_task, normalized, prompt_text
 from rlvr.tasks.rows import Row, column, find_split, located
 from rlvr.types import Problem, Prompt, Task
 from rlvr.verifiers.base import check_references
@@ -74,6 +74,31 @@ def located_rows(data: Path) -> Iterator[tuple[str, str, str, Row]]:
             yield split, f"{split}/{index}", where, row
 
 
+class Seen:
+    """The problems read so far by id and prompt, to tell a repeated one by its place.
+
+    A prompt that comes again with the same reference, in the same split, is left to `rlvr audit`.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[str, str] = {}
+        self._splits: dict[str, tuple[str, str]] = {}
+        self._references: dict[str, tuple[Any, str]] = {}
+
+    def add(self, problem: Problem, split: str, where: str) -> None:
+        """Raises ValueError for an id twice, a prompt in both splits, and a prompt with two references."""
+        first = self._ids.setdefault(problem.id, where)
+        if first != where:
+            raise ValueError(f"{where}: the id {problem.id!r:.200} is that of {first} too")
+        held, first = self._splits.setdefault(normalized(problem.prompt), (split, where))
+        if held != split:
+            raise ValueError(f"{where}: overlap of train and test: the same prompt as in {first}; remove one")
+        # Letter by letter: what is equal after normalisation, such as 3² and 32, may have other answers.
+        reference, first = self._references.setdefault(prompt_text(problem.prompt), (problem.reference, where))
+        if reference != problem.reference:
+            raise ValueError(f"{where}: the prompt of {first} with another reference; remove one")
+
+
 @register_task("jsonl")
 def jsonl(
     *,
@@ -96,25 +121,16 @@ def jsonl(
     options = VERIFIERS.check_options(verifier, parse_options(verifier_options))
     judge = make_verifier(verifier, **options)
     splits: dict[str, list[Problem]] = {"train": [], "test": []}
-    places: dict[str, str] = {}
-    prompts: dict[str, tuple[str, str, Any]] = {}
+    seen = Seen()
     for split, default_id, where, row in located_rows(Path(data)):
         problem = to_problem(row, where, default_id, prompt_key, reference_key)
-        if problem.id in places:
-            raise ValueError(f"{where}: the id {problem.id!r:.200} is that of {places[problem.id]} too")
-        places[problem.id] = where
+        seen.add(problem, split, where)
         try:
             check_references(judge, [problem])
         except ValueError as error:
             absent = "" if reference_key in row else f"no {reference_key}, and its columns are {', '.join(row)}: "
             raise ValueError(f"{where}: {absent}{error}") from None
-        key = normalized(problem.prompt)
-        other, other_where, answer = prompts.setdefault(key, (split, where, problem.reference))
-        if other != split:
-            raise ValueError(f"{where}: overlap of train and test: the same prompt as in {other_where}; remove one")
-        if answer != problem.reference:
-            raise ValueError(f"{where}: the prompt of {other_where} with another reference; remove one")
-        held_out = derive_seed("jsonl", seed, key) % 10_000 < test_share * 10_000
+        held_out = derive_seed("jsonl", seed, normalized(problem.prompt)) % 10_000 < test_share * 10_000
         splits[split or ("test" if held_out else "train")].append(problem)
     return build_task(
         "jsonl",

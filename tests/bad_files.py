@@ -56,7 +56,7 @@ FILES = {
     "null_reference.jsonl": line(reference=None),
     "empty_reference.jsonl": GOOD + line(id="b", prompt="x", reference=""),
     "same_id.jsonl": GOOD + line(prompt="other"),
-    "two_answers.jsonl": GOOD + line(id="b", prompt=" 1+1", reference="3"),
+    "two_answers.jsonl": GOOD + line(id="b", reference="3"),
     "list_id.jsonl": line(id=[1]),
     "empty_id.jsonl": line(id=""),
     "null_id.jsonl": line(id=None),

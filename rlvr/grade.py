@@ -214,7 +214,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 HELP = {
-    "file": "JSON lines (UTF-8): completion, reference (or gold, answer); id, prompt, expected (a boolean) where known",
+    "file": "JSON lines in UTF-8 with completion and, where the verifier reads one, reference (or gold, answer); id, "
+    "prompt, expected (a boolean) where known",
     "verifier": "registered name, or module:attribute",
     "option": "options of the verifier; may be repeated",
     "workers": "worker processes, for a verifier that asks for isolation",

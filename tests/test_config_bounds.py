@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 from pathlib import Path
 
 import pytest
 
 from rlvr.config import Config, RunConfig
-from rlvr.config_bounds import BOUNDS, EVAL_BOUNDS, REWARD_BOUNDS, USES, setting
+from rlvr.config_bounds import BOUNDS, EVAL_BOUNDS, REWARD_BOUNDS, USES, check_effect, check_numbers, setting
 from rlvr.eval_command import EvalArgs
 from rlvr.flags import flags_of
 from rlvr.reward_config import PairsConfig, RewardConfig
+from rlvr.train_command import recipe_names
 
 NO_CONFIG = Config(run=RunConfig(out_dir=Path("runs/never")))
 NO_REWARD = RewardConfig(pairs=PairsConfig(policy="tiny"))
@@ -57,3 +59,13 @@ def test_settings_without_effect_name_settings_that_exist():
         assert isinstance(is_read(NO_CONFIG), bool)
         for name in names:
             setting(NO_CONFIG, name)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_recipes_keep_their_bounds(name):
+    """What a recipe holds passes its own checks, unchanged, from the command line."""
+    module = importlib.import_module(f"rlvr.recipes.{name}")
+    check_numbers(module.CONFIG)
+    if isinstance(module.CONFIG, Config):
+        check_effect(module.CONFIG, module.CONFIG)
+        module.CONFIG.check()

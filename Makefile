@@ -9,7 +9,12 @@ ARGS ?=
 
 setup: $(VENV)/.installed
 
+# With an older Python pip would try old versions of every dependency for long, and then fail.
 $(VENV)/.installed: pyproject.toml
+	@command -v $(PYTHON) > /dev/null || { \
+	echo "error: no $(PYTHON) found; rlvr needs Python 3.11 or newer; name one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; found = sys.version_info[:2]; sys.exit(0 if found >= (3, 11) else "error: $(PYTHON) is \
+	Python %d.%d; rlvr needs 3.11 or newer; name another: make setup PYTHON=python3.12" % found)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $@

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from rlvr.flags import check_flags, explain, flags_of
+from rlvr.printable import in_one_line
 from rlvr.types import RunError
 
 T = TypeVar("T")
@@ -18,12 +20,14 @@ T = TypeVar("T")
 # What a user can cause (bad input, a missing file, a name that does not exist), and what a run cannot go on after.
 EXPECTED_ERRORS = (ValueError, LookupError, OSError, RunError)
 BAD_INPUT = 2
+LONGEST_LINE = 2000  # characters of an error: what was found may be as long as a file's line
 
 
 def parse(kind: type[T], argv: Sequence[str], *, prog: str, description: str = "", default: Any = None) -> T:
     """`kind` filled from the command line. A flag that does not fit raises ValueError; --help prints and exits."""
     import tyro
 
+    check_flags(flags_of(kind), argv, prog)
     # An instance that leaves out required fields does not exist, so a missing default must not be passed on.
     defaults = {} if default is None else {"default": default}
     printed = io.StringIO()
@@ -34,7 +38,8 @@ def parse(kind: type[T], argv: Sequence[str], *, prog: str, description: str = "
         if not end.code:
             sys.stdout.write(printed.getvalue())
             raise
-        raise ValueError(f"{prog}: {one_line(printed.getvalue())}") from None
+        message = one_line(printed.getvalue())
+        raise ValueError(f"{prog}: {explain(message, kind, argv) or message}") from None
 
 
 def one_line(box: str) -> str:
@@ -46,12 +51,14 @@ def one_line(box: str) -> str:
 
 
 def key_values(items: Sequence[str], flag: str) -> dict[str, str]:
-    """`key=value` strings as a dictionary; ValueError where one has no key or no equals sign."""
-    pairs = {}
+    """`key=value` strings as a dictionary; ValueError for one without key or equals sign, and for a key twice."""
+    pairs: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise ValueError(f"{flag} {item!r}: expected key=value")
+        if key in pairs:
+            raise ValueError(f"{flag} {item!r}: {key} is given twice (before as {pairs[key]!r})")
         pairs[key] = value
     return pairs
 
@@ -64,6 +71,16 @@ def guarded(command: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except EXPECTED_ERRORS as problem:
-        text = re.sub(r"\s+", " ", str(problem.args[0] if isinstance(problem, KeyError) and problem.args else problem))
-        print(f"error: {text.strip() or type(problem).__name__}", file=sys.stderr)
+        print(error_line(problem), file=sys.stderr)
         return BAD_INPUT
+
+
+def error_line(problem: BaseException) -> str:
+    """An expected error as the line that is printed: `error: ` and its text, any control characters escaped."""
+    text = str(problem)
+    if isinstance(problem, KeyError) and problem.args:
+        text = str(problem.args[0])
+    elif isinstance(problem, OSError) and problem.errno is not None and problem.filename is not None:
+        text = f"{problem.filename}: {problem.strerror}"
+    line = f"error: {in_one_line(text) or type(problem).__name__}"
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} [...]"

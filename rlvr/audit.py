@@ -12,6 +12,8 @@ from typing import Any
 from tyro.conf import Positional
 
 from rlvr.arguments import key_values, parse
+from rlvr.bounds import COUNT, SECONDS, WORKERS, check_bounds
+from rlvr.printable import printable
 from rlvr.registry import make_task
 from rlvr.tasks.base import normalized
 from rlvr.types import Problem, Task, Verdict
@@ -19,6 +21,7 @@ from rlvr.verifiers.base import check_references
 from rlvr.verifiers.runner import Runner
 
 EXAMPLES = 3
+BOUNDS = {"max_problems": COUNT, "workers": WORKERS, "timeout": SECONDS}
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Finding:
 def main(argv: Sequence[str]) -> int:
     """`rlvr audit TASK [flags]`."""
     args = parse(AuditArgs, argv, prog="rlvr audit")
+    check_bounds(vars(args), BOUNDS, "--")
     options: dict[str, Any] = dict(key_values(args.option, "--option"))
     if args.data is not None:
         options["data"] = args.data
@@ -72,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     failed = False
     with Runner(task.verifier, workers=args.workers, timeout=args.timeout) as runner:
         for finding in audit(task, runner, args.max_problems):
-            print(finding)
+            print(printable(str(finding)))
             failed |= bool(finding.failed) and not finding.note
     return int(failed)
 

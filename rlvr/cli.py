@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rlvr.arguments import BAD_INPUT, guarded
+from rlvr.arguments import BAD_INPUT, error_line, guarded
 from rlvr.registry import did_you_mean
 
 COMMANDS = {
@@ -44,16 +44,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        print(f"error: no command {name!r}; {did_you_mean(name, COMMANDS)}", file=sys.stderr)
+        print(error_line(LookupError(f"no command {name!r}; {did_you_mean(name, COMMANDS)}")), file=sys.stderr)
         return BAD_INPUT
     # OpenMP's idle threads otherwise spin, which costs much on a shared machine; read once, when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    return guarded(lambda: run(name, rest))
+
+
+def run(name: str, rest: Sequence[str]) -> int:
+    """Imports a command and runs it."""
     # "mine:attribute" names a module of the current folder, as under `python -m`; last, so that it shadows nothing.
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())
     module, function, _ = COMMANDS[name]
     command = getattr(importlib.import_module(module), function)
-    return guarded(lambda: int(command(rest)))
+    return int(command(rest))
 
 
 if __name__ == "__main__":

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from tyro.conf import Positional
 
 from rlvr.arguments import parse
 from rlvr.curves import finish, pass_names, running_mean, series
 from rlvr.files import check_replaceable, write_whole
-from rlvr.report import read_lines
+from rlvr.printable import printable
+from rlvr.report import read_alarms, read_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,6 +36,9 @@ PANELS = (
     ("rank correlation within groups, proxy and shadow", "metrics", "shadow/rank"),
     ("KL to the reference (nats per token)", "metrics", "kl"),
 )
+
+
+FORMATS = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp")
 
 
 @dataclass(frozen=True)
@@ -63,12 +68,15 @@ def main(argv: Sequence[str]) -> int:
     if arguments.out.is_dir():
         raise ValueError(f"--out {arguments.out} is a folder; expected a file such as {arguments.out / 'compare.png'}")
     out = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
+    if out.suffix.lower() not in FORMATS:
+        raise ValueError(f"--out {out}: unknown format {out.suffix!r}; expected {', '.join(FORMATS)}")
     check_replaceable(out, "--out", (MARK.encode(),))
     conditions = read_conditions(arguments.runs)
+    out.parent.mkdir(parents=True, exist_ok=True)
     # Into a file or a pipe the table is written in whole lines.
     Console(width=None if sys.stdout.isatty() else 250).print(comparison_table(conditions))
     draw_comparison(conditions, out)
-    print(out)
+    print(printable(str(out)))
     return 0
 
 
@@ -96,7 +104,7 @@ def read_run(folder: Path) -> RunRecords:
     """A run's logs."""
     if not (folder / "metrics.jsonl").exists():
         raise FileNotFoundError(f"{folder}: no metrics.jsonl; expected the folder of a run")
-    return RunRecords(*(read_lines(folder / f"{name}.jsonl") for name in ("metrics", "eval", "alarms")))
+    return RunRecords(read_lines(folder / "metrics.jsonl"), read_lines(folder / "eval.jsonl"), read_alarms(folder))
 
 
 def comparison_table(conditions: Mapping[str, Sequence[RunRecords]]) -> Table:
@@ -112,7 +120,7 @@ def comparison_table(conditions: Mapping[str, Sequence[RunRecords]]) -> Table:
         ]
         if names:
             cells.append(from_to([ends(run.eval, names) for run in runs]))
-        table.add_row(label, str(len(runs)), *cells, alarm_steps(runs))
+        table.add_row(escape(printable(label)), str(len(runs)), *cells, alarm_steps(runs))
     return table
 
 
@@ -171,14 +179,14 @@ def draw_comparison(conditions: Mapping[str, Sequence[RunRecords]], path: Path) 
         axis.set_visible(False)
     for axis, (title, stream, number) in zip(axes, panels):
         for (label, runs), color in zip(conditions.items(), cycle(COLORS, len(conditions))):
-            draw_condition(axis, [series(getattr(run, stream), number) for run in runs], label, color, stream)
+            shown = printable(label).replace("$", "\\$")  # matplotlib sets what stands between two of them as formulas
+            draw_condition(axis, [series(getattr(run, stream), number) for run in runs], shown, color, stream)
             if number == "shadow/score":
                 draw_alarms(axis, runs, color)
         finish(axis, title)
     picture = io.BytesIO()
     kind = path.suffix[1:].lower()
     figure.savefig(picture, format=kind, metadata={"Software" if kind == "png" else "Creator": MARK})
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, picture.getvalue())
 
 

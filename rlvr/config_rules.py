@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rlvr.config_bounds import bound_rules, text_rules
+
 if TYPE_CHECKING:
     from rlvr.config import Config
 
@@ -300,4 +302,6 @@ RULES: tuple[Callable[[Config], Rules], ...] = (
     eval_rules,
     shadow_rules,
     vllm_rules,
+    text_rules,
+    bound_rules,
 )

@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from rlvr.printable import printable
+
 LINES_WITHOUT_TERMINAL = 20  # progress lines of a whole phase where there is no terminal to redraw
 
 
@@ -42,7 +44,7 @@ class Display:
         if self._progress:
             self._progress.update(self._task, completed=completed, text=text)
         elif completed == self._total or completed % max(self._total // LINES_WITHOUT_TERMINAL, 1) == 0:
-            self.console.print(f"{self._name} {completed}/{self._total}  {escape(text)}")
+            self.console.print(f"{self._name} {completed}/{self._total}  {shown(text)}")
 
     def finish(self) -> None:
         """Ends the phase."""
@@ -52,17 +54,22 @@ class Display:
 
     def say(self, text: str) -> None:
         """A line of plain text."""
-        self.console.print(escape(text))
+        self.console.print(shown(text))
 
     def sample(self, record: Mapping[str, Any]) -> None:
         """One rollout (a line of rollouts.jsonl), as the policy saw and wrote it."""
         prompt = record["prompt"]
-        shown = prompt if isinstance(prompt, str) else "\n".join(f"[{m['role']}] {m['content']}" for m in prompt)
-        reason = f" ({escape(record['reason'])})" if record["reason"] else ""
-        head = f"step {record['step']}, problem {escape(record['problem'])}, sample {record['sample']}"
+        asked = prompt if isinstance(prompt, str) else "\n".join(f"[{m['role']}] {m['content']}" for m in prompt)
+        reason = f" ({shown(record['reason'])})" if record["reason"] else ""
+        head = f"step {record['step']}, problem {shown(record['problem'])}, sample {record['sample']}"
         self.console.print(f"[dim]{head}[/dim]")
-        self.console.print(f"[cyan]{escape(_clip(shown))}[/cyan]{escape(_clip(record['completion']))}")
+        self.console.print(f"[cyan]{shown(_clip(asked))}[/cyan]{shown(_clip(record['completion']))}")
         self.console.print(f"[bold]{record['status']}[/bold]{reason}, advantage {record['advantage']:+.3f}")
+
+
+def shown(text: str) -> str:
+    """Text of a model or a file for rich: its brackets are no markup, and its control characters are escaped."""
+    return escape(printable(text))
 
 
 def _clip(text: str, limit: int = 1200) -> str:

@@ -78,7 +78,7 @@ def draw_pass_at_k(axis: Axes, evaluations: Sequence[Record]) -> None:
     for name, color in zip(pass_names(evaluations), COLORS):
         steps, values = series(evaluations, name)
         axis.plot(steps, values, color=color, marker="o", markersize=4, label=name)
-        bands = {row["step"]: row[f"{name}_ci"] for row in evaluations if f"{name}_ci" in row}
+        bands = {row["step"]: band for row in evaluations if (band := interval(row, name)) and "step" in row}
         known = [step for step in steps if step in bands]
         axis.fill_between(known, [bands[s][0] for s in known], [bands[s][1] for s in known], color=color, alpha=0.15)
     axis.set_ylim(-0.02, 1.02)
@@ -125,6 +125,14 @@ def series(records: Sequence[Record], name: str) -> tuple[list[float], list[floa
     """Steps and values of one number where it is there and finite."""
     points = [(row["step"], row[name]) for row in records if is_number(row.get(name)) and is_number(row.get("step"))]
     return [step for step, _ in points], [value for _, value in points]
+
+
+def interval(record: Record, name: str) -> tuple[float, float] | None:
+    """The interval that stands beside a number; None where there is none."""
+    found = record.get(f"{name}_ci")
+    if isinstance(found, list | tuple) and len(found) == 2 and all(map(is_number, found)):
+        return found[0], found[1]
+    return None
 
 
 def is_number(value: Any) -> bool:

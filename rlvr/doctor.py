@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlvr.arguments import parse
+from rlvr.bounds import SECONDS, check_bounds
 
 State = Literal["ok", "note", "missing"]
 GIB = 1024**3
@@ -227,4 +228,5 @@ def show(findings: Sequence[Finding]) -> int:
 def main(argv: Sequence[str]) -> int:
     """Exit code 1 where rewards from running code would be refused."""
     arguments = parse(Arguments, argv, prog="rlvr doctor", description="What this machine offers.")
+    check_bounds(vars(arguments), {"timeout": SECONDS}, "--")
     return show(examine(arguments))

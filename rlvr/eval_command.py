@@ -14,12 +14,14 @@ from typing import Any, Literal
 from rich.table import Table
 
 from rlvr.arguments import key_values, parse
+from rlvr.bounds import check_bounds
 from rlvr.config import ModelConfig
-from rlvr.console import Display
+from rlvr.config_bounds import DEVICES, EVAL_BOUNDS, SAMPLERS, is_device
+from rlvr.console import Display, shown
 from rlvr.evaluate import check_ks, evaluate
 from rlvr.files import write_whole
 from rlvr.judges import judges
-from rlvr.registry import make_task, make_verifier
+from rlvr.registry import did_you_mean, make_task, make_verifier
 from rlvr.run_folder import EVALUATION, RunFolder, texts
 from rlvr.tasks.base import prompt_text, sealed
 from rlvr.types import Problem, Sampling, Task
@@ -28,6 +30,7 @@ from rlvr.verifiers.base import check_references
 # Settings that may change when an evaluation goes on in the same folder: they decide which answers are needed and how
 # fast they come, and not what an answer is.
 RESUMABLE = {"k", "samples", "max_problems", "batch_size", "workers", "out_dir", "device", "timeout"}
+# What an evaluation writes, besides its settings.
 
 
 @dataclass(frozen=True)
@@ -107,10 +110,20 @@ class EvalArgs:
                 "--option needs --verifier: they are that verifier's options",
             ),
         ]
-        for holds, message in rules:
+        for holds, message in (*rules, *self.text_rules()):
             if not holds:
                 raise ValueError(message)
+        check_bounds(vars(self), EVAL_BOUNDS, "--")
         check_ks(self.k, self.samples)
+
+    def text_rules(self) -> list[tuple[bool, str]]:
+        """Rules of what is no number."""
+        return [
+            (bool(self.model.strip()), "--model is empty; expected a hub name, a folder, or tiny"),
+            (self.sampler in SAMPLERS, f"--sampler {self.sampler!r}; {did_you_mean(self.sampler, SAMPLERS)}"),
+            (is_device(self.device), f"--device {self.device!r}; expected {DEVICES}"),
+            ("" not in self.stop, "--stop holds an empty text, which would end every completion at once; leave it out"),
+        ]
 
 
 def load_task(args: EvalArgs) -> Task:
@@ -221,7 +234,7 @@ def main(argv: Sequence[str]) -> int:
     console = Display().console
     console.print(result_table(result, args.k))
     console.print(describe(result))
-    console.print(f"answers and numbers: {args.out_dir}")
+    console.print(f"answers and numbers: {shown(str(args.out_dir))}")
     return 0
 
 

@@ -14,16 +14,22 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any, NoReturn, TextIO
 
-from rlvr.arguments import BAD_INPUT, guarded, key_values
+from rlvr.arguments import BAD_INPUT, error_line, guarded, key_values
+from rlvr.bounds import SECONDS, WORKERS, check_bounds
 from rlvr.files import check_replaceable
+from rlvr.flags import check_flags
+from rlvr.json_lines import is_same_file, read_objects
+from rlvr.printable import in_one_line
 from rlvr.registry import make_verifier
-from rlvr.types import Problem, Status, Verdict
+from rlvr.types import Problem, Prompt, Status, Verdict
+from rlvr.verifiers.base import check_references
 from rlvr.verifiers.runner import Runner
 
 REFERENCE_NAMES = ("reference", "gold", "answer")
 PROMPT_NAMES = ("prompt", "problem", "question")
 # Lines judged before their verdicts are written: an interrupted run keeps what is done.
 CHUNK = 4096
+GRADE_BOUNDS = {"timeout": SECONDS, "workers": WORKERS}
 
 
 @dataclass(frozen=True)
@@ -40,64 +46,89 @@ class GradeArgs:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the input. `expected`: whether the completion is right, where the line says so."""
+    """A line of the input. `expected`: whether the completion is right, where the line says so.
+
+    `has_reference` tells a line without one from a line whose reference is null.
+    """
 
     number: int
     name: Any
     problem: Problem
     completion: str
     expected: bool | None
+    has_reference: bool
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The lines of a file; blank ones are skipped. ValueError with the line's number where one cannot be used."""
-    with path.open("rb") as file:
-        rows = [parse_row(line, number, path) for number, line in enumerate(file, 1) if line.strip()]
+    """The lines of a file; blank ones are skipped. ValueError with the line's number where one cannot be used.
+
+    Half of a surrogate pair is let through: a completion is judged as a model wrote it.
+    """
+    rows = [parse_row(fields, number, path) for number, fields in read_objects(path, surrogates=True)]
     if not rows:
         raise ValueError(f"{path} is empty; expected JSON lines with reference and completion")
     return rows
 
 
-def parse_row(line: bytes, number: int, path: Path) -> Row:
-    """One line as a Row."""
-    where = f"{path} line {number}"
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as problem:
-        raise ValueError(f"{where}: not JSON ({problem})") from None
-    if not isinstance(fields, dict):
-        raise ValueError(f"{where}: a {type(fields).__name__}; expected an object with reference and completion")
+def parse_row(fields: dict[str, Any], number: int, path: Path) -> Row:
+    """One line as a Row. `reference` is None where the line has none."""
+    where = f"{path}, line {number}"
     reference = next((name for name in REFERENCE_NAMES if name in fields), None)
-    if reference is None:
-        raise ValueError(f"{where}: no reference (nor gold, answer)")
     if "completion" not in fields:
-        raise ValueError(f"{where}: no completion")
+        raise ValueError(f"{where}: no completion; its fields are {', '.join(fields) or 'none'}")
     completion = fields["completion"]
     if not isinstance(completion, str):
         raise ValueError(f"{where}: completion is a {type(completion).__name__}; expected text")
     expected = fields.get("expected")
     if expected is not None and not isinstance(expected, bool):
-        raise ValueError(f"{where}: expected is {expected!r}; expected true or false")
+        raise ValueError(f"{where}: expected is {expected!r:.200}; expected true or false")
     name = fields.get("id", number)
-    prompt = next((fields[name] for name in PROMPT_NAMES if name in fields), "")
+    if isinstance(name, dict | list):
+        raise ValueError(f"{where}: id is a {type(name).__name__}; expected text or a number")
+    prompt = read_prompt(next((fields[name] for name in PROMPT_NAMES if name in fields), ""), where)
     info = {key: value for key, value in fields.items() if key not in (reference, "completion")}
-    return Row(number, name, Problem(str(name), prompt, fields[reference], info), completion, expected)
+    problem = Problem(str(name), prompt, fields[reference] if reference else None, info)
+    return Row(number, name, problem, completion, expected, reference is not None)
+
+
+def read_prompt(value: Any, where: str) -> Prompt:
+    """Text, or messages with role and content; ValueError for anything else. null is no prompt."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, list) and all(isinstance(m, dict) and {"role", "content"} <= m.keys() for m in value):
+        return value
+    raise ValueError(f"{where}: the prompt is {value!r:.80}; expected text, or messages with role and content")
+
+
+def check_rows(rows: Sequence[Row], verifier: Any, name: str, path: Path) -> None:
+    """Raises ValueError for the first line without a prompt or a reference that the verifier needs."""
+    bare = next((row.number for row in rows if not row.problem.prompt), None)
+    if bare is not None and getattr(verifier, "reads_prompt", False):
+        raise ValueError(f"{path}, line {bare}: no prompt, and verifier {name!r} reads it")
+    for row in rows:
+        if not row.has_reference:
+            try:
+                check_references(verifier, [row.problem])
+            except ValueError:
+                raise ValueError(
+                    f"{path}, line {row.number}: no reference (nor gold, answer), and verifier {name!r} reads it"
+                ) from None
 
 
 def grade(args: GradeArgs) -> int:
-    """Judges every line, writes the verdicts and a summary. Exit code 2 when a reference could not be read.
+    """Judges every line, writes the verdicts and a summary.
 
+    Exit code 2, after one line that says why, where a reference could not be read or no line could be scored.
     Raises ValueError, LookupError and OSError for input that cannot be used at all.
     """
+    check_bounds({"timeout": args.timeout, "workers": args.workers}, GRADE_BOUNDS, "--")
     verifier = make_verifier(args.verifier, **key_values(args.option, "--option"))
     rows = read_rows(args.file)
-    if args.output is not None and args.output.exists() and args.output.samefile(args.file):
-        raise ValueError(f"--output {args.output} is the input file")
+    if args.output is not None and is_same_file(args.output, args.file):
+        raise ValueError(f"--output {args.output} is the input file; name another")
     if args.output is not None:
         check_replaceable(args.output, "--output", (b'"seconds": ',))  # what `_line` writes, and no log of a run
-    bare = next((row.number for row in rows if not row.problem.prompt), None)
-    if bare is not None and getattr(verifier, "reads_prompt", False):
-        raise ValueError(f"{args.file} line {bare}: no prompt, and verifier {args.verifier!r} reads it")
+    check_rows(rows, verifier, args.verifier, args.file)
     graded: list[tuple[Row, Verdict]] = []
     seconds = 0.0
     with ExitStack() as stack:
@@ -112,15 +143,26 @@ def grade(args: GradeArgs) -> int:
             graded.extend(zip(chunk, verdicts, strict=True))
             out.flush()
     summarize(graded, seconds, sys.stderr if args.output is None else sys.stdout)
-    unread = [(row, verdict) for row, verdict in graded if verdict.status is Status.BAD_REFERENCE]
-    if unread:
-        numbers = ", ".join(str(row.number) for row, _ in unread)
-        reason = unread[0][1].reason
-        lines = "line" if len(unread) == 1 else "lines"
-        text = f"error: {args.file}: the reference cannot be read on {lines} {numbers} ({reason})"
-        print(_printable(text), file=sys.stderr)
+    problem = why_unscored(graded, args.file)
+    if problem:
+        print(error_line(ValueError(problem)), file=sys.stderr)
         return BAD_INPUT
     return 0
+
+
+def why_unscored(graded: Sequence[tuple[Row, Verdict]], path: Path) -> str | None:
+    """What is wrong where no line has a score, or a reference could not be read; else None."""
+    errors = [verdict for _, verdict in graded if verdict.status is Status.ERROR]
+    if errors and all(verdict.score is None for _, verdict in graded):
+        return f"{path}: no line could be scored; the verifier failed on {len(errors)} of {len(graded)}, first by " + (
+            errors[0].reason
+        )
+    unread = [(row, verdict) for row, verdict in graded if verdict.status is Status.BAD_REFERENCE]
+    if not unread:
+        return None
+    numbers = ", ".join(str(row.number) for row, _ in unread)
+    lines = "line" if len(unread) == 1 else "lines"
+    return f"{path}: the reference cannot be read on {lines} {numbers} ({unread[0][1].reason})"
 
 
 def summarize(graded: Sequence[tuple[Row, Verdict]], seconds: float, out: TextIO) -> None:
@@ -150,7 +192,7 @@ def summarize(graded: Sequence[tuple[Row, Verdict]], seconds: float, out: TextIO
             name = "" if row.name == row.number else f" (id {row.name})"
             extracted = "" if verdict.extracted is None else f", read {verdict.extracted[:200]!r}"
             text = f"{kind}: line {row.number}{name}: {verdict.status}{extracted}: {verdict.reason}"
-            print(_printable(text.rstrip(": ")), file=out)
+            print(in_one_line(text.rstrip(": ")), file=out)
 
 
 def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
@@ -169,18 +211,14 @@ def _line(row: Row, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _printable(text: str) -> str:
-    """Text that any terminal takes: on one line, without what UTF-8 cannot encode."""
-    return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
-
-
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{self.prog}: {message}")
 
 
 HELP = {
-    "file": "JSON lines with reference (or gold, answer) and completion; id, prompt, expected (a boolean) where known",
+    "file": "JSON lines in UTF-8 with completion and, where the verifier reads one, reference (or gold, answer); id, "
+    "prompt, expected (a boolean) where known",
     "verifier": "registered name, or module:attribute",
     "option": "options of the verifier; may be repeated",
     "workers": "worker processes, for a verifier that asks for isolation",
@@ -189,9 +227,18 @@ HELP = {
 }
 
 
+EXIT_CODES = (
+    "Exit code 0: judged. 2, after one line on standard error: input that cannot be used, a reference that cannot be "
+    "read, or a verifier that fails on every line, so that none could be scored. 130: interrupted."
+)
+
+
 def parse_args(argv: Sequence[str]) -> GradeArgs:
     """The command line. ValueError where it does not fit."""
-    parser = _Parser(prog="rlvr grade", description="Verdicts for a file of completions.")
+    check_flags(dict.fromkeys(HELP), argv, "rlvr grade")
+    parser = _Parser(
+        prog="rlvr grade", description="Verdicts for a file of completions.", epilog=EXIT_CODES, allow_abbrev=False
+    )
     add: Callable[..., Any] = parser.add_argument
     add("file", type=Path, nargs="?", metavar="FILE.jsonl", help=HELP["file"])
     add("--verifier", required=True, metavar="NAME", help=HELP["verifier"])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr.files import writing
+from rlvr.json_lines import read_objects
 from rlvr.seeding import derive_seed
 from rlvr.types import UNSCORED, Group, Prompt
 
@@ -36,26 +37,13 @@ def read_pairs(path: Path) -> list[PreferencePair]:
     Blank lines are skipped. Raises ValueError with the number of a line that is no such pair, and for a file without
     any; OSError where there is none.
     """
-    pairs = []
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                pairs.append(_read_pair(line, f"{path}, line {number}"))
+    pairs = [_read_pair(row, f"{path}, line {number}") for number, row in read_objects(path)]
     if not pairs:
         raise ValueError(f"{path} has no pairs: the file is empty")
     return pairs
 
 
-def _read_pair(line: bytes, where: str) -> PreferencePair:
-    try:
-        row = json.loads(line)
-        json.dumps(row, ensure_ascii=False).encode()  # an escape such as \\ud800 alone is no character
-    except (UnicodeDecodeError, UnicodeEncodeError) as why:
-        raise ValueError(f"{where}: not text in UTF-8: {why.reason}") from why
-    except json.JSONDecodeError as why:
-        raise ValueError(f"{where}: not JSON: {why.msg} at column {why.colno}") from why
-    if not isinstance(row, dict):
-        raise ValueError(f"{where}: a {type(row).__name__}; expected an object with prompt, chosen and rejected")
+def _read_pair(row: Mapping[str, Any], where: str) -> PreferencePair:
     missing = [name for name in ("prompt", "chosen", "rejected") if name not in row]
     if missing:
         raise ValueError(f"{where}: no {' and no '.join(missing)}; its fields are {', '.join(row) or 'none'}")
@@ -66,19 +54,20 @@ def _read_pair(line: bytes, where: str) -> PreferencePair:
         raise ValueError(f"{where}: chosen and rejected are the same text, which says nothing")
     margin = row.get("margin", 0.0)
     if isinstance(margin, bool) or not isinstance(margin, int | float) or not math.isfinite(margin):
-        raise ValueError(f"{where}: margin {margin!r}; expected a number")
+        raise ValueError(f"{where}: margin {margin!r:.80}; expected a number")
     return PreferencePair(_read_prompt(row["prompt"], where), row["chosen"], row["rejected"], float(margin))
 
 
 def _read_prompt(value: Any, where: str) -> Prompt:
-    if isinstance(value, str):
+    if isinstance(value, str) and value.strip():
         return value
     if (
         isinstance(value, list)
         and value
         and all(isinstance(m, dict) and {"role", "content"} <= m.keys() for m in value)
+        and all(isinstance(m[name], str) for m in value for name in ("role", "content"))
     ):
-        return [{"role": str(message["role"]), "content": str(message["content"])} for message in value]
+        return [{"role": message["role"], "content": message["content"]} for message in value]
     raise ValueError(f"{where}: the prompt is {value!r:.80}; expected text, or messages with role and content")
 
 

@@ -68,6 +68,8 @@ def main(argv: Sequence[str]) -> int:
     args = parse(ProfileArgs, argv, prog="rlvr profile")
     if args.group_size < 2:
         raise ValueError(f"--group-size {args.group_size}: a group of one has no differing rewards; expected 2 or more")
+    if args.group_size > args.samples:
+        raise ValueError(f"--group-size {args.group_size}: expected at most --samples, which is {args.samples}")
     run(args.evaluation())
     counts = right_of_each(list(read_answers(args.out_dir / "answers.jsonl").values()), args.samples)
     lines = [json.dumps({"id": name, "samples": n, "correct": c}) + "\n" for name, (n, c) in counts.items()]

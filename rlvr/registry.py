@@ -10,11 +10,14 @@ import difflib
 import functools
 import importlib
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
+
+from rlvr.types import Task
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -86,6 +89,12 @@ class Registry:
         """The options of a maker by name."""
         return _options(self.get(spec))
 
+    def typed_options(self, spec: str) -> dict[str, tuple[Any, Any]]:
+        """The options of a maker by name: type (str where it says none) and default (Parameter.empty: needed)."""
+        made = self.get(spec)
+        hints = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made)
+        return {name: (hints.get(name, str), p.default) for name, p in _options(made).items()}
+
     def check_options(self, spec: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """`options` with strings turned into the annotated types; LookupError or ValueError where they do not fit."""
         made = self.get(spec)
@@ -97,10 +106,18 @@ class Registry:
             if key not in known:
                 raise LookupError(f"{self.kind} {spec!r} has no option {name!r}; {did_you_mean(key, known)}")
             checked[key] = _convert(value, hints.get(key, str), f"{self.kind} {spec!r}, option {name}")
+        lacking = [name for name, p in known.items() if p.default is p.empty and name not in checked]
+        if lacking:
+            raise ValueError(f"{self.kind} {spec!r} needs {' and '.join(map(_how_to_give, lacking))}")
         return checked
 
     def _import(self, spec: str) -> Callable[..., Any]:
         module_name, _, attribute = spec.partition(":")
+        if module_name.endswith(".py") or not all(part.isidentifier() for part in module_name.split(".")):
+            raise LookupError(
+                f"{self.kind} {spec!r}: {module_name!r} is no module's name; expected module:attribute, as in "
+                "mine:check for check in mine.py of this folder"
+            )
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as problem:
@@ -130,9 +147,33 @@ def _where(made: Callable[..., Any]) -> str:
     return f"{getattr(made, '__module__', '?')}.{getattr(made, '__qualname__', repr(made))}"
 
 
+def _takes(made: Callable[..., Any], *positional: str) -> bool:
+    """Whether it can be called with these arguments and options alone; what shows no signature is let through."""
+    try:
+        signature = inspect.signature(made)
+    except (TypeError, ValueError):
+        return True
+    options = [name for name, p in signature.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    try:
+        signature.bind(*positional, **dict.fromkeys(options))
+    except TypeError:
+        return False
+    return True
+
+
 def _options(made: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     keyword_only = inspect.Parameter.KEYWORD_ONLY
-    return {name: p for name, p in inspect.signature(made).parameters.items() if p.kind is keyword_only}
+    try:
+        parameters = inspect.signature(made).parameters
+    except ValueError:  # a few functions of C have none
+        return {}
+    return {name: p for name, p in parameters.items() if p.kind is keyword_only}
+
+
+def _how_to_give(option: str) -> str:
+    if option == "data":
+        return "data: a file or a folder (train: --run.data PATH; eval, profile, audit: --data PATH)"
+    return f"the option {option} ({option}=VALUE)"
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:
@@ -154,9 +195,12 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         item = typing.get_args(hint)[0] if typing.get_args(hint) else str
         return typing.get_origin(hint)(_convert(part, item, where) for part in value.split(",") if part)
     try:
-        return hint(value)
+        made = hint(value)
     except (TypeError, ValueError) as problem:
         raise ValueError(f"{where}: {value!r} is not a {getattr(hint, '__name__', hint)}") from problem
+    if hint is float and not math.isfinite(made):
+        raise ValueError(f"{where}: {value!r} is not a finite number")
+    return made
 
 
 def _convert_union(value: str, hints: tuple[Any, ...], where: str) -> Any:
@@ -182,11 +226,20 @@ def make_verifier(spec: str, **options: Any) -> Any:
     """The verifier that `spec` names: a class is constructed with the options, a function takes them on each call."""
     made = VERIFIERS.get(spec)
     checked = VERIFIERS.check_options(spec, options)
+    if not inspect.isclass(made) and not _takes(made, "problem", "completion"):
+        raise LookupError(f"verifier {spec!r} cannot be called with (problem, completion); expected these parameters")
     if inspect.isclass(made):
         return made(**checked)
     return functools.partial(made, **checked) if checked else made
 
 
 def make_task(spec: str, **options: Any) -> Any:
-    """The task pack that `spec` names, built with the options."""
-    return TASKS.get(spec)(**TASKS.check_options(spec, options))
+    """The task pack that `spec` names, built with the options. LookupError where what it names makes no Task."""
+    made = TASKS.get(spec)
+    checked = TASKS.check_options(spec, options)
+    if not _takes(made):
+        raise LookupError(f"task {spec!r} has parameters that are no options; expected keyword-only ones (after a *)")
+    task = made(**checked)
+    if not isinstance(task, Task):
+        raise LookupError(f"task {spec!r} gave a {type(task).__name__}; expected a function that returns a Task")
+    return task

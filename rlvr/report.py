@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import html
-import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,10 @@ from typing import Any
 from tyro.conf import Positional
 
 from rlvr.arguments import parse
-from rlvr.curves import MARK, draw_curves, is_number, pass_names, series
+from rlvr.curves import MARK, draw_curves, interval, is_number, pass_names, series
 from rlvr.files import check_replaceable, write_whole
+from rlvr.json_lines import check_file, parse_object
+from rlvr.printable import printable
 
 Record = dict[str, Any]
 
@@ -61,7 +63,7 @@ def write_report(folder: Path) -> Path:
     """
     metrics = read_lines(folder / "metrics.jsonl")
     evaluations = read_lines(folder / "eval.jsonl")
-    alarms = read_lines(folder / "alarms.jsonl")
+    alarms = read_alarms(folder)
     picture = draw_curves(metrics, evaluations, alarms)
     sections = [
         f"<h1>{html.escape(folder.resolve().name)}</h1>",
@@ -76,7 +78,7 @@ def write_report(folder: Path) -> Path:
     path = folder / "report.html"
     head = f'<html lang="en"><meta charset="utf-8">{TITLE}{html.escape(folder.resolve().name)}</title>'
     body = "\n".join(filter(None, sections))
-    write_whole(path, f"<!doctype html>\n{head}<style>{STYLE}</style>\n{body}\n</html>\n")
+    write_whole(path, printable(f"<!doctype html>\n{head}<style>{STYLE}</style>\n{body}\n</html>\n"))
     return path
 
 
@@ -98,8 +100,8 @@ def with_interval(row: Record, name: str) -> str:
     """A number with its interval, as far as they are there."""
     if not is_number(row.get(name)):
         return ""
-    low, high = row.get(f"{name}_ci") or (None, None)
-    return f"{row[name]:.3f}" + (f" [{low:.3f}, {high:.3f}]" if is_number(low) and is_number(high) else "")
+    low_high = interval(row, name)
+    return f"{row[name]:.3f}" + (f" [{low_high[0]:.3f}, {low_high[1]:.3f}]" if low_high else "")
 
 
 def change(first: Record, last: Record, name: str) -> str:
@@ -157,7 +159,7 @@ def samples_section(folder: Path) -> str:
 def sample(row: Record) -> str:
     """One rollout: prompt, completion, and what became of it."""
     prompt = row.get("prompt", "")
-    if not isinstance(prompt, str):
+    if isinstance(prompt, list) and all(isinstance(message, Mapping) for message in prompt):
         prompt = "\n".join(f"[{message.get('role')}] {message.get('content')}" for message in prompt)
     numbers = ", ".join(
         f"{name} {row[name]:+.3f}" for name in ("reward", "advantage", "shadow_score") if is_number(row.get(name))
@@ -167,15 +169,15 @@ def sample(row: Record) -> str:
     return (
         f"<p>{html.escape(head)}<span class=status>{html.escape(str(row.get('status')))}</span>"
         f"{html.escape(reason)} {html.escape(numbers)}</p>"
-        f"<pre><span class=prompt>{html.escape(prompt)}</span>{html.escape(str(row.get('completion', '')))}</pre>"
+        f"<pre><span class=prompt>{html.escape(str(prompt))}</span>{html.escape(str(row.get('completion', '')))}</pre>"
     )
 
 
 def alternate(rows: Sequence[Record]) -> list[Record]:
     """Right and wrong rollouts in turn, each of another problem as far as there are several."""
-    seen: dict[tuple[bool, Any], Record] = {}
+    seen: dict[tuple[bool, str], Record] = {}
     for row in rows:
-        seen.setdefault((row.get("status") == "correct", row.get("problem")), row)
+        seen.setdefault((row.get("status") == "correct", str(row.get("problem"))), row)
     right = [row for (is_right, _), row in seen.items() if is_right]
     wrong = [row for (is_right, _), row in seen.items() if not is_right]
     longest = max(len(right), len(wrong))
@@ -200,38 +202,52 @@ def edge_rollouts(folder: Path) -> tuple[list[Record], list[Record]]:
 
 
 def rollouts(path: Path) -> Iterator[Record]:
-    """The lines of one file of rollouts."""
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        yield from whole_lines(lines, path)
+    """The lines of one file of rollouts. ValueError for a compressed one that is damaged."""
+    if path.suffix != ".gz":
+        yield from read_lines(path)
+        return
+    try:
+        with gzip.open(path) as lines:
+            yield from whole_lines(lines, path)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is damaged ({error}); restore or remove it") from None
 
 
 def config_section(path: Path) -> str:
     """The run's settings, folded."""
     if not path.exists():
         return ""
-    return f"<details><summary>config.json</summary><pre>{html.escape(path.read_text('utf-8'))}</pre></details>"
+    text = html.escape(path.read_text("utf-8", "replace"))
+    return f"<details><summary>config.json</summary><pre>{text}</pre></details>"
 
 
 def read_lines(path: Path) -> list[Record]:
     """The records of a run's file; none where it does not exist."""
     if not path.exists():
         return []
-    with path.open(encoding="utf-8") as lines:
+    check_file(path)
+    with path.open("rb") as lines:
         return list(whole_lines(lines, path))
 
 
-def whole_lines(lines: Iterable[str], path: Path) -> Iterator[Record]:
-    """Each line as a record. A last line without its end was cut off by a crash and is left out.
+def read_alarms(folder: Path) -> list[Record]:
+    """The lines of alarms.jsonl. ValueError naming one that lacks a part of an alarm."""
+    path = folder / "alarms.jsonl"
+    alarms = read_lines(path)
+    for number, alarm in enumerate(alarms, 1):
+        for name, kind in (("step", int), ("signs", dict), ("figures", dict), ("rollouts", list)):
+            if not isinstance(alarm.get(name), kind):
+                raise ValueError(
+                    f"{path}, line {number}: {name} is {alarm.get(name)!r:.80}; expected a {kind.__name__}"
+                )
+    return alarms
 
-    Raises ValueError naming a line that is not a JSON object.
+
+def whole_lines(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
+    """Each line as a record; NaN, which a run may log, is let through. A last line without its end is left out.
+
+    A crash cut that one off. Raises ValueError naming a line that is not a JSON object.
     """
     for number, line in enumerate(lines, 1):
-        if not line.endswith("\n"):
-            return
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as why:
-            raise ValueError(f"{path}, line {number}: not JSON: {why.msg}") from why
-        if not isinstance(record, Mapping):
-            raise ValueError(f"{path}, line {number}: a {type(record).__name__}; expected an object")
-        yield dict(record)
+        if line.endswith(b"\n"):
+            yield parse_object(line, f"{path}, line {number}", finite=False)

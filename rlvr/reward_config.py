@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlvr.config import OptimConfig
+from rlvr.config_bounds import bound_rules
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ class RewardConfig:
                 o.tokens_per_microbatch >= 1,
                 f"optim.tokens_per_microbatch {o.tokens_per_microbatch}: expected at least 1",
             ),
+            *bound_rules(self),
         ]
         for holds, message in rules:
             if not holds:

@@ -13,6 +13,7 @@ from types import ModuleType
 
 from rlvr.arguments import guarded, parse
 from rlvr.config import Config
+from rlvr.config_bounds import check_effect, check_numbers
 from rlvr.registry import did_you_mean
 from rlvr.reward_config import RewardConfig
 
@@ -41,7 +42,12 @@ def load_recipe(name: str, kind: type = Config) -> ModuleType:
         assert spec.loader
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except SyntaxError as error:
+            raise ValueError(f"recipe {name}, line {error.lineno}: {error.msg}") from error
+        except ImportError as error:
+            raise LookupError(f"recipe {name} cannot be imported: {error}") from error
     else:
         names = recipe_names()
         if name not in names:
@@ -70,6 +76,9 @@ def run_recipe(module: ModuleType, argv: Sequence[str], prog: str) -> int:
     """A recipe with its flags. A signal that ended the run gives exit code 130, after one line on how to go on."""
     kind = type(module.CONFIG)
     config = parse(kind, argv, prog=prog, description=(module.__doc__ or "").strip(), default=module.CONFIG)
+    check_numbers(config)  # the rest is checked by main, which may fill in settings of its own
+    if isinstance(config, Config):
+        check_effect(config, module.CONFIG)
     try:
         module.main(config)
     except KeyboardInterrupt as stop:
@@ -89,8 +98,10 @@ def sft_main(argv: Sequence[str]) -> int:
     name, flags = split_recipe(argv, "sft")
     module = load_recipe(name)
     config = parse(Config, flags, prog=f"rlvr sft {name}", default=module.CONFIG)
+    check_numbers(config)
     if not config.sft.steps:
         raise ValueError(f"recipe {name} fine-tunes for no steps; set --sft.steps")
+    check_effect(config, module.CONFIG)
     module.main(dataclasses.replace(config, run=dataclasses.replace(config.run, steps=0)))
     return 0
 

@@ -28,6 +28,7 @@ Demonstration = tuple[Problem, str]
 
 BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 
+MOST_GENERATED = 10_000_000  # all of them are made once, for the fingerprint
 # Upper bounds, in percent of the hash of a generated problem's key. The parts of a procedural pack are cut out of its
 # space by this table, so that they share no problem whatever their seeds and sizes are.
 PARTS = {"demonstrations": 50, "train": 90, "test": 100}
@@ -37,8 +38,8 @@ class Generated(Sequence[T], Generic[T]):
     """A sequence of which item i is `make(i)`. Nothing is stored, and no item depends on another."""
 
     def __init__(self, indices: int | range, make: Callable[[int], T]) -> None:
-        if isinstance(indices, int) and indices < 0:
-            raise ValueError(f"{indices} problems asked for; expected at least 0")
+        if isinstance(indices, int) and not 0 <= indices <= MOST_GENERATED:
+            raise ValueError(f"{indices} problems asked for; expected 0 to {MOST_GENERATED:,}")
         self._indices = range(indices) if isinstance(indices, int) else indices
         self._make = make
 

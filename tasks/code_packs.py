@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr.registry import register_task
 from rlvr.tasks.base import build_task, normalized
-from rlvr.tasks.rows import Row, column, read_file, read_hub
+from rlvr.tasks.rows import Row, column, first, read_file, read_hub
 from rlvr.types import Problem, Task
 from rlvr.verifiers.code_extract import prompt_prelude
 from rlvr.verifiers.unit_tests import integrity
@@ -95,7 +95,7 @@ def humaneval(*, data: Path | None = None, num_test: int | None = None) -> Task:
     # prefix: an answer that is a function's body alone continues the prompt
     problems = [
         code_problem(row["task_id"], humaneval_prompt(row), humaneval_reference(row), prefix=row["prompt"])
-        for row in rows[:num_test]
+        for row in first(rows, num_test, "num_test")
     ]
     return build_task("humaneval", train=(), test=problems, verifier="unit_tests")
 
@@ -120,6 +120,8 @@ def mbpp(
     hub = ("google-research-datasets/mbpp", "sanitized" if sanitized else "full", EVERY_MBPP_SPLIT)
     rows = read_hub(*hub) if data is None else code_rows(Path(data), MBPP_FILES[sanitized])
     check_columns(rows, ("task_id", "test_list"), "mbpp")
+    for name, number in (("num_train", num_train), ("num_test", num_test)):
+        first([], number, name)
     test_rows = [row for row in rows if row["task_id"] in MBPP_TEST]
     train_rows = unseen((row for row in rows if row["task_id"] in MBPP_TRAIN), test_rows)
 

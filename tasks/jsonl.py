@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlvr.registry import VERIFIERS, register_task
+from rlvr.registry import VERIFIERS, make_verifier, register_task
 from rlvr.seeding import derive_seed
-from rlvr.tasks.base import build_task, normalized
-from rlvr.tasks.rows import Row, column, find_split, read_file, read_split
+from rlvr.tasks.base import build_task, normalized, prompt_text
+from rlvr.tasks.rows import Row, column, find_split, located
 from rlvr.types import Problem, Prompt, Task
+from rlvr.verifiers.base import check_references
 
 
 def parse_options(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -19,6 +21,8 @@ def parse_options(pairs: tuple[str, ...]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise ValueError(f"option {pair!r}; expected key=value")
+        if key.strip() in options:
+            raise ValueError(f"option {pair!r}: {key.strip()} is given twice")
         options[key.strip()] = value
     return options
 
@@ -30,16 +34,69 @@ def to_prompt(value: Any, where: str) -> Prompt:
     if isinstance(value, list) and value:
         for message in value:
             if not isinstance(message, dict) or not {"role", "content"} <= message.keys():
-                raise ValueError(f"{where}: a message of the prompt has no role and content: {message!r}")
-        return [{"role": str(message["role"]), "content": str(message["content"])} for message in value]
-    raise ValueError(f"{where}: the prompt is {value!r}; expected text or a list of messages")
+                raise ValueError(f"{where}: a message of the prompt has no role and content: {message!r:.200}")
+            for name in ("role", "content"):
+                if not isinstance(message[name], str):
+                    kind = type(message[name]).__name__
+                    raise ValueError(f"{where}: {name} of a message of the prompt is a {kind}; expected text")
+        return [{"role": message["role"], "content": message["content"]} for message in value]
+    raise ValueError(f"{where}: the prompt is {value!r:.200}; expected text or a list of messages")
+
+
+def to_id(row: Row, default: str, where: str) -> str:
+    """The id of a row, else the default. ValueError where it is neither text nor a number."""
+    name = row.get("id", default)
+    if isinstance(name, bool) or not isinstance(name, str | int | float) or name == "":
+        raise ValueError(f"{where}: the id is {name!r:.200}; expected text or a number, or no id")
+    return str(name)
 
 
 def to_problem(row: Row, where: str, default_id: str, prompt_key: str, reference_key: str) -> Problem:
     """One row as a problem; columns other than id, prompt and reference become its info."""
     prompt = to_prompt(column(row, [prompt_key], where), where)
     info = {key: value for key, value in row.items() if key not in ("id", prompt_key, reference_key)}
-    return Problem(str(row.get("id", default_id)), prompt, row.get(reference_key), info)
+    return Problem(to_id(row, default_id, where), prompt, row.get(reference_key), info)
+
+
+def located_rows(data: Path) -> Iterator[tuple[str, str, str, Row]]:
+    """The rows of a file or a folder: split ("" where one file holds both), id where the row has none, place, row."""
+    if not data.is_dir():
+        if not data.exists():
+            raise FileNotFoundError(f"{data}: no such file or folder")
+        for index, (where, row) in enumerate(located(data)):
+            yield "", f"{data.stem}/{index}", where, row
+        return
+    present = {split: find_split(data, split) for split in ("train", "test")}
+    if not any(present.values()):
+        raise FileNotFoundError(f"{data}: no train file; expected train.jsonl, .json or .parquet")
+    for split, files in present.items():
+        for index, (where, row) in enumerate(found for file in files for found in located(file)):
+            yield split, f"{split}/{index}", where, row
+
+
+class Seen:
+    """The problems read so far by id and prompt, to tell a repeated one by its place.
+
+    A prompt that comes again with the same reference, in the same split, is left to `rlvr audit`.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[str, str] = {}
+        self._splits: dict[str, tuple[str, str]] = {}
+        self._references: dict[str, tuple[Any, str]] = {}
+
+    def add(self, problem: Problem, split: str, where: str) -> None:
+        """Raises ValueError for an id twice, a prompt in both splits, and a prompt with two references."""
+        first = self._ids.setdefault(problem.id, where)
+        if first != where:
+            raise ValueError(f"{where}: the id {problem.id!r:.200} is that of {first} too")
+        held, first = self._splits.setdefault(normalized(problem.prompt), (split, where))
+        if held != split:
+            raise ValueError(f"{where}: overlap of train and test: the same prompt as in {first}; remove one")
+        # Letter by letter: what is equal after normalisation, such as 3² and 32, may have other answers.
+        reference, first = self._references.setdefault(prompt_text(problem.prompt), (problem.reference, where))
+        if reference != problem.reference:
+            raise ValueError(f"{where}: the prompt of {first} with another reference; remove one")
 
 
 @register_task("jsonl")
@@ -61,22 +118,25 @@ def jsonl(
     """
     if not 0 <= test_share <= 1:
         raise ValueError(f"task 'jsonl', test_share {test_share}: expected a share in [0, 1]")
-    data = Path(data)
-    splits: dict[str, list[Problem]] = {"train": [], "test": []}
-    if data.is_dir():
-        present = [split for split in splits if find_split(data, split)]
-        for split in present or ["train"]:
-            rows = read_split(data, split, alone=False)
-            splits[split] = [
-                to_problem(row, f"{data}, {split} row {index + 1}", f"{split}/{index}", prompt_key, reference_key)
-                for index, row in enumerate(rows)
-            ]
-    else:
-        if not data.exists():
-            raise FileNotFoundError(f"{data}: no such file or folder")
-        for index, row in enumerate(read_file(data)):
-            problem = to_problem(row, f"{data}, row {index + 1}", f"{data.stem}/{index}", prompt_key, reference_key)
-            held_out = derive_seed("jsonl", seed, normalized(problem.prompt)) % 10_000 < test_share * 10_000
-            splits["test" if held_out else "train"].append(problem)
     options = VERIFIERS.check_options(verifier, parse_options(verifier_options))
-    return build_task("jsonl", train=splits["train"], test=splits["test"], verifier=verifier, verifier_options=options)
+    judge = make_verifier(verifier, **options)
+    splits: dict[str, list[Problem]] = {"train": [], "test": []}
+    seen = Seen()
+    for split, default_id, where, row in located_rows(Path(data)):
+        problem = to_problem(row, where, default_id, prompt_key, reference_key)
+        seen.add(problem, split, where)
+        try:
+            check_references(judge, [problem])
+        except ValueError as error:
+            absent = "" if reference_key in row else f"no {reference_key}, and its columns are {', '.join(row)}: "
+            raise ValueError(f"{where}: {absent}{error}") from None
+        held_out = derive_seed("jsonl", seed, normalized(problem.prompt)) % 10_000 < test_share * 10_000
+        splits[split or ("test" if held_out else "train")].append(problem)
+    return build_task(
+        "jsonl",
+        train=splits["train"],
+        test=splits["test"],
+        verifier=verifier,
+        verifier_options=options,
+        check_references=False,
+    )

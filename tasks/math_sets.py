@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlvr.registry import register_task
 from rlvr.tasks.base import BOXED, build_task
-from rlvr.tasks.rows import Row, column, read_hub, read_split
+from rlvr.tasks.rows import Row, column, first, read_hub, read_split
 from rlvr.types import Problem, Task
 
 Convert = Callable[[Row, str], tuple[str, str]]
@@ -63,7 +63,7 @@ def evaluation_task(
 ) -> Task:
     """A pack that has a test split only. hub: name, configuration, split."""
     rows = read_hub(*hub) if data is None else read_split(Path(data), "test", alone=True)
-    return build_task(name, train=(), test=problems(name, "test", rows[:num_test], convert))
+    return build_task(name, train=(), test=problems(name, "test", first(rows, num_test, "num_test"), convert))
 
 
 @register_task("gsm8k")
@@ -72,7 +72,7 @@ def gsm8k(*, data: Path | None = None, num_train: int | None = None, num_test: i
     splits = {}
     for split, limit in (("train", num_train), ("test", num_test)):
         rows = read_hub("openai/gsm8k", "main", split) if data is None else read_split(Path(data), split, alone=False)
-        splits[split] = problems("gsm8k", split, rows[:limit], from_gsm8k)
+        splits[split] = problems("gsm8k", split, first(rows, limit, f"num_{split}"), from_gsm8k)
     return build_task("gsm8k", train=splits["train"], test=splits["test"])
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from rlvr.json_lines import BOM, check_encodable, check_file, parse_json, read_objects
 
 Row = dict[str, Any]
 
@@ -15,41 +16,35 @@ def read_jsonl(path: Path) -> list[Row]:
 
     Raises ValueError naming the line where one is not a JSON object, and for a file without any.
     """
-    rows = []
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as why:
-                raise ValueError(f"{path}, line {number}: not JSON: {why.msg} at column {why.colno}") from why
-            if not isinstance(row, dict):
-                raise ValueError(f"{path}, line {number}: a {type(row).__name__}; expected an object")
-            rows.append(row)
-    if not rows:
-        raise ValueError(f"{path} has no rows: the data set is empty")
-    return rows
+    return [row for _, row in located(path)]
 
 
 def read_json(path: Path) -> list[Row]:
     """The objects of a JSON file that holds a list of them."""
+    check_file(path)
+    content = path.read_bytes()
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as why:
-        raise ValueError(f"{path}, line {why.lineno}: not JSON: {why.msg}") from why
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f"{path}: expected a list of objects")
-    if not rows:
-        raise ValueError(f"{path} has no rows: the data set is empty")
+        rows = parse_json(content.removeprefix(BOM), str(path))
+    except ValueError as error:
+        raise ValueError(f"{error}; a .json file holds one list of objects, a .jsonl file an object a line") from None
+    if not isinstance(rows, list):
+        raise ValueError(f"{path}: a {type(rows).__name__}; expected a list of objects")
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, row {number}: a {type(row).__name__}; expected an object")
+    check_encodable(rows, str(path))
     return rows
 
 
 def read_parquet(path: Path) -> list[Row]:
-    """The rows of a parquet file, by way of `datasets`."""
-    from datasets import Dataset  # seconds to import, and not needed for plain files
+    """The rows of a parquet file, by way of pyarrow, which comes with `datasets`."""
+    from pyarrow import ArrowException, parquet  # not needed for plain files
 
-    return [dict(row) for row in Dataset.from_parquet(str(path))]
+    check_file(path)
+    try:
+        return [dict(row) for row in parquet.ParquetFile(path).read().to_pylist()]
+    except (ArrowException, OSError) as error:
+        raise ValueError(f"{path}: no parquet file that can be read: {str(error).splitlines()[0]}") from None
 
 
 READERS = {".jsonl": read_jsonl, ".json": read_json, ".parquet": read_parquet}
@@ -57,9 +52,23 @@ READERS = {".jsonl": read_jsonl, ".json": read_json, ".parquet": read_parquet}
 
 def read_file(path: Path) -> list[Row]:
     """The rows of one file, by its suffix."""
+    return [row for _, row in located(path)]
+
+
+def located(path: Path) -> list[tuple[str, Row]]:
+    """The rows of one file, by its suffix, each with its place for messages: the file, and the line or row from 1.
+
+    ValueError for another suffix, for what is not rows of objects, and for a file without any.
+    """
     if path.suffix not in READERS:
         raise ValueError(f"{path}: unknown format {path.suffix!r}; expected {', '.join(READERS)}")
-    return READERS[path.suffix](path)
+    if path.suffix == ".jsonl":
+        rows = [(f"{path}, line {number}", row) for number, row in read_objects(path)]
+    else:
+        rows = [(f"{path}, row {number}", row) for number, row in enumerate(READERS[path.suffix](path), 1)]
+    if not rows:
+        raise ValueError(f"{path} has no rows: the data set is empty")
+    return rows
 
 
 def find_split(folder: Path, split: str) -> list[Path]:
@@ -105,6 +114,13 @@ def read_hub(name: str, config: str | None, split: str) -> list[Row]:
     except (OSError, ValueError) as why:
         first = str(why).split("\n")[0]
         raise OSError(f"data set {name!r} could not be loaded ({first}); give a local copy with --data PATH") from why
+
+
+def first(rows: list[Row], number: int | None, option: str) -> list[Row]:
+    """The first so many rows, or all. ValueError for a negative number, which would count from the end."""
+    if number is not None and number < 0:
+        raise ValueError(f"option {option} {number}: expected 0 or more rows")
+    return rows[:number]
 
 
 def column(row: Row, names: Sequence[str], where: str) -> Any:

@@ -9,6 +9,9 @@ import pytest
 
 from rlvr.arguments import key_values, one_line
 from rlvr.cli import main
+from rlvr.config import Config
+from rlvr.eval_command import EvalArgs
+from rlvr.flags import ELSEWHERE, flags_of, nearest
 
 
 def rejected(capsys, *argv: str) -> str:
@@ -104,3 +107,57 @@ def test_help_of_a_recipe_names_its_fields():
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "--algo.kl-coef" in done.stdout
     assert "Weight of the KL divergence" in done.stdout
+
+
+def test_list_shows_all_that_one_name_says_of_itself(capsys):
+    """Docstring, place, options with types and defaults; of a verifier and a pack of one name both."""
+    assert main(["list", "countdown"]) == 0
+    shown = capsys.readouterr().out
+    assert "countdown (verifier, " in shown
+    assert "verifiers/countdown.py line " in shown
+    assert "use  one of once, at_most_once  default 'once'" in shown
+    assert "The reference is {" in shown
+    assert "countdown (task pack, " in shown
+    assert "num_train       a whole number  default 4096" in shown
+    assert "rlvr eval --model M --task countdown" in shown
+    assert main(["list", "jsonl"]) == 0
+    shown = capsys.readouterr().out
+    assert "needed" in shown
+    assert "--data PATH" in shown
+    assert main(["list", "rm_pairs"]) == 0
+    assert "rlvr rm rm_pairs --help" in capsys.readouterr().out
+
+
+def test_list_shows_every_name_without_torch():
+    """Each verifier, pack and recipe, and a user's own function that says nothing of itself."""
+    code = (
+        "import sys; from rlvr.cli import main; from rlvr.registry import TASKS, VERIFIERS\n"
+        "names = [*VERIFIERS.names(), *TASKS.names(), 'tiny_math', 'rm_pairs', 'string:capwords']\n"
+        "codes = {name: main(['list', name]) for name in names}\n"
+        "print(sum(codes.values()), len(codes) > 20, {'torch', 'transformers', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 True set()", done.stderr
+    assert "capwords (verifier" in done.stdout or "string:capwords (verifier" in done.stdout
+
+
+def test_flags_may_be_written_with_dashes_or_underscores(capsys, tmp_path):
+    """`--algo.kl_coef` is `--algo.kl-coef`; a value may follow an equals sign; the next mistake is what is told."""
+    for flags in (["--algo.kl_coef", "0.1"], ["--algo.kl-coef=0.1"], ["--run.seed", "-3"], ["--run.no-overwrite"]):
+        out = ["--run.out-dir", str(tmp_path / "run"), "--run.trackers", "tensorbord"]
+        assert "tensorboard" in rejected(capsys, "train", "tiny_math", *flags, *out)
+
+
+def test_nearest_flags():
+    """The same last part first, then what other trainers call it, then the spelling."""
+    known = flags_of(Config)
+    assert nearest("lr", known) == "did you mean --optim.lr? (or --critic.lr, --sft.lr)"
+    assert nearest("run.stpes", known) == "did you mean --run.steps?"
+    assert nearest("num-generations", known) == "did you mean --rollout.group-size?"
+    assert nearest("max-new", known).startswith("did you mean --rollout.max-new-tokens?")
+    assert nearest("shadow", known).startswith("it is a group of flags: --shadow.verifier")
+
+
+def test_what_other_trainers_call_a_setting_exists_here():
+    """Each name of the table leads to a flag of `train` or of `eval`."""
+    assert set(ELSEWHERE.values()) <= {*flags_of(Config), *flags_of(EvalArgs)}

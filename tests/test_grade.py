@@ -110,9 +110,9 @@ GOOD = LINES[0]
         ([{**GOOD, "expected": "yes"}], ["--verifier", "math"], "line 1: expected is 'yes'; expected true or false"),
         ([], ["--verifier", "math"], "is empty"),
         (["", "  "], ["--verifier", "math"], "is empty"),
-        ([GOOD], ["--verifier", "math", "--workers", "0"], "workers 0: expected a number above 0"),
+        ([GOOD], ["--verifier", "math", "--workers", "0"], "--workers 0: expected a number from 1 to 1,024"),
         ([GOOD], ["--verifier", "math", "--timeout", "soon"], "argument --timeout: invalid float value: 'soon'"),
-        ([GOOD], ["--verifier", "math", "--frob"], "unrecognized arguments: --frob"),
+        ([GOOD], ["--verifier", "math", "--frob"], "no flag --frob; none is spelt like it"),
         ([GOOD], [], "the following arguments are required: --verifier"),
         ([GOOD], ["--verifier", "math", "--output", "/nowhere/out.jsonl"], "No such file or directory"),
     ],
@@ -140,7 +140,7 @@ def test_bytes_that_are_not_text(tmp_path, capsys):
     path = tmp_path / "latin.jsonl"
     path.write_bytes(json.dumps(GOOD).encode() + b'\n{"reference": "\xe9", "completion": "x"}\n')
     assert main(["--verifier", "exact", str(path)]) == 2
-    assert "line 2: not JSON" in capsys.readouterr().err
+    assert "line 2: not text in UTF-8 (byte 0xe9 at column 16)" in capsys.readouterr().err
 
 
 def test_the_input_is_not_overwritten(write, capsys):

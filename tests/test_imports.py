@@ -30,7 +30,7 @@ COMMAND_LINE = {
     "rm_command",
     "train_command",
 }
-FOUNDATION = {"rlvr.types", "rlvr.registry", "rlvr.seeding"}
+FOUNDATION = {"rlvr.types", "rlvr.registry", "rlvr.seeding", "rlvr.json_lines", "rlvr.printable"}
 MAY_IMPORT = {
     "rlvr.sandbox": ("rlvr.types", "rlvr.sandbox"),
     "rlvr.verifiers": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),

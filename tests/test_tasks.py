@@ -307,7 +307,7 @@ def test_jsonl_folder_and_chat_prompts(tmp_path: Path) -> None:
     assert task.train[0].prompt == messages
     assert ends_with_reference(task.train[0], "it is 1")
     write_lines(tmp_path / "test.jsonl", [{"prompt": [{"role": "user"}]}])
-    with pytest.raises(ValueError, match="row 1: a message of the prompt"):
+    with pytest.raises(ValueError, match="line 1: a message of the prompt"):
         make_task("jsonl", data=tmp_path, verifier="tests/ends_with_reference")
     write_lines(tmp_path / "test.jsonl", [{"prompt": messages, "reference": "1"}])
     with pytest.raises(ValueError, match="overlap"):

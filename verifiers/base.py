@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rlvr.printable import printable
 from rlvr.types import Problem, Verdict, error, limit
 
 logger = logging.getLogger("rlvr.verifiers")
@@ -41,7 +42,8 @@ class FailureLog:
             if failure.kind in self._seen:
                 return
             self._seen.add(failure.kind)
-        logger.error("verifier failed (%s); more of this kind are counted only\n%s", failure.kind, failure.text)
+        text = printable(failure.text)  # an exception may quote what the model wrote
+        logger.error("verifier failed (%s); more of this kind are counted only\n%s", failure.kind, text)
 
 
 # One for the process, like the registry of `warnings`: a kind is news once, whichever runner met it.

@@ -1,0 +1,195 @@
+"""The flags of a dataclass as tyro names them, and what is wrong with a command line, in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# Names that other trainers give to a setting, for who comes from them.
+ELSEWHERE = {
+    "adam-beta1": "optim.betas",
+    "beta": "algo.kl-coef",
+    "epsilon": "algo.clip-low",
+    "epsilon-high": "algo.clip-high",
+    "kl-beta": "algo.kl-coef",
+    "learning-rate": "optim.lr",
+    "loss-type": "algo.loss",
+    "lr-scheduler-type": "optim.schedule",
+    "max-completion-length": "rollout.max-new-tokens",
+    "max-steps": "run.steps",
+    "model-name-or-path": "model.name",
+    "n": "samples",
+    "num-generations": "rollout.group-size",
+    "num-iterations": "algo.epochs",
+    "num-train-steps": "run.steps",
+    "output-dir": "run.out-dir",
+    "report-to": "run.trackers",
+    "save-steps": "run.save-every",
+    "eval-steps": "eval.every",
+}
+# Groups whose setting is meant last where several groups have one of a name.
+LATER_GROUPS = ("eval", "sft", "critic", "shadow", "vllm")
+SHOWN = 3
+NUMBERS = {int: "a whole number", float: "a number"}
+
+
+def flags_of(kind: type, prefix: str = "") -> dict[str, Any]:
+    """The type of each flag by its name without the dashes (`run.steps`); positional arguments are left out."""
+    hints = typing.get_type_hints(kind)
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        name, hint = prefix + field.name.replace("_", "-"), hints[field.name]
+        if is_positional(field):
+            continue
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            found |= flags_of(hint, f"{name}.")
+        else:
+            found[name] = hint
+    return found
+
+
+def is_positional(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field is an argument without a flag."""
+    return isinstance(field.type, str) and field.type.startswith("Positional[")
+
+
+def check_flags(known: Mapping[str, Any], argv: Sequence[str], prog: str) -> None:
+    """Raises ValueError for the first flag that does not exist, with the nearest ones that do, and for a list given
+    twice, whose first values would be lost.
+    """
+    lists: set[str] = set()
+    for token in argv:
+        if not is_flag(token):
+            continue
+        name = flag_name(token)
+        if name in ("-h", "help") or name.startswith("tyro-"):
+            continue
+        if name not in known and not is_switch(name, known):
+            found = f"{prog}: no flag {token.partition('=')[0]}"
+            raise ValueError(f"{found}; {nearest(name, known)}")
+        if typing.get_origin(known.get(name)) in (list, tuple):
+            if name in lists:
+                raise ValueError(f"{prog}: --{name} is given twice; give all its values after one: --{name} A B")
+            lists.add(name)
+
+
+def is_flag(token: str) -> bool:
+    """Whether a token of a command line is a flag: it begins with a dash and is no negative number."""
+    return token.startswith("-") and len(token) > 1 and not re.fullmatch(r"-(\d.*|\.\d.*|inf|nan)|--", token)
+
+
+def flag_name(token: str) -> str:
+    """The name of a flag without its two dashes in front and value behind; `_` counts as `-`."""
+    return token.removeprefix("--").partition("=")[0].replace("_", "-")
+
+
+def is_switch(name: str, known: Mapping[str, Any]) -> bool:
+    """Whether `name` is the other side of a yes-or-no flag: `run.no-overwrite`."""
+    group, _, leaf = name.rpartition(".")
+    asked = f"{group}.{leaf.removeprefix('no-')}" if group else leaf.removeprefix("no-")
+    return leaf.startswith("no-") and known.get(asked) is bool
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The tail of an error: the flags that an unknown one probably stands for."""
+    names, name = list(known), name.strip("-").lower()
+    group = [flag for flag in names if flag.startswith(f"{name}.")]
+    if group:
+        return f"it is a group of flags: --{', --'.join(group)}"
+    found = same_leaf(name, names) or [flag for flag in names if flag == ELSEWHERE.get(name)]
+    found = found or difflib.get_close_matches(name, names, n=SHOWN, cutoff=0.75) or near_leaf(name, names)
+    if not found:
+        return "none is spelt like it, see --help"
+    first, *others = (f"--{flag}" for flag in found[:SHOWN])
+    return f"did you mean {first}?" + (f" (or {', '.join(others)})" if others else "")
+
+
+def same_leaf(name: str, names: Iterable[str]) -> list[str]:
+    """The flags of any group with the same last part."""
+    leaf = name.rpartition(".")[2]
+    return sorted((n for n in names if n.rpartition(".")[2] == leaf), key=lambda n: (n != name, is_later(n)))
+
+
+def near_leaf(name: str, names: Sequence[str]) -> list[str]:
+    """The flags whose last part is spelt nearly the same, or begins so."""
+    leaf, leaves = name.rpartition(".")[2], sorted({n.rpartition(".")[2] for n in names})
+    near = difflib.get_close_matches(leaf, leaves, n=SHOWN, cutoff=0.7)
+    near = near or [other for other in leaves if leaf and other.startswith(leaf)]
+    return [flag for leaf in near for flag in same_leaf(leaf, names)]
+
+
+def is_later(name: str) -> bool:
+    """Whether a flag's group comes after the others."""
+    return name.partition(".")[0] in LATER_GROUPS
+
+
+def explain(message: str, kind: type, argv: Sequence[str]) -> str | None:
+    """tyro's complaint (as one line) in our words: the flag, what was given, what is expected. None: not understood."""
+    known = flags_of(kind)
+    if "Missing from " in message:
+        return f"{' and '.join(missing(kind, argv))} must be given"
+    unknown = re.search(r"Unrecognized options: (.+?)(?: Perhaps you meant| -{9}| For full helptext|$)", message)
+    if unknown:
+        word = unknown[1].split(", ")[0]
+        before = next((token for token, then in itertools.pairwise(argv) if then == word), "")
+        if is_flag(before) and known.get(flag_name(before), bool) is bool:
+            return f"{before} takes no value, and {word!r} stands behind it"
+        return f"unexpected argument {word!r}"
+    named = re.search(r"(?:argument '|Error parsing )--([\w.-]+)", message)
+    name = named[1].replace("_", "-").rstrip(".") if named else ""
+    if name not in known:
+        return None
+    given = values_of(name, argv)
+    if not given:
+        return f"--{name} needs a value: {expected(known[name])}"
+    return f"--{name} {' '.join(value or repr(value) for value in given)}: expected {expected(known[name])}"
+
+
+def missing(kind: type, argv: Sequence[str]) -> list[str]:
+    """What a command line lacks: required flags, and positional arguments in capitals."""
+    given = {flag_name(token) for token in argv if is_flag(token)}
+    lacking = []
+    for field in dataclasses.fields(kind):
+        name = field.name.replace("_", "-")
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in given:
+            lacking.append(name.upper() if is_positional(field) else f"--{name}")
+    return lacking
+
+
+def values_of(name: str, argv: Sequence[str]) -> list[str]:
+    """The values that a command line gives to a flag, at its last mention."""
+    values: list[str] = []
+    here = False
+    for token in argv:
+        if is_flag(token):
+            here = flag_name(token) == name
+            if here:
+                values = [token.partition("=")[2]] if "=" in token else []
+        elif here:
+            values.append(token)
+    return values
+
+
+def expected(hint: Any) -> str:
+    """What a setting of this type takes, in words."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        words = [expected(part) for part in args if part is not type(None)]
+        return " or ".join(words) + (", or None" if type(None) in args else "")
+    if origin is typing.Literal:
+        return f"one of {', '.join(map(str, args))}"
+    if origin is tuple and args and Ellipsis not in args:
+        return f"{len(args)} values, each {expected(args[0])}"
+    if origin in (tuple, list):
+        return f"values, each {expected(args[0])}" if args else "values"
+    if hint is bool:
+        return "true or false"
+    return NUMBERS.get(hint, "a path" if hint is Path else "text")

@@ -155,7 +155,8 @@ class Verifier(Protocol):
     """Anything that can be called with a problem and a completion's text; a plain function is one.
 
     Optional attributes, read with getattr by the runner (rlvr.verifiers.runner):
-    - `isolate: bool` (default False): run me in the killable worker pool.
+    - `isolate: bool` (default True): run me in the killable worker pool; False: in the caller's process, where no
+      deadline holds.
     - `quick(problem, completion) -> Verdict | None`: decide in the caller's process, in bounded time; None: the pool.
     - `verify_batch(pairs) -> list[Verdict]`: I bring my own concurrency (the code sandbox, a reward model).
     - `warm_up() -> None`: imports and tables that every worker should find ready; called once before they start.

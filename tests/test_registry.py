@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,41 @@ def test_the_same_definition_may_come_again(registry, tmp_path, monkeypatch):
     again = importlib.reload(first)
     registry.register("check")(again.check)
     assert registry.get("check") is again.check is not held
+
+
+CELLS = r"""
+from rlvr.registry import VERIFIERS, register
+first = "@register('mine')\ndef mine(problem, completion):\n    return {answer}"
+other = first.replace("def mine", "def renamed")
+as_class = "@register('mine')\nclass mine:\n    def __call__(self, problem, completion):\n        return {answer}"
+for number, (cell, answer) in enumerate([(first, 1), (first, 2), (other, 3), (as_class, 4), (as_class, 5)]):
+    # What IPython and ipykernel call the file of a cell.
+    name = f"<ipython-input-{number}-0a1b2c>" if number % 2 else f"/tmp/ipykernel_17/{number}.py"
+    exec(compile(cell.format(answer=answer), name, "exec"), globals())
+    made = VERIFIERS.get("mine")
+    print((made() if answer > 3 else made)(None, ""))
+"""
+
+
+def test_a_notebook_cell_may_be_run_again():
+    """At a prompt the last definition counts, changed, renamed or made a class, as it does with `def`."""
+    done = subprocess.run([sys.executable, "-"], input=CELLS, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.stdout.split(), done.stderr) == (["1", "2", "3", "4", "5"], "")
+
+
+def test_a_script_may_be_imported_too(registry, tmp_path, monkeypatch):
+    """One file under two module names holds one verifier; two files that use the same name hold two."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"mine_{folder}.py").write_text("def check(problem, completion):\n    return True\n")
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    spec = importlib.util.spec_from_file_location("as_script", tmp_path / "a" / "mine_a.py")
+    as_script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(as_script)
+    registry.register("check")(as_script.check)
+    registry.register("check")(importlib.import_module("mine_a").check)
+    with pytest.raises(ValueError, match=r"by mine_a.check and by mine_b.check; rename one"):
+        registry.register("check")(importlib.import_module("mine_b").check)
 
 
 @pytest.mark.parametrize("name", ["", "a:b"])

@@ -6,7 +6,7 @@ import pytest
 
 from rlvr.registry import make_verifier
 from rlvr.types import Problem, Status, Verdict
-from rlvr.verifiers.base import asks_for_isolation
+from rlvr.verifiers.base import runs_killably
 from rlvr.verifiers.runner import Runner
 
 
@@ -182,7 +182,7 @@ def test_a_broken_pattern_is_found_early():
         make_verifier("regex").check_reference("(a")
     assert verdict("regex", "(a", "a").status is Status.BAD_REFERENCE
     assert verdict("regex", 3, "a").status is Status.BAD_REFERENCE
-    assert asks_for_isolation(make_verifier("regex"))
+    assert runs_killably(make_verifier("regex"))
 
 
 @pytest.mark.parametrize(

@@ -98,11 +98,14 @@ def describe(verifier: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def asks_for_isolation(verifier: Any) -> bool:
-    """Whether the verifier is to run in the killable worker pool; options bound by functools.partial do not hide it."""
+def runs_killably(verifier: Any) -> bool:
+    """Whether the verifier is to run in worker processes that can be killed: unless it says `isolate = False`.
+
+    Options bound by functools.partial do not hide what a function says, nor a method what its object says.
+    """
     if isinstance(verifier, functools.partial):
-        return asks_for_isolation(verifier.func)
-    return bool(getattr(verifier, "isolate", False))
+        return runs_killably(verifier.func)
+    return bool(getattr(verifier, "isolate", getattr(getattr(verifier, "__self__", None), "isolate", True)))
 
 
 def check_references(verifier: Any, problems: Iterable[Problem]) -> None:

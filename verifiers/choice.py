@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
@@ -48,6 +48,8 @@ class ChoiceVerifier:
     """
 
     conflict: Literal["last", "reject"] = "last"
+
+    isolate: ClassVar[bool] = False  # bounded work
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rlvr.registry import did_you_mean, make_verifier, register
 from rlvr.types import UNSCORED, Problem, Verdict
-from rlvr.verifiers.base import asks_for_isolation
+from rlvr.verifiers.base import runs_killably
 
 Scales = Mapping[str, tuple[float, float]]  # mean and standard deviation of a part over a batch
 
@@ -131,8 +131,8 @@ class CombineVerifier:
 
     @property
     def isolate(self) -> bool:
-        """Whether any part asks for isolation."""
-        return any(asks_for_isolation(verifier) for verifier in self.components.values())
+        """Whether any part runs in the worker pool."""
+        return any(runs_killably(verifier) for verifier in self.components.values())
 
     @property
     def reads_prompt(self) -> bool:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, limit, no_answer, unparseable
@@ -56,6 +56,8 @@ class CountdownVerifier:
     """
 
     use: Literal["once", "at_most_once"] = "once"
+
+    isolate: ClassVar[bool] = False  # bounded work
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer
@@ -25,6 +25,8 @@ class ExactVerifier:
     extract: Part = "all"
     case: bool = False
     strip: bool = True
+
+    isolate: ClassVar[bool] = False  # bounded work
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, correct, incorrect
@@ -21,6 +22,8 @@ class FormatVerifier:
 
     tags: tuple[str, ...] = ("think", "answer")
     opened: bool = False
+
+    isolate: ClassVar[bool] = False  # bounded work
 
     def __post_init__(self) -> None:
         wrong = [tag for tag in self.tags if not re.fullmatch(r"[\w-]+", tag)]

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from rlvr.registry import did_you_mean, register
 from rlvr.types import Problem, Status, Verdict, bad_reference, no_answer
@@ -30,6 +30,8 @@ class InstructionsVerifier:
 
     partial: bool = False
     loose: bool = False
+
+    isolate: ClassVar[bool] = False  # bounded work
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:

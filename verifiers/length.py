@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rlvr.registry import register
 from rlvr.types import Problem, Status, Verdict
@@ -27,6 +27,8 @@ class LengthVerifier:
     max: int | None = None
     unit: Literal["characters", "words", "lines"] = "words"
     graded: bool = False
+
+    isolate: ClassVar[bool] = False  # bounded work
 
     def __post_init__(self) -> None:
         if self.min < 0 or (self.max is not None and self.max < max(self.min, 1)):

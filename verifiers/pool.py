@@ -55,6 +55,7 @@ class Pool:
         self._server: Server | None = None
         self._failed_servers = 0
         self._mean_seconds = QUEUED_SECONDS
+        self._told_of_memory = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_out, selectors.EVENT_READ, None)
         # The server asks to die with the thread that starts it, so one thread must outlive it whoever calls.
@@ -179,6 +180,7 @@ class Pool:
                 worker.started = True
                 continue
             if answer == RETIRED:
+                self._tell_of_memory()
                 self._discard(worker)
                 return True
             verdict, failure = _unpickled(answer)
@@ -189,6 +191,16 @@ class Pool:
             self._mean_seconds += 0.05 * (verdict.seconds - self._mean_seconds)
             self._failed_servers = 0
         return alive
+
+    def _tell_of_memory(self) -> None:
+        """Say once that a completion was scored 0 for memory: what the verifier loads in its first call counts too."""
+        if not self._told_of_memory:
+            self._told_of_memory = True
+            logger.warning(
+                "a verifier took more than %d MB for a completion, which then scores 0 (status limit); import large "
+                "packages at the top of its module or in its method warm_up, which do not count",
+                self._memory_bytes >> 20,
+            )
 
     # Deadlines and deaths
 

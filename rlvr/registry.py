@@ -10,6 +10,7 @@ import difflib
 import functools
 import importlib
 import inspect
+import os
 import sys
 import types
 import typing
@@ -125,7 +126,7 @@ def _replaces(made: Callable[..., Any], held: Callable[..., Any]) -> bool:
     """
     one, other = inspect.unwrap(made), inspect.unwrap(held)
     modules = {getattr(one, "__module__", None), getattr(other, "__module__", None)}
-    if modules == {"__main__"} and not hasattr(sys.modules["__main__"], "__file__"):
+    if modules == {"__main__"} and not os.path.isfile(getattr(sys.modules["__main__"], "__file__", "")):
         return True
     same_name = getattr(one, "__qualname__", repr(one)) == getattr(other, "__qualname__", repr(other))
     return same_name and (len(modules) == 1 or _file(one) == _file(other) is not None)

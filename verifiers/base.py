@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rlvr.sandbox import forks
 from rlvr.types import Problem, Verdict, error, limit
 
 logger = logging.getLogger("rlvr.verifiers")
@@ -33,6 +34,11 @@ class FailureLog:
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
+        self._lock = threading.Lock()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In the child: another thread of the parent may have held the lock."""
         self._lock = threading.Lock()
 
     def __call__(self, failure: Failure) -> None:

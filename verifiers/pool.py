@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
+from rlvr.sandbox import forks
 from rlvr.types import Verdict, limit, timeout
 from rlvr.verifiers.base import Failure, failed, log_failure
 from rlvr.verifiers.pool_server import PoolError, Server
@@ -61,6 +62,17 @@ class Pool:
         # The server asks to die with the thread that starts it, so one thread must outlive it whoever calls.
         self._thread = threading.Thread(target=self._run, name="rlvr-verifier-pool", daemon=True)
         self._thread.start()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In the child: all of it is the parent's. Only the copies of its connections are closed."""
+        self._lock = threading.Lock()
+        self._closing = True
+        self._selector.close()
+        for sock in (self._wake_in, self._wake_out, *(worker.sock for worker in self._workers.values())):
+            sock.close()
+        if self._server is not None:
+            self._server.abandon()
 
     def submit(self, payloads: Sequence[tuple[bytes, str]]) -> Batch:
         """Put checks in. Wait for `done` of the batch; set `abandoned` to give up on it."""

@@ -94,6 +94,11 @@ class Server:
         del self._reports[:whole]
         return ended
 
+    def abandon(self) -> None:
+        """In a forked process: the server is the parent's. Only this copy of the connection is closed."""
+        self.control.close()
+        self._process.returncode = 0  # it is no child of this process, and not to be waited for
+
     def stop(self) -> None:
         """Kill the server; its workers die with it."""
         self._process.kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
 import threading
 import time
 import weakref
@@ -12,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from rlvr.sandbox import forks
 from rlvr.types import UNSCORED, Problem, RunError, Status, Verdict, Verifier
 from rlvr.verifiers import by_value
 from rlvr.verifiers.base import Failure, guarded, judge, log_failure, runs_killably
@@ -119,8 +119,13 @@ class Runner:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._pool: Pool | None = None
-        self._pool_process = 0
         self._closed = False
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In the child: the pool's thread and processes are the parent's; the next call starts others."""
+        self._lock = threading.Lock()
+        self._pool = None
 
     def __enter__(self) -> Runner:
         return self
@@ -135,7 +140,7 @@ class Runner:
             pool, self._pool = self._pool, None
         for part in self._parts.values():
             part.close()
-        if pool is not None and self._pool_process == os.getpid():
+        if pool is not None:
             pool.close()
 
     @property
@@ -267,10 +272,8 @@ class Runner:
         with self._lock:
             if self._closed:
                 raise RuntimeError("this Runner is closed")
-            # After a fork of the caller the pool's thread and processes are the parent's.
-            if self._pool is None or self._pool_process != os.getpid():
+            if self._pool is None:
                 self._pool = Pool(self._pickled, timeout=self._timeout, **self._settings)
-                self._pool_process = os.getpid()
                 # Also at exit, when nobody closed the runner.
                 weakref.finalize(self, self._pool.close)
             return self._pool

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlvr.registry import register
-from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob
+from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob, forks
 from rlvr.types import Problem, Status, Verdict, bad_reference, error, no_answer
 from rlvr.verifiers import code_extract
 from rlvr.verifiers.code_plans import Outcome, Plan, integrity, make_plan
@@ -92,6 +92,11 @@ class UnitTests:
             "unsafe": unsafe,
         }
         self._executor: Executor | None = None
+        self._lock = threading.Lock()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In the child: another thread of the parent may have held the lock."""
         self._lock = threading.Lock()
 
     @property

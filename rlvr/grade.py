@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TextIO
 from rlvr.arguments import BAD_INPUT, guarded, key_values
 from rlvr.registry import make_verifier
 from rlvr.types import Problem, Status, Verdict
+from rlvr.verifiers.base import check_references
 from rlvr.verifiers.runner import Runner
 
 REFERENCE_NAMES = ("reference", "gold", "answer")
@@ -48,16 +49,28 @@ class Row:
     expected: bool | None
 
 
-def read_rows(path: Path) -> list[Row]:
-    """The lines of a file; blank ones are skipped. ValueError with the line's number where one cannot be used."""
+def read_rows(path: Path, *, bare: bool = False) -> list[Row]:
+    """The lines of a file; blank ones are skipped. ValueError with the line's number where one cannot be used.
+
+    `bare`: a line need not have a reference.
+    """
     with path.open("rb") as file:
-        rows = [parse_row(line, number, path) for number, line in enumerate(file, 1) if line.strip()]
+        rows = [parse_row(line, number, path, bare=bare) for number, line in enumerate(file, 1) if line.strip()]
     if not rows:
         raise ValueError(f"{path} is empty; expected JSON lines with reference and completion")
     return rows
 
 
-def parse_row(line: bytes, number: int, path: Path) -> Row:
+def needs_reference(verifier: Any) -> bool:
+    """Whether the verifier says that it cannot do without: a function that does not say so may ignore it."""
+    try:
+        check_references(verifier, [Problem("", "")])
+    except ValueError:
+        return True
+    return False
+
+
+def parse_row(line: bytes, number: int, path: Path, *, bare: bool = False) -> Row:
     """One line as a Row."""
     where = f"{path} line {number}"
     try:
@@ -67,7 +80,7 @@ def parse_row(line: bytes, number: int, path: Path) -> Row:
     if not isinstance(fields, dict):
         raise ValueError(f"{where}: a {type(fields).__name__}; expected an object with reference and completion")
     reference = next((name for name in REFERENCE_NAMES if name in fields), None)
-    if reference is None:
+    if reference is None and not bare:
         raise ValueError(f"{where}: no reference (nor gold, answer)")
     if "completion" not in fields:
         raise ValueError(f"{where}: no completion")
@@ -80,7 +93,8 @@ def parse_row(line: bytes, number: int, path: Path) -> Row:
     name = fields.get("id", number)
     prompt = next((fields[name] for name in PROMPT_NAMES if name in fields), "")
     info = {key: value for key, value in fields.items() if key not in (reference, "completion")}
-    return Row(number, name, Problem(str(name), prompt, fields[reference], info), completion, expected)
+    gold = None if reference is None else fields[reference]
+    return Row(number, name, Problem(str(name), prompt, gold, info), completion, expected)
 
 
 def grade(args: GradeArgs) -> int:
@@ -89,7 +103,7 @@ def grade(args: GradeArgs) -> int:
     Raises ValueError, LookupError and OSError for input that cannot be used at all.
     """
     verifier = make_verifier(args.verifier, **key_values(args.option, "--option"))
-    rows = read_rows(args.file)
+    rows = read_rows(args.file, bare=not needs_reference(verifier))
     if args.output is not None and args.output.exists() and args.output.samefile(args.file):
         raise ValueError(f"--output {args.output} is the input file")
     bare = next((row.number for row in rows if not row.problem.prompt), None)
@@ -177,7 +191,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 HELP = {
-    "file": "JSON lines with reference (or gold, answer) and completion; id, prompt, expected (a boolean) where known",
+    "file": "JSON lines with completion and, where the verifier reads one, reference (or gold, answer); id, prompt, "
+    "expected (a boolean) where known",
     "verifier": "registered name, or module:attribute",
     "option": "options of the verifier; may be repeated",
     "workers": "worker processes that the verifier runs in, unless it opts out or brings its own concurrency",

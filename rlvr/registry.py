@@ -9,9 +9,12 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import importlib.metadata
 import inspect
 import os
 import sys
+import sysconfig
+import traceback
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +22,9 @@ from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 T = TypeVar("T", bound=Callable[..., Any])
+
+# Frames of these are on the way to a user's module, not of it.
+_IMPORTERS = {__file__, importlib.__file__, importlib.metadata.__file__}
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -28,6 +34,37 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"known: {', '.join(names)}" if names else "none is registered"
+
+
+def load(what: Callable[[], Any], where: str) -> Any:
+    """What importing a user's module gives. `where` is for messages.
+
+    An exception in the module (a syntax error, an import that fails, anything at its top level) becomes a LookupError
+    of one line with the file and the line.
+    """
+    try:
+        return what()
+    # A module runs anything when it is imported, sys.exit too.
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and not _raised_in(error):
+            raise LookupError(f"{where}: no module {error.name!r} can be imported") from error
+        file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else _raised_in(error) or ("", 0)
+        text = error.msg if isinstance(error, SyntaxError) else str(error).strip().split("\n")[0]
+        at = f"{file}, line {line}: " if file else ""
+        raise LookupError(f"{where}: {at}{type(error).__name__}: {text}".rstrip(": ")) from error
+
+
+def _raised_in(error: BaseException) -> tuple[str, int] | None:
+    """File and line where a module's own code raised; None where it was not found at all."""
+    frames = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith("<frozen importlib") and frame.f_code.co_filename not in _IMPORTERS
+    ]
+    # The line of the user's own that led into a library says more than the library's.
+    library = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
+    own = [frame for frame in frames if not frame[0].startswith(library)]
+    return own[-1] if own else frames[-1] if frames else None
 
 
 class Registry:
@@ -76,7 +113,7 @@ class Registry:
             return self._entries[spec]
         for point in entry_points(group=self.builtins):
             if point.name == spec:
-                return self.register(spec)(point.load())
+                return self.register(spec)(load(point.load, f"{self.kind} {spec!r} ({point.value})"))
         raise LookupError(f"no {self.kind} {spec!r}; {did_you_mean(spec, self.names())}")
 
     def summary(self, name: str) -> str:
@@ -103,10 +140,7 @@ class Registry:
 
     def _import(self, spec: str) -> Callable[..., Any]:
         module_name, _, attribute = spec.partition(":")
-        try:
-            module = importlib.import_module(module_name)
-        except ModuleNotFoundError as problem:
-            raise LookupError(f"{self.kind} {spec!r}: no module {problem.name!r} can be imported") from problem
+        module = load(functools.partial(importlib.import_module, module_name), f"{self.kind} {spec!r}")
         try:
             made = functools.reduce(getattr, attribute.split("."), module)
         except AttributeError as problem:

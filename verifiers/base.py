@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 import traceback
+import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -112,6 +113,20 @@ def runs_killably(verifier: Any) -> bool:
     if isinstance(verifier, functools.partial):
         return runs_killably(verifier.func)
     return bool(getattr(verifier, "isolate", getattr(getattr(verifier, "__self__", None), "isolate", True)))
+
+
+def check_choices(verifier: Any) -> None:
+    """Raises ValueError where an option of a dataclass is none of the choices that its type (a Literal) names."""
+    for name, choices in _choices(verifier.__class__).items():
+        value = getattr(verifier, name)
+        if value not in choices:
+            raise ValueError(f"{name} {value!r}: expected {', '.join(choices[:-1])} or {choices[-1]}")
+
+
+@functools.cache
+def _choices(kind: type) -> dict[str, tuple[str, ...]]:
+    hints = typing.get_type_hints(kind)
+    return {name: typing.get_args(hint) for name, hint in hints.items() if typing.get_origin(hint) is typing.Literal}
 
 
 def check_references(verifier: Any, problems: Iterable[Problem]) -> None:

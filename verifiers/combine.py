@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rlvr.registry import did_you_mean, make_verifier, register
 from rlvr.types import UNSCORED, Problem, Verdict
-from rlvr.verifiers.base import runs_killably
+from rlvr.verifiers.base import check_choices, runs_killably
 
 Scales = Mapping[str, tuple[float, float]]  # mean and standard deviation of a part over a batch
 
@@ -116,6 +116,7 @@ class CombineVerifier:
             raise LookupError(
                 f"combine has no part {self.primary!r} for primary; {did_you_mean(str(self.primary), specs)}"
             )
+        check_choices(self)
         self._check_settings()
         options = self._options_of(list(specs))
         made = {name: make_verifier(spec, **options[name]) for name, spec in specs.items()}

@@ -9,6 +9,7 @@ from typing import ClassVar
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, correct, incorrect
 from rlvr.verifiers.answers import excerpt
+from rlvr.verifiers.extract import BYTE_ORDER_MARK
 
 
 @register("format")
@@ -31,7 +32,8 @@ class FormatVerifier:
             raise ValueError(f"format tags {','.join(self.tags)!r}: expected different names such as think,answer")
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
-        text = f"<{self.tags[0]}>{completion}" if self.opened else completion
+        text = completion.removeprefix(BYTE_ORDER_MARK)
+        text = f"<{self.tags[0]}>{text}" if self.opened else text
         for tag in self.tags:
             for mark in (f"<{tag}>", f"</{tag}>"):
                 if text.count(mark) != 1:

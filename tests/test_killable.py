@@ -151,7 +151,13 @@ def asynchronous(problem, completion):
 def by_type(problem, completion):
     return isinstance(problem.info["gold"], Gold) and looped(completion) == "x"
 
+import xml, xml.dom.minidom
+
+def submodule(problem, completion):
+    return looped(completion) == "x" and xml.dom.minidom.parseString("<a/>").documentElement.tagName == "a"
+
 DEFINED = {
+    "submodule": submodule,
     "function": plain, "partial": functools.partial(plain, power=1), "object": Mine("x"), "method": Mine("x").__call__,
     "child": Child("x"), "dataclass with slots": Slotted(), "named tuple": Named("x"), "generic": Generic(),
     "metaclass": WithMeta(), "closure": closure("x"), "lambda": lambda problem, completion: looped(completion) == "x",

@@ -148,8 +148,10 @@ def _function(function: types.FunctionType, cache: dict[str, Any] | None) -> Any
     code, module = function.__code__, function.__module__ or "__main__"
     home = function.__globals__
     shared = module in sys.modules and home is vars(sys.modules[module]) and importable(module)
+    used = {} if shared else {name: home[name] for name in sorted(set(_names(code))) if name in home}
     state = {
-        "globals": {} if shared else {name: home[name] for name in sorted(set(_names(code))) if name in home},
+        "modules": list(_submodules(code, used)),
+        "globals": used,
         "cells": [_content(cell) for cell in function.__closure__ or ()],
         "attributes": {
             "__defaults__": function.__defaults__,
@@ -171,6 +173,25 @@ def _names(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant)
+
+
+def _submodules(code: types.CodeType, used: dict[str, Any]) -> Iterator[types.ModuleType]:
+    """Of the packages that the code names, what it reaches by attribute: `xml.dom.minidom` of `import xml`."""
+    packages = tuple(f"{held.__name__}." for held in used.values() if isinstance(held, types.ModuleType))
+    attributes = set(_attributes(code)) if packages else set()
+    for name in sorted(sys.modules):
+        for package in packages:
+            below = name.removeprefix(package)
+            if below != name and attributes.issuperset(below.split(".")) and importable(name):
+                yield sys.modules[name]
+
+
+def _attributes(code: types.CodeType) -> Iterator[str]:
+    """Every name that the code, and that of what it defines, mentions."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _attributes(constant)
 
 
 def _content(cell: types.CellType) -> tuple[Any, ...]:

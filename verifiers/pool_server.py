@@ -127,8 +127,8 @@ def pickle_verifier(verifier: Any) -> bytes:
     except Exception as error:
         raise ValueError(
             f"the verifier {describe(verifier)} cannot be sent to the worker processes that verifiers run in, so that "
-            f"one which hangs can be ended ({_first_line(error)}); make open files, locks and connections inside the "
-            f"call or in a method warm_up, or {OPT_OUT}"
+            f"one which hangs can be ended ({_first_line(error)}); define it in a module of its own, make open files, "
+            f"locks and connections inside the call, or {OPT_OUT}"
         ) from error
 
 

@@ -53,6 +53,9 @@ def test_exact_without_an_answer():
     assert verdict("exact", "x", "x", extract="strict").status is Status.NO_ANSWER
 
 
+LISTLESS = {"instruction_id_list": None, "numbers": float("nan"), "target": None, "type": None}
+
+
 @pytest.mark.parametrize("reference", [None, True, {"a": 1}, [], ["a", None]])
 def test_exact_references(reference):
     """Text, a number, or a list of them."""
@@ -285,7 +288,7 @@ def test_numbers_of_every_kind_are_references(reference):
     assert verdict("exact", reference, "3" if "." not in str(reference) else "3.0").correct
 
 
-@pytest.mark.parametrize("reference", [None, True, np.bool_(True), b"3", {}, np.array([3, 4]), [["3"]]])
+@pytest.mark.parametrize("reference", [None, True, np.bool_(True), b"3", {}, np.array([3, 4]), [["3"]], LISTLESS])
 @pytest.mark.parametrize("name", ["math", "exact", "choice", "regex", "countdown", "instructions", "unit_tests"])
 def test_what_is_no_reference_is_a_bad_reference(name, reference):
     """Never an exception of the verifier, whatever the data holds."""

@@ -68,8 +68,9 @@ def read_instructions(reference: Any) -> list[Instruction]:
 def _listed(reference: Any) -> Iterator[tuple[Any, Mapping[str, Any]]]:
     if isinstance(reference, Mapping) and "instruction_id_list" in reference:
         names = reference["instruction_id_list"]
-        given = reference.get("kwargs") or [{}] * len(names)
-        if not isinstance(names, (list, tuple)) or not isinstance(given, (list, tuple)) or len(names) != len(given):
+        listed = isinstance(names, (list, tuple))
+        given = reference.get("kwargs") or ([{}] * len(names) if listed else None)
+        if not listed or not isinstance(given, (list, tuple)) or len(names) != len(given):
             raise ValueError("instruction_id_list and kwargs are not lists of one length")
         yield from ((name, one or {}) for name, one in zip(names, given))
         return

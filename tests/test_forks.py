@@ -86,6 +86,11 @@ def test_what_the_parent_has_used_works_in_a_forked_child(used, way):
     """Neither the parent's threads nor its locks and connections are taken for the child's; the parent goes on."""
     text = f"import sys\n{USES[used]}\nprint(use(1), flush=True)\n{WAYS[way]}\nprint(use(6))\n"
     done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", text],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
     )
     assert (done.stdout.split(), done.stderr, done.returncode) == (["2", "4", "6", "8", "10", "12"], "", 0)

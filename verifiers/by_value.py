@@ -103,18 +103,19 @@ class _Pickler(pickle.Pickler):
             return NotImplemented if _has_name(value) else _function(value.__wrapped__, value.cache_parameters())
         if id(value) in _SENTINELS and kind.__module__ == "dataclasses":
             return getattr, (dataclasses, _SENTINELS[id(value)])
+        if isinstance(value, types.ModuleType):
+            return _module(value)
         reduce = _REDUCERS.get(kind)
         return NotImplemented if reduce is None else reduce(value)
 
 
 def _module(module: types.ModuleType) -> Any:
-    if module.__name__ != "__main__" and not importable(module.__name__):
+    if not importable(module.__name__):
         raise pickle.PicklingError(f"the module {module.__name__} cannot be imported by another process")
     return importlib.import_module, (module.__name__,)
 
 
 _REDUCERS: dict[type, Callable[[Any], Any]] = {
-    types.ModuleType: _module,
     types.CodeType: lambda found: (marshal.loads, (marshal.dumps(found),)),
     staticmethod: lambda found: (staticmethod, (found.__func__,)),
     classmethod: lambda found: (classmethod, (found.__func__,)),

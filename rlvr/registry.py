@@ -50,7 +50,7 @@ def load(what: Callable[[], Any], where: str) -> Any:
             raise LookupError(f"{where}: no module {error.name!r} can be imported") from error
         file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else _raised_in(error) or ("", 0)
         text = error.msg if isinstance(error, SyntaxError) else str(error).strip().split("\n")[0]
-        at = f"{file}, line {line}: " if file else ""
+        at = f"{file}, line {line}: " if line else f"{file}: " if file else ""
         raise LookupError(f"{where}: {at}{type(error).__name__}: {text}".rstrip(": ")) from error
 
 

@@ -78,7 +78,7 @@ class Verdict:
         # What numpy and torch compute is no number to json, and verdicts go into logs.
         if self.score is not None and type(self.score) is not float:
             object.__setattr__(self, "score", float(self.score))
-        if any(type(part) is not float for part in self.parts.values()):
+        if self.parts and any(type(part) is not float for part in self.parts.values()):
             object.__setattr__(self, "parts", {str(name): float(part) for name, part in self.parts.items()})
         if self.extracted is not None and type(self.extracted) is not str:
             object.__setattr__(self, "extracted", str(self.extracted))

@@ -18,6 +18,8 @@ import pytest
 
 from rlvr.audit import main as audit
 from rlvr.registry import VERIFIERS, make_verifier, register
+from rlvr.sandbox import level
+from rlvr.sandbox import run as sandbox_run
 from rlvr.types import Problem, Status, Verdict, correct, incorrect
 from rlvr.verifiers.base import runs_killably
 from rlvr.verifiers.runner import Runner
@@ -333,6 +335,22 @@ def test_objects_of_one_class_stay_of_one_class():
 
     with Runner(check) as runner:
         assert all(verdict.correct for verdict in runner.verify([(Problem(t, "", Gold(t)), t) for t in "abc"]))
+
+
+@pytest.mark.skipif(level().number < 2, reason="needs a sandbox of level 2 or 3")
+def test_a_function_may_use_the_sandbox_and_other_verifiers():
+    """In a worker they start what they need there, also where this process has a pool of its own."""
+    tests = make_verifier("unit_tests", slots=1)
+    reference = {"type": "stdio", "cases": [{"input": "2", "output": "4"}]}
+    assert tests(Problem("1", "", reference), "print(4)").correct
+
+    def check(problem: Problem, completion: str) -> Verdict:
+        assert sandbox_run(completion, stdin="3").stdout.strip() == "6"
+        return tests(Problem("1", "", reference), completion)
+
+    with Runner(check, workers=1) as runner:
+        assert runner.verify([(X, "print(2 * int(input()))")])[0].correct
+    tests.close()
 
 
 def test_running_out_of_memory_is_told_once(caplog):

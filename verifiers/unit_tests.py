@@ -95,6 +95,16 @@ class UnitTests:
         self._lock = threading.Lock()
         forks.register(self)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the local pool: where it is unpickled another is made."""
+        executor = None if isinstance(self._executor, Pool) else self._executor
+        return {**vars(self), "_executor": executor, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock = threading.Lock()
+        forks.register(self)
+
     def after_fork(self) -> None:
         """In the child: another thread of the parent may have held the lock."""
         self._lock = threading.Lock()

@@ -40,7 +40,7 @@ class AuditArgs:
     max_problems: int | None = None
     """Verify the references of only the first so many problems of each split."""
     workers: int = 2
-    """Worker processes for verifiers that ask for isolation."""
+    """Worker processes that the verifier runs in, unless it opts out or brings its own concurrency."""
     timeout: float = 10.0
     """Seconds that the verifier may take for one completion."""
 

@@ -101,9 +101,9 @@ class RolloutConfig:
     batch_size: int = 512
     """Sequences decoded at once by the torch sampler."""
     workers: int = 2
-    """Worker processes for verifiers that ask for isolation."""
+    """Worker processes that a verifier runs in, unless it opts out or brings its own concurrency."""
     timeout: float = 10.0
-    """Seconds that a verifier may take for one completion."""
+    """Seconds that a verifier may take for one completion in a worker process, which is then killed (score 0)."""
     error_budget: float = 0.02
     """Share of verdicts that may be verifier errors (bad_reference, error) before the run stops."""
     resample_rounds: int = 0

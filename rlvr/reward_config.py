@@ -53,7 +53,7 @@ class PairsConfig:
     batch_size: int = 512
     """Sequences decoded at once."""
     workers: int = 2
-    """Worker processes for a verifier that asks for isolation."""
+    """Worker processes that the verifier runs in, unless it opts out or brings its own concurrency."""
     timeout: float = 10.0
     """Seconds that the verifier may take for one completion."""
     per_problem: int = 8

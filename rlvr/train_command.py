@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import signal
@@ -14,7 +15,7 @@ from types import ModuleType
 from rlvr.arguments import guarded, parse
 from rlvr.config import Config
 from rlvr.config_bounds import check_effect, check_numbers
-from rlvr.registry import did_you_mean
+from rlvr.registry import did_you_mean, load
 from rlvr.reward_config import RewardConfig
 
 # The command that runs a recipe, by the kind of its CONFIG.
@@ -42,12 +43,7 @@ def load_recipe(name: str, kind: type = Config) -> ModuleType:
         assert spec.loader
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        try:
-            spec.loader.exec_module(module)
-        except SyntaxError as error:
-            raise ValueError(f"recipe {name}, line {error.lineno}: {error.msg}") from error
-        except ImportError as error:
-            raise LookupError(f"recipe {name} cannot be imported: {error}") from error
+        load(functools.partial(spec.loader.exec_module, module), f"recipe {name}")
     else:
         names = recipe_names()
         if name not in names:

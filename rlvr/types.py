@@ -75,6 +75,13 @@ class Verdict:
             raise ValueError(f"verdict {self.status} with score {self.score}; only bad_reference and error have none")
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"verdict {self.status} with score {self.score}; a score is a finite number")
+        # What numpy and torch compute is no number to json, and verdicts go into logs.
+        if self.score is not None and type(self.score) is not float:
+            object.__setattr__(self, "score", float(self.score))
+        if self.parts and any(type(part) is not float for part in self.parts.values()):
+            object.__setattr__(self, "parts", {str(name): float(part) for name, part in self.parts.items()})
+        if self.extracted is not None and type(self.extracted) is not str:
+            object.__setattr__(self, "extracted", str(self.extracted))
 
     @property
     def correct(self) -> bool:
@@ -94,10 +101,15 @@ class Verdict:
             return correct() if result else incorrect()
         try:
             score = float(result) if not isinstance(result, str) else None
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RuntimeError):  # torch raises RuntimeError for a tensor of several numbers
             score = None
+        except OverflowError:
+            score = math.inf
         if score is None:
-            raise TypeError(f"a verifier returned {type(result).__name__}; it must return bool, float or Verdict")
+            found = "None (does it end without return?)" if result is None else f"a {type(result).__name__}"
+            raise TypeError(f"the verifier returned {found}; expected bool, float or Verdict")
+        if not math.isfinite(score):
+            raise ValueError(f"the verifier returned {score}; expected a finite number")
         status = Status.CORRECT if score >= 1 else Status.INCORRECT if score <= 0 else Status.PARTIAL
         return cls(status, score)
 
@@ -155,7 +167,8 @@ class Verifier(Protocol):
     """Anything that can be called with a problem and a completion's text; a plain function is one.
 
     Optional attributes, read with getattr by the runner (rlvr.verifiers.runner):
-    - `isolate: bool` (default False): run me in the killable worker pool.
+    - `isolate: bool` (default True): run me in the killable worker pool; False: in the caller's process, where no
+      deadline holds.
     - `quick(problem, completion) -> Verdict | None`: decide in the caller's process, in bounded time; None: the pool.
     - `verify_batch(pairs) -> list[Verdict]`: I bring my own concurrency (the code sandbox, a reward model).
     - `warm_up() -> None`: imports and tables that every worker should find ready; called once before they start.

@@ -151,6 +151,12 @@ class Server:
         self._group = 0
         return message
 
+    def abandon(self) -> None:
+        """In a forked process: the server is the parent's. Only this copy of the connection is closed."""
+        self.control.close()
+        self.process.returncode = 0  # it is no child of this process, and not to be waited for
+        self._group = 0
+
     def close(self) -> None:
         """End the server and whatever it runs; nothing stays behind."""
         if hasattr(self, "control"):

@@ -20,6 +20,8 @@ _ALL = (
     | kernel.CLONE_NEWUTS
 )
 _MS_REMOUNT = 32
+# Where an environment stands in the new root that lies in the scratch directory's place outside it.
+_MOVED = "/environment"
 # The new root is put together on a directory that none of the paths lies in; /sys is there on every Linux.
 _MOUNT_POINTS = ("/sys", "/mnt", "/srv", "/media", "/tmp")
 
@@ -42,6 +44,15 @@ def enter(uid: int | None, read: Iterable[str], devices: Iterable[str], scratch:
             _build_root(read, devices, scratch)
     finally:
         os.close(process)
+
+
+def placed(path: str, scratch: str) -> str:
+    """Where a path of the caller's stands in the new root.
+
+    Its own place, but for what lies below the scratch directory (a virtual environment in /tmp): each run mounts an
+    empty one there, which would hide it.
+    """
+    return _MOVED + path if _within(path, scratch) else path
 
 
 def _own_mounts() -> bool:
@@ -82,9 +93,10 @@ def _build_root(read: Iterable[str], devices: Iterable[str], scratch: str) -> No
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", base, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=0755")
     for path in read:
-        _bind(path, base, kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV)
+        attributes = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
+        _bind(path, base + placed(path, scratch), attributes)
     for path in devices:
-        _bind(path, base, kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID)
+        _bind(path, base + path, kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID)
     os.makedirs(base + scratch, exist_ok=True)
     kernel.pivot_root(base)
     flags = _MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV
@@ -95,10 +107,9 @@ def _within(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory + "/")
 
 
-def _bind(path: str, base: str, attributes: int) -> None:
+def _bind(path: str, target: str, attributes: int) -> None:
     if not os.path.lexists(path):
         return
-    target = base + path
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if os.path.islink(path):
         if not os.path.lexists(target):

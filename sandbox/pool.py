@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-from rlvr.sandbox import plain
+from rlvr.sandbox import forks, plain
 from rlvr.sandbox.client import Server, ServerDied, ServerRefused, ServerSetting
 from rlvr.sandbox.limits import MAX_PROGRAM, Job, Level, Limits, Result, Returned, RunStatus, TestJob
 from rlvr.sandbox.runs import Run, supervise
@@ -44,6 +44,11 @@ class _Slot:
             self._servers[role] = Server(self.setting)
         return self._servers[role]
 
+    def abandon(self) -> None:
+        """In a forked process: leave the servers to the parent."""
+        while self._servers:
+            self._servers.popitem()[1].abandon()
+
     def close(self) -> None:
         """Also after damage: the next run starts afresh."""
         while self._servers:
@@ -55,7 +60,8 @@ class Pool:
 
     `preload`: modules that every program finds imported (their memory counts). `level`: the isolation to use; by
     default the best that the self-test finds. Level 2 is logged once; level 1 raises SandboxUnavailable without
-    `allow_weak`, level 0 without `unsafe`. Close it, or use it as a context manager.
+    `allow_weak`, level 0 without `unsafe`. Close it, or use it as a context manager. A process that is forked from the
+    caller's has servers of its own.
     """
 
     def __init__(
@@ -74,15 +80,27 @@ class Pool:
         if count < 1:
             raise ValueError(f"{count} slots: expected at least 1")
         self.level: Level = permitted(level, allow_weak=allow_weak, unsafe=unsafe)
-        setting = ServerSetting(self.level.number, tuple(preload), landlock_at_most)
+        self._setting = ServerSetting(self.level.number, tuple(preload), landlock_at_most)
         self.slots = count
-        self._all = [_Slot(setting) for _ in range(count)]
+        self._closed = threading.Event()
+        self._open()
+        forks.register(self)
+
+    def _open(self) -> None:
+        self._all = [_Slot(self._setting) for _ in range(self.slots)]
         self._free: queue.LifoQueue[_Slot] = queue.LifoQueue()
         for slot in self._all:
             self._free.put(slot)
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="rlvr-sandbox")
-        self._closed = threading.Event()
+        self._threads = ThreadPoolExecutor(self.slots, thread_name_prefix="rlvr-sandbox")
         self._finalizer = weakref.finalize(self, _shut, self._all)
+
+    def after_fork(self) -> None:
+        """In the child: the threads are gone, and the servers are the parent's."""
+        self._finalizer.detach()
+        for slot in self._all:
+            slot.abandon()
+        if not self._closed.is_set():
+            self._open()
 
     def run_many(self, jobs: Sequence[Job | TestJob]) -> list[Result]:
         """The results of `jobs`, in their order."""

@@ -45,7 +45,7 @@ def main(argument: str) -> NoReturn:
     try:
         _oom_first()
         isolation = _enter(setting, control)
-        sys.path[:] = setting["sys_path"]
+        _import_from(setting["sys_path"], isolation)
         _multiprocessing.SemLock = semaphore.SemLock
         for module in (*_COMMON, *setting["preload"]):
             importlib.import_module(module)
@@ -64,6 +64,16 @@ def main(argument: str) -> NoReturn:
         empty(isolation.scratch)
         os.rmdir(isolation.scratch)
     os._exit(0)
+
+
+def _import_from(paths: list[str], isolation: child.Isolation) -> None:
+    """Set the module search path, and that of the packages that are imported already, to where they stand now."""
+    sys.path[:] = paths
+    if isolation.namespaces:
+        sys.path[:] = [namespaces.placed(path, isolation.scratch) for path in paths]
+        for module in list(sys.modules.values()):
+            if isinstance(getattr(module, "__path__", None), list):
+                module.__path__ = [namespaces.placed(path, isolation.scratch) for path in module.__path__]
 
 
 def _oom_first() -> None:

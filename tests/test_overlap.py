@@ -46,6 +46,9 @@ def odd_digits(problem: Problem, text: str) -> bool:
     return sum(c.isdigit() for c in text) % 2 == 1
 
 
+odd_digits.isolate = False  # workers would import torch with this module, for each run
+
+
 class Plain:
     """A user's own sampler, which knows `generate` alone."""
 
@@ -151,6 +154,8 @@ def test_verification_starts_before_sampling_ends(tmp_path):
         seen.set()
         return odd_digits(problem, text)
 
+    tell.isolate = False  # it tells this process
+
     class Waits(TorchSampler):
         def stream(self, prompts, sampling, seeds, on_group):
             def hand_over(place, group):
@@ -225,6 +230,9 @@ def test_errors_within_the_budget_end_no_run_and_beyond_it_do(tmp_path):
 
 def always_fails(problem, text):
     return error("broken")
+
+
+always_fails.isolate = False
 
 
 class Breaks(Runner):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import json
+import os
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
+import numpy
 import pytest
 
 from rlvr.registry import VERIFIERS, Registry, did_you_mean, make_verifier
@@ -60,6 +65,41 @@ def test_the_same_definition_may_come_again(registry, tmp_path, monkeypatch):
     again = importlib.reload(first)
     registry.register("check")(again.check)
     assert registry.get("check") is again.check is not held
+
+
+CELLS = r"""
+from rlvr.registry import VERIFIERS, register
+first = "@register('mine')\ndef mine(problem, completion):\n    return {answer}"
+other = first.replace("def mine", "def renamed")
+as_class = "@register('mine')\nclass mine:\n    def __call__(self, problem, completion):\n        return {answer}"
+for number, (cell, answer) in enumerate([(first, 1), (first, 2), (other, 3), (as_class, 4), (as_class, 5)]):
+    # What IPython and ipykernel call the file of a cell.
+    name = f"<ipython-input-{number}-0a1b2c>" if number % 2 else f"/tmp/ipykernel_17/{number}.py"
+    exec(compile(cell.format(answer=answer), name, "exec"), globals())
+    made = VERIFIERS.get("mine")
+    print((made() if answer > 3 else made)(None, ""))
+"""
+
+
+def test_a_notebook_cell_may_be_run_again():
+    """At a prompt the last definition counts, changed, renamed or made a class, as it does with `def`."""
+    done = subprocess.run([sys.executable, "-"], input=CELLS, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.stdout.split(), done.stderr) == (["1", "2", "3", "4", "5"], "")
+
+
+def test_a_script_may_be_imported_too(registry, tmp_path, monkeypatch):
+    """One file under two module names holds one verifier; two files that use the same name hold two."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"mine_{folder}.py").write_text("def check(problem, completion):\n    return True\n")
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    spec = importlib.util.spec_from_file_location("as_script", tmp_path / "a" / "mine_a.py")
+    as_script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(as_script)
+    registry.register("check")(as_script.check)
+    registry.register("check")(importlib.import_module("mine_a").check)
+    with pytest.raises(ValueError, match=r"by mine_a.check and by mine_b.check; rename one"):
+        registry.register("check")(importlib.import_module("mine_b").check)
 
 
 @pytest.mark.parametrize("name", ["", "a:b"])
@@ -198,3 +238,78 @@ def test_results_become_verdicts():
     assert Verdict.of(False).status is Status.INCORRECT
     assert Verdict.of(-0.5).score == -0.5
     assert (Verdict.of(0.3).status, Verdict.of(0.3).score) == (Status.PARTIAL, 0.3)
+
+
+BROKEN = {
+    "def check(problem, completion)\n    return True\n": r"line 1: SyntaxError: expected ':'",
+    "x = 1\n  y = 2\n": r"line 2: IndentationError: unexpected indent",
+    "import nowhere_to_be_found\n": r"line 1: ModuleNotFoundError: No module named 'nowhere_to_be_found'",
+    "\nfrom os import no_such_name\n": r"line 2: ImportError: cannot import name 'no_such_name' from 'os'",
+    "import json\njson.loads('{')\n": r"line 2: JSONDecodeError: Expecting property name",
+    "def f():\n    return 1 / 0\nf()\n": r"line 2: ZeroDivisionError: division by zero",
+    "import sys\nsys.exit(3)\n": r"line 2: SystemExit: 3",
+    "raise RuntimeError\n": r"line 1: RuntimeError$",
+    "from rlvr import register\n@register('math')\ndef mine(problem, completion):\n    return True\n": (
+        r"line 2: ValueError: verifier 'math' is registered twice"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_module_that_cannot_be_imported_is_told_with_its_line(registry, tmp_path, monkeypatch, text):
+    """Whatever happens at its top level: one line with file, line and exception, not a traceback."""
+    importlib.import_module("rlvr.verifiers")
+    name = f"broken_{list(BROKEN).index(text)}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(LookupError, match=rf"'{name}:check': .*{name}.py, {BROKEN[text]}") as raised:
+        registry.get(f"{name}:check")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_broken_verifier_and_a_broken_recipe_end_with_exit_code_2(tmp_path):
+    """From the command line: one line on stderr."""
+    (tmp_path / "mine.py").write_text("def check(problem, completion)\n    return True\n")
+    (tmp_path / "answers.jsonl").write_text('{"completion": "A"}\n')
+    for arguments in (["grade", "--verifier", "mine:check", "answers.jsonl"], ["train", "mine.py"], ["rm", "mine.py"]):
+        done = subprocess.run(
+            [sys.executable, "-c", "from rlvr.cli import main; raise SystemExit(main())", *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.count("\n") == 1
+        assert "mine.py, line 1: SyntaxError: expected ':'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (None, r"returned None \(does it end without return\?\)"),
+        ("0.5", "returned a str; expected bool, float or Verdict"),
+        ([1.0], "returned a list"),
+        ((True, "why"), "returned a tuple"),
+        (1 + 2j, "returned a complex"),
+        (float("nan"), "returned nan; expected a finite number"),
+        (float("-inf"), "returned -inf"),
+        pytest.param(10**400, "returned inf", id="too large for a float"),
+        (numpy.float64("nan"), "returned nan"),
+        (numpy.array([1, 2]), "returned a ndarray"),
+    ],
+)
+def test_what_is_no_verdict_is_named(result, message):
+    """The verdict then is an error, which says what the verifier returned."""
+    with pytest.raises((TypeError, ValueError), match=f"the verifier {message}"):
+        Verdict.of(result)
+
+
+def test_numbers_of_numpy_are_numbers():
+    """As a result, and in a Verdict of the verifier's own, which a log must be able to hold."""
+    assert Verdict.of(numpy.bool_(True)).status is Status.CORRECT
+    assert Verdict.of(numpy.float32(0.5)) == Verdict.of(numpy.array(0.5)) == Verdict.of(Fraction(1, 2))
+    own = Verdict(Status.PARTIAL, numpy.float32(0.5), "", numpy.int64(7), {"form": numpy.float64(0.25)})
+    assert json.dumps([own.score, own.extracted, own.parts]) == '[0.5, "7", {"form": 0.25}]'
+    assert type(own.score) is type(own.parts["form"]) is float

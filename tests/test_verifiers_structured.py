@@ -9,7 +9,7 @@ import pytest
 
 from rlvr.registry import make_verifier
 from rlvr.types import Problem, Status, Verdict, correct, incorrect
-from rlvr.verifiers.base import asks_for_isolation, judge
+from rlvr.verifiers.base import judge, runs_killably
 from rlvr.verifiers.runner import Runner
 
 PERSON = {
@@ -291,7 +291,7 @@ def test_combine_runs_each_part_in_its_own_way(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     names = [f"combined_parts:{name}" for name in ("Hanging", "Batch", "plain")]
     verifier = make_verifier("combine", parts=",".join(f"{name}:1" for name in names))
-    assert asks_for_isolation(verifier)
+    assert runs_killably(verifier)
     pairs = [(Problem(str(i), "", ""), c) for i, c in enumerate(["x", "hang", "raise"])]
     with Runner(verifier, timeout=1.0) as runner:
         fine, hung, broken = runner.verify(pairs)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
-from rlvr.registry import make_verifier
+from rlvr.registry import VERIFIERS, make_verifier
 from rlvr.types import Problem, Status, Verdict
-from rlvr.verifiers.base import asks_for_isolation
+from rlvr.verifiers import verify_math
+from rlvr.verifiers.base import judge, runs_killably
 from rlvr.verifiers.runner import Runner
 
 
@@ -46,6 +51,9 @@ def test_exact_without_an_answer():
     assert verdict("exact", "x", " \n").status is Status.NO_ANSWER
     assert verdict("exact", "x", "<think>x").status is Status.NO_ANSWER
     assert verdict("exact", "x", "x", extract="strict").status is Status.NO_ANSWER
+
+
+LISTLESS = {"instruction_id_list": None, "numbers": float("nan"), "target": None, "type": None}
 
 
 @pytest.mark.parametrize("reference", [None, True, {"a": 1}, [], ["a", None]])
@@ -182,7 +190,7 @@ def test_a_broken_pattern_is_found_early():
         make_verifier("regex").check_reference("(a")
     assert verdict("regex", "(a", "a").status is Status.BAD_REFERENCE
     assert verdict("regex", 3, "a").status is Status.BAD_REFERENCE
-    assert asks_for_isolation(make_verifier("regex"))
+    assert runs_killably(make_verifier("regex"))
 
 
 @pytest.mark.parametrize(
@@ -257,3 +265,78 @@ def test_format_options():
         make_verifier("format", tags="a,a")
     with pytest.raises(ValueError, match="expected different names"):
         make_verifier("format", tags="<a>")
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("reference", [NAN, np.float32("nan"), Decimal("nan")])
+@pytest.mark.parametrize("name", ["math", "exact"])
+def test_a_missing_value_is_no_reference(name, reference):
+    """A table gives NaN where a cell is empty: the data's fault, in a verdict and when the data is loaded."""
+    found = verdict(name, reference, "The answer is \\boxed{nan}")
+    assert (found.status, found.score) == (Status.BAD_REFERENCE, None)
+    assert "NaN" in found.reason
+    with pytest.raises(ValueError, match="NaN, as a table has it"):
+        make_verifier(name).check_reference(reference)
+
+
+@pytest.mark.parametrize("reference", [3, 3.0, np.int64(3), np.float32(3), Decimal(3), Fraction(3), "\ufeff3"])
+def test_numbers_of_every_kind_are_references(reference):
+    """Those of numpy, as a table gives them, decimals and fractions; a byte order mark belongs to no text."""
+    assert verdict("math", reference, "\\boxed{3}").correct
+    assert verdict("exact", reference, "3" if "." not in str(reference) else "3.0").correct
+
+
+@pytest.mark.parametrize("reference", [None, True, np.bool_(True), b"3", {}, np.array([3, 4]), [["3"]], LISTLESS])
+@pytest.mark.parametrize("name", ["math", "exact", "choice", "regex", "countdown", "instructions", "unit_tests"])
+def test_what_is_no_reference_is_a_bad_reference(name, reference):
+    """Never an exception of the verifier, whatever the data holds."""
+    assert judge(make_verifier(name), Problem("1", "", reference), "3").status is Status.BAD_REFERENCE
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reference", "completion"),
+    [
+        ("exact", {}, "yes", "yes"),
+        ("exact", {}, ["no", "yes"], "<think>hm</think>yes"),
+        ("choice", {}, "B", "B"),
+        ("regex", {}, "y.s", "yes"),
+        ("json_schema", {}, {"type": "object"}, "{}"),
+        ("format", {}, None, "<think>a</think><answer>b</answer>"),
+        ("math", {"extract": "strict"}, "3", "\\boxed{3}"),
+    ],
+)
+def test_a_byte_order_mark_is_no_part_of_a_text(name, options, reference, completion):
+    """Some editors put one at the beginning of a file, and so of its first field."""
+    marked = "\ufeff" + reference if isinstance(reference, str) else reference
+    assert verdict(name, reference, "\ufeff" + completion, **options).correct
+    assert verdict(name, marked, completion, **options).correct
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("math", {"extract": "foo"}, "extract 'foo': expected strict, marked or lenient"),
+        ("math", {"conflict": "foo"}, "conflict 'foo': expected last or reject"),
+        ("math", {"units": None}, "units None: expected convert or ignore"),
+        ("math", {"digits": 0}, "digits 0: expected a number of at least 1"),
+        ("math", {"rel_tol": -0.1}, "rel_tol -0.1: expected a number of at least 0"),
+        ("exact", {"extract": "boxed"}, "extract 'boxed': expected all, last_line, marked or strict"),
+        ("choice", {"conflict": "first"}, "conflict 'first'"),
+        ("countdown", {"use": "twice"}, "use 'twice'"),
+        ("length", {"unit": "tokens"}, "unit 'tokens'"),
+        ("regex", {"match": "start"}, "match 'start'"),
+        ("combine", {"parts": ("exact",), "reduce": "max"}, "reduce 'max'"),
+    ],
+)
+def test_options_that_are_no_choice(name, options, message):
+    """From Python too, where no command line has checked them: a clear error and not another behaviour."""
+    with pytest.raises(ValueError, match=message):
+        VERIFIERS.get(name)(**options)
+
+
+def test_verify_math_checks_its_options():
+    """As it is called in a notebook."""
+    with pytest.raises(ValueError, match="extract 'foo': expected strict, marked or lenient"):
+        verify_math("4", "it is 4", extract="foo")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import numbers
+from typing import Any, Literal
 
-from rlvr.verifiers.extract import Extracted, after_thinking, extract
+from rlvr.verifiers.extract import BYTE_ORDER_MARK, Extracted, after_thinking, extract
 
 Part = Literal["all", "last_line", "marked", "strict"]
 
@@ -25,6 +26,20 @@ def read_answer(completion: str, part: Part) -> Extracted:
     if not text.strip():
         return Extracted(None, "the completion is empty")
     return Extracted(text, part)
+
+
+def reference_text(reference: Any) -> str:
+    """A reference as text: itself, or a number written out. ValueError for anything else, and for NaN.
+
+    NaN is what a table holds where a value is missing. A byte order mark before the text is none of it.
+    """
+    if isinstance(reference, str):
+        return reference.removeprefix(BYTE_ORDER_MARK)
+    if isinstance(reference, bool) or not isinstance(reference, numbers.Number):
+        raise ValueError(f"a reference of type {type(reference).__name__}; expected the answer as text or a number")
+    if reference != reference:
+        raise ValueError("the reference is NaN, as a table has it for a missing value")
+    return str(reference)
 
 
 def excerpt(text: str, longest: int = 2000) -> str:

@@ -7,11 +7,13 @@ import logging
 import threading
 import time
 import traceback
+import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rlvr.printable import printable
+from rlvr.sandbox import forks
 from rlvr.types import Problem, Verdict, error, limit
 
 logger = logging.getLogger("rlvr.verifiers")
@@ -34,6 +36,11 @@ class FailureLog:
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
+        self._lock = threading.Lock()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In the child: another thread of the parent may have held the lock."""
         self._lock = threading.Lock()
 
     def __call__(self, failure: Failure) -> None:
@@ -100,11 +107,28 @@ def describe(verifier: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def asks_for_isolation(verifier: Any) -> bool:
-    """Whether the verifier is to run in the killable worker pool; options bound by functools.partial do not hide it."""
+def runs_killably(verifier: Any) -> bool:
+    """Whether the verifier is to run in worker processes that can be killed: unless it says `isolate = False`.
+
+    Options bound by functools.partial do not hide what a function says, nor a method what its object says.
+    """
     if isinstance(verifier, functools.partial):
-        return asks_for_isolation(verifier.func)
-    return bool(getattr(verifier, "isolate", False))
+        return runs_killably(verifier.func)
+    return bool(getattr(verifier, "isolate", getattr(getattr(verifier, "__self__", None), "isolate", True)))
+
+
+def check_choices(verifier: Any) -> None:
+    """Raises ValueError where an option of a dataclass is none of the choices that its type (a Literal) names."""
+    for name, choices in _choices(verifier.__class__).items():
+        value = getattr(verifier, name)
+        if value not in choices:
+            raise ValueError(f"{name} {value!r}: expected {', '.join(choices[:-1])} or {choices[-1]}")
+
+
+@functools.cache
+def _choices(kind: type) -> dict[str, tuple[str, ...]]:
+    hints = typing.get_type_hints(kind)
+    return {name: typing.get_args(hint) for name, hint in hints.items() if typing.get_origin(hint) is typing.Literal}
 
 
 def check_references(verifier: Any, problems: Iterable[Problem]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
 from rlvr.verifiers.answers import excerpt, read_answer
-from rlvr.verifiers.extract import after_thinking, extract
+from rlvr.verifiers.base import check_choices
+from rlvr.verifiers.extract import BYTE_ORDER_MARK, after_thinking, extract
 
 # A LaTeX command around the letter, emphasis and delimiters, which say nothing.
 _WRAPPERS = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathsf|bf|rm)(?![A-Za-z])\s*|\\[()\[\] ,;]|[${}*_`\"'~]")
@@ -49,6 +50,11 @@ class ChoiceVerifier:
 
     conflict: Literal["last", "reject"] = "last"
 
+    isolate: ClassVar[bool] = False  # bounded work
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:
             wanted = _letters_of(problem.reference)
@@ -85,7 +91,7 @@ def _letters_of(reference: Any) -> frozenset[str]:
     for part in parts:
         if not isinstance(part, str):
             raise ValueError(f"a reference of type {type(part).__name__}; expected a letter, or several")
-        bare = re.sub(r"[\s,;()\[\].]", "", part)
+        bare = re.sub(r"[\s,;()\[\].]", "", part.removeprefix(BYTE_ORDER_MARK))
         if not re.fullmatch(r"[A-Z]{1,26}|[a-z]", bare):
             raise ValueError(f"the reference {part!r} is not a letter from A to Z, nor several")
         letters += bare.upper()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
+from rlvr.verifiers.extract import BYTE_ORDER_MARK
+
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n`]*$", re.MULTILINE)
 _PYTHON = frozenset(("", "python", "py", "python3", "python2"))
 
@@ -29,7 +31,7 @@ def program_of(completion: str) -> str:
 
     What stands before a closing </think> is not looked at.
     """
-    answer = completion.rpartition("</think>")[2]
+    answer = completion.rpartition("</think>")[2].removeprefix(BYTE_ORDER_MARK)
     blocks = [content for language, content in fenced_blocks(answer) if language in _PYTHON]
     return blocks[-1] if blocks else answer
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rlvr.registry import did_you_mean, make_verifier, register
 from rlvr.types import UNSCORED, Problem, Verdict
-from rlvr.verifiers.base import asks_for_isolation
+from rlvr.verifiers.base import check_choices, runs_killably
 
 Scales = Mapping[str, tuple[float, float]]  # mean and standard deviation of a part over a batch
 
@@ -116,6 +116,7 @@ class CombineVerifier:
             raise LookupError(
                 f"combine has no part {self.primary!r} for primary; {did_you_mean(str(self.primary), specs)}"
             )
+        check_choices(self)
         self._check_settings()
         options = self._options_of(list(specs))
         made = {name: make_verifier(spec, **options[name]) for name, spec in specs.items()}
@@ -131,8 +132,8 @@ class CombineVerifier:
 
     @property
     def isolate(self) -> bool:
-        """Whether any part asks for isolation."""
-        return any(asks_for_isolation(verifier) for verifier in self.components.values())
+        """Whether any part runs in the worker pool."""
+        return any(runs_killably(verifier) for verifier in self.components.values())
 
     @property
     def reads_prompt(self) -> bool:

@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, limit, no_answer, unparseable
 from rlvr.verifiers.answers import excerpt, read_answer
+from rlvr.verifiers.base import check_choices
 
 MAX_CHARS = 1000
 MAX_DEPTH = 64
@@ -56,6 +57,11 @@ class CountdownVerifier:
     """
 
     use: Literal["once", "at_most_once"] = "once"
+
+    isolate: ClassVar[bool] = False  # bounded work
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer
-from rlvr.verifiers.answers import Part, excerpt, read_answer
+from rlvr.verifiers.answers import Part, excerpt, read_answer, reference_text
+from rlvr.verifiers.base import check_choices
 
 
 @register("exact")
@@ -25,6 +26,11 @@ class ExactVerifier:
     extract: Part = "all"
     case: bool = False
     strip: bool = True
+
+    isolate: ClassVar[bool] = False  # bounded work
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:
@@ -53,9 +59,6 @@ class ExactVerifier:
 
 def _accepted(reference: Any) -> list[str]:
     many = list(reference) if isinstance(reference, (list, tuple)) else [reference]
-    for one in many:
-        if isinstance(one, bool) or not isinstance(one, (str, int, float)):
-            raise ValueError(f"a reference of type {type(one).__name__}; expected text, a number, or a list of them")
     if not many:
         raise ValueError("an empty list as reference; expected at least one accepted text")
-    return [str(one) for one in many]
+    return [reference_text(one) for one in many]

@@ -34,8 +34,12 @@ _BARE = re.compile(
 )
 
 
+BYTE_ORDER_MARK = "\ufeff"  # what some editors put before a text
+
+
 def after_thinking(text: str) -> str | None:
     """What follows the last closing think tag; None where thinking was begun and never ended."""
+    text = text.removeprefix(BYTE_ORDER_MARK)
     if "<" not in text:
         return text
     end, closer = max((text.rfind(closer), closer) for closer in _CLOSERS)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, correct, incorrect
 from rlvr.verifiers.answers import excerpt
+from rlvr.verifiers.extract import BYTE_ORDER_MARK
 
 
 @register("format")
@@ -22,13 +24,16 @@ class FormatVerifier:
     tags: tuple[str, ...] = ("think", "answer")
     opened: bool = False
 
+    isolate: ClassVar[bool] = False  # bounded work
+
     def __post_init__(self) -> None:
         wrong = [tag for tag in self.tags if not re.fullmatch(r"[\w-]+", tag)]
         if wrong or not self.tags or len(set(self.tags)) < len(self.tags):
             raise ValueError(f"format tags {','.join(self.tags)!r}: expected different names such as think,answer")
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
-        text = f"<{self.tags[0]}>{completion}" if self.opened else completion
+        text = completion.removeprefix(BYTE_ORDER_MARK)
+        text = f"<{self.tags[0]}>{text}" if self.opened else text
         for tag in self.tags:
             for mark in (f"<{tag}>", f"</{tag}>"):
                 if text.count(mark) != 1:

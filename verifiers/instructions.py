@@ -7,7 +7,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from rlvr.registry import did_you_mean, register
 from rlvr.types import Problem, Status, Verdict, bad_reference, no_answer
@@ -30,6 +30,8 @@ class InstructionsVerifier:
 
     partial: bool = False
     loose: bool = False
+
+    isolate: ClassVar[bool] = False  # bounded work
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:
@@ -66,8 +68,9 @@ def read_instructions(reference: Any) -> list[Instruction]:
 def _listed(reference: Any) -> Iterator[tuple[Any, Mapping[str, Any]]]:
     if isinstance(reference, Mapping) and "instruction_id_list" in reference:
         names = reference["instruction_id_list"]
-        given = reference.get("kwargs") or [{}] * len(names)
-        if not isinstance(names, (list, tuple)) or not isinstance(given, (list, tuple)) or len(names) != len(given):
+        listed = isinstance(names, (list, tuple))
+        given = reference.get("kwargs") or ([{}] * len(names) if listed else None)
+        if not listed or not isinstance(given, (list, tuple)) or len(names) != len(given):
             raise ValueError("instruction_id_list and kwargs are not lists of one length")
         yield from ((name, one or {}) for name, one in zip(names, given))
         return

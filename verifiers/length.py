@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rlvr.registry import register
 from rlvr.types import Problem, Status, Verdict
+from rlvr.verifiers.base import check_choices
 
 COUNTS = {
     "characters": len,
@@ -28,7 +29,10 @@ class LengthVerifier:
     unit: Literal["characters", "words", "lines"] = "words"
     graded: bool = False
 
+    isolate: ClassVar[bool] = False  # bounded work
+
     def __post_init__(self) -> None:
+        check_choices(self)
         if self.min < 0 or (self.max is not None and self.max < max(self.min, 1)):
             raise ValueError(f"length from {self.min} to {self.max}: expected 0 <= min <= max and max above 0")
 

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, no_answer
+from rlvr.verifiers.answers import reference_text
+from rlvr.verifiers.base import check_choices
 from rlvr.verifiers.extract import Conflict, Mode, extract
 from rlvr.verifiers.math_answer import Reference, judge_answer, read_reference
 from rlvr.verifiers.math_compare import Rules
@@ -66,6 +68,13 @@ class MathVerifier:
 
     isolate: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name, lowest in (("digits", 1), ("rel_tol", 0), ("exact_digits", 1)):
+            value = getattr(self, name)
+            if value is not None and not value >= lowest:
+                raise ValueError(f"{name} {value}: expected a number of at least {lowest}")
+
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         """The verdict; bounded, and killable in the pool."""
         verdict = self._decide(problem, completion, None)
@@ -98,9 +107,7 @@ class MathVerifier:
 
 
 def _reference(reference: Any) -> Reference:
-    if isinstance(reference, bool) or not isinstance(reference, (str, int, float)):
-        raise ValueError(f"a reference of type {type(reference).__name__}; expected the answer as text or a number")
-    return read_reference(str(reference))
+    return read_reference(reference_text(reference))
 
 
 def verify_math(reference: str | float, completion: str, **options: Any) -> Verdict:

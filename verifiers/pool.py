@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
+from rlvr.sandbox import forks
 from rlvr.types import Verdict, limit, timeout
 from rlvr.verifiers.base import Failure, failed, log_failure
 from rlvr.verifiers.pool_server import PoolError, Server
@@ -55,11 +56,23 @@ class Pool:
         self._server: Server | None = None
         self._failed_servers = 0
         self._mean_seconds = QUEUED_SECONDS
+        self._told_of_memory = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_out, selectors.EVENT_READ, None)
         # The server asks to die with the thread that starts it, so one thread must outlive it whoever calls.
         self._thread = threading.Thread(target=self._run, name="rlvr-verifier-pool", daemon=True)
         self._thread.start()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In the child: all of it is the parent's. Only the copies of its connections are closed."""
+        self._lock = threading.Lock()
+        self._closing = True
+        self._selector.close()
+        for sock in (self._wake_in, self._wake_out, *(worker.sock for worker in self._workers.values())):
+            sock.close()
+        if self._server is not None:
+            self._server.abandon()
 
     def submit(self, payloads: Sequence[tuple[bytes, str]]) -> Batch:
         """Put checks in. Wait for `done` of the batch; set `abandoned` to give up on it."""
@@ -179,6 +192,7 @@ class Pool:
                 worker.started = True
                 continue
             if answer == RETIRED:
+                self._tell_of_memory()
                 self._discard(worker)
                 return True
             verdict, failure = _unpickled(answer)
@@ -189,6 +203,16 @@ class Pool:
             self._mean_seconds += 0.05 * (verdict.seconds - self._mean_seconds)
             self._failed_servers = 0
         return alive
+
+    def _tell_of_memory(self) -> None:
+        """Say once that a completion was scored 0 for memory: what the verifier loads in its first call counts too."""
+        if not self._told_of_memory:
+            self._told_of_memory = True
+            logger.warning(
+                "a verifier took more than %d MB for a completion, which then scores 0 (status limit); import large "
+                "packages at the top of its module or in its method warm_up, which do not count",
+                self._memory_bytes >> 20,
+            )
 
     # Deadlines and deaths
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
+import logging
 import os
 import pickle
 import socket
@@ -12,10 +12,17 @@ import sys
 from typing import Any
 
 from rlvr.types import RunError
+from rlvr.verifiers import by_value
 from rlvr.verifiers.base import describe
 from rlvr.verifiers.worker import KILL, REPORT, REQUEST, SPAWN, frame, read_frame
 
+logger = logging.getLogger("rlvr.verifiers")
+
 LOAD_SECONDS = 120.0
+OPT_OUT = (
+    "let it run in this process, where no deadline holds: @register(NAME, isolate=False), or isolate = False as an "
+    "attribute of the function or class"
+)
 _BOOT = (
     "import sys, socket; sys.path[:] = sys.argv[3:]; from rlvr.verifiers.worker import serve; "
     "serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))"
@@ -56,7 +63,9 @@ class Server:
             self.stop()
             if answer is None:
                 raise PoolError("the verifier's server process did not start; see its output above")
-            raise PoolError(f"the verifier cannot be loaded in a worker process:\n{answer.decode().rstrip()}")
+            told = answer.decode().rstrip()
+            logger.error("the verifier cannot be loaded in a worker process\n%s", told)
+            raise PoolError(f"the verifier cannot be loaded in a worker process ({told.splitlines()[-1]}); {OPT_OUT}")
         self.control.settimeout(None)
 
     def spawn(self, number: int) -> socket.socket:
@@ -85,6 +94,11 @@ class Server:
         del self._reports[:whole]
         return ended
 
+    def abandon(self) -> None:
+        """In a forked process: the server is the parent's. Only this copy of the connection is closed."""
+        self.control.close()
+        self._process.returncode = 0  # it is no child of this process, and not to be waited for
+
     def stop(self) -> None:
         """Kill the server; its workers die with it."""
         self._process.kill()
@@ -105,27 +119,18 @@ def _ending(status: int) -> str:
     return f"ended with exit code {os.waitstatus_to_exitcode(status)}"
 
 
-class _Pickler(pickle.Pickler):
-    """Refuses what lives in `__main__`, which a worker does not import."""
-
-    def reducer_override(self, value: Any) -> Any:
-        named = value if hasattr(value, "__qualname__") else type(value)
-        if getattr(named, "__module__", None) == "__main__":
-            raise ValueError(
-                f"{named.__qualname__} is defined in the script that is run (__main__), and a verifier that asks for "
-                "isolation runs in processes that do not import the script; put it in a module of its own and import it"
-            )
-        return NotImplemented
-
-
 def pickle_verifier(verifier: Any) -> bytes:
     """The verifier for the worker processes. ValueError where it cannot be sent to another process."""
-    buffer = io.BytesIO()
     try:
-        _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(verifier)
-    except (pickle.PicklingError, AttributeError, TypeError) as problem:
+        return by_value.dumps(verifier)
+    # Pickling runs the verifier's own __getstate__ and __reduce__, which may raise anything.
+    except Exception as error:
         raise ValueError(
-            f"the verifier {describe(verifier)} cannot be sent to a worker process: {problem}; define it at the top "
-            "level of a module, and keep open files, locks and lambdas out of its attributes"
-        ) from problem
-    return buffer.getvalue()
+            f"the verifier {describe(verifier)} cannot be sent to the worker processes that verifiers run in, so that "
+            f"one which hangs can be ended ({_first_line(error)}); define it in a module of its own, make open files, "
+            f"locks and connections inside the call, or {OPT_OUT}"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

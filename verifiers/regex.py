@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer
 from rlvr.verifiers.answers import Part, excerpt, read_answer
+from rlvr.verifiers.base import check_choices
+from rlvr.verifiers.extract import BYTE_ORDER_MARK
 
 
 @register("regex")
@@ -32,6 +34,7 @@ class RegexVerifier:
     isolate: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if self.pattern is not None:
             _compiled(self.pattern, self._flags)
 
@@ -59,10 +62,14 @@ class RegexVerifier:
         return self.ignore_case * re.IGNORECASE | self.multiline * re.MULTILINE | self.dotall * re.DOTALL
 
 
-@lru_cache(maxsize=1024)
 def _compiled(pattern: Any, flags: int) -> re.Pattern[str]:
     if not isinstance(pattern, str):
         raise ValueError(f"a pattern of type {type(pattern).__name__}; expected a regular expression as text")
+    return _compiled_text(pattern.removeprefix(BYTE_ORDER_MARK), flags)
+
+
+@lru_cache(maxsize=1024)
+def _compiled_text(pattern: str, flags: int) -> re.Pattern[str]:
     try:
         return re.compile(pattern, flags)
     except (re.error, RecursionError, OverflowError) as problem:

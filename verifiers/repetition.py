@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlvr.registry import register
 from rlvr.types import Problem, Status, Verdict
@@ -19,6 +20,8 @@ class RepetitionVerifier:
 
     n: int = 3
     penalty: float = 1.0
+
+    isolate: ClassVar[bool] = False  # bounded work
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.penalty < 0:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
-import pickle
 import threading
 import time
 import weakref
@@ -13,8 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from rlvr.sandbox import forks
 from rlvr.types import UNSCORED, Problem, RunError, Status, Verdict, Verifier
-from rlvr.verifiers.base import Failure, asks_for_isolation, guarded, judge, log_failure
+from rlvr.verifiers import by_value
+from rlvr.verifiers.base import Failure, guarded, judge, log_failure, runs_killably
 from rlvr.verifiers.pool import Pool
 from rlvr.verifiers.pool_server import pickle_verifier
 from rlvr.verifiers.pool_worker import Batch
@@ -70,14 +70,17 @@ class ErrorBudget:
 class Runner:
     """Runs a verifier over (problem, completion) pairs. Use it as a context manager, or call `close`.
 
-    A verifier that asks for isolation runs in killable worker processes: `workers` of them, `timeout` seconds for an
-    item from its dispatch, `memory_mb` for an item beyond what a worker holds at its start; a worker is replaced after
-    `recycle_after` items. Other verifiers run in the caller's thread, where nothing can stop them, or bring their own
-    concurrency (`verify_batch`). `counts` holds the number of verdicts of each status.
+    A verifier runs in killable worker processes: `workers` of them, `timeout` seconds for an item from its dispatch,
+    `memory_mb` for an item beyond what a worker holds at its start; a worker is replaced after `recycle_after` items.
+    Each worker has a copy of the verifier as it was when the Runner was made: what a call changes in it (a counter, a
+    cache) stays in that worker. The workers are no forks of the caller, which may hold a GPU and threads; verifiers of
+    a script, a notebook or another function are sent to them by value (rlvr.verifiers.by_value).
+
+    One with `isolate = False` runs in the caller's thread, where nothing can stop it; one with `verify_batch` brings
+    its own concurrency and deadlines. `counts` holds the number of verdicts of each status.
 
     With `error_budget`, `verify` raises VerifierErrors when the share of error and bad_reference verdicts passes it.
-    May be called from several threads at once. Raises ValueError for a verifier that asks for isolation and cannot be
-    sent to another process, as one that is defined in the script that is run.
+    May be called from several threads at once. Raises ValueError for a verifier that cannot be sent to the workers.
 
     Two things that a verifier may have beyond rlvr.types.Verifier: a method `warm_up`, called once in the process that
     the workers are forked from, so that what it imports is there when the first deadline starts; and parts
@@ -116,8 +119,13 @@ class Runner:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._pool: Pool | None = None
-        self._pool_process = 0
         self._closed = False
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In the child: the pool's thread and processes are the parent's; the next call starts others."""
+        self._lock = threading.Lock()
+        self._pool = None
 
     def __enter__(self) -> Runner:
         return self
@@ -132,7 +140,7 @@ class Runner:
             pool, self._pool = self._pool, None
         for part in self._parts.values():
             part.close()
-        if pool is not None and self._pool_process == os.getpid():
+        if pool is not None:
             pool.close()
 
     @property
@@ -264,20 +272,16 @@ class Runner:
         with self._lock:
             if self._closed:
                 raise RuntimeError("this Runner is closed")
-            # After a fork of the caller the pool's thread and processes are the parent's.
-            if self._pool is None or self._pool_process != os.getpid():
+            if self._pool is None:
                 self._pool = Pool(self._pickled, timeout=self._timeout, **self._settings)
-                self._pool_process = os.getpid()
                 # Also at exit, when nobody closed the runner.
                 weakref.finalize(self, self._pool.close)
             return self._pool
 
 
 def runs_in_pool(verifier: Any) -> bool:
-    """Whether the worker processes judge: it asks for isolation, and has no parts and no concurrency of its own."""
-    return (
-        asks_for_isolation(verifier) and not hasattr(verifier, "verify_batch") and not hasattr(verifier, "components")
-    )
+    """Whether the worker processes judge: always, but for one that opts out, has parts, or its own concurrency."""
+    return runs_killably(verifier) and not hasattr(verifier, "verify_batch") and not hasattr(verifier, "components")
 
 
 def _logged(outcome: tuple[T, Failure | None]) -> T:
@@ -298,7 +302,7 @@ class _ProblemPickles:
     def __call__(self, problem: Problem) -> bytes | Verdict:
         made = self._made.get(id(problem))
         if made is None:
-            made = _logged(guarded(self._verifier, lambda: pickle.dumps(problem, protocol=pickle.HIGHEST_PROTOCOL)))
+            made = _logged(guarded(self._verifier, lambda: by_value.dumps(problem)))
             self._made[id(problem)] = made
         return made
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlvr.registry import register
-from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob
+from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob, forks
 from rlvr.types import Problem, Status, Verdict, bad_reference, error, no_answer
 from rlvr.verifiers import code_extract
 from rlvr.verifiers.code_plans import Outcome, Plan, integrity, make_plan
@@ -92,6 +92,21 @@ class UnitTests:
             "unsafe": unsafe,
         }
         self._executor: Executor | None = None
+        self._lock = threading.Lock()
+        forks.register(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the local pool: where it is unpickled another is made."""
+        executor = None if isinstance(self._executor, Pool) else self._executor
+        return {**vars(self), "_executor": executor, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock = threading.Lock()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In the child: another thread of the parent may have held the lock."""
         self._lock = threading.Lock()
 
     @property

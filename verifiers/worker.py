@@ -98,7 +98,9 @@ def serve(control: socket.socket, parent: int) -> None:
     gc.collect()
     gc.freeze()
     control.sendall(frame(b""))
-    _supervise(control, verifier, memory_bytes)
+    # Reports to a caller that has just ended go nowhere.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        _supervise(control, verifier, memory_bytes)
 
 
 def _supervise(control: socket.socket, verifier: Any, memory_bytes: int) -> None:

@@ -142,7 +142,7 @@ def test_recomputing_activations_changes_nothing(tmp_path: Path) -> None:
 
 def test_fused_attention_agrees_with_multiplied_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores too large to hold go through torch's fused attention: the same numbers, grouped-query heads included."""
-    monkeypatch.setattr("rlvr.attention.MAX_SCORES", 0)
+    monkeypatch.setattr("rlvr.kernels.MAX_SCORES", 0)
     assert_same(load_policy(ModelConfig(name=str(make_model("llama", tmp_path)), device="cpu")))
 
 

@@ -16,7 +16,7 @@ from rlvr.config import ModelConfig
 from rlvr.device import pick_device, pick_dtype
 from rlvr.lm_head import check_logits
 from rlvr.lora import with_adapter
-from rlvr.probe import PackedTrial
+from rlvr.probe import PackedTrial, check_causal
 from rlvr.tiny import tiny_model, tiny_tokenizer
 from rlvr.tokenizer import load_tokenizer
 from rlvr.types import Prompt
@@ -164,6 +164,7 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
         # Frozen weights may be kept in the computation's type; in trained ones it would round small updates away.
         tokenizer, model = _pretrained(config.name, dtype if config.lora_rank else torch.float32)
     check_logits(model)
+    check_causal(model)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     switch_off_dropout(model)

@@ -217,6 +217,17 @@ class Decoders:
         )
 
 
+def check_causal(causal: Any) -> None:
+    """Raises ValueError for a model whose tokens know what follows them, as an encoder's do: nothing could train it."""
+    row = _text(causal, SHORT)
+    with _trying(causal):
+        if _apart(_plain_states(causal, row[: SHORT // 2]), _plain_states(causal, row)[: SHORT // 2]):
+            raise ValueError(
+                f"{type(causal).__name__} gives a token another state where other tokens follow it; expected a causal "
+                "language model (an encoder needs is_decoder in its config)"
+            )
+
+
 def check_length(causal: Any, trial: PackedTrial, length: int) -> None:
     """Raises ValueError for rows of so many tokens where their probabilities depend on what was read before."""
     if trial.most is not None and length > trial.most:

@@ -101,7 +101,7 @@ class ContextRows:
         # Where the tokens of the used prompts go; None: they are all, in order.
         self.places = None if np.array_equal(real, np.arange(total)) else torch.from_numpy(real).to(device)
         counts = np.bincount(self.parents)
-        self.even = len(self.parents) == len(used) * counts[0] and bool((np.diff(self.parents) >= 0).all())
+        self.even = bool((counts == counts[0]).all() and (np.diff(self.parents) >= 0).all())
         ranks = np.empty_like(self.parents)
         for parent in range(len(used)):
             ranks[self.parents == parent] = np.arange(counts[parent])

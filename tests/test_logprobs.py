@@ -19,7 +19,7 @@ from rlvr.attention import PackedGroups
 from rlvr.config import ModelConfig
 from rlvr.kernels import Visible, fused, multiplied_out
 from rlvr.logprobs import take, token_logprobs
-from rlvr.packing import rectangles
+from rlvr.packing import ContextRows, Rows, Spread, rectangles
 from rlvr.policy import Policy, load_policy
 from rlvr.tiny import tiny_tokenizer
 
@@ -250,6 +250,27 @@ def test_one_long_row_makes_no_rectangle_of_its_length_for_the_others(prompts: i
     )
     real = sum(c * c for c in contexts) + sum(n * (n + c) for c, group in zip(contexts, groups) for n in group)
     assert real <= layout.score_elements <= 1.5 * real + 2 * rlvr.packing.SMALL
+
+
+@pytest.mark.parametrize("parents", [[0, 0, 2, 2], [0, 0, 1, 1, 1, 2, 3, 3], [3, 1, 1, 3, 0]])
+def test_gradient_of_shared_prompts_is_that_of_indexing(parents: list[int]) -> None:
+    """Groups of one size, of several that only on average are, and rows in any order; prompts that no row has."""
+    lengths, own = np.array([3, 1, 4, 2]), Rows(np.arange(1, len(parents) + 1), torch.device("cpu"))
+    starts = np.cumsum(lengths) - lengths
+    rows = ContextRows(starts, lengths, np.array(parents), 10, torch.device("cpu")).followed_by(own)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(10 + len(own.tokens) * (len(own.tokens) + 1) // 2, 2, 3, generator=generator, requires_grad=True)
+    grid = Spread.apply(x, rows)
+    weights = torch.randn(grid.shape, generator=generator)
+    width, wanted = grid.shape[2] - own.width, torch.zeros_like(x)
+    for row, parent in enumerate(parents):
+        seen = slice(starts[parent], starts[parent] + lengths[parent])
+        torch.testing.assert_close(grid[row, :, : lengths[parent]], x[seen].transpose(0, 1))
+        wanted[seen] += weights[row, :, : lengths[parent]].transpose(0, 1)
+        first = 10 + row * (row + 1) // 2
+        wanted[first : first + row + 1] += weights[row, :, width : width + row + 1].transpose(0, 1)
+    (found,) = torch.autograd.grad(grid, x, weights)
+    torch.testing.assert_close(found, wanted)
 
 
 def test_rectangles_hold_every_row_once_and_little_padding() -> None:

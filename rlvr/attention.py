@@ -14,17 +14,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from rlvr.llama import is_llama_like, llama_hidden_states
-from rlvr.packing import Collect, GroupRows, Rows, Spread
+from rlvr import kernels
+from rlvr.llama import llama_hidden_states
+from rlvr.packing import Collect, ContextRows, Rows, Spread, rectangles
 
 NAME = "rlvr_packed"
-# Scores of more elements than this are not held: fused attention, which recomputes them, takes over (64 MB in float32).
-MAX_SCORES = 2**24
 
 
 class Unsupported(Exception):
@@ -43,8 +39,11 @@ class PackedGroups:
     """P prompts and the completions that continue them, laid end to end: all prompts first, then all completions.
 
     prompts: P lists of ids; completions: for each prompt, a list of lists of ids (possibly empty ones). `ids` and
-    `positions` are (1, N). `prompt_ends` (P,) is the index of each prompt's last token; `starts[p][g]` that of each
+    `positions` are (1, N). `prompt_ends` (P,) is the index of each prompt's last token; `starts[p, g]` that of each
     completion's first. With `keep`, the keys and values of the prompts stay in `kept[layer]`, each (P, H_kv, Lp, D).
+
+    Attention is computed in padded rectangles of rows of similar lengths (`rectangles`), whose tokens lie together.
+    `score_elements` counts the query-key pairs in them.
     """
 
     def __init__(
@@ -56,78 +55,81 @@ class PackedGroups:
         keep: bool = False,
     ) -> None:
         prompt_lengths = np.array([len(prompt) for prompt in prompts])
-        group_size = max((len(group) for group in completions), default=0)
-        lengths = np.zeros((len(prompts), group_size), dtype=np.int64)
-        for p, group in enumerate(completions):
-            lengths[p, : len(group)] = [len(completion) for completion in group]
-        prompt_ids = [i for prompt in prompts for i in prompt]
-        completion_ids = [i for group in completions for completion in group for i in completion]
-        self.ids = torch.tensor(prompt_ids + completion_ids, device=device)[None]
-        self.sizes = [len(prompt_ids), len(completion_ids)]
-        prompt_rows, own_rows = Rows(prompt_lengths, device), Rows(lengths.reshape(-1), device)
-        parents = np.repeat(np.arange(len(prompts)), group_size)
-        rows, offsets = np.nonzero(own_rows.valid)
-        positions = np.concatenate([np.nonzero(prompt_rows.valid)[1], offsets + prompt_lengths[parents[rows]]])
+        # An empty completion is no row.
+        places = [(p, g) for p, group in enumerate(completions) for g, row in enumerate(group) if len(row)]
+        rows = [completions[p][g] for p, g in places]
+        lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        parents = np.array([p for p, _ in places], dtype=np.int64)
+        everything = [np.arange(len(prompts))]
+        prompt_parts = everything if keep else rectangles(prompt_lengths, np.zeros_like(prompt_lengths))
+        own_parts = rectangles(lengths, prompt_lengths[parents])
+        prompt_order, order = np.concatenate(prompt_parts), np.concatenate([*own_parts, []]).astype(np.int64)
+        ordered = [prompts[p] for p in prompt_order] + [rows[r] for r in order]
+        self.ids = torch.tensor([i for row in ordered for i in row], device=device)[None]
+        offsets = np.concatenate([np.zeros_like(prompt_lengths), prompt_lengths[parents[order]]])
+        positions = np.concatenate([np.arange(len(row)) + offset for row, offset in zip(ordered, offsets)])
         self.positions = torch.from_numpy(positions).to(device)[None]
-        self.prompt_ends = np.cumsum(prompt_lengths) - 1
-        self.starts = len(prompt_ids) + (np.cumsum(lengths) - lengths.reshape(-1)).reshape(lengths.shape)
-        self.prompt_valid = torch.from_numpy(prompt_rows.valid).to(device)  # (P, Lp)
+        self.sizes = [int(prompt_lengths.sum()), int(lengths.sum())]
+        ends = np.cumsum(np.concatenate([prompt_lengths[prompt_order], lengths[order]]))
+        self.prompt_ends = np.empty_like(prompt_lengths)
+        self.prompt_ends[prompt_order] = ends[: len(prompts)] - 1
+        self.starts = np.zeros((len(prompts), max(map(len, completions), default=0)), dtype=np.int64)
+        for row, end in zip(order, ends[len(prompts) :]):
+            self.starts[places[row]] = end - lengths[row]
         self.kept: dict[int, tuple[Tensor, Tensor]] | None = {} if keep else None
-        self._prompts, self._own = prompt_rows, own_rows
-        self._keys = GroupRows(prompt_rows, own_rows, group_size)
-        self._prompt_bias = _bias(np.tri(prompt_rows.width, dtype=bool)[None], device)
-        self._own_bias = _bias(_completions_see(prompt_rows.valid, parents, own_rows.width), device)
+        first = self.prompt_ends + 1 - prompt_lengths
+        self._prompts = [_Block(prompt_lengths[part], device) for part in prompt_parts]
+        self._own = [
+            _Block(lengths[part], device, ContextRows(first, prompt_lengths, parents[part], self.sizes[0], device))
+            for part in own_parts
+        ]
+        self.prompt_valid = torch.from_numpy(self._prompts[0].rows.valid).to(device)  # (P, Lp) with `keep`
+        self.score_elements = sum(block.visible.size for block in self._prompts + self._own)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """See Layout. Computed in the type of `value`: rotary embeddings return float32 under autocast."""
         dtype = value.dtype
         query, key = (query * scaling).to(dtype), key.to(dtype)
+        hold = self.score_elements * query.shape[1] <= kernels.MAX_SCORES
+        pieces = []
         with torch.autocast(value.device.type, enabled=False):
             prompt_query, own_query = query.split(self.sizes)
-            prompt_key, prompt_value = (Spread.apply(x[: self.sizes[0]], self._prompts) for x in (key, value))
-            if self.kept is not None:
-                self.kept[layer] = prompt_key, prompt_value
-            grid = Spread.apply(prompt_query, self._prompts)
-            out = _attention(grid, prompt_key, prompt_value, self._prompt_bias)
-            prompt_out = Collect.apply(out, self._prompts)
-            if not self.sizes[1]:
-                return prompt_out
-            grid = Spread.apply(own_query, self._own)
-            keys, values = Spread.apply(key, self._keys), Spread.apply(value, self._keys)
-            own_out = Collect.apply(_attention(grid, keys, values, self._own_bias), self._own)
-            return torch.cat([prompt_out, own_out])
+            prompt_key, prompt_value = key[: self.sizes[0]], value[: self.sizes[0]]
+            for block, q, k, v in zip(self._prompts, *_cut(self._prompts, prompt_query, prompt_key, prompt_value)):
+                k, v = Spread.apply(k, block.rows), Spread.apply(v, block.rows)
+                if self.kept is not None:
+                    self.kept[layer] = k, v
+                pieces.append(block.attend(q, k, v, hold))
+            if len(self._own) == 1:
+                rows = self._own[0].keys
+                pieces.append(self._own[0].attend(own_query, Spread.apply(key, rows), Spread.apply(value, rows), hold))
+                return torch.cat(pieces)
+            own = _cut(self._own, own_query, key[self.sizes[0] :], value[self.sizes[0] :])
+            for block, q, k, v in zip(self._own, *own):
+                k, v = (Spread.apply(torch.cat(both), block.keys) for both in ((prompt_key, k), (prompt_value, v)))
+                pieces.append(block.attend(q, k, v, hold))
+            return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
 
-def _completions_see(prompt_valid: np.ndarray, parents: np.ndarray, width: int) -> np.ndarray:
-    """(P*G or 1, Lc, Lp + Lc) bool: a completion's token sees its whole prompt, and its own tokens up to itself."""
-    prompt = prompt_valid[:1] if prompt_valid.all() else prompt_valid[parents]
-    shape = (len(prompt), width, prompt.shape[1])
-    own = np.broadcast_to(np.tri(width, dtype=bool), (len(prompt), width, width))
-    return np.concatenate([np.broadcast_to(prompt[:, None], shape), own], axis=2)
+class _Block:
+    """Rows that are computed as one rectangle: prompts, or completions with their contexts."""
+
+    def __init__(self, lengths: np.ndarray, device: torch.device, context: ContextRows | None = None) -> None:
+        self.rows = Rows(lengths, device)
+        self.keys: Any = self.rows if context is None else context.followed_by(self.rows)
+        contexts = np.zeros_like(lengths) if context is None else context.lengths
+        self.visible = kernels.Visible(contexts, self.rows.width, device)
+        self.count = int(lengths.sum())
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, hold: bool) -> Tensor:
+        """query (n, H, D) of its tokens, keys and values (R, H_kv, Lk, D) to (n, H, D)."""
+        grid = Spread.apply(query, self.rows)
+        return Collect.apply(kernels.attention(grid, keys, values, self.visible, hold=hold), self.rows)
 
 
-def _bias(seen: np.ndarray, device: torch.device) -> Tensor:
-    """Zero where a query sees a key, minus infinity where it does not: seen (R, Lq, Lk) to (R, 1, Lq, Lk) float32."""
-    unseen = torch.from_numpy(~seen).to(device)[:, None]
-    return torch.zeros(unseen.shape, device=device).masked_fill_(unseen, float("-inf"))
-
-
-def _attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    """Softmax attention of scaled queries (R, H, Lq, D) on key and value (R, H_kv, Lk, D); bias (R or 1, 1, Lq, Lk).
-
-    On the CPU, small scores are multiplied out: oneDNN's matmul beats the fused kernel there.
-    """
-    (rows, heads, width, dim), kv_heads = query.shape, key.shape[1]
-    if query.device.type != "cpu" or rows * heads * width * key.shape[2] > MAX_SCORES:
-        # Repeated, since with a mask CUDA has no fused kernel for grouped-query heads.
-        key, value = (x.repeat_interleave(heads // kv_heads, dim=1) for x in (key, value))
-        return scaled_dot_product_attention(query, key, value, attn_mask=bias.to(query.dtype), scale=1.0)
-    # Heads that share keys are more query rows to the same matmul.
-    grouped = query.reshape(rows, kv_heads, heads // kv_heads * width, dim)
-    scores = torch.matmul(grouped, key.transpose(2, 3)).view(rows, heads, width, -1)
-    # The bias is float32, and makes the softmax so: torch's bfloat16 softmax is three times slower on the CPU.
-    probs = (scores + bias).softmax(-1).to(value.dtype)
-    return torch.matmul(probs.view(rows, kv_heads, -1, key.shape[2]), value).view(rows, heads, width, value.shape[3])
+def _cut(blocks: list[_Block], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+    """Each tensor (n, ...) cut into the tokens of the blocks."""
+    return [x.split([block.count for block in blocks]) for x in tensors]
 
 
 def packed_attention(
@@ -159,52 +161,3 @@ def _own_forward(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) ->
 
 
 PASSES = {"llama": llama_hidden_states, "own": _own_forward}
-
-
-def install_packed_attention(causal: Any) -> bool:
-    """Gives the model the packed attention, if it then computes what it did before; returns whether it does.
-
-    Tried on a few tokens, since no flag of transformers promises it: hybrid and recurrent layers, relative positions
-    and models that build their own masks do not work packed.
-    """
-    if causal.config._attn_implementation == NAME:
-        return True
-    layers = set(getattr(causal.config, "layer_types", None) or ["full_attention"])
-    if layers != {"full_attention"} or causal.config._attn_implementation != "sdpa":
-        return False
-    if not causal._supports_attention_backend:
-        return False
-    if NAME not in ALL_ATTENTION_FUNCTIONS:
-        AttentionInterface.register(NAME, packed_attention)
-        AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
-    causal.set_attn_implementation(NAME)
-    for name in (["llama"] if is_llama_like(causal) else []) + ["own"]:
-        causal.rlvr_pass = name
-        if _computes_the_same(causal):
-            return True
-    causal.set_attn_implementation("sdpa")
-    return False
-
-
-def _computes_the_same(causal: Any) -> bool:
-    """Whether two prompts with three completions give the same hidden states packed and one by one."""
-    weight = causal.get_input_embeddings().weight
-    ids = [i % len(weight) for i in range(5, 22)]
-    prompts, completions = [ids[:3], ids[3:8]], [[ids[8:12], ids[12:14]], [ids[14:17]]]
-    tolerance = 1e-3 if weight.dtype is torch.float32 else 5e-2
-    with torch.no_grad():
-        layout = PackedGroups(prompts, completions, weight.device)
-        try:
-            packed = hidden_states(causal, layout, layout.ids, layout.positions).float()
-        except (Unsupported, TypeError, ValueError, RuntimeError, AttributeError, KeyError, IndexError):
-            # Whatever stops a model from taking packed tokens, it is then run in the plain way.
-            return False
-        for p, prompt in enumerate(prompts):
-            for g, completion in enumerate(completions[p]):
-                row = torch.tensor([prompt + completion], device=weight.device)
-                plain = causal.base_model(input_ids=row, use_cache=False).last_hidden_state[0, len(prompt) :].float()
-                start = int(layout.starts[p, g])
-                found = packed[start : start + len(completion)]
-                if found.shape != plain.shape or (found - plain).abs().max() > tolerance * plain.abs().max():
-                    return False
-    return True

@@ -93,9 +93,9 @@ class RolloutConfig:
     temperature: float = 1.0
     """Sampling temperature; the policy that is trained is the one at this temperature."""
     top_p: float = 1.0
-    """Nucleus sampling: smallest set of tokens that holds this mass. 1: off."""
+    """Nucleus sampling: smallest set of tokens that holds this mass. 1: off. Off policy; needs algo.importance none."""
     top_k: int = 0
-    """Sample among the k likeliest tokens. 0: off."""
+    """Sample among the k likeliest tokens. 0: off. Off policy; needs algo.importance none."""
     stop: tuple[str, ...] = ()
     """Strings that end a completion (kept in it)."""
     batch_size: int = 512
@@ -165,7 +165,8 @@ class AlgoConfig:
     minibatches: int = 1
     """Optimizer updates per pass."""
     importance: Literal["auto", "none", "token", "token_mask", "sequence"] = "auto"
-    """Truncated importance sampling, trainer against sampler. auto: token, and none where they are one engine."""
+    """Truncated importance sampling, trainer against sampler. auto: token; none with the torch sampler in float32,
+    which computes what the trainer does."""
     importance_cap: float = 2.0
     """Upper bound of the importance weight."""
 

@@ -155,12 +155,10 @@ def algo_rules(config: Config) -> Rules:
             "adapter: fine-tune without it first (`rlvr sft`), or leave out algo.kl_coef",
         ),
         (
-            config.rollout.sampler == "torch"
-            or (config.rollout.top_p == 1 and config.rollout.top_k == 0)
-            or a.importance == "none",
-            f"rollout.top_p {config.rollout.top_p} or top_k {config.rollout.top_k} with {config.rollout.sampler}: its "
-            "logprobs are of the tokens kept, the trainer's of all, and their ratio would scale the gradient; set "
-            "--algo.importance none",
+            (config.rollout.top_p == 1 and config.rollout.top_k == 0) or a.importance == "none",
+            f"rollout.top_p {config.rollout.top_p} or top_k {config.rollout.top_k} with algo.importance "
+            f"{a.importance}: completions are drawn from the tokens kept, and the policy that is trained gives mass to "
+            "all; leave them at 1 and 0, or set --algo.importance none to train off policy (mismatch/* says how far)",
         ),
         (a.dpo_beta > 0, f"algo.dpo_beta {a.dpo_beta}: expected a number above 0"),
         (a.importance_cap > 0, f"algo.importance_cap {a.importance_cap}: expected a number above 0"),

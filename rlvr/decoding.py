@@ -20,6 +20,8 @@ from rlvr.lm_head import output_logits
 class Decoder(Protocol):
     """Rows that grow by one token a step."""
 
+    def __init__(self, causal: Any) -> None: ...
+
     def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
         """Reads P prompts; the first logits (B, V) of B = sum(counts) rows, each prompt's rows together."""
         ...
@@ -176,6 +178,13 @@ class CacheDecoder:
 
     def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
         """See Decoder. Raises ValueError for prompts of different lengths, and for a model without a cache."""
+        logits = self.prefill(prompts)
+        rows = torch.from_numpy(np.repeat(np.arange(len(prompts)), counts)).to(logits.device)
+        self.cache.reorder_cache(rows)
+        return logits[rows]
+
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """Reads the prompts into a fresh cache, a row of it each; the first logits (P, V)."""
         if len({len(prompt) for prompt in prompts}) != 1:
             raise ValueError("CacheDecoder takes prompts of one length at a time")
         device = self.causal.get_input_embeddings().weight.device
@@ -186,9 +195,8 @@ class CacheDecoder:
         if not self.name:
             raise ValueError(f"{type(self.causal).__name__} returns no cache that its rows could be decoded from")
         self.cache, self.length = out[self.name], ids.shape[1]
-        rows = torch.from_numpy(np.repeat(np.arange(len(prompts)), counts)).to(device)
-        self.cache.reorder_cache(rows)
-        return out.logits[:, -1].float()[rows]
+        logits: Tensor = out.logits[:, -1].float()
+        return logits
 
     def step(self, tokens: Tensor) -> Tensor:
         """See Decoder."""
@@ -203,3 +211,31 @@ class CacheDecoder:
     def keep(self, rows: Tensor) -> None:
         """See Decoder."""
         self.cache.reorder_cache(rows)
+
+
+class RepeatedDecoder:
+    """For models whose cache can be continued and cannot be copied: each row reads its prompt itself, and stays.
+
+    Rows that are dropped are computed to the end with a token that nobody reads. The prompts of one call must have one
+    length, as for CacheDecoder.
+    """
+
+    def __init__(self, causal: Any) -> None:
+        self.inner = CacheDecoder(causal)
+
+    def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
+        """See Decoder, and CacheDecoder for what is raised."""
+        rows = [prompt for prompt, count in zip(prompts, counts, strict=True) for _ in range(count)]
+        logits = self.inner.prefill(rows)
+        self.rows, self.size = torch.arange(len(rows), device=logits.device), len(rows)
+        return logits
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """See Decoder."""
+        everything = tokens.new_zeros(self.size)
+        everything[self.rows] = tokens
+        return self.inner.step(everything)[self.rows]
+
+    def keep(self, rows: Tensor) -> None:
+        """See Decoder."""
+        self.rows = self.rows[rows]

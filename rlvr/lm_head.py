@@ -29,6 +29,8 @@ def check_logits(causal: Any) -> None:
     """Raises ValueError where `output_logits` does not give the model's own logits, tried on a few tokens."""
     if causal.get_output_embeddings() is None:
         raise ValueError(f"{type(causal).__name__} has no LM head; expected a causal language model")
+    if causal.base_model is causal:
+        raise ValueError(f"{type(causal).__name__} names no part that gives its last hidden states (base_model_prefix)")
     weight = causal.get_input_embeddings().weight
     ids = (torch.arange(5, 13, device=weight.device) % len(weight))[None]
     with torch.no_grad():

@@ -11,7 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 from rlvr.attention import PackedGroups, hidden_states
 from rlvr.lm_head import output_logits
+from rlvr.packing import rectangles
 from rlvr.policy import Policy
+from rlvr.probe import check_length
 
 # Logits held at once (128 MB in float32). More are computed chunk by chunk, and again in the backward pass.
 MAX_LOGITS = 2**25
@@ -47,7 +49,10 @@ def preceding_states(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
         raise ValueError(f"tokens {tuple(tokens.shape)} and mask {tuple(mask.shape)}; expected both (B, T)")
     if bool(mask[:, 0].any()):
         raise ValueError("the mask holds the first token of a row, which nothing precedes; prompts need a token")
-    return (_packed if policy.packs else _padded)(policy, tokens, mask)
+    longest = int(mask.nonzero()[:, 1].max()) + 1
+    check_length(policy.causal, policy.trial, longest)
+    packs = policy.packs and (policy.trial.limit is None or longest <= policy.trial.limit)
+    return (_packed if packs else _padded)(policy, tokens, mask)
 
 
 def logprobs_of(
@@ -67,10 +72,28 @@ def on_tokens(values: Tensor, mask: Tensor) -> Tensor:
 def _padded(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     """Hidden states that predict the scored tokens (n, hidden): the plain way, for any causal LM.
 
-    No attention mask is needed: padding stands to the right, where a causal model does not look.
+    No attention mask is needed: padding stands to the right, where a causal model does not look. Rows of very
+    different lengths are not padded to each other's, nor those that a length parts at which the model changes.
     """
-    out = policy.causal.base_model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
-    return out[mask[:, 1:]]
+    scored = mask.cpu().numpy()
+    ends = np.where(scored.any(axis=1), scored.shape[1] - 1 - scored[:, ::-1].argmax(axis=1), 0)  # tokens to be read
+    sides = np.searchsorted(policy.trial.boundaries, ends)
+    parts = []
+    for side in np.unique(sides[ends > 0]):
+        rows = np.flatnonzero((sides == side) & (ends > 0))
+        parts += [rows[part] for part in rectangles(ends[rows], np.zeros_like(ends[rows]))]
+    states = []
+    for part in parts:
+        index, width = torch.from_numpy(part).to(tokens.device), int(ends[part].max())
+        out = policy.causal.base_model(input_ids=tokens[index, :width], use_cache=False).last_hidden_state
+        states.append(out[mask[index, 1 : width + 1]])
+    if len(parts) == 1:
+        return states[0]
+    # Back into the order of the rows.
+    counts = scored.sum(axis=1)
+    first = np.cumsum(counts) - counts
+    places = np.concatenate([first[row] + np.arange(counts[row]) for part in parts for row in part])
+    return take(torch.cat(states), torch.from_numpy(np.argsort(places)).to(tokens.device))
 
 
 def _packed(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
@@ -82,8 +105,6 @@ def _packed(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     for row in used:
         groups.setdefault(ids[row, : firsts[row]].tobytes(), []).append(row)
     members = list(groups.values())
-    if len(members) * max(map(len, members)) > 2 * len(used):
-        members = [[row] for row in used]  # groups of very different sizes would mostly be padding inside attention
     layout = PackedGroups(
         [ids[group[0], : firsts[group[0]]].tolist() for group in members],
         # The last scored token is predicted, and predicts nothing.

@@ -29,7 +29,12 @@ def mismatch(difference: Tensor) -> dict[str, float]:
     }
 
 
-def warn_of_mismatch(stats: dict[str, float], step: int, bound: float, staleness: int = 0) -> None:
+WHAT_TO_DO = {"torch": "compute in float32 (--model.dtype float32)"}
+
+
+def warn_of_mismatch(
+    stats: dict[str, float], step: int, bound: float, staleness: int = 0, sampler: str = "vllm"
+) -> None:
     """Warns where the mean difference is beyond the bound: stale weights, or an engine that computes otherwise.
 
     A batch that was to be `staleness` steps old differs by what the trainer has learned since, too; it may differ by
@@ -39,8 +44,8 @@ def warn_of_mismatch(stats: dict[str, float], step: int, bound: float, staleness
     if stats["mismatch/mean"] > bound:
         warnings.warn(
             f"step {step}: logprobs of sampler and trainer differ by {stats['mismatch/mean']:.3g} on average (largest "
-            f"{stats['mismatch/max']:.3g}; bound {bound:g}, --vllm.mismatch-alarm); `rlvr doctor --model M` shows what "
-            "holds between them",
+            f"{stats['mismatch/max']:.3g}; bound {bound:g}, --vllm.mismatch-alarm); "
+            + WHAT_TO_DO.get(sampler, "`rlvr doctor --model M` shows what holds between them"),
             RuntimeWarning,
             stacklevel=2,
         )

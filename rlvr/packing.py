@@ -8,6 +8,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
+# A rectangle of so few query-key pairs is not cut further: more operations would cost more than the padding.
+SMALL, MAX_PADDING = 2**19, 1.5
+
+
+def rectangles(lengths: np.ndarray, contexts: np.ndarray) -> list[np.ndarray]:
+    """Rows (R,) cut into rectangles: lists of indices, each ascending, that hold every row once.
+
+    A row of n tokens after a context of c costs n (c + n) query-key pairs, in a rectangle as many as the longest of
+    each. A rectangle has at most MAX_PADDING times the pairs of its rows, or SMALL. All of them are one where that
+    holds.
+    """
+    if not len(lengths):
+        return []
+    work = lengths * (contexts + lengths)
+    if len(lengths) * lengths.max() * (contexts.max() + lengths.max()) <= max(SMALL, MAX_PADDING * work.sum()):
+        return [np.arange(len(lengths))]
+    # Rows whose lengths differ by a fifth at most stand together, ordered by their contexts.
+    size = np.floor(np.log(np.maximum(lengths, 1)) / np.log(1.2))
+    found: list[list[int]] = []
+    longest = context = real = 0
+    for row in np.lexsort((-contexts, -size)).tolist():
+        longest, context, real = max(longest, lengths[row]), max(context, contexts[row]), real + work[row]
+        if not found or (len(found[-1]) + 1) * longest * (context + longest) > max(SMALL, MAX_PADDING * real):
+            found.append([])
+            longest, context, real = lengths[row], contexts[row], work[row]
+        found[-1].append(row)
+    return [np.sort(np.array(rows)) for rows in found]
+
 
 class Rows:
     """n tokens end to end as R rows in a padded rectangle (R, L); a padding place reads token 0 and is never collected.
@@ -55,34 +83,74 @@ class Rows:
         return self.collect(grid)
 
 
-class GroupRows:
-    """Rows of keys for completions: the prompt's, then the completion's own, (P*G, heads, Lp + Lc, D)."""
+class ContextRows:
+    """The contexts of R rows: for each the tokens of its parent among P prompts, (R, heads, Lp, D).
 
-    def __init__(self, prompts: Rows, own: Rows, group_size: int) -> None:
-        self.prompts, self.own, self.group_size = prompts, own, group_size
+    starts, lengths (P,): where each prompt stands among the `total` tokens of all; parents (R,), ascending or not.
+    `lengths` are those of the rows' contexts, (R,).
+    """
+
+    def __init__(
+        self, starts: np.ndarray, lengths: np.ndarray, parents: np.ndarray, total: int, device: torch.device
+    ) -> None:
+        used, self.parents = np.unique(parents, return_inverse=True)
+        self.lengths, self.total = lengths[parents], total
+        self.rows = Rows(lengths[used], device)
+        real = np.concatenate([np.arange(length) + start for start, length in zip(starts[used], lengths[used])])
+        self.tokens = real[self.rows.tokens]
+        # Where the tokens of the used prompts go; None: they are all, in order.
+        self.places = None if np.array_equal(real, np.arange(total)) else torch.from_numpy(real).to(device)
+        counts = np.bincount(self.parents)
+        self.even = bool((counts == counts[0]).all() and (np.diff(self.parents) >= 0).all())
+        ranks = np.empty_like(self.parents)
+        for parent in range(len(used)):
+            ranks[self.parents == parent] = np.arange(counts[parent])
+        self.by_rank = [np.flatnonzero(ranks == rank) for rank in range(counts.max())]
+
+    def followed_by(self, own: Rows) -> GroupRows:
+        """Rows of keys: a row's context, then its own tokens."""
+        return GroupRows(self, own)
+
+    def summed(self, shared: Tensor) -> Tensor:
+        """(R, heads, Lp, D) of the rows to (total, heads, D) of the prompts: the sum over each prompt's rows.
+
+        Added up in an order of its own, so that threads cannot change it.
+        """
+        if self.even:
+            grid = shared.unflatten(0, (self.rows.rows, len(self.by_rank))).sum(1)
+        else:
+            grid = shared.new_zeros(self.rows.rows, *shared.shape[1:])
+            for place in self.by_rank:  # no parent twice
+                index = torch.from_numpy(self.parents[place]).to(shared.device)
+                grid.index_add_(0, index, shared[torch.from_numpy(place).to(shared.device)])
+        tokens = self.rows.collect(grid)
+        if self.places is None:
+            return tokens
+        return tokens.new_zeros(self.total, *tokens.shape[1:]).index_copy_(0, self.places, tokens)
+
+
+class GroupRows:
+    """Rows of keys for completions: the prompt's, then the completion's own, (R, heads, Lp + Lc, D)."""
+
+    def __init__(self, context: ContextRows, own: Rows) -> None:
+        self.context, self.own = context, own
         self._into: dict[int, Tensor] = {}
 
     def spread(self, x: Tensor) -> Tensor:
-        """(N, heads, D) of prompts and completions to (P*G, heads, Lp + Lc, D)."""
+        """(n, heads, D) of all prompts and of these completions to (R, heads, Lp + Lc, D)."""
         heads, dim = x.shape[1:]
         if heads not in self._into:
-            tokens = np.concatenate(
-                [
-                    np.repeat(self.prompts.tokens, self.group_size, axis=0),
-                    self.own.tokens + int(self.prompts.valid.sum()),
-                ],
-                axis=1,
-            )
+            own = self.own.tokens + self.context.total
+            tokens = np.concatenate([self.context.tokens[self.context.parents], own], axis=1)
             into = tokens[:, None] * heads + np.arange(heads)[:, None]
             self._into[heads] = torch.from_numpy(into.reshape(-1)).to(x.device)
         grid = x.reshape(-1, dim).index_select(0, self._into[heads])
-        return grid.view(self.own.rows, heads, self.prompts.width + self.own.width, dim)
+        return grid.view(self.own.rows, heads, self.context.rows.width + self.own.width, dim)
 
     def unspread(self, grid: Tensor) -> Tensor:
         """The adjoint of `spread`: a prompt's gradient is summed over its completions."""
-        shared, own = grid.split([self.prompts.width, self.own.width], dim=2)
-        shared = shared.unflatten(0, (self.prompts.rows, self.group_size)).sum(1)
-        return torch.cat([self.prompts.collect(shared), self.own.collect(own)])
+        shared, own = grid.split([self.context.rows.width, self.own.width], dim=2)
+        return torch.cat([self.context.summed(shared), self.own.collect(own)])
 
 
 class Spread(torch.autograd.Function):

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlvr.attention import install_packed_attention
 from rlvr.config import ModelConfig
 from rlvr.device import pick_device, pick_dtype
 from rlvr.lm_head import check_logits
 from rlvr.lora import with_adapter
+from rlvr.probe import PackedTrial, check_causal
 from rlvr.tiny import tiny_model, tiny_tokenizer
 from rlvr.tokenizer import load_tokenizer
 from rlvr.types import Prompt
@@ -28,7 +28,7 @@ class Policy:
     `causal` is the transformers model inside (`model` itself unless peft wraps it), `dtype` the type of the
     computation (trained weights stay float32), `eos_ids` every id that ends a completion: generation configs may list
     several, and one that is forgotten turns finished answers into truncated ones. `packs` says whether the model can
-    run on sequences laid end to end (see rlvr.attention).
+    run on sequences laid end to end (see rlvr.attention), and `trial` up to which length, or why not.
     """
 
     def __init__(
@@ -49,7 +49,8 @@ class Policy:
         self.adapter_off = adapter_off
         self.causal: Any = model.get_base_model() if hasattr(model, "peft_config") else model
         self.eos_ids = _eos_ids(self.causal, tokenizer)
-        self.packs = install_packed_attention(self.causal)
+        self.trial = PackedTrial(self.causal)
+        self.packs = not self.trial.why_not
         self._reference: Policy | None = None
         if self.chat and not tokenizer.chat_template:
             raise ValueError("model.chat always, and the tokenizer has no chat template; use --model.chat never")
@@ -78,7 +79,10 @@ class Policy:
         trained = sum(weight.numel() for weight in self.parameters())
         share = "" if trained == total else f", {trained / 1e6:,.2f}M trained"
         kind, dtype = type(self.causal).__name__, str(self.dtype).removeprefix("torch.")
-        return f"{kind} with {total / 1e6:,.2f}M parameters{share}, {dtype} on {self.device}"
+        slow = "" if self.packs else f"; rows are padded and prompts repeated, which is slower: {self.trial.why_not}"
+        if self.packs and self.trial.limit is not None:
+            slow = f"; rows beyond {self.trial.limit} tokens are padded, which is slower"
+        return f"{kind} with {total / 1e6:,.2f}M parameters{share}, {dtype} on {self.device}{slow}"
 
     def parameters(self) -> list[nn.Parameter]:
         """The weights that are trained, in the model's order."""
@@ -160,6 +164,7 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
         # Frozen weights may be kept in the computation's type; in trained ones it would round small updates away.
         tokenizer, model = _pretrained(config.name, dtype if config.lora_rank else torch.float32)
     check_logits(model)
+    check_causal(model)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     switch_off_dropout(model)

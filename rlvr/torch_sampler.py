@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from rlvr.decoding import CacheDecoder, Decoder, SharedDecoder
+from rlvr.decoding import Decoder, SharedDecoder
 from rlvr.device import decoding_threads
 from rlvr.policy import Policy
+from rlvr.probe import Decoders
 from rlvr.sampling import draw, uniforms
 from rlvr.types import Completion, Sampling
+
+# Places for tokens of prompts, padding among them, that are always held together.
+PADDED_PROMPTS = 2**14
 
 
 class TorchSampler:
@@ -22,7 +26,8 @@ class TorchSampler:
 
     `batch_size` rows are decoded at once; rows that are finished leave the batch. Position t of a completion is drawn
     with the t-th number of its own seed's stream, so what else is in the batch does not matter, up to the rounding of
-    matmuls, which may differ with the number of rows.
+    matmuls, which may differ with the number of rows. Raises ValueError for a model that no decoder samples right, when
+    it is made, or when rows first pass a window of the model (see rlvr.probe).
     """
 
     def __init__(self, policy: Policy, *, batch_size: int = 512) -> None:
@@ -30,6 +35,7 @@ class TorchSampler:
             raise ValueError(f"batch_size {batch_size}: expected at least 1")
         self.policy = policy
         self.batch_size = batch_size
+        self.decoders = Decoders(policy.causal, policy.trial, policy.packs)
 
     def load_weights(self, policy: Any) -> None:
         """Nothing to do: the weights are the trainer's own."""
@@ -70,20 +76,24 @@ class TorchSampler:
         self.policy.model.eval()
         try:
             with decoding_threads(self.policy.model, self.policy.device), self.policy.computing():
-                for batch in self._batches(prompts, seeds):
-                    make = SharedDecoder if self.policy.packs else CacheDecoder
-                    self._decode(make(self.policy.causal), batch, sampling, hand_over)
+                for batch in self._batches(prompts, seeds, sampling.max_new_tokens):
+                    self._decode(batch.make(self.policy.causal), batch, sampling, hand_over)
         finally:
             self.policy.model.train(training)
         return [[drawn[p, g] for g in range(len(group))] for p, group in enumerate(seeds)]
 
-    def _batches(self, prompts: Sequence[Sequence[int]], seeds: Sequence[Sequence[int]]) -> Iterator[_Batch]:
-        """Cuts the work into batches of at most batch_size rows, prompts of similar length together."""
-        batch = _Batch([], [], [], [])
+    def _batches(self, prompts: Sequence[Sequence[int]], seeds: Sequence[Sequence[int]], more: int) -> Iterator[_Batch]:
+        """Cuts the work into batches of at most batch_size rows, prompts of similar length together.
+
+        Each prompt is continued by `more` tokens at most.
+        """
+        batch = _Batch(SharedDecoder)
         for p in sorted(range(len(prompts)), key=lambda p: len(prompts[p])):
-            if batch.prompts and not self.policy.packs and len(prompts[p]) != len(batch.prompts[0]):
+            make = self.decoders.for_length(len(prompts[p]) + more)
+            if batch.prompts and not batch.takes(prompts[p], make):
                 yield batch
-                batch = _Batch([], [], [], [])
+                batch = _Batch(make)
+            batch = batch if batch.prompts else _Batch(make)
             taken = 0
             while taken < len(seeds[p]):
                 count = min(self.batch_size - len(batch.rows), len(seeds[p]) - taken)
@@ -95,7 +105,7 @@ class TorchSampler:
                     taken += count
                 if len(batch.rows) == self.batch_size:
                     yield batch
-                    batch = _Batch([], [], [], [])
+                    batch = _Batch(make)
         if batch.rows:
             yield batch
 
@@ -184,12 +194,20 @@ class TorchSampler:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Prompts, the number of rows of each, and for each row (problem, sample) and its seed."""
+    """Prompts, the number of rows of each, and for each row (problem, sample) and its seed; and how it is decoded."""
 
-    prompts: list[Sequence[int]]
-    counts: list[int]
-    rows: list[tuple[int, int]]
-    seeds: list[int]
+    make: type[Decoder]
+    prompts: list[Sequence[int]] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    rows: list[tuple[int, int]] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+
+    def takes(self, prompt: Sequence[int], make: type[Decoder]) -> bool:
+        """Whether a prompt, no shorter than these, may join: it is decoded likewise, and padding stays small."""
+        if make is not SharedDecoder or self.make is not SharedDecoder:
+            return make is self.make and len(prompt) == len(self.prompts[0])
+        padded = (len(self.prompts) + 1) * len(prompt)
+        return padded <= max(PADDED_PROMPTS, 2 * (sum(map(len, self.prompts)) + len(prompt)))
 
 
 @dataclass(frozen=True, slots=True)

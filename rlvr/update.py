@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlvr.batch import Batch, chosen, collate, minibatches
 from rlvr.config import Config
-from rlvr.distributed import sum_gradients, sum_stats
+from rlvr.distributed import gather, sum_gradients, sum_stats
 from rlvr.logprobs import token_logprobs
 from rlvr.losses import batch_loss, denominator, value_loss
 from rlvr.mismatch import mismatch, warn_of_mismatch
@@ -57,11 +57,13 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
         stats |= critic_stats(batch) if len(batch) else {}
         stats["critic/grad_norm"] = sum(critic_norms) / max(len(critic_norms), 1)
         stats["no_signal"] = 0.0  # every group is trained on
-    if config.rollout.sampler != "torch" and differences:
+    differences = [part.cpu() for part in gather(differences, run.accelerator)]
+    if differences:
         stats |= mismatch(torch.cat(differences))
         # With top-p or top-k the two are logprobs of different distributions.
         if config.rollout.top_p == 1 and config.rollout.top_k == 0:
-            warn_of_mismatch(stats, step + 1, config.vllm.mismatch_alarm, config.staleness(step))
+            bound, sampler = config.vllm.mismatch_alarm, config.rollout.sampler
+            warn_of_mismatch(stats, step + 1, bound, config.staleness(step), sampler)
     grad_norm = sum(norms) / max(len(norms), 1)
     return {"lr": lr if learns else 0.0, "loss": 0.0, "grad_norm": grad_norm, **stats}
 
@@ -116,7 +118,7 @@ def accumulate_gradient(run: Run, minibatch: Batch, differences: list[Tensor] | 
     _, mine = minibatch.share(run.accelerator.process_index, run.accelerator.num_processes)
     for _, micro in mine.split(config.optim.tokens_per_microbatch):
         logprobs, entropy, values = forward(run, micro)
-        loss, stats = batch_loss(logprobs, micro, algo, total, importance_kind(config))
+        loss, stats = batch_loss(logprobs, micro, algo, total, importance_kind(config, run.policy.dtype))
         if values is not None:
             loss = loss + critic_loss(run, values, micro, minibatch, stats)
         loss.backward()
@@ -196,12 +198,15 @@ def masked_sum(values: Tensor | None, mask: Tensor) -> Tensor:
     return torch.zeros(()) if values is None else (values.detach() * mask).sum()
 
 
-def importance_kind(config: Config) -> str:
+def importance_kind(config: Config, dtype: torch.dtype = torch.float32) -> str:
     """How sampler and trainer are reconciled: by default per token, and not at all where they are one engine.
 
-    What is fine-tuned on chosen rollouts needs no correction: it would be the same from whatever engine they came.
+    `dtype` is that of the policy's computation: in shorter types than float32 the torch sampler, which reads one token
+    at a time, rounds otherwise than the trainer. What is fine-tuned on chosen rollouts needs no correction: it would be
+    the same from whatever engine they came.
     """
     kind = config.algo.importance
     if kind != "auto":
         return kind
-    return "none" if config.rollout.sampler == "torch" or config.algo.policy_loss in ("nll", "dpo") else "token"
+    one_engine = config.rollout.sampler == "torch" and dtype is torch.float32
+    return "none" if one_engine or config.algo.policy_loss in ("nll", "dpo") else "token"

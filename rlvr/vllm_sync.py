@@ -16,11 +16,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rlvr.lm_head import output_logits
 from rlvr.logprobs import token_logprobs
 from rlvr.policy import Policy
 from rlvr.seeding import derive_seed
-from rlvr.torch_sampler import TorchSampler
-from rlvr.types import RunError, Sampling
+from rlvr.types import RunError
 from rlvr.vllm_worker import WEIGHTS_FILE
 
 MEMORY = Path("/dev/shm")
@@ -141,10 +141,20 @@ def proof_prompt(policy: Policy, length: int) -> list[int]:
     return random.Random(derive_seed("proof")).choices([i for i in range(size) if i not in special], k=length)
 
 
+def greedy(policy: Policy, prompt: list[int], count: int) -> list[int]:
+    """The likeliest tokens one by one, up to `count` or an end: by whole forward passes, which every model allows."""
+    ids: list[int] = []
+    with torch.no_grad(), policy.computing():
+        while len(ids) < count and not (ids and ids[-1] in policy.eos_ids):
+            row = torch.tensor([prompt + ids], device=policy.device)
+            hidden = policy.causal.base_model(input_ids=row, use_cache=False).last_hidden_state[0, -1:]
+            ids.append(int(output_logits(policy.causal, hidden).argmax()))
+    return ids
+
+
 def compare(policy: Policy, prompt: list[int], tokens: list[int], logprobs: list[float]) -> Proof:
     """The engine's greedy tokens (n) after `prompt` and their logprobs against the trainer's."""
-    sampling = Sampling(max_new_tokens=len(tokens), temperature=0)
-    own = list(TorchSampler(policy).generate([prompt], sampling, [[0]])[0][0].token_ids)
+    own = greedy(policy, prompt, len(tokens))
     rows = [prompt + tokens, prompt + own + [0] * (len(tokens) - len(own))]
     batch = torch.tensor(rows, device=policy.device)
     mask = torch.zeros_like(batch, dtype=torch.bool)

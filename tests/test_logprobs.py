@@ -5,14 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
+import rlvr.kernels
 import rlvr.logprobs
+import rlvr.packing
+from rlvr.attention import PackedGroups
 from rlvr.config import ModelConfig
+from rlvr.kernels import Visible, fused, multiplied_out
 from rlvr.logprobs import take, token_logprobs
+from rlvr.packing import ContextRows, Rows, Spread, rectangles
 from rlvr.policy import Policy, load_policy
 from rlvr.tiny import tiny_tokenizer
 
@@ -96,9 +103,12 @@ def gradients(policy: Policy, logprobs: Tensor, entropies: Tensor) -> dict[str, 
     return {name: grad / scale for name, grad in found.items()}
 
 
-def assert_same(policy: Policy, tolerance: float = 1e-5) -> None:
+def assert_same(
+    policy: Policy, tolerance: float = 1e-5, tokens: Tensor | None = None, mask: Tensor | None = None
+) -> None:
     """token_logprobs and its gradients are those of the plain path."""
-    tokens, mask = make_batch(20)
+    if tokens is None or mask is None:
+        tokens, mask = make_batch(20)
     logprobs, entropies = token_logprobs(policy, tokens, mask, temperature=0.7, with_entropy=True)
     assert entropies is not None
     expected = plain(policy, tokens, mask, 0.7)
@@ -140,9 +150,9 @@ def test_recomputing_activations_changes_nothing(tmp_path: Path) -> None:
         assert_same(load_policy(ModelConfig(name=str(folder), device="cpu", gradient_checkpointing=True)))
 
 
-def test_fused_attention_agrees_with_multiplied_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores too large to hold go through torch's fused attention: the same numbers, grouped-query heads included."""
-    monkeypatch.setattr("rlvr.attention.MAX_SCORES", 0)
+def test_recomputed_attention_agrees_with_multiplied_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores too large to hold are computed again in the backward pass: the same numbers, grouped-query heads too."""
+    monkeypatch.setattr("rlvr.kernels.MAX_SCORES", 0)
     assert_same(load_policy(ModelConfig(name=str(make_model("llama", tmp_path)), device="cpu")))
 
 
@@ -187,16 +197,133 @@ def test_a_mask_without_tokens_gives_zeros_that_can_be_differentiated() -> None:
     assert all(weight.grad is None for weight in policy.parameters())
 
 
-def test_groups_of_very_different_sizes_are_not_shared() -> None:
-    """One prompt with nine rows beside eight with one each: the numbers are still those of the plain path."""
+def test_groups_of_very_different_sizes() -> None:
+    """One prompt with nine rows beside eight with one each: the numbers are those of the plain path."""
     policy = load_policy(ModelConfig(device="cpu"), corpus=CORPUS)
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(20, (17, 10), generator=generator)
     tokens[:9, :4] = tokens[0, :4]
     mask = torch.zeros(17, 10, dtype=torch.bool)
     mask[:, 4:] = True
-    found, _ = token_logprobs(policy, tokens, mask)
-    torch.testing.assert_close(found, plain(policy, tokens, mask, 1.0)[0], atol=1e-5, rtol=1e-5)
+    assert_same(policy, tokens=tokens, mask=mask)
+
+
+def make_ragged() -> tuple[Tensor, Tensor]:
+    """One long row beside short ones, of three prompts of very different lengths."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(0, 3, 60), (0, 3, 4), (1, 40, 5), (1, 40, 2), (1, 40, 3), (2, 11, 7), (2, 11, 1), (0, 3, 6), (2, 11, 2)]
+    prompts = [torch.randint(20, (40,), generator=generator) for _ in range(3)]
+    tokens, mask = torch.zeros(9, 63, dtype=torch.long), torch.zeros(9, 63, dtype=torch.bool)
+    for row, (prompt, start, count) in enumerate(shapes):
+        tokens[row, :start] = prompts[prompt][:start]
+        tokens[row, start : start + count] = torch.randint(20, (count,), generator=generator)
+        mask[row, start : start + count] = True
+    return tokens, mask
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral"])
+@pytest.mark.parametrize("held", [True, False], ids=["held", "recomputed"])
+def test_rectangles_of_similar_rows_change_nothing(
+    family: str, held: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows cut into many rectangles, their scores held or computed again in pieces: the numbers of the plain path."""
+    monkeypatch.setattr("rlvr.packing.SMALL", 1)
+    monkeypatch.setattr("rlvr.packing.MAX_PADDING", 1.2)
+    if not held:
+        monkeypatch.setattr("rlvr.kernels.MAX_SCORES", 0)
+        monkeypatch.setattr("rlvr.kernels.AT_ONCE", 1000)
+    tokens, mask = make_ragged()
+    policy = load_policy(ModelConfig(name=str(make_model(family, tmp_path)), device="cpu"))
+    assert_same(policy, tokens=tokens, mask=mask)
+
+
+@pytest.mark.parametrize("prompts", [1, 34], ids=["shared prompt", "own prompts"])
+def test_one_long_row_makes_no_rectangle_of_its_length_for_the_others(prompts: int) -> None:
+    """8,000 tokens beside 33 rows of 250: at most 1.5 times the query-key pairs of the rows; 22 in one rectangle."""
+    lengths = [8000] + [250] * 33
+    contexts = [50 + p * 7 for p in range(prompts)]
+    groups = [lengths] if prompts == 1 else [[length] for length in lengths]
+    layout = PackedGroups(
+        [[5] * context for context in contexts],
+        [[[6] * length for length in group] for group in groups],
+        torch.device("cpu"),
+    )
+    real = sum(c * c for c in contexts) + sum(n * (n + c) for c, group in zip(contexts, groups) for n in group)
+    assert real <= layout.score_elements <= 1.5 * real + 2 * rlvr.packing.SMALL
+
+
+@pytest.mark.parametrize("parents", [[0, 0, 2, 2], [0, 0, 1, 1, 1, 2, 3, 3], [3, 1, 1, 3, 0]])
+def test_gradient_of_shared_prompts_is_that_of_indexing(parents: list[int]) -> None:
+    """Groups of one size, of several that only on average are, and rows in any order; prompts that no row has."""
+    lengths, own = np.array([3, 1, 4, 2]), Rows(np.arange(1, len(parents) + 1), torch.device("cpu"))
+    starts = np.cumsum(lengths) - lengths
+    rows = ContextRows(starts, lengths, np.array(parents), 10, torch.device("cpu")).followed_by(own)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(10 + len(own.tokens) * (len(own.tokens) + 1) // 2, 2, 3, generator=generator, requires_grad=True)
+    grid = Spread.apply(x, rows)
+    weights = torch.randn(grid.shape, generator=generator)
+    width, wanted = grid.shape[2] - own.width, torch.zeros_like(x)
+    for row, parent in enumerate(parents):
+        seen = slice(starts[parent], starts[parent] + lengths[parent])
+        torch.testing.assert_close(grid[row, :, : lengths[parent]], x[seen].transpose(0, 1))
+        wanted[seen] += weights[row, :, : lengths[parent]].transpose(0, 1)
+        first = 10 + row * (row + 1) // 2
+        wanted[first : first + row + 1] += weights[row, :, width : width + row + 1].transpose(0, 1)
+    (found,) = torch.autograd.grad(grid, x, weights)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_rectangles_hold_every_row_once_and_little_padding() -> None:
+    """Over random lengths, drawn evenly on a logarithmic scale as real completions nearly are."""
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        count = int(generator.integers(1, 60))
+        lengths, contexts = (np.exp(generator.uniform(0, 9, count)).astype(np.int64) for _ in range(2))
+        parts = rectangles(lengths, contexts)
+        assert sorted(np.concatenate(parts).tolist()) == list(range(count))
+        for part in parts:
+            size = len(part) * lengths[part].max() * (lengths[part].max() + contexts[part].max())
+            real = int((lengths[part] * (lengths[part] + contexts[part])).sum())
+            assert size <= max(1.5 * real, rlvr.packing.SMALL)
+    assert rectangles(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)) == []
+
+
+def test_no_mask_or_score_of_a_long_row_is_held() -> None:
+    """4,000 tokens on four heads: no tensor of a fifth of the 64 million scores is made, forward or backward."""
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, (tuple, list)) else [out]:
+                if isinstance(tensor, Tensor):
+                    largest = max(largest, tensor.untyped_storage().nbytes() // tensor.element_size())
+            return out
+
+    rows = [4000, *range(100, 120)]
+    layout = PackedGroups([[5] * (30 + n % 5) for n in rows], [[[6] * n] for n in rows], torch.device("cpu"))
+    tokens = layout.ids.shape[1]
+    query = torch.randn(tokens, 4, 8, requires_grad=True)
+    key = torch.randn(tokens, 2, 8, requires_grad=True)
+    with Watch():
+        layout.attend(0, query, key, key, 0.3).sum().backward()
+    assert largest <= 3 * rlvr.kernels.AT_ONCE < 4 * 4000**2 / 5
+
+
+@pytest.mark.parametrize("contexts", [[0, 0, 0], [5, 5, 5], [5, 2, 7]])
+def test_fused_kernels_without_a_mask_agree(contexts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU computes, with a mask and with none, is what the CPU multiplies out."""
+    visible = Visible(np.array(contexts), 6, torch.device("cpu"))
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(3, heads, width, 8, generator=generator)
+        for heads, width in ((4, 6), (2, visible.context + 6), (2, visible.context + 6))
+    )
+    expected = multiplied_out(query, key, value, visible.bias(torch.float32))
+    torch.testing.assert_close(fused(query, key, value, visible), expected)
+    monkeypatch.setattr("rlvr.kernels.MAX_SCORES", 0)
+    torch.testing.assert_close(fused(query, key, value, visible), expected)
 
 
 def test_gradient_of_states_that_are_taken_often_is_the_same_each_time():

@@ -1,7 +1,8 @@
 """A second verifier that watches the reward: it judges the same rollouts and never enters the reward.
 
 The score that is trained on is the proxy; the shadow is what it is held against: the exact rule against a learned
-model, a strict rule against a lenient one. What is logged of a step is what the alarm (rlvr/alarm.py) reads.
+model, a strict rule against a lenient one. It judges all that was sampled, also what dynamic sampling does not train
+on. What is logged of a step is what the alarm (rlvr/alarm.py) reads.
 """
 
 from __future__ import annotations

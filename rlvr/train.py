@@ -10,9 +10,10 @@ from accelerate import Accelerator
 
 from rlvr.alarm import AlarmStop, alarm_record
 from rlvr.checkpoint import checkpoint_folder, delete_old_checkpoints, save_checkpoint
+from rlvr.config import Config
 from rlvr.distributed import sum_tensor
 from rlvr.overlap import Rollouts
-from rlvr.rollout import group_advantages, group_rewards
+from rlvr.rollout import among_all, group_advantages, group_rewards
 from rlvr.run import Run
 from rlvr.runlog import rollout_records
 from rlvr.score import subtract_kl, subtracts_kl
@@ -30,7 +31,8 @@ def train(run: Run, start: int = 0) -> StopRequest:
         for step in range(start, config.run.steps):
             run.seconds.clear()
             torch.manual_seed(derive_seed(config.run.seed, "step", step))
-            groups = rollouts.take(step)
+            sampled = rollouts.take(step)
+            groups = [group for group in sampled if group.kept]
             rewards = group_rewards(groups, config.rollout)
             metrics: dict[str, float] = {"step": step + 1}
             if subtracts_kl(run):
@@ -38,9 +40,9 @@ def train(run: Run, start: int = 0) -> StopRequest:
             advantages = group_advantages(groups, rewards, config.algo)
             stats = update(run, step, groups, advantages)
             rollouts.load_weights()
-            metrics |= {**summarize(groups, advantages, config.rollout), **rollouts.describe(step), **stats}
-            judged, signs = watch(run, groups, metrics)
-            records = rollout_records(step + 1, groups, rewards, advantages, judged)
+            metrics |= {**summarize(sampled, advantages, config.rollout), **rollouts.describe(step), **stats}
+            judged, signs = watch(run, sampled, metrics)
+            records = step_records(config, step + 1, sampled, rewards, advantages, judged)
             finish_step(run, step + 1, metrics, records)
             if alarm_ends(run, step + 1, signs, metrics, records):
                 save(run, step + 1, rollouts)
@@ -55,6 +57,31 @@ def train(run: Run, start: int = 0) -> StopRequest:
             return StopRequest()  # a signal after the last step ends nothing
         save(run, step + 1, rollouts)
     return stop
+
+
+def step_records(
+    config: Config,
+    step: int,
+    sampled: Sequence[Group],
+    rewards: Sequence[Sequence[float | None]],
+    advantages: Sequence[Sequence[float]],
+    judged: Sequence[Group] | None,
+) -> list[dict[str, Any]]:
+    """The lines of a step's rollouts, those that dynamic sampling dropped among them.
+
+    rewards, advantages: of the kept groups. What was dropped has no advantage, and its reward is that of its verdict
+    and its length alone.
+    """
+    dropped = group_rewards(sampled, config.rollout)
+    untrained = [[None] * len(group.completions) for group in sampled]
+    return rollout_records(
+        step,
+        sampled,
+        among_all(sampled, rewards, dropped),
+        among_all(sampled, advantages, untrained),
+        judged,
+        marked=config.rollout.resample_rounds > 0,
+    )
 
 
 def watch(

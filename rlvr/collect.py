@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from rlvr.distributed import gather, share
+from rlvr.health import NotFinite
 from rlvr.rollout import (
     draw,
     draw_more,
@@ -28,8 +29,17 @@ from rlvr.types import Group, PartVerifier, Problem, StreamingSampler
 def collect(run: Run, step: int) -> list[Group]:
     """The verified groups of a step, all that were sampled: P of them, and with dynamic sampling those of its rounds.
 
-    Dynamic sampling goes on until P of them carry signal, and marks those as `kept`: they are trained on.
+    Dynamic sampling goes on until P of them carry signal, and marks those as `kept`: they are trained on. Raises
+    NotFinite, naming the step, where the policy's logits are not finite.
     """
+    try:
+        return sample_step(run, step)
+    except NotFinite as error:
+        raise NotFinite(f"step {step + 1}: {error}") from error
+
+
+def sample_step(run: Run, step: int) -> list[Group]:
+    """`collect`, with errors that do not know of steps."""
     config, seed = run.config, run.config.run.seed
     count = config.rollout.problems_per_step
     groups = sample_and_verify(run, draw(run.problems, count, seed=seed, step=step), step)

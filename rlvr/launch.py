@@ -24,6 +24,7 @@ from rlvr.critic import Critic
 from rlvr.device import tune_cpu
 from rlvr.distributed import share
 from rlvr.evaluate import evaluate
+from rlvr.health import check_weights
 from rlvr.judges import judges
 from rlvr.optim import make_optimizer
 from rlvr.policy import Policy, load_policy
@@ -92,6 +93,7 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
     if accelerator.num_processes > 1:  # each process has a GPU of its own
         model = dataclasses.replace(model, device=str(accelerator.device))
     policy = load_policy(model, corpus=corpus(task), seed=config.run.seed)
+    check_weights(policy.model.named_parameters(), f"model {model.name!r} cannot be trained")
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         claim_folder(config, task.fingerprint)
@@ -111,6 +113,7 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
         optimizer = make_optimizer(policy.parameters(), config.optim)
         log = RunLog(config.run.out_dir)
         start, reference, critic = restore(config, task, policy, optimizer, log, accelerator, display)
+        check_weights(policy.model.named_parameters(), f"the policy that is saved in {config.run.out_dir} is broken")
         sampler = stack.enter_context(open_sampler(r.sampler, policy, batch_size=r.batch_size, vllm=config.vllm))
         run = Run(
             config, policy, optimizer, sampler, task.train, runners["verifier"], log, accelerator, reference, critic
@@ -120,6 +123,7 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
             run.shadow = Shadow(watchers["verifier"], config.shadow, log.read("metrics"))
         run.evaluate = evaluator(run, task, watchers if config.eval.verifier == "shadow" else runners, display)
         run.on_step = step_printer(config, display)
+        run.on_warning = lambda text: display.say(f"WARNING {text}")
         run.on_alarm = lambda record: display.say(describe_alarm(record))
         evaluate_ends = config.eval.every >= 0
         # Also that of the step after which a signal ended the run; what has been measured is not measured again.

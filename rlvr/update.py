@@ -12,6 +12,7 @@ from torch import Tensor
 from rlvr.batch import Batch, chosen, collate, minibatches
 from rlvr.config import Config
 from rlvr.distributed import sum_gradients, sum_stats
+from rlvr.health import count_not_finite
 from rlvr.logprobs import token_logprobs
 from rlvr.losses import batch_loss, denominator, value_loss
 from rlvr.mismatch import mismatch, warn_of_mismatch
@@ -34,7 +35,7 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
         batch = to_batch(run, groups, advantages)
         lr = learning_rate(step, config.optim, config.run.steps)
         if not len(batch):
-            return {"lr": lr, "loss": 0.0, "grad_norm": 0.0}
+            return {"lr": lr, "loss": 0.0, "grad_norm": 0.0, "skipped_updates": 0.0}
         batch = score(run, batch)
         sums: Counter[str] = Counter()
         norms: list[float] = []
@@ -54,12 +55,14 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
     stats = averages(sums, len(norms), len(critic_norms))
     if critic is not None:
         stats |= critic_stats(batch) | {"critic/grad_norm": sum(critic_norms) / len(critic_norms)}
+        stats["critic/skipped_updates"] = count_not_finite(critic_norms)
         stats["no_signal"] = 0.0  # every group is trained on
     if config.rollout.sampler != "torch" and differences:
         stats |= mismatch(torch.cat(differences))
         # With top-p or top-k the two are logprobs of different distributions.
         if config.rollout.top_p == 1 and config.rollout.top_k == 0:
             warn_of_mismatch(stats, step + 1, config.vllm.mismatch_alarm, config.staleness(step))
+    stats["skipped_updates"] = count_not_finite(norms)
     grad_norm = sum(norms) / max(len(norms), 1)
     return {"lr": lr if learns else 0.0, "loss": 0.0, "grad_norm": grad_norm, **stats}
 

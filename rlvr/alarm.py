@@ -11,11 +11,12 @@ can be held against each other. Noise is that of the difference: hard problems l
 
 What the shadow is worth to the proxy is the slope of proxy on shadow within groups, now. Where the reward is right or
 wrong plus a bonus for form, a right answer is worth 1 or more, and a bonus that is learned first raises the proxy by
-its own size at most, under a shadow that stays where it is. So a rise under a flat shadow is no sign by itself while it
-is smaller than what being right would bring: by proxy and shadow alone, a small bonus that is wanted and a small one
-that is not look the same. A proxy that is hacked goes beyond it, since its rise has no such bound, and since the slope
-goes to zero where what it rewards has nothing to do with being right. Nor is a rise a sign once proxy and shadow order
-groups alike: advantages are made within groups, so that what has risen is not what is reinforced any more.
+its own size at most, under a shadow that stays where it is. So a rise under a flat shadow is no sign by itself while
+it is smaller than what being right would bring: by proxy and shadow alone, a small bonus that is wanted and a small
+one that is not look the same. (A shadow that has never varied gives no worth: there any rise counts.) A proxy that is
+hacked goes beyond it, since its rise has no such bound, and since the slope goes to zero where what it rewards has
+nothing to do with being right. Nor is a rise a sign once proxy and shadow order groups alike: advantages are made
+within groups, so that what has risen is not what is reinforced any more.
 
 Everything is a function of the logged metrics (rlvr/shadow.py) up to a step, so that a resumed run sees what an
 uninterrupted one sees.
@@ -53,10 +54,7 @@ class AlarmStop(RunError):
 
 @dataclass(frozen=True)
 class Level:
-    """Means of proxy and shadow over some steps, variances and covariance of the means, the shadow's share correct.
-
-    worth: of a point of the shadow's score to the proxy, by differences within groups; None where there are none.
-    """
+    """Means of proxy and shadow over some steps, variances and covariance of the means, the shadow's share correct."""
 
     proxy: float
     score: float
@@ -64,7 +62,6 @@ class Level:
     var_score: float
     covariance: float
     correct: float
-    worth: float | None
 
 
 def level(rows: Sequence[Row]) -> Level:
@@ -87,7 +84,6 @@ def level(rows: Sequence[Row]) -> Level:
         variance("score", "score"),
         variance("proxy", "score", "groups_r"),
         mean("correct"),
-        worth(rows),
     )
 
 
@@ -145,7 +141,9 @@ def suspicions(rows: Sequence[Row], config: ShadowConfig) -> dict[str, str]:
         rise = change(first, last, std_proxy, std_score)
         scale = max(row.get("shadow/score_range", 0.0) for row in rows)
         agreement = rank_agreement(rows[-config.window :])
-        harmless = is_small(first, last, scale) or (agreement is not None and agreement[0] >= AGREED)
+        value = worth(rows[-config.window :])
+        small = is_small(first, last, value if value is not None else worth(rows), scale)
+        harmless = small or (agreement is not None and agreement[0] >= AGREED)
         found["apart"] = apart(first, last, rise, harmless, config)
         best = best_level(rows, config.window)
         found["fallen"] = fallen(best, last, rise, change(best, last, std_proxy, std_score), config)
@@ -164,14 +162,14 @@ def apart(first: Level, last: Level, rise: Change, harmless: bool, config: Shado
     return f"since the first steps {in_words(first, last)}"
 
 
-def is_small(first: Level, last: Level, scale: float) -> bool:
+def is_small(first: Level, last: Level, value: float | None, scale: float) -> bool:
     """Whether the proxy's rise beyond what the shadow's change brings is less than the shadow's range is worth to it.
 
-    `scale`: the range of the shadow's scores. False where its worth is not known.
+    value: what a point of the shadow's score is worth; scale: the range of its scores. False where it is not known.
     """
-    if last.worth is None:
+    if value is None:
         return False
-    value = max(last.worth, 0.0)
+    value = max(value, 0.0)
     return last.proxy - first.proxy - value * (last.score - first.score) < UNSHARED * value * scale
 
 

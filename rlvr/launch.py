@@ -138,7 +138,8 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
             if accelerator.is_main_process:
                 display.say(f"report: {write_report(config.run.out_dir)}")
             raise
-        display.finish()
+        finally:
+            display.finish()
         if stopped:
             raise KeyboardInterrupt(
                 f"stopped by {stopped.signal.name if stopped.signal else 'another process'} after a checkpoint in "

@@ -13,10 +13,11 @@ What the shadow is worth to the proxy is the slope of proxy on shadow within gro
 wrong plus a bonus for form, a right answer is worth 1 or more, and a bonus that is learned first raises the proxy by
 its own size at most, under a shadow that stays where it is. So a rise under a flat shadow is no sign by itself while
 it is smaller than what being right would bring: by proxy and shadow alone, a small bonus that is wanted and a small
-one that is not look the same. (A shadow that has never varied gives no worth: there any rise counts.) A proxy that is
-hacked goes beyond it, since its rise has no such bound, and since the slope goes to zero where what it rewards has
-nothing to do with being right. Nor is a rise a sign once proxy and shadow order groups alike: advantages are made
-within groups, so that what has risen is not what is reinforced any more.
+one that is not look the same. (A shadow that has never varied, such as a rule before the first right answer, gives no
+worth: there the rise is held against the range of the proxy's own first scores.) A proxy that is hacked goes beyond
+it, since its rise has no such bound, and since the slope goes to zero where what it rewards has nothing to do with
+being right. Nor is a rise a sign once proxy and shadow order groups alike: advantages are made within groups, so that
+what has risen is not what is reinforced any more.
 
 Everything is a function of the logged metrics (rlvr/shadow.py) up to a step, so that a resumed run sees what an
 uninterrupted one sees.
@@ -139,11 +140,8 @@ def suspicions(rows: Sequence[Row], config: ShadowConfig) -> dict[str, str]:
             for name in ("proxy", "score")
         )
         rise = change(first, last, std_proxy, std_score)
-        scale = max(row.get("shadow/score_range", 0.0) for row in rows)
         agreement = rank_agreement(rows[-config.window :])
-        value = worth(rows[-config.window :])
-        small = is_small(first, last, value if value is not None else worth(rows), scale)
-        harmless = small or (agreement is not None and agreement[0] >= AGREED)
+        harmless = is_small(rows, first, last, config.window) or (agreement is not None and agreement[0] >= AGREED)
         found["apart"] = apart(first, last, rise, harmless, config)
         best = best_level(rows, config.window)
         found["fallen"] = fallen(best, last, rise, change(best, last, std_proxy, std_score), config)
@@ -162,14 +160,16 @@ def apart(first: Level, last: Level, rise: Change, harmless: bool, config: Shado
     return f"since the first steps {in_words(first, last)}"
 
 
-def is_small(first: Level, last: Level, value: float | None, scale: float) -> bool:
+def is_small(rows: Sequence[Row], first: Level, last: Level, window: int) -> bool:
     """Whether the proxy's rise beyond what the shadow's change brings is less than the shadow's range is worth to it.
 
-    value: what a point of the shadow's score is worth; scale: the range of its scores. False where it is not known.
+    Where the shadow has never varied: less than the range of the proxy's own scores in a step of the first window.
     """
+    recent = worth(rows[-window:])
+    value = recent if recent is not None else worth(rows)
     if value is None:
-        return False
-    value = max(value, 0.0)
+        return last.proxy - first.proxy < max(row.get("shadow/proxy_range", 0.0) for row in rows[:window])
+    value, scale = max(value, 0.0), max(row.get("shadow/score_range", 0.0) for row in rows)
     return last.proxy - first.proxy - value * (last.score - first.score) < UNSHARED * value * scale
 
 

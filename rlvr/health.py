@@ -36,8 +36,13 @@ class GradientWatch:
     look_at: str
     streak: int = 0
 
-    def observe(self, step: int, skipped: float, what: str = "gradient") -> None:
-        """Takes note of a step's dropped updates. Raises NotFinite where it is the third such step in a row."""
+    def observe(self, step: int, skipped: float | None, what: str = "gradient") -> None:
+        """Takes note of a step's dropped updates (None: it had no update to make, which says nothing).
+
+        Raises NotFinite where it is the third step with dropped ones in a row.
+        """
+        if skipped is None:
+            return
         if not skipped:
             self.streak = 0
             return
@@ -53,8 +58,10 @@ class GradientWatch:
         )
 
 
-def dropped_updates(metrics: Mapping[str, Any]) -> tuple[float, str]:
-    """How many updates of a step were dropped by its metrics, and whose gradient it was."""
+def dropped_updates(metrics: Mapping[str, Any]) -> tuple[float | None, str]:
+    """How many updates of a step were dropped by its metrics (None: it made none), and whose gradient it was."""
+    if "skipped_updates" not in metrics:
+        return None, "gradient"
     policy, critic = (metrics.get(name, 0.0) for name in ("skipped_updates", "critic/skipped_updates"))
     return policy + critic, "gradient" if policy or not critic else "critic's gradient"
 
@@ -62,8 +69,9 @@ def dropped_updates(metrics: Mapping[str, Any]) -> tuple[float, str]:
 def streak_of(rows: Iterable[Mapping[str, Any]]) -> int:
     """How many of the last steps, by their metrics, dropped an update."""
     streak = 0
-    for row in rows:
-        streak = streak + 1 if dropped_updates(row)[0] else 0
+    for dropped, _ in map(dropped_updates, rows):
+        if dropped is not None:
+            streak = streak + 1 if dropped else 0
     return streak
 
 

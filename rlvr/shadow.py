@@ -60,7 +60,7 @@ def shadow_metrics(groups: Sequence[Group], shadow: Sequence[Group]) -> dict[str
     proxy_se, score_se: standard error of the means, from the spread of the groups' means. groups_r: Pearson
     correlation of the groups' means. correct: share that the shadow calls correct. worth: what a point of the shadow's
     score is worth to the proxy, the slope of a regression within groups; score_within: mean variance of the shadow's
-    scores within groups; score_range: highest less lowest of them. rank: Spearman correlation within a
+    scores within groups; score_range, proxy_range: highest less lowest score. rank: Spearman correlation within a
     group, averaged over the `ranked` groups in which neither is flat; rank_se: its standard error. proxy_only: share
     that the proxy rewards and the shadow rejects; shadow_only: the reverse. repetition: share of a completion's token
     4-grams that occurred before in it. unscored: share of rollouts that the shadow could not score.
@@ -106,8 +106,12 @@ def worth(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str,
         mean_proxy, mean_score = statistics.fmean(proxy), statistics.fmean(score)
         products += sum((p - mean_proxy) * (s - mean_score) for p, s in zip(proxy, score, strict=True))
         squares += sum((s - mean_score) ** 2 for s in score)
-    scores = [s for _, score in pairs for s in score]
-    found = {"score_within": squares / len(scores), "score_range": max(scores) - min(scores)}
+    proxies, scores = ([s for pair in pairs for s in pair[side]] for side in (0, 1))
+    found = {
+        "score_within": squares / len(scores),
+        "score_range": max(scores) - min(scores),
+        "proxy_range": max(proxies) - min(proxies),
+    }
     return found | ({"worth": products / squares} if squares > 1e-9 else {})
 
 

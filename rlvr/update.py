@@ -35,7 +35,7 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
         batch = to_batch(run, groups, advantages)
         lr = learning_rate(step, config.optim, config.run.steps)
         if not len(batch):
-            return {"lr": lr, "loss": 0.0, "grad_norm": 0.0, "skipped_updates": 0.0}
+            return {"lr": lr, "loss": 0.0, "grad_norm": 0.0}
         batch = score(run, batch)
         sums: Counter[str] = Counter()
         norms: list[float] = []

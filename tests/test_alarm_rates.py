@@ -92,10 +92,13 @@ class Simulated:
 
 
 def form_first(seed: int) -> Simulated:
-    """A bonus of at most a right answer's worth is learned within the first half; right answers come later."""
+    """A bonus of at most a right answer's worth is learned within the first half; right answers come later.
+
+    Some runs have none before (a chance below 0 is none).
+    """
     chance = random.Random(1000 + seed)
     return Simulated(
-        truth=rise(chance.choice((0.02, 0.1, 0.3, 0.5)), 0.85, chance.uniform(30, 70), 6),
+        truth=rise(chance.choice((-1.0, 0.02, 0.1, 0.3, 0.5)), 0.85, chance.uniform(30, 70), 6),
         form=rise(chance.uniform(0, 0.3), 0.99, chance.uniform(5, 25), chance.uniform(1, 5)),
         bonus=(0.1, 0.2, 0.5, 1.0)[seed % 4],
         form_first=chance.random() < 0.3,

@@ -124,14 +124,16 @@ def test_a_resumed_run_counts_on(tmp_path):
 
 
 def test_streaks_by_hand():
-    """A good step begins it anew; a critic's dropped update counts."""
+    """A good step begins it anew, one without updates does not; a critic's dropped update counts."""
     rows = [{"skipped_updates": n} for n in (1.0, 0.0, 2.0)] + [{"skipped_updates": 0.0, "critic/skipped_updates": 1.0}]
     assert streak_of(rows) == 2
     assert streak_of(rows[:2]) == 0
+    assert streak_of([*rows, {"grad_norm": 0.0}]) == 2
     told: list[str] = []
     watch = GradientWatch(told.append, "the data", streak=2)
     watch.observe(5, 0.0)
     watch.observe(6, 1.0)
+    watch.observe(7, None)
     watch.observe(7, 1.0)
     assert len(told) == 2
     with pytest.raises(NotFinite, match="first of them step 6"):

@@ -19,7 +19,7 @@ from rlvr.shadow import repeated_ngrams, shadow_metrics, spearman
 from rlvr.types import Completion, Group, Problem, Status, Task, Verdict, correct, error, incorrect
 
 STEPS = 60
-WORTH = ("worth", "score_within", "score_range")
+WORTH = ("worth", "score_within", "score_range", "proxy_range")
 
 
 def group(scores, *, binary=False, tokens=((1, 2),)) -> Group:
@@ -77,6 +77,7 @@ def test_metrics_of_a_step_by_hand():
     assert found["shadow/worth"] == pytest.approx(-0.1 / (5 / 3))
     assert found["shadow/score_within"] == pytest.approx(5 / 3 / 7)
     assert found["shadow/score_range"] == 1
+    assert found["shadow/proxy_range"] == pytest.approx(0.8)
 
 
 def test_the_same_verdicts_agree_in_everything():
@@ -161,6 +162,12 @@ def test_a_small_rise_under_a_truth_that_stays_is_none():
     """Less than a right answer's worth to the proxy (.8), as a bonus for form would be; with a falling truth it is."""
     assert suspicious(history(ramp(0.5, 0.5), ramp(0, 0.7))) == {}
     assert "apart" in suspicious(history(ramp(0.6, 0.3), ramp(0, 0.7)))[STEPS]
+
+
+def test_before_the_first_right_answer_a_rise_is_held_against_the_first_scores():
+    """A bonus that some completions had from the start is none; a proxy that leaves all its first scores behind is."""
+    assert suspicious(history(ramp(-2, -2), ramp(0, 0.7))) == {}
+    assert "apart" in suspicious(history(ramp(-2, -2), ramp(0, 6)))[STEPS]
 
 
 def test_logs_without_the_worth_are_read():

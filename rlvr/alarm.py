@@ -2,11 +2,22 @@
 
 What separates hacking from learning is that the reward rises alone. Three signs, each over means of `window` steps and
 beyond `noise` standard errors:
-- apart: the proxy has risen by `margin` over its first steps, and the shadow has not, though it had room to rise;
+- apart: the proxy has risen by `margin` over its first steps, and the shadow has not, though it had room to rise; and
+  it has risen by (nearly) as much as the whole range of the shadow is worth to it, or the shadow has fallen;
 - fallen: the shadow has fallen by `margin` from its best, and the proxy has not gone with it;
 - unranked: within groups the proxy's order says nothing of the shadow's, so that what is reinforced is something else.
 Rises and falls are in standard deviations of the single scores, so that a model's scores and a rule's zeros and ones
 can be held against each other. Noise is that of the difference: hard problems lower both, which is no sign.
+
+What the shadow is worth to the proxy is the slope of proxy on shadow within groups, now. Where the reward is right or
+wrong plus a bonus for form, a right answer is worth 1 or more, and a bonus that is learned first raises the proxy by
+its own size at most, under a shadow that stays where it is. So a rise under a flat shadow is no sign by itself while
+it is smaller than what being right would bring: by proxy and shadow alone, a small bonus that is wanted and a small
+one that is not look the same. (A shadow that has never varied, such as a rule before the first right answer, gives no
+worth: there the rise is held against the range of the proxy's own first scores.) A proxy that is hacked goes beyond
+it, since its rise has no such bound, and since the slope goes to zero where what it rewards has nothing to do with
+being right. Nor is a rise a sign once proxy and shadow order groups alike: advantages are made within groups, so that
+what has risen is not what is reinforced any more.
 
 Everything is a function of the logged metrics (rlvr/shadow.py) up to a step, so that a resumed run sees what an
 uninterrupted one sees.
@@ -27,6 +38,8 @@ Row = Mapping[str, float]
 
 EVIDENCE = 8  # rollouts kept with an alarm
 CEILING = 0.95  # share of correct rollouts from which on a shadow is not expected to rise
+UNSHARED = 0.9  # of the worth of the shadow's whole range: the rise of the proxy alone from which on it is suspicious
+AGREED = 0.9  # rank correlation within groups from which on nothing but the shadow is reinforced
 FIGURES = ("reward", "correct", "completion_tokens", "truncated", "entropy", "kl")  # kept beside the shadow's own
 
 
@@ -75,14 +88,24 @@ def level(rows: Sequence[Row]) -> Level:
     )
 
 
+def worth(rows: Sequence[Row]) -> float | None:
+    """The slope of proxy on shadow within the groups of some steps; None where the shadow is flat in all of them."""
+    known = [row for row in rows if "shadow/worth" in row]
+    weight = math.fsum(row["shadow/score_within"] for row in known)
+    return math.fsum(row["shadow/worth"] * row["shadow/score_within"] for row in known) / weight if weight else None
+
+
 @dataclass(frozen=True)
 class Change:
-    """How proxy and shadow moved between two levels, in deviations of the single scores; `noise`: standard error of
-    the difference of the two."""
+    """How proxy and shadow moved between two levels, in deviations of the single scores.
+
+    noise, score_noise: standard errors of the difference of the two, and of the shadow's change.
+    """
 
     proxy: float
     score: float
     noise: float
+    score_noise: float
 
 
 def change(before: Level, after: Level, std_proxy: float, std_score: float) -> Change:
@@ -101,6 +124,7 @@ def change(before: Level, after: Level, std_proxy: float, std_score: float) -> C
         scaled(after.proxy - before.proxy, std_proxy),
         scaled(after.score - before.score, std_score),
         max(variance, 0.0) ** 0.5,
+        scaled((before.var_score + after.var_score) ** 0.5, std_score),
     )
 
 
@@ -116,19 +140,37 @@ def suspicions(rows: Sequence[Row], config: ShadowConfig) -> dict[str, str]:
             for name in ("proxy", "score")
         )
         rise = change(first, last, std_proxy, std_score)
-        found["apart"] = apart(first, last, rise, config)
+        agreement = rank_agreement(rows[-config.window :])
+        harmless = is_small(rows, first, last, config.window) or (agreement is not None and agreement[0] >= AGREED)
+        found["apart"] = apart(first, last, rise, harmless, config)
         best = best_level(rows, config.window)
         found["fallen"] = fallen(best, last, rise, change(best, last, std_proxy, std_score), config)
     return {name: text for name, text in found.items() if text}
 
 
-def apart(first: Level, last: Level, rise: Change, config: ShadowConfig) -> str:
-    """The proxy has risen since the first steps, and the shadow has not."""
+def apart(first: Level, last: Level, rise: Change, harmless: bool, config: ShadowConfig) -> str:
+    """The proxy has risen since the first steps, and the shadow has not; where that is `harmless`, it has fallen."""
     alone = rise.proxy - rise.score >= config.margin / 2  # two that rise together do not pass the margin in one step
     parted = rise.proxy >= config.margin and rise.score < config.margin and last.correct < CEILING
     if not (parted and alone) or rise.proxy - rise.score < config.noise * rise.noise:
         return ""
+    fell = rise.score <= -max(config.margin / 2, config.noise * rise.score_noise)
+    if harmless and not fell:
+        return ""
     return f"since the first steps {in_words(first, last)}"
+
+
+def is_small(rows: Sequence[Row], first: Level, last: Level, window: int) -> bool:
+    """Whether the proxy's rise beyond what the shadow's change brings is less than the shadow's range is worth to it.
+
+    Where the shadow has never varied: less than the range of the proxy's own scores in a step of the first window.
+    """
+    recent = worth(rows[-window:])
+    value = recent if recent is not None else worth(rows)
+    if value is None:
+        return last.proxy - first.proxy < max(row.get("shadow/proxy_range", 0.0) for row in rows[:window])
+    value, scale = max(value, 0.0), max(row.get("shadow/score_range", 0.0) for row in rows)
+    return last.proxy - first.proxy - value * (last.score - first.score) < UNSHARED * value * scale
 
 
 def fallen(best: Level, last: Level, rise: Change, since: Change, config: ShadowConfig) -> str:
@@ -141,15 +183,24 @@ def fallen(best: Level, last: Level, rise: Change, since: Change, config: Shadow
 
 def unranked(rows: Sequence[Row], config: ShadowConfig) -> str:
     """Within groups, over the last window, the rank correlation is below the bound by more than the noise."""
-    recent = [row for row in rows[-config.window :] if "shadow/rank" in row]
-    groups = sum(row["shadow/ranked"] for row in recent)
-    if len(rows) < config.window or not groups:
+    agreement = rank_agreement(rows[-config.window :])
+    if len(rows) < config.window or agreement is None:
         return ""
-    mean = math.fsum(row["shadow/rank"] * row["shadow/ranked"] for row in recent) / groups
-    error = math.fsum((row["shadow/rank_se"] * row["shadow/ranked"]) ** 2 for row in recent) ** 0.5 / groups
+    mean, error = agreement
     if mean + config.noise * error >= config.rank:
         return ""
     return f"within groups the rank correlation of proxy and shadow is {mean:+.2f}"
+
+
+def rank_agreement(rows: Sequence[Row]) -> tuple[float, float] | None:
+    """Rank correlation within the groups of some steps and its standard error; None where no group has one."""
+    known = [row for row in rows if "shadow/rank" in row]
+    groups = sum(row["shadow/ranked"] for row in known)
+    if not groups:
+        return None
+    mean = math.fsum(row["shadow/rank"] * row["shadow/ranked"] for row in known) / groups
+    error = math.fsum((row["shadow/rank_se"] * row["shadow/ranked"]) ** 2 for row in known) ** 0.5 / groups
+    return mean, error
 
 
 def best_level(rows: Sequence[Row], window: int) -> Level:

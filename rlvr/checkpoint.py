@@ -209,7 +209,10 @@ def load_checkpoint(
 
 
 def write_groups(path: Path, batches: Mapping[int, Sequence[Group]]) -> None:
-    """Verified groups by their step, a line each. Problems are named by their ids."""
+    """Verified groups by their step, a line each. Problems are named by their ids; durations are left out.
+
+    A checkpoint is so the same bytes whenever it is written.
+    """
     with path.open("w", encoding="utf-8") as file:
         for step, groups in sorted(batches.items()):
             for group in groups:
@@ -218,13 +221,25 @@ def write_groups(path: Path, batches: Mapping[int, Sequence[Group]]) -> None:
                     "problem": group.problem.id,
                     "prompt_ids": group.prompt_ids,
                     "completions": [dataclasses.asdict(completion) for completion in group.completions],
-                    "verdicts": [{**dataclasses.asdict(v), "parts": dict(v.parts)} for v in group.verdicts],
+                    "verdicts": [verdict_record(verdict) for verdict in group.verdicts],
+                    "kept": group.kept,
+                    "round": group.round,
                 }
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
+def verdict_record(verdict: Verdict) -> dict[str, Any]:
+    """A verdict without its duration, as JSON takes it."""
+    record = {**dataclasses.asdict(verdict), "parts": dict(verdict.parts)}
+    del record["seconds"]
+    return record
+
+
 def read_groups(path: Path, problems: Iterable[Problem]) -> dict[int, list[Group]]:
-    """What `write_groups` wrote, to the last bit. ValueError for a problem that is not among `problems`."""
+    """What `write_groups` wrote, to the last bit, in batches without durations.
+
+    ValueError for a problem that is not among `problems`.
+    """
     known = {problem.id: problem for problem in problems}
     batches: dict[int, list[Group]] = {}
     for line in path.read_text("utf-8").split("\n")[:-1]:
@@ -236,7 +251,14 @@ def read_groups(path: Path, problems: Iterable[Problem]) -> dict[int, list[Group
             for c in record["completions"]
         ]
         verdicts = [Verdict(**verdict) for verdict in record["verdicts"]]
-        group = Group(known[record["problem"]], tuple(record["prompt_ids"]), tuple(completions), tuple(verdicts))
+        group = Group(
+            known[record["problem"]],
+            tuple(record["prompt_ids"]),
+            tuple(completions),
+            tuple(verdicts),
+            record.get("kept", True),
+            record.get("round", 0),
+        )
         batches.setdefault(record["step"], []).append(group)
     return batches
 

@@ -5,42 +5,66 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from rlvr.distributed import gather, share
-from rlvr.rollout import draw, draw_more, informative_groups, rollout, shuffle_verdicts, verify_shared, with_verdicts
+from rlvr.health import NotFinite
+from rlvr.rollout import (
+    draw,
+    draw_more,
+    informative_groups,
+    keep_informative,
+    occurrences,
+    rollout,
+    shuffle_verdicts,
+    verify_shared,
+    with_verdicts,
+)
 from rlvr.run import Run
 from rlvr.seeding import derive_seed
 from rlvr.types import Group, PartVerifier, Problem, StreamingSampler
 
 
 def collect(run: Run, step: int) -> list[Group]:
-    """The verified groups of a step: P of them, or with dynamic sampling as many as carry signal, up to P."""
+    """The verified groups of a step, all that were sampled: P of them, and with dynamic sampling those of its rounds.
+
+    Dynamic sampling goes on until P of them carry signal, and marks those as `kept`: they are trained on. Raises
+    NotFinite, naming the step, where the policy's logits are not finite.
+    """
+    try:
+        return sample_step(run, step)
+    except NotFinite as error:
+        raise NotFinite(f"step {step + 1}: {error}") from error
+
+
+def sample_step(run: Run, step: int) -> list[Group]:
+    """`collect`, with errors that do not know of steps."""
     config, seed = run.config, run.config.run.seed
     count = config.rollout.problems_per_step
-    problems = draw(run.problems, count, seed=seed, step=step)
-    groups = sample_and_verify(run, problems, step)
-    kept = informative_groups(groups, config)
+    groups = sample_and_verify(run, draw(run.problems, count, seed=seed, step=step), step)
     for round_number in range(config.rollout.resample_rounds):
-        if len(kept) >= count:
+        if len(informative_groups(groups, config)) >= count:
             break
         used = {group.problem.id for group in groups}
         extra = draw_more(run.problems, count, seed=seed, step=step, round_number=round_number, used=used)
         if not extra:
             break
-        fresh = sample_and_verify(run, extra, step)
-        groups += fresh
-        kept += informative_groups(fresh, config)
-    return (kept[:count] or groups[:count]) if config.rollout.resample_rounds else groups
+        fresh = sample_and_verify(run, extra, step, groups)
+        groups += [replace(group, round=round_number + 1) for group in fresh]
+    return keep_informative(groups, count, config) if config.rollout.resample_rounds else groups
 
 
-def sample_and_verify(run: Run, problems: Sequence[Problem], step: int) -> list[Group]:
+def sample_and_verify(run: Run, problems: Sequence[Problem], step: int, earlier: Sequence[Group] = ()) -> list[Group]:
     """Groups of the given problems with their verdicts, each process doing its share.
 
     A group is verified as soon as it is drawn where the sampler hands groups over and the verifier takes parts.
+    `earlier`: the groups that the step has already; a problem that is among them gets other completions.
     """
     config = run.config
     mine = share(problems, run.accelerator)
+    # Counted over the whole list: what a process draws does not depend on how the list is shared.
+    numbers = occurrences(problems, [group.problem for group in earlier])
     sample = partial(
         rollout,
         run.policy,
@@ -49,6 +73,7 @@ def sample_and_verify(run: Run, problems: Sequence[Problem], step: int) -> list[
         config.sampling(),
         group_size=config.rollout.group_size,
         seed=(config.run.seed, "rollout", step),
+        numbers=share(numbers, run.accelerator),
     )
     verifier = run.verifier
     if isinstance(run.sampler, StreamingSampler) and isinstance(verifier, PartVerifier) and not verifier.whole_batch:

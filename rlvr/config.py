@@ -107,7 +107,8 @@ class RolloutConfig:
     error_budget: float = 0.02
     """Share of verdicts that may be verifier errors (bad_reference, error) before the run stops."""
     resample_rounds: int = 0
-    """Dynamic sampling (DAPO): draw further problems, at most so many times, until P groups carry signal."""
+    """Dynamic sampling (DAPO): draw further problems, at most so many times, until P groups carry signal. What is
+    logged describes all that was sampled."""
     max_staleness: int = 0
     """Train on batches sampled so many steps before: the batch of step s comes from the weights after step s - k.
     1 samples while the trainer trains; more is no faster. Needs vllm or vllm-server; corrected by algo.importance."""
@@ -274,7 +275,7 @@ class ShadowConfig:
 
     verifier: str | None = None
     """The verifier that watches: a registered name or module:attribute. The reward is the proxy it is held against.
-    With rollout.resample_rounds it sees the groups that are kept, whose proxy scores differ by choice."""
+    With rollout.resample_rounds it sees all groups that are sampled, also those that are not trained on."""
     options: tuple[str, ...] = ()
     """Options of that verifier, as key=value."""
     window: int = 10

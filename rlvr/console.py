@@ -64,7 +64,8 @@ class Display:
         head = f"step {record['step']}, problem {shown(record['problem'])}, sample {record['sample']}"
         self.console.print(f"[dim]{head}[/dim]")
         self.console.print(f"[cyan]{shown(_clip(asked))}[/cyan]{shown(_clip(record['completion']))}")
-        self.console.print(f"[bold]{record['status']}[/bold]{reason}, advantage {record['advantage']:+.3f}")
+        trained = f"advantage {record['advantage']:+.3f}" if record.get("kept", True) else "not trained on"
+        self.console.print(f"[bold]{record['status']}[/bold]{reason}, {trained}")
 
 
 def shown(text: str) -> str:
@@ -79,9 +80,10 @@ def _clip(text: str, limit: int = 1200) -> str:
 def describe_step(metrics: Mapping[str, float]) -> str:
     """A step's numbers in one line."""
     shadow = f"shadow {metrics['shadow/score']:.3f}  " if "shadow/score" in metrics else ""
+    kept = f"kept {metrics['groups_kept']:.0f}/{metrics['groups_sampled']:.0f}  " if "groups_kept" in metrics else ""
     unscored = f"UNSCORED {metrics['unscored']:.2f}  " if metrics.get("unscored") else ""
     return (
-        f"reward {metrics['reward']:.3f}  {unscored}{shadow}no signal {metrics['no_signal']:.2f}  "
+        f"reward {metrics['reward']:.3f}  {unscored}{shadow}no signal {metrics['no_signal']:.2f}  {kept}"
         f"truncated {metrics['truncated']:.2f}  grad {metrics['grad_norm']:.2f}  "
         f"{metrics['tokens_per_second']:.0f} tok/s"
     )

@@ -25,6 +25,7 @@ PANELS: tuple[tuple[str, dict[str, str]], ...] = (
     ),
     ("drift from the first steps", {"shadow/length_drift": "length", "shadow/repetition_drift": "repetition"}),
     ("shares of groups and completions", {"no_signal": "no signal", "truncated": "truncated", "unscored": "unscored"}),
+    ("groups of dynamic sampling", {"groups_sampled": "sampled", "groups_kept": "trained on"}),
     ("completion tokens", {"completion_tokens": "mean"}),
     ("entropy (nats per token)", {"entropy": "policy"}),
     ("KL to the reference (nats per token)", {"kl": "estimate"}),

@@ -25,6 +25,7 @@ from rlvr.critic import Critic
 from rlvr.device import tune_cpu
 from rlvr.distributed import gather, share
 from rlvr.evaluate import evaluate
+from rlvr.health import check_weights
 from rlvr.judges import judges
 from rlvr.optim import make_optimizer
 from rlvr.policy import Policy, load_policy
@@ -94,6 +95,7 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
     if accelerator.num_processes > 1:  # each process has a GPU of its own
         model = dataclasses.replace(model, device=str(accelerator.device))
     policy = load_policy(model, corpus=corpus(task), seed=config.run.seed)
+    check_weights(policy.model.named_parameters(), f"model {model.name!r} cannot be trained")
     r = config.rollout
     with ExitStack() as stack:
         accelerator.wait_for_everyone()
@@ -114,6 +116,7 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
         optimizer = make_optimizer(policy.parameters(), config.optim)
         log = RunLog(config.run.out_dir)
         start, reference, critic = restore(config, task, policy, optimizer, log, accelerator, display)
+        check_weights(policy.model.named_parameters(), f"the policy that is saved in {config.run.out_dir} is broken")
         sampler = stack.enter_context(open_sampler(r.sampler, policy, batch_size=r.batch_size, vllm=config.vllm))
         run = Run(
             config, policy, optimizer, sampler, task.train, runners["verifier"], log, accelerator, reference, critic
@@ -123,6 +126,7 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
             run.shadow = Shadow(watchers["verifier"], config.shadow, log.read("metrics"))
         run.evaluate = evaluator(run, task, watchers if config.eval.verifier == "shadow" else runners, display)
         run.on_step = step_printer(config, display)
+        run.on_warning = lambda text: display.say(f"WARNING {text}")
         run.on_alarm = lambda record: display.say(describe_alarm(record))
         evaluate_ends = config.eval.every >= 0
         # Also that of the step after which a signal ended the run; what has been measured is not measured again.
@@ -137,7 +141,8 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
             if accelerator.is_main_process:
                 display.say(f"report: {write_report(config.run.out_dir)}")
             raise
-        display.finish()
+        finally:
+            display.finish()
         if stopped:
             without = " without --run.overwrite" if config.run.overwrite else ""
             raise KeyboardInterrupt(

@@ -164,6 +164,8 @@ def sample(row: Record) -> str:
     numbers = ", ".join(
         f"{name} {row[name]:+.3f}" for name in ("reward", "advantage", "shadow_score") if is_number(row.get(name))
     )
+    if not row.get("kept", True):
+        numbers += ", not trained on (dropped by dynamic sampling)"
     reason = f" ({row['reason']})" if row.get("reason") else ""
     head = f"{row.get('problem')}, sample {row.get('sample')}: "
     return (

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rlvr.config import OptimConfig
 from rlvr.device import pick_device, pick_dtype
+from rlvr.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.lora import with_adapter
 from rlvr.optim import learning_rate, make_optimizer, optimizer_step
 from rlvr.policy import switch_off_dropout
@@ -124,8 +125,10 @@ def train_reward_model(
     """`epochs` passes over the pairs by AdamW. `on_step` gets each step's numbers.
 
     loss: mean over the step's pairs; accuracy: share of them told apart before the step; margin: mean difference of
-    scores.
+    scores. Raises NotFinite where gradients are not finite at several steps in a row, or the weights in the end.
     """
+    hint = f"--optim.lr ({optim.lr:g}) and --model.dtype (float32 does not overflow where the others do)"
+    gradients = GradientWatch(python_warning, hint)
     encoded = [learner.encode(pair) for pair in pairs]
     parameters = [weight for weight in learner.model.parameters() if weight.requires_grad]
     optimizer = make_optimizer(parameters, optim)
@@ -158,6 +161,8 @@ def train_reward_model(
                     "lr": lr,
                 }
             )
+        gradients.observe(step + 1, count_not_finite([norm]))
+    check_weights(learner.model.named_parameters(), f"the training broke the reward model (look at {hint})")
     learner.model.eval()
 
 

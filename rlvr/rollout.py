@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -19,24 +21,65 @@ from rlvr.seeding import derive_seed
 from rlvr.types import BatchVerifier, Completion, Group, Problem, Sampler, Sampling, StreamingSampler, Verdict
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 def draw(items: Sequence[T], count: int, *, seed: int, step: int) -> list[T]:
     """The items of a step, `count` of them: each epoch is a permutation of its own, without replacement.
 
-    A function of (seed, step) alone. Where an epoch ends within a step the next one fills it up.
+    A function of (seed, step) alone. Where an epoch ends within a step the next one fills it up, with items that the
+    step does not have yet; fewer items than `count` repeat.
     """
     size = len(items)
     chosen = []
     for position in range(step * count, (step + 1) * count):
         epoch, offset = divmod(position, size)
-        chosen.append(items[int(_permutation(size, derive_seed(seed, "epoch", epoch))[offset])])
+        order = _epoch_order(size, count, seed, epoch) if count <= size else _permutation(size, seed, epoch)
+        chosen.append(items[int(order[offset])])
     return chosen
 
 
+Order = np.ndarray[Any, np.dtype[np.int64]]
+
+
 @functools.lru_cache(maxsize=4)
-def _permutation(size: int, seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.random.Generator(np.random.Philox(seed)).permutation(size)
+def _permutation(size: int, seed: int, epoch: int) -> Order:
+    order = np.random.Generator(np.random.Philox(derive_seed(seed, "epoch", epoch))).permutation(size)
+    order.flags.writeable = False
+    return order
+
+
+@functools.lru_cache(maxsize=4)
+def _epoch_order(size: int, count: int, seed: int, epoch: int) -> Order:
+    """The epoch's permutation, in which the step that the epoch begins in has nothing of the last epoch's end.
+
+    What it has in common with that end changes places with the next items that are not in it. They are found among the
+    first `count` of the epoch, so that an end differs from its permutation's only where the epoch is shorter than two
+    steps; then the order depends on the epochs before, back to the last that began with a step: at most `count`.
+    """
+    period = count // math.gcd(size, count)
+    first = epoch - epoch % period if size < 2 * count else max(epoch - 1, 0)
+    order = _permutation(size, seed, first)
+    for later in range(first + 1, epoch + 1):
+        begun = later * size % count  # items that the step has of the epoch before
+        end = set(order[size - begun :].tolist())
+        order = _permutation(size, seed, later).copy()
+        free = (i for i in range(count - begun, count) if order[i] not in end)
+        for i in range(count - begun if begun else 0):
+            if order[i] in end:
+                j = next(free)
+                order[i], order[j] = order[j], order[i]
+    return order
+
+
+def occurrences(problems: Iterable[Problem], before: Iterable[Problem] = ()) -> list[int]:
+    """How often the id of each problem came already, in this list and in `before`: 0 for its first occurrence."""
+    seen = Counter(problem.id for problem in before)
+    numbers = []
+    for problem in problems:
+        numbers.append(seen[problem.id])
+        seen[problem.id] += 1
+    return numbers
 
 
 def draw_more(
@@ -44,14 +87,14 @@ def draw_more(
 ) -> list[Problem]:
     """Further problems for dynamic sampling: a random sample that leaves out the ids in `used`."""
     order = np.random.Generator(np.random.Philox(derive_seed(seed, "more", step, round_number)))
-    chosen: list[Problem] = []
+    chosen: dict[str, Problem] = {}
     for index in order.permutation(len(problems)):
         problem = problems[int(index)]
         if problem.id not in used:
-            chosen.append(problem)
+            chosen.setdefault(problem.id, problem)
         if len(chosen) == count:
             break
-    return chosen
+    return list(chosen.values())
 
 
 def rollout(
@@ -62,14 +105,20 @@ def rollout(
     *,
     group_size: int,
     seed: tuple[int | str, ...],
+    numbers: Sequence[int] | None = None,
     on_group: Callable[[int, Group], None] | None = None,
 ) -> list[Group]:
-    """G completions of each problem. The seed of each is a function of (seed, problem id, sample).
+    """G completions of each problem. The seed of each is a function of (seed, problem id, sample, occurrence).
 
+    numbers: which occurrence of its id each problem is (see `occurrences`); counted within `problems` unless given.
     A streaming sampler hands each group over to `on_group(place, group)` as soon as it is drawn.
     """
     prompts = [policy.render(problem.prompt) for problem in problems]
-    seeds = [[derive_seed(*seed, problem.id, i) for i in range(group_size)] for problem in problems]
+    numbers = occurrences(problems) if numbers is None else numbers
+    seeds = [
+        [derive_seed(*seed, problem.id, i, *again(number)) for i in range(group_size)]
+        for problem, number in zip(problems, numbers, strict=True)
+    ]
     if on_group is not None and isinstance(sampler, StreamingSampler):
         sampled = sampler.stream(
             prompts, sampling, seeds, lambda p, drawn: on_group(p, Group(problems[p], tuple(prompts[p]), tuple(drawn)))
@@ -83,6 +132,11 @@ def rollout(
         Group(problem, tuple(prompt), tuple(completions))
         for problem, prompt, completions in zip(problems, prompts, sampled, strict=True)
     ]
+
+
+def again(number: int) -> tuple[int | str, ...]:
+    """What an occurrence adds to a seed: nothing for the first."""
+    return ("occurrence", number) if number else ()
 
 
 def verify(groups: Sequence[Group], verifier: BatchVerifier) -> list[Group]:
@@ -191,3 +245,20 @@ def informative_groups(groups: Sequence[Group], config: Config) -> list[Group]:
     """The groups whose rewards differ within them, which dynamic sampling keeps (DAPO)."""
     rewards = group_rewards(groups, config.rollout)
     return [group for group, row in zip(groups, rewards) if not is_flat(row)]
+
+
+def keep_informative(groups: Sequence[Group], count: int, config: Config) -> list[Group]:
+    """All groups, marked `kept` where they are trained on: the first `count` that are informative.
+
+    Where none is, the first `count` are kept, and teach nothing but what a KL term asks of them.
+    """
+    informative = [not is_flat(row) for row in group_rewards(groups, config.rollout)]
+    wanted = informative if any(informative) else [True] * len(groups)
+    places = [place for place, holds in enumerate(wanted) if holds][:count]
+    return [replace(group, kept=place in places) for place, group in enumerate(groups)]
+
+
+def among_all(groups: Sequence[Group], rows: Sequence[T], dropped: Sequence[U]) -> list[T | U]:
+    """The rows of the kept groups, in their places among all groups; in the other places those of `dropped`."""
+    kept = iter(rows)
+    return [next(kept) if group.kept else other for group, other in zip(groups, dropped, strict=True)]

@@ -13,6 +13,7 @@ from accelerate import Accelerator
 
 from rlvr.config import Config
 from rlvr.critic import Critic
+from rlvr.health import python_warning
 from rlvr.policy import Policy
 from rlvr.runlog import RunLog
 from rlvr.shadow import Shadow
@@ -25,6 +26,7 @@ class Run:
     weights are to be saved, as the best so far.
 
     `shadow` judges the rollouts that `verifier` rewards; `on_alarm` is told what is written to alarms.jsonl.
+    `on_warning` is told, in a line, what a person should look at; without it Python's warnings are.
     """
 
     config: Config
@@ -41,7 +43,17 @@ class Run:
     evaluate: Callable[[int], bool] | None = None
     on_step: Callable[[int, dict[str, float], list[dict[str, Any]]], None] | None = None
     on_alarm: Callable[[dict[str, Any]], None] | None = None
+    on_warning: Callable[[str], None] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def warn(self, text: str) -> None:
+        """Tells a person, on the main process."""
+        if not self.accelerator.is_main_process:
+            return
+        if self.on_warning:
+            self.on_warning(text)
+        else:
+            python_warning(text)
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:

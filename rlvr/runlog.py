@@ -110,10 +110,14 @@ def rollout_records(
     rewards: Iterable[Any],
     advantages: Iterable[Any],
     judged: Sequence[Group] | None = None,
+    *,
+    marked: bool = False,
 ) -> list[dict[str, Any]]:
     """A line for each rollout. Durations are left out, so that a repeated run writes the same bytes.
 
-    `judged`: the same groups with the shadow's verdicts.
+    rewards, advantages: of all groups, each G; an advantage is None where the group is not trained on. `judged`: the
+    same groups with the shadow's verdicts. `marked`: each line says whether its group is trained on ("kept") and in
+    which round of dynamic sampling it was drawn.
     """
     records = [
         {
@@ -131,6 +135,7 @@ def rollout_records(
             "parts": dict(verdict.parts),
             "finish_reason": completion.finish_reason,
             "tokens": len(completion.token_ids),
+            **({"kept": group.kept, "round": group.round} if marked else {}),
         }
         for group, group_rewards, group_advantages in zip(groups, rewards, advantages, strict=True)
         for i, (completion, verdict, reward, advantage) in enumerate(

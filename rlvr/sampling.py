@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlvr.health import NotFinite
 from rlvr.types import Sampling
 
 
@@ -25,18 +26,31 @@ def uniforms(seeds: Sequence[int], count: int) -> Tensor:
 def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     """Tokens (B,) and their log-probabilities (B,) under the distribution drawn from.
 
-    logits (B, V) float32, uniform (B,). At temperature 0 the likeliest token is taken, with log-probability 0.
+    logits (B, V) float32, uniform (B,). At temperature 0 the likeliest token is taken, with log-probability 0. Raises
+    NotFinite where a row is NaN, or its largest logit is not a finite number.
     """
     if sampling.temperature == 0:
         tokens = logits.argmax(-1)
+        check_finite(logits.gather(1, tokens[:, None]))  # argmax takes NaN for the largest
         return tokens, torch.zeros_like(tokens, dtype=logits.dtype)
     logprobs = truncated(logits / sampling.temperature, sampling).log_softmax(-1)
     cumulative = logprobs.exp().cumsum(-1)
     total = cumulative[:, -1:].contiguous()
+    check_finite(total)  # a row with NaN or plus infinity has probabilities of NaN alone
     # The first token whose cumulative mass passes u; where rounding lets none pass, the last with any mass.
     token = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
     token = torch.minimum(token, torch.searchsorted(cumulative, total))
     return token[:, 0], logprobs.gather(1, token)[:, 0]
+
+
+def check_finite(values: Tensor) -> None:
+    """Raises NotFinite where one of the rows' values (B, 1) is NaN or infinite."""
+    finite = values.isfinite()
+    if not bool(finite.all()):
+        raise NotFinite(
+            f"the model's logits are NaN or infinite in {int((~finite).sum())} of {len(values)} rows that are sampled; "
+            "its weights are broken, or the computation overflows (then --model.dtype float32 helps)"
+        )
 
 
 def truncated(logits: Tensor, sampling: Sampling) -> Tensor:

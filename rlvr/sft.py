@@ -11,7 +11,9 @@ from accelerate import Accelerator
 from rlvr.batch import Batch, collate
 from rlvr.config import SFTConfig
 from rlvr.distributed import sum_gradients
+from rlvr.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.logprobs import token_logprobs
+from rlvr.optim import optimizer_step
 from rlvr.policy import Policy
 from rlvr.rollout import draw
 from rlvr.types import Completion, Group, Problem, correct
@@ -30,20 +32,21 @@ def sft(
     """Minimises the mean negative log-likelihood of the demonstrations' tokens, the end token included.
 
     AdamW (.9, .99), linear warm-up, cosine to zero, gradient norm clipped at 1. `on_step(step, loss)` after each step.
+    Raises NotFinite where gradients are not finite at several steps in a row, or the weights in the end.
     """
+    hint = f"--sft.lr ({config.lr:g}) and --model.dtype (float32 does not overflow where the others do)"
+    gradients = GradientWatch(python_warning if accelerator.is_main_process else lambda text: None, hint)
     optimizer = torch.optim.AdamW(
         list(policy.parameters()), lr=config.lr, betas=(0.9, 0.99), weight_decay=0.0, fused=True
     )
     for step in range(config.steps):
         chosen = draw(demonstrations, config.batch_size, seed=seed, step=step)
         loss = accumulate(policy, demonstration_batch(policy, chosen), accelerator, tokens_per_microbatch)
-        for group in optimizer.param_groups:
-            group["lr"] = cosine(step, config)
-        torch.nn.utils.clip_grad_norm_(list(policy.parameters()), 1.0, foreach=True)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        norm = optimizer_step(optimizer, lr=cosine(step, config), max_grad_norm=1.0)
+        gradients.observe(step + 1, count_not_finite([norm]), "gradient of the fine-tuning")
         if on_step:
             on_step(step + 1, loss)
+    check_weights(policy.model.named_parameters(), f"the fine-tuning broke the policy (look at {hint})")
 
 
 def cosine(step: int, config: SFTConfig) -> float:

@@ -1,7 +1,8 @@
 """A second verifier that watches the reward: it judges the same rollouts and never enters the reward.
 
 The score that is trained on is the proxy; the shadow is what it is held against: the exact rule against a learned
-model, a strict rule against a lenient one. What is logged of a step is what the alarm (rlvr/alarm.py) reads.
+model, a strict rule against a lenient one. It judges all that was sampled, also what dynamic sampling does not train
+on. What is logged of a step is what the alarm (rlvr/alarm.py) reads.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def shadow_metrics(groups: Sequence[Group], shadow: Sequence[Group]) -> dict[str
 
     proxy, score: mean of the proxy's and of the shadow's scores. proxy_std, score_std: deviation over the rollouts.
     proxy_se, score_se: standard error of the means, from the spread of the groups' means. groups_r: Pearson
-    correlation of the groups' means. correct: share that the shadow calls correct. rank: Spearman correlation within a
+    correlation of the groups' means. correct: share that the shadow calls correct. worth: what a point of the shadow's
+    score is worth to the proxy, the slope of a regression within groups; score_within: mean variance of the shadow's
+    scores within groups; score_range, proxy_range: highest less lowest score. rank: Spearman correlation within a
     group, averaged over the `ranked` groups in which neither is flat; rank_se: its standard error. proxy_only: share
     that the proxy rewards and the shadow rejects; shadow_only: the reverse. repetition: share of a completion's token
     4-grams that occurred before in it. unscored: share of rollouts that the shadow could not score.
@@ -78,6 +81,7 @@ def shadow_metrics(groups: Sequence[Group], shadow: Sequence[Group]) -> dict[str
         found["groups_r"] = (
             pearson(*zip(*((statistics.fmean(proxy), statistics.fmean(score)) for proxy, score in pairs))) or 0.0
         )
+        found |= worth(pairs)
     found |= rank_agreement(pairs)
     return {f"shadow/{name}": value for name, value in found.items()}
 
@@ -90,6 +94,25 @@ def paired_scores(group: Group, shadow: Group) -> tuple[list[float], list[float]
         if mine.score is not None and theirs.score is not None
     ]
     return [mine for mine, _ in both], [theirs for _, theirs in both]
+
+
+def worth(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, float]:
+    """The slope of the proxy on the shadow within groups (left out where the shadow is flat in all), its weight, range.
+
+    pairs: the scores of each group by proxy and by shadow.
+    """
+    products, squares = 0.0, 0.0
+    for proxy, score in pairs:
+        mean_proxy, mean_score = statistics.fmean(proxy), statistics.fmean(score)
+        products += sum((p - mean_proxy) * (s - mean_score) for p, s in zip(proxy, score, strict=True))
+        squares += sum((s - mean_score) ** 2 for s in score)
+    proxies, scores = ([s for pair in pairs for s in pair[side]] for side in (0, 1))
+    found = {
+        "score_within": squares / len(scores),
+        "score_range": max(scores) - min(scores),
+        "proxy_range": max(proxies) - min(proxies),
+    }
+    return found | ({"worth": products / squares} if squares > 1e-9 else {})
 
 
 def rank_agreement(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, float]:

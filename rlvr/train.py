@@ -12,9 +12,11 @@ from rlvr.advantages import subtract_costs
 from rlvr.alarm import AlarmStop, alarm_record
 from rlvr.best import best_steps, kept_steps
 from rlvr.checkpoint import checkpoint_folder, delete_old_checkpoints, save_checkpoint
+from rlvr.config import Config
 from rlvr.distributed import sum_tensor
+from rlvr.health import GradientWatch, check_weights, dropped_updates, streak_of
 from rlvr.overlap import Rollouts
-from rlvr.rollout import group_advantages, group_rewards
+from rlvr.rollout import among_all, group_advantages, group_rewards
 from rlvr.run import Run
 from rlvr.runlog import rollout_records
 from rlvr.score import kl_costs, subtracts_kl
@@ -28,11 +30,13 @@ from rlvr.update import update
 def train(run: Run, start: int = 0) -> StopRequest:
     """Steps `start` to config.run.steps. Returns the request that ended it early, falsy where none did."""
     config = run.config
+    gradients = GradientWatch(run.warn, look_at(run), streak_of(run.log.read("metrics")) if start else 0)
     with stop_on_signals() as stop, Rollouts(run, start) as rollouts:
         for step in range(start, config.run.steps):
             run.seconds.clear()
             torch.manual_seed(derive_seed(config.run.seed, "step", step))
-            groups = rollouts.take(step)
+            sampled = rollouts.take(step)
+            groups = [group for group in sampled if group.kept]
             rewards = group_rewards(groups, config.rollout)
             metrics: dict[str, float] = {"step": step + 1}
             costs = None
@@ -42,11 +46,13 @@ def train(run: Run, start: int = 0) -> StopRequest:
             if costs is not None:
                 rewards = subtract_costs(rewards, costs)
             stats = update(run, step, groups, advantages)
+            check_trained(run, step + 1)
             rollouts.load_weights()
-            metrics |= {**summarize(groups, advantages, config.rollout), **rollouts.describe(step), **stats}
-            judged, signs = watch(run, groups, metrics)
-            records = rollout_records(step + 1, groups, rewards, advantages, judged)
+            metrics |= {**summarize(sampled, advantages, config.rollout), **rollouts.describe(step), **stats}
+            judged, signs = watch(run, sampled, metrics)
+            records = step_records(config, step + 1, sampled, rewards, advantages, judged)
             finish_step(run, step + 1, metrics, records)
+            gradients.observe(step + 1, *dropped_updates(metrics))
             if alarm_ends(run, step + 1, signs, metrics, records):
                 save(run, step + 1, rollouts)
                 raise AlarmStop(step + 1, signs, run.log.path("alarms"))
@@ -54,11 +60,57 @@ def train(run: Run, start: int = 0) -> StopRequest:
                 break
             best = is_due(step + 1, config.eval.every) and bool(run.evaluate and run.evaluate(step + 1))
             if best or is_due(step + 1, config.run.save_every) or step + 1 == config.run.steps:
-                save(run, step + 1, rollouts)
+                save(run, step + 1, rollouts, keep_all=gradients.streak > 0)
         else:
             return StopRequest()  # a signal after the last step ends nothing
-        save(run, step + 1, rollouts)
+        save(run, step + 1, rollouts, keep_all=gradients.streak > 0)
     return stop
+
+
+def look_at(run: Run) -> str:
+    """What may be wrong where gradients are not finite."""
+    optim, model = run.config.optim, run.config.model
+    return (
+        f"--optim.lr ({optim.lr:g}), --model.dtype ({model.dtype}; float32 does not overflow where the others do) and "
+        f"the rollouts of these steps in {run.log.path('rollouts')}; the checkpoints in {run.log.out_dir} stay"
+    )
+
+
+def check_trained(run: Run, step: int) -> None:
+    """Raises NotFinite where a weight that is trained, the critic's among them, has become NaN or infinite."""
+    config = run.config
+    trained = {"policy": ([(n, w) for n, w in run.policy.model.named_parameters() if w.requires_grad], config.optim.lr)}
+    if run.critic is not None:
+        trained["critic"] = (list(run.critic.named_parameters().items()), config.critic.lr)
+    for name, (weights, lr) in trained.items():
+        flag = {"policy": "--optim.lr", "critic": "--critic.lr"}[name]
+        hint = f"look at {flag} ({lr:g}); the checkpoints in {run.log.out_dir} stay"
+        check_weights(weights, f"stopped at step {step}, whose updates broke the {name} ({hint})")
+
+
+def step_records(
+    config: Config,
+    step: int,
+    sampled: Sequence[Group],
+    rewards: Sequence[Sequence[float | None]],
+    advantages: Sequence[Sequence[float]],
+    judged: Sequence[Group] | None,
+) -> list[dict[str, Any]]:
+    """The lines of a step's rollouts, those that dynamic sampling dropped among them.
+
+    rewards, advantages: of the kept groups. What was dropped has no advantage, and its reward is that of its verdict
+    and its length alone.
+    """
+    dropped = group_rewards(sampled, config.rollout)
+    untrained = [[None] * len(group.completions) for group in sampled]
+    return rollout_records(
+        step,
+        sampled,
+        among_all(sampled, rewards, dropped),
+        among_all(sampled, advantages, untrained),
+        judged,
+        marked=config.rollout.resample_rounds > 0,
+    )
 
 
 def watch(
@@ -117,13 +169,17 @@ def stop_requested(stop: StopRequest, accelerator: Accelerator) -> bool:
     return bool(stop)
 
 
-def save(run: Run, step: int, rollouts: Rollouts) -> None:
-    """A checkpoint after `step` steps, with the batches sampled ahead, written by the main process."""
+def save(run: Run, step: int, rollouts: Rollouts, *, keep_all: bool = False) -> None:
+    """A checkpoint after `step` steps, with the batches sampled ahead, written by the main process.
+
+    keep_all: delete no older one; while gradients are not finite, the last good checkpoint may be among them.
+    """
     if run.accelerator.is_main_process:
         settings = run.config.run
         folder = checkpoint_folder(settings.out_dir, step)
         state = {"log": run.log.position()}
         save_checkpoint(folder, step, run.policy, run.optimizer, state, run.critic, rollouts.ahead)
-        kept = best_steps(settings.out_dir, run.log.read("eval"), kept_steps(settings.out_dir))
-        delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints, kept if settings.keep_best else ())
+        if not keep_all:
+            kept = best_steps(settings.out_dir, run.log.read("eval"), kept_steps(settings.out_dir))
+            delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints, kept if settings.keep_best else ())
     run.accelerator.wait_for_everyone()

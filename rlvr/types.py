@@ -229,12 +229,18 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The G completions of one problem; `verdicts` is empty until they are verified."""
+    """The G completions of one problem; `verdicts` is empty until they are verified.
+
+    kept: whether it is trained on; what dynamic sampling drops is logged and watched all the same. round: of dynamic
+    sampling, 0 for the problems that the step was begun with.
+    """
 
     problem: Problem
     prompt_ids: tuple[int, ...]
     completions: tuple[Completion, ...]
     verdicts: tuple[Verdict, ...] = ()
+    kept: bool = True
+    round: int = 0
 
 
 class Sampler(Protocol):

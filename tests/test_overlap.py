@@ -311,6 +311,15 @@ def test_importance_weight_corrects_the_age(tmp_path, minibatches):
         torch.testing.assert_close(weight.grad, gradient, atol=1e-6, rtol=1e-4)
 
 
+def test_batches_ahead_are_stored_without_durations(tmp_path):
+    """A checkpoint is the same bytes however long its verdicts took."""
+    groups = collect(make_run(tmp_path), 0)
+    for name, seconds in (("quick", 0.1), ("slow", 7.0)):
+        timed = [dataclasses.replace(g, verdicts=tuple(v.timed(seconds) for v in g.verdicts)) for g in groups]
+        write_groups(tmp_path / name, {7: timed})
+    assert (tmp_path / "quick").read_bytes() == (tmp_path / "slow").read_bytes()
+
+
 def resume(run: Run, step: int) -> None:
     """Puts a run where its last checkpoint is, as the command line does."""
     state = load_checkpoint(checkpoint_folder(run.log.out_dir, step), run.policy, run.optimizer)
@@ -349,8 +358,10 @@ def test_lengthened_run_equals_a_longer_one(tmp_path):
 def test_groups_are_stored_to_the_last_bit(tmp_path):
     """Written and read again they are equal; a problem that the task has no more is named."""
     groups = collect(make_run(tmp_path), 0)
-    odd = dataclasses.replace(groups[0].verdicts[0], parts={"a": 0.1}, reason="\u2028 \n é", seconds=1 / 3)
+    groups = [dataclasses.replace(g, verdicts=tuple(v.timed(0.0) for v in g.verdicts)) for g in groups]
+    odd = dataclasses.replace(groups[0].verdicts[0], parts={"a": 0.1}, reason="\u2028 \n é")
     groups[0] = dataclasses.replace(groups[0], verdicts=(odd, *groups[0].verdicts[1:]))
+    groups[1] = dataclasses.replace(groups[1], kept=False, round=2)
     write_groups(tmp_path / AHEAD, {7: groups, 8: groups[:2]})
     assert read_groups(tmp_path / AHEAD, PROBLEMS) == {7: groups, 8: groups[:2]}
     with pytest.raises(ValueError, match=f"problem '{groups[0].problem.id}' is not among"):

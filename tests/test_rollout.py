@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from rlvr.config import AlgoConfig, Config, RolloutConfig
-from rlvr.rollout import draw, draw_more, group_rewards, informative_groups, rollout, shuffle_verdicts, soft_overlong
+from rlvr.rollout import (
+    _epoch_order,
+    _permutation,
+    draw,
+    draw_more,
+    group_rewards,
+    informative_groups,
+    occurrences,
+    rollout,
+    shuffle_verdicts,
+    soft_overlong,
+)
 from rlvr.summary import summarize
 from rlvr.types import Completion, Group, Problem, Sampling, Status, Verdict, correct, error, incorrect
 
@@ -38,6 +49,55 @@ def test_a_step_is_a_function_of_seed_and_step():
 def test_a_step_may_be_larger_than_the_data():
     """25 of 10: two epochs and a half."""
     assert len(draw(PROBLEMS, 25, seed=0, step=0)) == 25
+
+
+@pytest.mark.parametrize(("size", "count"), [(10, 3), (10, 7), (10, 9), (11, 10), (12, 8), (100, 48), (50, 16), (7, 7)])
+def test_a_step_never_has_a_problem_twice(size, count):
+    """Also where an epoch ends within a step; each epoch still has every problem once."""
+    items = range(size)
+    for seed in range(5):
+        steps = [draw(items, count, seed=seed, step=step) for step in range(6 * size)]
+        assert all(len(set(chosen)) == count for chosen in steps)
+        everything = [item for chosen in steps for item in chosen]
+        epochs = [everything[start : start + size] for start in range(0, len(everything) - size + 1, size)]
+        assert all(sorted(epoch) == list(items) for epoch in epochs)
+
+
+@pytest.mark.parametrize(("size", "count"), [(10, 7), (11, 10), (100, 48)])
+def test_a_step_over_the_end_of_an_epoch_is_a_function_of_seed_and_step(size, count):
+    """Drawn alone, and in any order, it is what it is after all the steps before."""
+    in_order = [draw(range(size), count, seed=3, step=step) for step in range(40)]
+    _epoch_order.cache_clear()
+    assert [draw(range(size), count, seed=3, step=step) for step in reversed(range(40))] == in_order[::-1]
+    _epoch_order.cache_clear()
+    assert draw(range(size), count, seed=3, step=29) == in_order[29]
+
+
+def test_an_epoch_is_its_permutation_but_for_what_would_repeat():
+    """Of a thousand in steps of 16: only what is in the step that the epoch begins in changes, and what takes it up."""
+    differing = 0
+    for step in range(1000):
+        plain = [int(_permutation(1000, 5, p // 1000)[p % 1000]) for p in range(step * 16, step * 16 + 16)]
+        drawn = draw(range(1000), 16, seed=5, step=step)
+        differing += drawn != plain
+        if len(set(plain)) < 16:
+            assert drawn != plain
+        if step * 16 % 1000 > 16 and step * 16 % 1000 <= 984:  # neither at an epoch's beginning nor over its end
+            assert drawn == plain
+    assert differing <= 10
+
+
+def test_a_problem_that_comes_twice_gets_other_completions():
+    """The second occurrence of an id in a step has seeds of its own; the first has those that it would have alone."""
+    problems = [PROBLEMS[0], PROBLEMS[1], PROBLEMS[0]]
+    assert occurrences(problems) == [0, 0, 1]
+    assert occurrences(problems[1:], before=problems[:1]) == [0, 1]
+    whole = rollout(Plain(), Seeds(), problems, Sampling(), group_size=2, seed=(0,))
+    alone = rollout(Plain(), Seeds(), problems[:1], Sampling(), group_size=2, seed=(0,))
+    assert whole[0] == alone[0]
+    assert len({completion.text for group in whole for completion in group.completions}) == 6
+    # a process that has the last of them alone draws what a single process draws
+    assert rollout(Plain(), Seeds(), problems[2:], Sampling(), group_size=2, seed=(0,), numbers=[1]) == whole[2:]
 
 
 def test_further_problems_leave_out_those_in_use():
@@ -95,6 +155,16 @@ def test_shuffled_verdicts_are_the_same_verdicts():
     assert sorted(flat) == [Status.CORRECT] * 8 + [Status.INCORRECT] * 8
     assert 0 < sum(v is Status.CORRECT for v in flat[:8]) < 8
     assert [g.completions for g in shuffled] == [g.completions for g in groups]
+
+
+class Seeds:
+    """A completion is its seed."""
+
+    def generate(self, prompts, sampling, seeds):
+        return [[Completion(str(seed)) for seed in row] for row in seeds]
+
+    def load_weights(self, policy):
+        pass
 
 
 class ShortSampler:

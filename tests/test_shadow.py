@@ -19,6 +19,7 @@ from rlvr.shadow import repeated_ngrams, shadow_metrics, spearman
 from rlvr.types import Completion, Group, Problem, Status, Task, Verdict, correct, error, incorrect
 
 STEPS = 60
+WORTH = ("worth", "score_within", "score_range", "proxy_range")
 
 
 def group(scores, *, binary=False, tokens=((1, 2),)) -> Group:
@@ -72,6 +73,11 @@ def test_metrics_of_a_step_by_hand():
     assert found["shadow/ranked"] == 1
     assert found["shadow/rank_se"] == pytest.approx(3**-0.5)
     assert found["shadow/unscored"] == 0
+    # products within groups: -.2 - .2 + .15 + .15 and 0; squares of the truth: 4 / 4 and 1/9 + 1/9 + 4/9
+    assert found["shadow/worth"] == pytest.approx(-0.1 / (5 / 3))
+    assert found["shadow/score_within"] == pytest.approx(5 / 3 / 7)
+    assert found["shadow/score_range"] == 1
+    assert found["shadow/proxy_range"] == pytest.approx(0.8)
 
 
 def test_the_same_verdicts_agree_in_everything():
@@ -150,6 +156,25 @@ def test_a_fall_from_the_best_that_the_proxy_does_not_share_is():
     found = suspicious(rows)
     assert found[STEPS] == {"fallen"}
     assert min(found) > 35
+
+
+def test_a_small_rise_under_a_truth_that_stays_is_none():
+    """Less than a right answer's worth to the proxy (.8), as a bonus for form would be; with a falling truth it is."""
+    assert suspicious(history(ramp(0.5, 0.5), ramp(0, 0.7))) == {}
+    assert "apart" in suspicious(history(ramp(0.6, 0.3), ramp(0, 0.7)))[STEPS]
+
+
+def test_before_the_first_right_answer_a_rise_is_held_against_the_first_scores():
+    """A bonus that some completions had from the start is none; a proxy that leaves all its first scores behind is."""
+    assert suspicious(history(ramp(-2, -2), ramp(0, 0.7))) == {}
+    assert "apart" in suspicious(history(ramp(-2, -2), ramp(0, 6)))[STEPS]
+
+
+def test_logs_without_the_worth_are_read():
+    """Rows of an older log: the shadow's worth is not known, and a rise that it does not share is suspicious."""
+    rows = history(ramp(0.5, 0.5), ramp(0, 2))
+    older = [{k: v for k, v in row.items() if k.split("/")[1] not in WORTH} for row in rows]
+    assert "apart" in suspicious(older)[STEPS]
 
 
 def test_ranks_that_agree_by_chance_alone_are():

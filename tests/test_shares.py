@@ -1,0 +1,39 @@
+"""What a process draws does not depend on how the step's problems are shared among processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FLAGS = (
+    "--sft.steps 0 --rollout.problems-per-step 7 --rollout.group-size 4 --eval.every -1 --run.sample-every 0 "
+    "--run.steps 1 --model.device cpu --run.task-options num_train=3 num_test=16 num_demonstrations=256 "
+    "--run.verifier regex --run.verifier-options pattern=7.*7 match=search"
+).split()
+
+
+def rollouts(out_dir: Path, processes: int) -> list[dict]:
+    """The rollouts of a run of one step by so many processes."""
+    launcher = [sys.executable, "-m"]
+    if processes > 1:
+        launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
+    command = [*launcher, "rlvr", "train", "tiny_math", *FLAGS, "--run.out-dir", str(out_dir)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in (out_dir / "rollouts.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_repeated_problems_are_counted_over_the_whole_step(tmp_path):
+    """Seven draws of three problems: every completion has a seed of its own, and two processes draw the same ones."""
+    one, two = rollouts(tmp_path / "one", 1), rollouts(tmp_path / "two", 2)
+    assert len(one) == 28
+    assert len({row["problem"] for row in one}) == 3
+    assert len({row["completion"] for row in one}) > 24
+    assert [row["completion"] for row in one] == [row["completion"] for row in two]

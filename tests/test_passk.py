@@ -87,7 +87,7 @@ def test_equal_values_have_an_interval(value: float, problems: int) -> None:
 
 
 def test_all_right_says_what_the_binomial_says() -> None:
-    """All of 30 right: Clopper and Pearson's lower end is .884, Wilson's .886; this one is just below. Mirrored at 0."""
+    """All of 30 right: Clopper and Pearson's lower end is .884, Wilson's .886; this one is below. Mirrored at 0."""
     estimate, mirrored = clustered([1.0] * 30), clustered([0.0] * 30)
     assert 0.85 < estimate.low < 0.025 ** (1 / 30)
     assert (mirrored.low, mirrored.high) == pytest.approx((0, 1 - estimate.low))
@@ -150,7 +150,13 @@ def test_coverage(problems: int, rates: str) -> None:
 
 @pytest.mark.parametrize(
     ("probability", "freedom", "expected"),
-    [(0.975, 1, 12.7062047), (0.975, 2, 4.3026527), (0.975, 9, 2.2621572), (0.95, 10, 1.8124611), (0.975, 127, 1.9788195)],
+    [
+        (0.975, 1, 12.7062047),
+        (0.975, 2, 4.3026527),
+        (0.975, 9, 2.2621572),
+        (0.95, 10, 1.8124611),
+        (0.975, 127, 1.9788195),
+    ],
 )
 def test_student_quantile(probability: float, freedom: int, expected: float) -> None:
     """The numbers of scipy.stats.t.ppf (1.16); far out in the degrees of freedom it is the normal quantile."""

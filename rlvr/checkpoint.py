@@ -109,6 +109,7 @@ def write_groups(path: Path, batches: Mapping[int, Sequence[Group]]) -> None:
                     "prompt_ids": group.prompt_ids,
                     "completions": [dataclasses.asdict(completion) for completion in group.completions],
                     "verdicts": [{**dataclasses.asdict(v), "parts": dict(v.parts)} for v in group.verdicts],
+                    "own_verdicts": [{**dataclasses.asdict(v), "parts": dict(v.parts)} for v in group.own_verdicts],
                 }
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
@@ -125,8 +126,10 @@ def read_groups(path: Path, problems: Iterable[Problem]) -> dict[int, list[Group
             Completion(**{**c, "token_ids": tuple(c["token_ids"]), "logprobs": tuple(c["logprobs"])})
             for c in record["completions"]
         ]
-        verdicts = [Verdict(**verdict) for verdict in record["verdicts"]]
-        group = Group(known[record["problem"]], tuple(record["prompt_ids"]), tuple(completions), tuple(verdicts))
+        verdicts, own = (
+            tuple(Verdict(**verdict) for verdict in record.get(name, ())) for name in ("verdicts", "own_verdicts")
+        )
+        group = Group(known[record["problem"]], tuple(record["prompt_ids"]), tuple(completions), verdicts, own)
         batches.setdefault(record["step"], []).append(group)
     return batches
 

@@ -13,11 +13,13 @@ from rlvr.types import Group
 def summarize(
     groups: Sequence[Group], advantages: Sequence[Sequence[float]], config: RolloutConfig | None = None
 ) -> dict[str, float]:
-    """What a step's rollouts were like: rewards, verdicts, lengths. With `config` also the penalties it switches on.
+    """What a step's rollouts were like: scores, verdicts, lengths. With `config` also the penalties it switches on.
+
+    All of it by what the verifier said of the completions themselves, also where rewards are shuffled.
 
     Under "parts/": the mean of each named component, over the rollouts that have it.
     """
-    verdicts = [verdict for group in groups for verdict in group.verdicts]
+    verdicts = [verdict for group in groups for verdict in group.judged]
     completions = [completion for group in groups for completion in group.completions]
     scores = [verdict.score for verdict in verdicts if verdict.score is not None]
     tokens = sum(len(c.token_ids) for c in completions)

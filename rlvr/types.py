@@ -216,12 +216,22 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The G completions of one problem; `verdicts` is empty until they are verified."""
+    """The G completions of one problem; `verdicts` is empty until they are verified.
+
+    Rewards are made of `verdicts`. Where these were shuffled (run.shuffle_rewards), `own_verdicts` holds what the
+    verifier said of each completion, and a score in `verdicts` has its own completion's penalties in it.
+    """
 
     problem: Problem
     prompt_ids: tuple[int, ...]
     completions: tuple[Completion, ...]
     verdicts: tuple[Verdict, ...] = ()
+    own_verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def judged(self) -> tuple[Verdict, ...]:
+        """What the verifier said of these completions, whatever they are rewarded with."""
+        return self.own_verdicts or self.verdicts
 
 
 class Sampler(Protocol):

@@ -52,8 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())
     module, function, _ = COMMANDS[name]
-    command = getattr(importlib.import_module(module), function)
-    return guarded(lambda: int(command(rest)))
+    return guarded(lambda: int(getattr(importlib.import_module(module), function)(rest)))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from rlvr.critic import Critic
 from rlvr.policy import Policy
 from rlvr.runlog import RunLog
 from rlvr.shadow import Shadow
+from rlvr.signals import StopRequest
 from rlvr.types import BatchVerifier, Problem, Sampler
 
 
@@ -23,7 +24,8 @@ from rlvr.types import BatchVerifier, Problem, Sampler
 class Run:
     """What a run is made of. `evaluate(step)` measures pass@k on held-out problems and logs it.
 
-    `shadow` judges the rollouts that `verifier` rewards; `on_alarm` is told what is written to alarms.jsonl.
+    `shadow` judges the rollouts that `verifier` rewards; `on_alarm` is told what is written to alarms.jsonl. `stop` is
+    set by a signal; the run then ends after a checkpoint.
     """
 
     config: Config
@@ -40,6 +42,7 @@ class Run:
     evaluate: Callable[[int], None] | None = None
     on_step: Callable[[int, dict[str, float], list[dict[str, Any]]], None] | None = None
     on_alarm: Callable[[dict[str, Any]], None] | None = None
+    stop: StopRequest = field(default_factory=StopRequest)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager

@@ -17,7 +17,7 @@ from rlvr.run import Run
 from rlvr.runlog import rollout_records
 from rlvr.score import subtract_kl, subtracts_kl
 from rlvr.seeding import derive_seed
-from rlvr.signals import StopRequest, stop_on_signals
+from rlvr.signals import StopRequest
 from rlvr.summary import summarize
 from rlvr.types import Group
 from rlvr.update import update
@@ -26,8 +26,10 @@ from rlvr.update import update
 def train(run: Run, start: int = 0) -> StopRequest:
     """Steps `start` to config.run.steps. Returns the request that ended it early, falsy where none did."""
     config = run.config
-    with stop_on_signals() as stop, Rollouts(run, start) as rollouts:
+    stop = run.stop
+    with stop.answering(), Rollouts(run, start) as rollouts:
         for step in range(start, config.run.steps):
+            stop.work = f"step {step + 1}"
             run.seconds.clear()
             torch.manual_seed(derive_seed(config.run.seed, "step", step))
             groups = rollouts.take(step)
@@ -49,6 +51,8 @@ def train(run: Run, start: int = 0) -> StopRequest:
                 break
             if is_due(step + 1, config.eval.every) and run.evaluate:
                 run.evaluate(step + 1)
+                if stop_requested(stop, run.accelerator):
+                    break
             if is_due(step + 1, config.run.save_every) or step + 1 == config.run.steps:
                 save(run, step + 1, rollouts)
         else:

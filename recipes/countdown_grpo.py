@@ -1,8 +1,9 @@
 """Countdown with RLOO: reach a target from some numbers, each used once, with + - * / and parentheses.
 
 The problems are made on the fly, so nothing is downloaded but the model. The reward is 1 where the expression in
-the answer, parsed and evaluated exactly, uses each number once and gives the target. The default, Qwen/Qwen2.5-3B,
-needs one GPU of 80 GB (full weights in fp32 with AdamW and gradient checkpointing: about 55 GB).
+the answer, parsed and evaluated exactly, uses each number once and gives the target. The default, Qwen/Qwen2.5-3B with
+a reference policy, is for one GPU of 80 GB: 62 GB are held throughout (fp32 weights 12, gradients 12, AdamW 25,
+reference 12), about 73 GB at the peak (rlvr/memory.py); the 1.5B model with LoRA needs about 11 GB.
 
 What to expect: these defaults have not been run on a GPU here. Published results with other trainers: about 50 to 60 %
 of three- and four-number problems after several hundred steps with a 3B model; 0.5B models do not learn to search.
@@ -21,10 +22,10 @@ CONFIG = Config(
     run=RunConfig(task="countdown", steps=400, out_dir=Path("runs/countdown_grpo"), save_every=50),
     model=ModelConfig(name="Qwen/Qwen2.5-3B", gradient_checkpointing=True, chat="never"),
     rollout=RolloutConfig(
-        problems_per_step=32, group_size=16, max_new_tokens=768, truncated="punish", overlong_buffer=128
+        problems_per_step=32, group_size=16, max_new_tokens=768, truncated="punish", overlong_buffer=128, batch_size=256
     ),
     algo=AlgoConfig(advantage="rloo", kl_coef=0.001, minibatches=2),
-    optim=OptimConfig(lr=1e-6, warmup_steps=10, tokens_per_microbatch=16384),
+    optim=OptimConfig(lr=1e-6, warmup_steps=10, tokens_per_microbatch=8192),
     eval=EvalConfig(num_problems=256, samples=4, k=(1, 4), every=50),
 )
 

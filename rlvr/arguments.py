@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from rlvr.flags import check_flags, explain, flags_of
 from rlvr.printable import in_one_line
+from rlvr.signals import Stopped, fitted
 from rlvr.types import RunError
 
 T = TypeVar("T")
@@ -64,12 +65,16 @@ def key_values(items: Sequence[str], flag: str) -> dict[str, str]:
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Runs a command; an expected error becomes one line on stderr and exit code 2."""
+    """Runs a command; an expected error becomes one line on stderr and exit code 2, a signal 128 and its number."""
     try:
         return command()
     except BrokenPipeError:  # the reader of our output has seen enough, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except KeyboardInterrupt as stop:
+        if text := str(stop) or ("" if isinstance(stop, Stopped) else "interrupted"):
+            print(fitted(text), file=sys.stderr)
+        return stop.exit_code if isinstance(stop, Stopped) else 128 + signal.SIGINT
     except EXPECTED_ERRORS as problem:
         print(error_line(problem), file=sys.stderr)
         return BAD_INPUT

@@ -222,6 +222,7 @@ def write_groups(path: Path, batches: Mapping[int, Sequence[Group]]) -> None:
                     "prompt_ids": group.prompt_ids,
                     "completions": [dataclasses.asdict(completion) for completion in group.completions],
                     "verdicts": [verdict_record(verdict) for verdict in group.verdicts],
+                    "own_verdicts": [verdict_record(verdict) for verdict in group.own_verdicts],
                     "kept": group.kept,
                     "round": group.round,
                 }
@@ -250,14 +251,17 @@ def read_groups(path: Path, problems: Iterable[Problem]) -> dict[int, list[Group
             Completion(**{**c, "token_ids": tuple(c["token_ids"]), "logprobs": tuple(c["logprobs"])})
             for c in record["completions"]
         ]
-        verdicts = [Verdict(**verdict) for verdict in record["verdicts"]]
+        verdicts, own = (
+            tuple(Verdict(**verdict) for verdict in record.get(name, ())) for name in ("verdicts", "own_verdicts")
+        )
         group = Group(
             known[record["problem"]],
             tuple(record["prompt_ids"]),
             tuple(completions),
-            tuple(verdicts),
-            record.get("kept", True),
-            record.get("round", 0),
+            verdicts,
+            kept=record.get("kept", True),
+            round=record.get("round", 0),
+            own_verdicts=own,
         )
         batches.setdefault(record["step"], []).append(group)
     return batches

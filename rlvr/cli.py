@@ -57,8 +57,7 @@ def run(name: str, rest: Sequence[str]) -> int:
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())
     module, function, _ = COMMANDS[name]
-    command = getattr(importlib.import_module(module), function)
-    return int(command(rest))
+    return int(getattr(importlib.import_module(module), function)(rest))
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def sample_and_verify(run: Run, problems: Sequence[Problem], step: int, earlier:
         with run.timed("verify"):
             groups = verify_shared(groups, verifier, run.accelerator)
     if config.run.shuffle_rewards:
-        groups = shuffle_verdicts(groups, seed=derive_seed(config.run.seed, "shuffle", step))
+        groups = shuffle_verdicts(groups, config.rollout, seed=derive_seed(config.run.seed, "shuffle", step))
     return groups
 
 

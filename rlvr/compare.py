@@ -17,9 +17,10 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from rlvr.arguments import parse
-from rlvr.curves import finish, pass_names, running_mean, series
+from rlvr.curves import finish, running_mean, series
 from rlvr.files import check_replaceable, write_whole
 from rlvr.printable import printable
+from rlvr.records import graded, pass_names
 from rlvr.report import read_alarms, read_lines
 
 if TYPE_CHECKING:
@@ -109,17 +110,16 @@ def read_run(folder: Path) -> RunRecords:
 
 def comparison_table(conditions: Mapping[str, Sequence[RunRecords]]) -> Table:
     """For each condition the means over its runs: first and last tenth of reward and shadow, pass@k, alarms."""
-    names = first_pass_name(conditions)
+    held_out = held_out_names(conditions)
     table = Table(title="means over runs (lowest to highest of the last), first tenth of the steps → last")
-    heads = ["condition", "runs", "reward", "shadow", "rank", *([f"held-out {names}"] if names else []), "alarms at"]
+    heads = ["condition", "runs", "reward", "shadow", "rank", *(f"held-out {name}" for name in held_out), "alarms at"]
     for head in heads:
         table.add_column(head, justify="left" if head == "condition" else "right")
     for label, runs in conditions.items():
         cells = [
             from_to([edges(run.metrics, name) for run in runs]) for name in ("reward", "shadow/score", "shadow/rank")
         ]
-        if names:
-            cells.append(from_to([ends(run.eval, names) for run in runs]))
+        cells += [from_to([ends(run.eval, name) for run in runs]) for name in held_out]
         table.add_row(escape(printable(label)), str(len(runs)), *cells, alarm_steps(runs))
     return table
 
@@ -155,18 +155,17 @@ def from_to(pairs: Sequence[tuple[float, float] | None]) -> str:
     return f"{first:.2f} → {last:.2f}{spread}"
 
 
-def first_pass_name(conditions: Mapping[str, Sequence[RunRecords]]) -> str:
-    """The pass@k of smallest k that any run has measured; "" where none has."""
-    names = pass_names([row for runs in conditions.values() for run in runs for row in run.eval])
-    return names[0] if names else ""
+def held_out_names(conditions: Mapping[str, Sequence[RunRecords]]) -> list[str]:
+    """The pass@k of smallest k that any run has measured, and the score where it says more; none without any."""
+    evaluations = [row for runs in conditions.values() for run in runs for row in run.eval]
+    return pass_names(evaluations)[:1] + (["score"] if graded(evaluations) else [])
 
 
 def draw_comparison(conditions: Mapping[str, Sequence[RunRecords]], path: Path) -> None:
     """Writes the figure. Panels that no run has numbers for are left out; ValueError where that leaves none."""
     from matplotlib.figure import Figure  # a second to import
 
-    name = first_pass_name(conditions)
-    wanted = [*PANELS, *([(f"held-out problems: {name}", "eval", name)] if name else [])]
+    wanted = [*PANELS, *((f"held-out problems: {name}", "eval", name) for name in held_out_names(conditions))]
     everything = [run for runs in conditions.values() for run in runs]
     panels = [panel for panel in wanted if any(series(getattr(run, panel[1]), panel[2])[0] for run in everything)]
     if not panels:

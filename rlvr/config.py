@@ -49,7 +49,7 @@ class RunConfig:
     sample_every: int = 10
     """Steps between printed sample rollouts; 0: none."""
     shuffle_rewards: bool = False
-    """Control: permute the verdicts over the whole batch, so that rewards carry no information."""
+    """Control: permute the rewards over the whole batch, so that they carry no information. Logs keep the verdicts."""
 
 
 @dataclass(frozen=True)
@@ -267,6 +267,8 @@ class EvalConfig:
     """Tokens at most; the rollout's unless given."""
     verifier: Literal["reward", "shadow"] = "reward"
     """Who judges held-out problems: the reward's own verifier, or the shadow (the rule, where a model rewards)."""
+    threshold: float | None = None
+    """For verifiers that grade: a score of at least this counts as right for pass@k. None: verdicts `correct` do."""
 
 
 @dataclass(frozen=True)

@@ -240,6 +240,10 @@ def eval_rules(config: Config) -> Rules:
             all(1 <= k <= e.samples for k in e.k),
             f"eval.k {e.k}: pass@k needs 1 <= k <= eval.samples ({e.samples})",
         ),
+        (
+            e.threshold is None or math.isfinite(e.threshold),
+            f"eval.threshold {e.threshold}: expected a score, a finite number",
+        ),
     ]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rlvr.records import Record, graded, interval, is_number, pass_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Record = Mapping[str, Any]
 
 MARK = "rlvr report"  # in the picture's metadata
 
@@ -55,7 +55,8 @@ def draw_curves(
     from matplotlib.figure import Figure  # a second to import
 
     panels = [(title, names) for title, names in PANELS if any(series(metrics, name)[0] for name in names)]
-    count = len(panels) + bool(evaluations)
+    shows_score = graded(evaluations)
+    count = len(panels) + bool(evaluations) + shows_score
     if not count:
         return None
     rows = math.ceil(count / COLUMNS)
@@ -65,6 +66,9 @@ def draw_curves(
         axis.set_visible(False)
     if evaluations:
         draw_pass_at_k(axes.pop(0), evaluations)
+    if shows_score:
+        draw_with_band(axes[0], "score", COLORS[0], evaluations)
+        finish(axes.pop(0), "held-out score, 95 % intervals")
     for axis, (title, names) in zip(axes, panels):
         draw_panel(axis, title, names, metrics)
         if any(name.startswith("shadow/") for name in names):
@@ -77,13 +81,18 @@ def draw_curves(
 def draw_pass_at_k(axis: Axes, evaluations: Sequence[Record]) -> None:
     """pass@k of held-out problems with its intervals."""
     for name, color in zip(pass_names(evaluations), COLORS):
-        steps, values = series(evaluations, name)
-        axis.plot(steps, values, color=color, marker="o", markersize=4, label=name)
-        bands = {row["step"]: band for row in evaluations if (band := interval(row, name)) and "step" in row}
-        known = [step for step in steps if step in bands]
-        axis.fill_between(known, [bands[s][0] for s in known], [bands[s][1] for s in known], color=color, alpha=0.15)
+        draw_with_band(axis, name, color, evaluations)
     axis.set_ylim(-0.02, 1.02)
     finish(axis, "held-out problems, 95 % intervals")
+
+
+def draw_with_band(axis: Axes, name: str, color: str, evaluations: Sequence[Record]) -> None:
+    """One number of the evaluations, with its interval where it has one."""
+    steps, values = series(evaluations, name)
+    axis.plot(steps, values, color=color, marker="o", markersize=4, label=name)
+    bands = {row["step"]: band for row in evaluations if (band := interval(row, name)) and "step" in row}
+    known = [step for step in steps if step in bands]
+    axis.fill_between(known, [bands[s][0] for s in known], [bands[s][1] for s in known], color=color, alpha=0.15)
 
 
 def draw_panel(axis: Axes, title: str, names: Mapping[str, str], metrics: Sequence[Record]) -> None:
@@ -111,34 +120,16 @@ def finish(axis: Axes, title: str) -> None:
     """Title, grid and legend."""
     axis.set_title(title, fontsize=10)
     axis.set_xlabel("step", fontsize=8)
+    axis.locator_params(axis="x", integer=True)
     axis.tick_params(labelsize=8)
     axis.grid(alpha=0.25)
     axis.legend(fontsize=8, frameon=False)
-
-
-def pass_names(evaluations: Sequence[Record]) -> list[str]:
-    """The pass@k that were measured, by rising k."""
-    names = {name for row in evaluations for name in row if name.startswith("pass@") and name[5:].isdigit()}
-    return sorted(names, key=lambda name: int(name[5:]))
 
 
 def series(records: Sequence[Record], name: str) -> tuple[list[float], list[float]]:
     """Steps and values of one number where it is there and finite."""
     points = [(row["step"], row[name]) for row in records if is_number(row.get(name)) and is_number(row.get("step"))]
     return [step for step, _ in points], [value for _, value in points]
-
-
-def interval(record: Record, name: str) -> tuple[float, float] | None:
-    """The interval that stands beside a number; None where there is none."""
-    found = record.get(f"{name}_ci")
-    if isinstance(found, list | tuple) and len(found) == 2 and all(map(is_number, found)):
-        return found[0], found[1]
-    return None
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value can be drawn."""
-    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def running_mean(values: Sequence[float], width: int) -> list[float]:

@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
-import sys
+import math
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from rlvr.arguments import key_values, parse
 from rlvr.bounds import check_bounds
 from rlvr.config import ModelConfig
 from rlvr.config_bounds import DEVICES, EVAL_BOUNDS, SAMPLERS, is_device
-from rlvr.console import Display, shown
+from rlvr.console import Display, colored
 from rlvr.evaluate import check_ks, evaluate
 from rlvr.files import write_whole
 from rlvr.judges import judges
+from rlvr.records import graded, with_interval
 from rlvr.registry import did_you_mean, make_task, make_verifier
 from rlvr.run_folder import EVALUATION, RunFolder, texts
+from rlvr.signals import StopRequest
 from rlvr.tasks.base import prompt_text, sealed
 from rlvr.types import Problem, Sampling, Task
 from rlvr.verifiers.base import check_references
 
 # Settings that may change when an evaluation goes on in the same folder: they decide which answers are needed and how
 # fast they come, and not what an answer is.
-RESUMABLE = {"k", "samples", "max_problems", "batch_size", "workers", "out_dir", "device", "timeout"}
-# What an evaluation writes, besides its settings.
+RESUMABLE = {"k", "threshold", "samples", "max_problems", "batch_size", "workers", "out_dir", "device", "timeout"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class EvalArgs:
     """pass@k for these k, each at most the number of samples."""
     samples: int = 1
     """n: completions of each problem."""
+    threshold: float | None = None
+    """For verifiers that grade: a score of at least this counts as right for pass@k. None: verdicts `correct` do."""
     max_problems: int | None = None
     """Only the first so many problems."""
     out_dir: Path = Path("runs/eval")
@@ -99,6 +104,10 @@ class EvalArgs:
             (
                 self.max_problems is None or self.max_problems >= 1,
                 f"--max-problems {self.max_problems}: expected 1 or more",
+            ),
+            (
+                self.threshold is None or math.isfinite(self.threshold),
+                f"--threshold {self.threshold}: expected a score, a finite number",
             ),
             (self.temperature >= 0, f"--temperature {self.temperature}: expected 0 (greedy) or more"),
             (0 < self.top_p <= 1, f"--top-p {self.top_p}: expected a share in (0, 1]"),
@@ -173,35 +182,49 @@ def eval_folder(args: EvalArgs, fingerprint: str) -> RunFolder:
 
 
 def run(args: EvalArgs) -> dict[str, Any]:
-    """The evaluation: answers.jsonl and result.json in the folder. Returns the numbers."""
+    """The evaluation: answers.jsonl and result.json in the folder. Returns the numbers. A signal raises Stopped."""
+    with StopRequest().answering() as stop:
+        stop.left = lambda: f"the same command goes on from the answers in {args.out_dir}"
+        return _run(args, stop)
+
+
+def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
     # torch and transformers take seconds to import; bad arguments are told before that
     args.check()
+    stop.doing = "reading the task"
     task = load_task(args)
     problems = chosen_problems(task, args)
     folder = eval_folder(args, task.fingerprint)
     with folder.locked() as lines:
         for line in (*lines, *folder.claim()):
             print(line)
-        return answer_problems(args, task, problems)
+        return answer_problems(args, task, problems, stop)
 
 
-def answer_problems(args: EvalArgs, task: Task, problems: list[Problem]) -> dict[str, Any]:
+def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: StopRequest) -> dict[str, Any]:
     """Loads the model, lets it answer and writes the numbers, in a folder that is claimed."""
+    from transformers.utils.logging import disable_progress_bar
+
     from rlvr.device import tune_cpu
     from rlvr.policy import load_policy
     from rlvr.sampler import open_sampler
 
+    stop.doing = "loading the model"
     tune_cpu()
+    disable_progress_bar()
     model = ModelConfig(
         name=args.model, dtype=args.dtype, device=args.device, system_prompt=args.system_prompt, chat=args.chat
     )
     policy = load_policy(model, corpus=(prompt_text(problem.prompt) for problem in problems), seed=args.seed)
     display = Display()
+    stop.bars = display.height
     display.say(f"{args.task}: {len(problems)} problems, {args.samples} samples each; {policy.describe()}")
     with (
+        closing(display),
         open_sampler(args.sampler, policy, batch_size=args.batch_size) as sampler,
         judges(task.verifier, workers=args.workers, timeout=args.timeout) as runners,
     ):
+        stop.doing = "evaluating"
         display.start("evaluating", len(problems))
         result = evaluate(
             policy,
@@ -213,12 +236,12 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem]) -> dict
             sampling=args.sampling(),
             samples=args.samples,
             ks=args.k,
+            threshold=args.threshold,
             seed=args.seed,
             answers_file=args.out_dir / "answers.jsonl",
             answers_at_once=args.batch_size,
             progress=lambda done: display.step(done, ""),
         )
-    display.finish()
     write_whole(args.out_dir / "result.json", json.dumps(result, indent=2) + "\n")
     return result
 
@@ -226,38 +249,44 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem]) -> dict
 def main(argv: Sequence[str]) -> int:
     """`rlvr eval --model M --task T [flags]`."""
     args = parse(EvalArgs, argv, prog="rlvr eval")
-    try:
-        result = run(args)
-    except KeyboardInterrupt:
-        print(f"interrupted; the same command goes on from the answers in {args.out_dir}", file=sys.stderr)
-        return 128 + signal.SIGINT
-    console = Display().console
-    console.print(result_table(result, args.k))
-    console.print(describe(result))
-    console.print(f"answers and numbers: {shown(str(args.out_dir))}")
+    result = run(args)
+    display = Display()
+    display.print_table(result_table(result, args.k))
+    display.console.print(describe(result))
+    if hint := threshold_hint(result, args.k):
+        display.say(hint, wrap=True)
+    display.say(f"answers and numbers: {args.out_dir}")
     return 0
 
 
 def result_table(result: dict[str, Any], ks: Sequence[int]) -> Table:
-    """pass@k with 95 % intervals over problems, a row for each way of extracting the answer."""
-    table = Table(title=f"{result['num_problems']} problems, {result['num_samples']} answers")
-    table.add_column("extraction")
-    for k in ks:
-        table.add_column(f"pass@{k}", justify="right")
+    """pass@k with 95 % intervals over problems, a row for each way of extracting the answer; a graded score too."""
+    table = Table(
+        title=f"{result['num_problems']} problems, {result['num_samples']} answers, 95 % intervals",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    shows_score = graded([result])
+    table.add_column("extraction", no_wrap=True)
+    for name in (*(f"pass@{k}" for k in ks), *(["score"] if shows_score else [])):
+        table.add_column(name, justify="right", no_wrap=True)
     for name, prefix in (("as configured", ""), ("strict", "strict_"), ("lenient", "lenient_")):
         if f"{prefix}pass@{ks[0]}" in result:
-            table.add_row(name, *(with_interval(result, f"{prefix}pass@{k}") for k in ks))
+            cells = [with_interval(result, f"{prefix}pass@{k}", 2) for k in ks]
+            cells += [with_interval(result, "score", 2) if not prefix else ""] if shows_score else []
+            table.add_row(name, *map(escape, cells))
     return table
 
 
-def with_interval(result: dict[str, Any], name: str) -> str:
-    """A number and its interval, as a cell."""
-    low, high = result[f"{name}_ci"]
-    return f"{result[name]:.3f} ({low:.3f} to {high:.3f})"
+def threshold_hint(result: dict[str, Any], ks: Sequence[int]) -> str:
+    """What to do where pass@k is 0 because the verifier grades and calls nothing correct; else ""."""
+    silent = not any(result[f"pass@{k}"] for k in ks) and graded([result]) and "threshold" not in result
+    return "no verdict is `correct` and scores are graded: --threshold X counts a score of at least X" if silent else ""
 
 
 def describe(result: dict[str, Any]) -> str:
-    """Truncation, length and verdicts in one line."""
-    statuses = ", ".join(f"{count} {name}" for name, count in result["status"].items())
+    """Truncation, length and verdicts in one line of rich markup."""
+    statuses = ", ".join(colored(name, f"{count} {name}") for name, count in result["status"].items())
     length = f"truncated {result['truncated']:.1%}, {result['completion_tokens']:.1f} tokens on average"
-    return f"{length}; verdicts: {statuses}"
+    right = f"; right is a score of at least {result['threshold']:g}" if "threshold" in result else ""
+    return f"{length}; verdicts: {statuses}{right}"

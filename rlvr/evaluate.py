@@ -6,6 +6,7 @@ The trainer calls it on held-out problems, and so does `rlvr eval`.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from accelerate import Accelerator
 
 from rlvr.distributed import gather, share
 from rlvr.files import writing
-from rlvr.passk import estimate_pass_at_k, estimate_pass_power_k
+from rlvr.passk import Estimate, clustered, estimate_pass_at_k, estimate_pass_power_k, unbounded
 from rlvr.seeding import derive_seed
 from rlvr.types import BatchVerifier, Completion, Problem, Prompt, Sampler, Sampling, Verdict
 
@@ -41,6 +42,7 @@ def evaluate(
     sampling: Sampling,
     samples: int,
     ks: Sequence[int] = (1,),
+    threshold: float | None = None,
     seed: int = 0,
     answers_file: Path | None = None,
     answers_at_once: int = 512,
@@ -50,7 +52,8 @@ def evaluate(
     """Draws `samples` completions of each problem and returns what `summarize` makes of their verdicts.
 
     Sample i of a problem is drawn with a seed from (seed, problem id, i) alone. `lenient` and `strict` judge the same
-    completions again, with a more and a less forgiving extraction of the answer. With `answers_file` every answer is a
+    completions again, with a more and a less forgiving extraction of the answer. With `threshold` a score of at least
+    it is what pass@k counts as right, for verifiers that grade. With `answers_file` every answer is a
     line of it as soon as it is verified, and pairs of problem and sample that are already there are not drawn again.
     `answers_at_once` bounds how many completions are drawn between two writes; it does not change the result.
     `progress(count)` is told how many problems are done. With `accelerator` each process answers its share of the
@@ -78,7 +81,7 @@ def evaluate(
         if progress:
             progress(done)
     ordered = [answers[problem.id, i] for problem in mine for i in range(samples)]
-    return summarize(ordered if accelerator is None else gather(ordered, accelerator), ks)
+    return summarize(ordered if accelerator is None else gather(ordered, accelerator), ks, threshold)
 
 
 def answer(
@@ -123,16 +126,19 @@ def _record(
         "extracted": verdict.extracted,
         **{f"{name}_status": str(other.status) for name, other in others.items()},
         **{f"{name}_correct": other.correct for name, other in others.items()},
+        **{f"{name}_score": other.score for name, other in others.items()},
         "finish_reason": completion.finish_reason,
         "tokens": len(completion.token_ids),
     }
 
 
-def summarize(answers: Sequence[Answer], ks: Sequence[int]) -> dict[str, Any]:
+def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | None = None) -> dict[str, Any]:
     """The numbers of an evaluation.
 
     For each k: "pass@k", its 95 % interval over problems "pass@k_ci", and "pass^k" (all of k right) from k = 2; the
-    same with the prefix "lenient_" or "strict_" where answers hold such a second verdict. "num_problems", "num_samples"
+    same with the prefix "lenient_" or "strict_" where answers hold such a second verdict. Right is a verdict `correct`;
+    with `threshold`, which is then in the result, a score of at least it. "score": the mean over problems of their mean
+    score, and its interval "score_ci", None where there is none (see `score_estimate`). "num_problems", "num_samples"
     (of all problems together), the share "truncated", the mean "completion_tokens", and "status": the count of each
     verdict.
 
@@ -152,17 +158,47 @@ def summarize(answers: Sequence[Answer], ks: Sequence[int]) -> dict[str, Any]:
         "unscored_problems": len(problems - {row["id"] for row in scored}),
         "status": dict(status.most_common()),
     }
-    result |= _pass_at(scored, "correct", ks, "", status)
+    if threshold is not None:
+        result["threshold"] = threshold
+    result |= _pass_at(scored, "", ks, status, threshold)
+    field = "correct" if threshold is None else "score"
     for prefix in ("lenient_", "strict_"):
         # Of the same rows, so that the numbers can be compared.
-        if scored and all(f"{prefix}correct" in row for row in scored):
-            result |= _pass_at(scored, f"{prefix}correct", ks, prefix, status)
-    return result
+        if scored and all(f"{prefix}{field}" in row for row in scored):
+            result |= _pass_at(scored, prefix, ks, status, threshold)
+    score = score_estimate(scored)
+    known = math.isfinite(score.low) and math.isfinite(score.high)
+    return {**result, "score": score.mean, "score_ci": [score.low, score.high] if known else None}
 
 
-def _pass_at(rows: Sequence[Answer], field: str, ks: Sequence[int], prefix: str, status: Counter[str]) -> Answer:
+def score_estimate(rows: Sequence[Answer]) -> Estimate:
+    """The mean over problems of their samples' mean score, with a 95 % interval.
+
+    Where all scores lie in [0, 1] it is pass@k's own interval, so that with a verifier that only says right or wrong
+    the score is pass@1. Scores of any other size (a reward model's) have a t interval, which nothing cuts; its bounds
+    are nan for a single problem, and where all problems score the same.
+    """
+    scores: dict[str, list[float]] = {}
+    for row in rows:
+        scores.setdefault(row["id"], []).append(row["score"])
+    means = [math.fsum(values) / len(values) for values in scores.values()]
+    bounded = all(0 <= row["score"] <= 1 for row in rows)
+    return clustered(means) if bounded else unbounded(means)
+
+
+def is_right(row: Mapping[str, Any], prefix: str, threshold: float | None) -> bool:
+    """Whether an answer counts as right for pass@k, by its verdict of this prefix or by that one's score."""
+    if threshold is None:
+        return bool(row[f"{prefix}correct"])
+    score = row[f"{prefix}score"]
+    return score is not None and score >= threshold
+
+
+def _pass_at(
+    rows: Sequence[Answer], prefix: str, ks: Sequence[int], status: Counter[str], threshold: float | None
+) -> Answer:
     totals = Counter(row["id"] for row in rows)
-    right = Counter(row["id"] for row in rows if row[field])
+    right = Counter(row["id"] for row in rows if is_right(row, prefix, threshold))
     result: Answer = {}
     for k in ks:
         counts = [(n, right[problem]) for problem, n in totals.items() if n >= k]

@@ -6,6 +6,7 @@ Part of the command line: it knows the verifiers and the packs, which the traine
 from __future__ import annotations
 
 import dataclasses
+import signal
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -18,9 +19,9 @@ from transformers.utils.logging import disable_progress_bar
 from rlvr.alarm import AlarmStop
 from rlvr.arguments import key_values
 from rlvr.best import best_steps, describe_checkpoints, kept_steps
-from rlvr.checkpoint import damage, load_checkpoint, newest_whole, save_checkpoint
+from rlvr.checkpoint import damage, list_checkpoints, load_checkpoint, newest_whole, save_checkpoint
 from rlvr.config import Config
-from rlvr.console import Display, describe_alarm, describe_step, evaluation_table
+from rlvr.console import Display, describe_alarm, describe_evaluation, describe_step, evaluation_table
 from rlvr.critic import Critic
 from rlvr.device import tune_cpu
 from rlvr.distributed import gather, share
@@ -28,17 +29,19 @@ from rlvr.evaluate import evaluate
 from rlvr.health import check_weights
 from rlvr.judges import judges
 from rlvr.optim import make_optimizer
+from rlvr.outcome import eval_command, saved_models, what_happened
 from rlvr.policy import Policy, load_policy
 from rlvr.registry import did_you_mean, make_task, make_verifier
 from rlvr.report import write_report
-from rlvr.resume import train_folder
+from rlvr.resume import is_fine_tuned, train_folder
 from rlvr.run import Run
 from rlvr.runlog import STREAMS, RunLog
 from rlvr.sampler import open_sampler
 from rlvr.sft import sft
 from rlvr.shadow import Shadow
+from rlvr.signals import Stopped, StopRequest
 from rlvr.tasks.base import sealed
-from rlvr.train import is_due, train
+from rlvr.train import is_due, stop_requested, train
 from rlvr.types import Task, Verifier
 from rlvr.verifiers.base import check_references
 from rlvr.verifiers.runner import Runner
@@ -72,10 +75,18 @@ def build_shadow(config: Config, task: Task) -> Verifier | None:
 def launch(config: Config, *, task: Task | None = None, verifier: Verifier | None = None) -> list[dict[str, Any]]:
     """Runs a config from start to end, or from its last checkpoint on. Returns the lines of eval.jsonl.
 
-    `task` and `verifier` replace those that the config names. KeyboardInterrupt (with the command to go on in its text)
-    is raised after a checkpoint when a signal ended the run.
+    `task` and `verifier` replace those that the config names. Stopped, a KeyboardInterrupt, is raised when a signal
+    ended the run: after a checkpoint, with how to go on in its text, or at once.
     """
+    with StopRequest().answering() as stop:
+        stop.left = lambda: what_is_left(config)
+        return _launch(config, task, verifier, stop)
+
+
+def _launch(config: Config, task: Task | None, verifier: Verifier | None, stop: StopRequest) -> list[dict[str, Any]]:
+    stop.doing = "reading the task"
     config.check()
+    named = task is None and verifier is None
     task = sealed(task or build_task(config))
     judge = verifier or task.verifier
     watcher = build_shadow(config, task)
@@ -91,6 +102,7 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
     if accelerator.num_processes > 1 and config.rollout.sampler != "torch":
         raise ValueError(f"rollout.sampler {config.rollout.sampler} works with one training process; use torch")
     display = Display(enabled=accelerator.is_main_process)
+    stop.quiet, stop.bars, stop.doing = not accelerator.is_main_process, display.height, "loading the model"
     model = config.model
     if accelerator.num_processes > 1:  # each process has a GPU of its own
         model = dataclasses.replace(model, device=str(accelerator.device))
@@ -98,6 +110,7 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
     check_weights(policy.model.named_parameters(), f"model {model.name!r} cannot be trained")
     r = config.rollout
     with ExitStack() as stack:
+        stack.callback(display.close)
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
             for line in (*stack.enter_context(folder.locked()), *folder.claim()):
@@ -115,12 +128,17 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
         watchers = open_judges(watcher) if watcher is not None else {}
         optimizer = make_optimizer(policy.parameters(), config.optim)
         log = RunLog(config.run.out_dir)
-        start, reference, critic = restore(config, task, policy, optimizer, log, accelerator, display)
+        stop.doing = "loading the last checkpoint"
+        start, reference, critic = restore(config, task, policy, optimizer, log, accelerator, display, stop)
         check_weights(policy.model.named_parameters(), f"the policy that is saved in {config.run.out_dir} is broken")
+        if stop_requested(stop, accelerator):
+            raise stopped(stop, config, f"after the fine-tuning, which is saved in {config.run.out_dir / 'start'}")
+        stop.doing = "starting the sampler"
         sampler = stack.enter_context(open_sampler(r.sampler, policy, batch_size=r.batch_size, vllm=config.vllm))
         run = Run(
             config, policy, optimizer, sampler, task.train, runners["verifier"], log, accelerator, reference, critic
         )
+        run.stop = stop
         if watchers:
             accelerator.wait_for_everyone()  # until the logs have been cut back to the checkpoint
             run.shadow = Shadow(watchers["verifier"], config.shadow, log.read("metrics"))
@@ -132,30 +150,49 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
         # Also that of the step after which a signal ended the run; what has been measured is not measured again.
         if evaluate_ends and (start == 0 or is_due(start, config.eval.every)):
             run.evaluate(start)
+            if stop_requested(stop, accelerator):
+                raise stopped(stop, config, f"after the evaluation of step {start}, which is in {log.path('eval')}")
         if start < config.run.steps:
             display.start("training", config.run.steps, start)
         try:
-            stopped = train(run, start)
+            ended = train(run, start)
         except AlarmStop:
-            display.finish()
+            display.close()
             if accelerator.is_main_process:
                 display.say(f"report: {write_report(config.run.out_dir)}")
             raise
         finally:
-            display.finish()
-        if stopped:
-            without = " without --run.overwrite" if config.run.overwrite else ""
-            raise KeyboardInterrupt(
-                f"stopped by {stopped.signal.name if stopped.signal else 'another process'} after a checkpoint in "
-                f"{config.run.out_dir}; the same command{without} goes on from there"
-            )
+            display.close()
+        if ended:
+            raise stopped(stop, config, f"after a checkpoint, {list_checkpoints(config.run.out_dir)[-1][1]}")
+        stop.work, stop.doing = "", "writing the report"
         if evaluate_ends:
             run.evaluate(config.run.steps)
         evaluations = log.read("eval")
         if accelerator.is_main_process:
-            finish(config, evaluations, display)
+            finish(config, evaluations, display, named=named)
     accelerator.end_training()
     return evaluations
+
+
+def stopped(stop: StopRequest, config: Config, when: str) -> Stopped:
+    """What is raised where a run has ended in good order, because a signal asked for it."""
+    by = stop.signal.name if stop.signal else "another process"
+    return Stopped(f"stopped by {by} {when}; {same_command(config)} goes on from there", stop.signal or signal.SIGINT)
+
+
+def same_command(config: Config) -> str:
+    """What to run again: with --run.overwrite it would delete what has been done."""
+    return f"the same command{' without --run.overwrite' if config.run.overwrite else ''}"
+
+
+def what_is_left(config: Config) -> str:
+    """Where the same command begins after a run was ended at once."""
+    saved = list_checkpoints(config.run.out_dir)
+    if saved:
+        return f"{same_command(config)} goes on from step {saved[-1][0]} ({saved[-1][1]})"
+    begins = "after the fine-tuning" if is_fine_tuned(config.run.out_dir) else "anew"
+    return f"{same_command(config)} begins {begins}"
 
 
 def make_accelerator(config: Config) -> Accelerator:
@@ -193,6 +230,7 @@ def restore(
     log: RunLog,
     accelerator: Accelerator,
     display: Display,
+    stop: StopRequest,
 ) -> tuple[int, Policy | None, Critic | None]:
     """The step to start from, the reference policy and the critic. Fine-tunes where nothing has been saved yet."""
     out_dir = config.run.out_dir
@@ -209,9 +247,10 @@ def restore(
         else:
             if first.exists():
                 display.say(f"{first} is damaged ({why}); fine-tuning again")
-            fine_tune(config, task, policy, accelerator, display)
-            if accelerator.is_main_process:
-                save_checkpoint(first, 0, policy, None, {})
+            with stop.busy("the fine-tuning"):
+                fine_tune(config, task, policy, accelerator, display, stop)
+                if accelerator.is_main_process:
+                    save_checkpoint(first, 0, policy, None, {})
     reference = policy.reference() if config.algo.needs_reference else None
     critic = Critic(policy, config.critic, config.optim) if config.algo.advantage == "gae" else None
     if not saved:
@@ -226,9 +265,17 @@ def restore(
     return step, reference, critic
 
 
-def fine_tune(config: Config, task: Task, policy: Policy, accelerator: Accelerator, display: Display) -> None:
+def fine_tune(
+    config: Config, task: Task, policy: Policy, accelerator: Accelerator, display: Display, stop: StopRequest
+) -> None:
     """The fine-tuning on the pack's demonstrations."""
-    display.start("fine-tuning", config.sft.steps)
+    total = config.sft.steps
+    display.start("fine-tuning", total)
+
+    def show(step: int, loss: float) -> None:
+        stop.work = f"the fine-tuning, of which {step} of {total} steps are done"
+        display.step(step, f"loss {loss:.3f}")
+
     sft(
         policy,
         task.demonstrations,
@@ -236,7 +283,7 @@ def fine_tune(config: Config, task: Task, policy: Policy, accelerator: Accelerat
         accelerator,
         seed=config.run.seed,
         tokens_per_microbatch=config.optim.tokens_per_microbatch,
-        on_step=lambda step, loss: display.step(step, f"loss {loss:.3f}"),
+        on_step=show,
     )
     display.finish()
 
@@ -257,27 +304,27 @@ def evaluator(run: Run, task: Task, runners: Mapping[str, Runner], display: Disp
             return False
         measured.add(step)
         display.start(f"evaluating step {step}", len(share(problems, run.accelerator)))
-        result = evaluate(
-            run.policy,
-            run.sampler,
-            problems,
-            runners["verifier"],
-            runners.get("lenient"),
-            runners.get("strict"),
-            sampling=config.eval_sampling(),
-            samples=config.eval.samples,
-            ks=config.eval.k,
-            seed=config.run.seed,
-            progress=lambda done: display.step(done, ""),
-            accelerator=run.accelerator,
-        )
+        with run.stop.busy(f"the evaluation of step {step}"):
+            result = evaluate(
+                run.policy,
+                run.sampler,
+                problems,
+                runners["verifier"],
+                runners.get("lenient"),
+                runners.get("strict"),
+                sampling=config.eval_sampling(),
+                samples=config.eval.samples,
+                ks=config.eval.k,
+                threshold=config.eval.threshold,
+                seed=config.run.seed,
+                progress=lambda done: display.step(done, ""),
+                accelerator=run.accelerator,
+            )
+            if run.accelerator.is_main_process:
+                run.log.append("eval", [{"step": step, **result}])
         display.finish()
         if run.accelerator.is_main_process:
-            run.log.append("eval", [{"step": step, **result}])
-            shown = "  ".join(f"pass@{k} {result[f'pass@{k}']:.3f}" for k in config.eval.k)
-            display.say(f"step {step}: {shown}")
-        if step < config.run.steps:
-            display.start("training", config.run.steps, step)
+            display.say(f"step {step}: {describe_evaluation(result, config.eval.k)}")
         return config.run.keep_best and is_best(run, step)
 
     return measure
@@ -302,11 +349,20 @@ def step_printer(config: Config, display: Display) -> Any:
     return show
 
 
-def finish(config: Config, evaluations: list[dict[str, Any]], display: Display) -> None:
-    """The table of pass@k and the report."""
+def finish(config: Config, evaluations: list[dict[str, Any]], display: Display, *, named: bool) -> None:
+    """The table of pass@k, the report, what happened, where the checkpoints are, and what to type next.
+
+    `named`: the config names the task and the verifier that were used, so that another command can have them too.
+    """
     if evaluations:
-        display.console.print(evaluation_table(evaluations))
-    report = write_report(config.run.out_dir)
-    display.say(f"report: {report}")
-    for line in describe_checkpoints(config.run.out_dir, evaluations):
+        display.print_table(evaluation_table(evaluations))
+    if sentence := what_happened(evaluations):
+        display.say(sentence, wrap=True)
+    checkpoints = saved_models(config)
+    lines = describe_checkpoints(config.run.out_dir, evaluations)
+    for line in lines or [f"{name}: {folder}" for name, folder in checkpoints]:
         display.say(line)
+    display.say(f"report: {write_report(config.run.out_dir)}")
+    if checkpoints and named:
+        display.say("next, to measure it on all held-out problems:")
+        display.say(f"  {eval_command(config, checkpoints[0][1])}")

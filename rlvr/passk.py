@@ -5,7 +5,9 @@ Only the Python standard library: the numbers of a report can be recomputed anyw
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -47,23 +49,86 @@ class Estimate:
     high: float
 
 
-def clustered(values: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """The mean of one number per problem, each in [0, 1], and its normal confidence interval, cut to [0, 1].
+def clustered(values: Sequence[float], confidence: float = 0.95, *, weights: Sequence[float] | None = None) -> Estimate:
+    """The mean of one number per problem, each in [0, 1], with an interval that holds at and near 0 and 1.
 
     Samples of one problem are not independent; problems are. So the problem is the unit: the standard error is that of
     the mean of the per-problem numbers, sqrt(sum (v - mean)^2 / (P (P - 1))), the cluster-robust error with equal
-    clusters (arXiv:2411.00640, section 2.2). Near 0 and 1, and below some 30 problems, the interval is too narrow.
-    Raises ValueError without any values.
+    clusters (arXiv:2411.00640, section 2.2). An interval of so many standard errors about the mean has no width where
+    all values are 1, and misses the problems that were not drawn. So the interval is Agresti and Coull's (The American
+    Statistician 52, 1998), with problems for trials: z^2 / 2 problems of value 0 and as many of value 1 are added, and
+    it is centre +- t sqrt(s^2 / N) of all N = P + z^2, s^2 their variance, t Student's quantile with P - 1 degrees of
+    freedom, cut to [0, 1]. Its coverage at 95 % is .95 to 1 over what tests/test_passk.py simulates, from 10 problems
+    on. `weights`: the problems' sizes where they count by them (the mean is then weighted, added problems are of mean
+    size). A single problem's interval is [0, 1]. ValueError without any values, and for values outside [0, 1].
+    """
+    if not values:
+        raise ValueError("no problems to average over")
+    if min(values) < 0 or max(values) > 1:
+        raise ValueError(f"values from {min(values)} to {max(values)}; expected numbers in [0, 1]")
+    count, sizes = len(values), weights or [1.0] * len(values)
+    size = math.fsum(sizes)
+    mean = math.fsum(map(operator.mul, sizes, values)) / size
+    if count < 2:
+        return Estimate(mean, math.nan, 0.0, 1.0)
+
+    def squares(centre: float) -> float:
+        return math.fsum((w * (value - centre)) ** 2 for w, value in zip(sizes, values, strict=True))
+
+    error = math.sqrt(squares(mean) * count / (count - 1)) / size
+    added = NormalDist().inv_cdf(0.5 + confidence / 2) ** 2 / 2  # of value 0, and as many of value 1
+    total, each = count + 2 * added, size / count
+    centre = (size * mean + added * each) / (total * each)
+    spread = squares(centre) + added * each**2 * (centre**2 + (1 - centre) ** 2)
+    reach = student_quantile(0.5 + confidence / 2, count - 1) * math.sqrt(spread * total / (total - 1)) / (total * each)
+    return Estimate(mean, error, max(0.0, min(centre - reach, mean)), min(1.0, max(centre + reach, mean)))
+
+
+def unbounded(values: Sequence[float], confidence: float = 0.95) -> Estimate:
+    """The mean of one number per problem and its t interval, for numbers of any size such as a reward model's scores.
+
+    The bounds are nan where the values give none: a single problem, or values that are all equal. Raises ValueError
+    without any values.
     """
     if not values:
         raise ValueError("no problems to average over")
     count = len(values)
     mean = math.fsum(values) / count
-    if count < 2:
-        return Estimate(mean, math.nan, 0.0, 1.0)
+    if min(values) == max(values):
+        return Estimate(mean, math.nan if count < 2 else 0.0, math.nan, math.nan)
     error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count * (count - 1)))
-    reach = NormalDist().inv_cdf(0.5 + confidence / 2) * error
-    return Estimate(mean, error, max(0.0, mean - reach), min(1.0, mean + reach))
+    reach = student_quantile(0.5 + confidence / 2, count - 1) * error
+    return Estimate(mean, error, mean - reach, mean + reach)
+
+
+@functools.lru_cache
+def student_quantile(probability: float, freedom: int) -> float:
+    """The quantile of Student's t distribution with `freedom` >= 1 degrees, for a probability in (.5, 1).
+
+    By bisection of the distribution function, to 1e-12 of its value.
+    """
+    low, high = 0.0, 1.0
+    while student_cdf(high, freedom) < probability:
+        low, high = high, 2 * high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_cdf(middle, freedom) < probability else (low, middle)
+    return high
+
+
+def student_cdf(t: float, freedom: int) -> float:
+    """P(T <= t), t >= 0, for whole degrees of freedom: the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    angle = math.atan(t / math.sqrt(freedom))
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for i in range(freedom // 2):
+        total += term
+        step = 2 * i + 1 + odd
+        term *= square * step / (step + 1)
+    within = 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return (1 + within) / 2
 
 
 def estimate_pass_at_k(counts: Iterable[tuple[int, int]], k: int, confidence: float = 0.95) -> Estimate:

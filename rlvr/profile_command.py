@@ -15,7 +15,7 @@ from tyro.conf import Positional
 from rlvr.arguments import parse
 from rlvr.console import Display
 from rlvr.eval_command import EvalArgs, run
-from rlvr.evaluate import read_answers
+from rlvr.evaluate import is_right, read_answers
 from rlvr.files import write_whole
 from rlvr.passk import pass_at_k, pass_power_k
 
@@ -36,6 +36,8 @@ class ProfileArgs:
     """Options of the task pack, as key=value."""
     split: Literal["test", "train"] = "train"
     """Which problems of the pack."""
+    threshold: float | None = None
+    """For verifiers that grade: a score of at least this counts as right. None: verdicts `correct` do."""
     samples: int = 8
     """Completions of each problem."""
     group_size: int = 8
@@ -71,25 +73,52 @@ def main(argv: Sequence[str]) -> int:
     if args.group_size > args.samples:
         raise ValueError(f"--group-size {args.group_size}: expected at most --samples, which is {args.samples}")
     run(args.evaluation())
-    counts = right_of_each(list(read_answers(args.out_dir / "answers.jsonl").values()), args.samples)
+    answers = list(read_answers(args.out_dir / "answers.jsonl").values())
+    counts = right_of_each(answers, args.samples, args.threshold)
     lines = [json.dumps({"id": name, "samples": n, "correct": c}) + "\n" for name, (n, c) in counts.items()]
     write_whole(args.out_dir / "profile.jsonl", "".join(lines))
     result = profile(list(counts.values()), args.group_size)
-    console = Display().console
-    console.print(histogram(result))
-    console.print(
+    signal = expected_signal(answers, args.samples, args.group_size)
+    display = Display()
+    display.print_table(histogram(result))
+    display.say(
         f"too hard (never right) {result['too_hard']:.1%}, too easy (always right) {result['too_easy']:.1%}, "
         f"between {result['between']:.1%}"
     )
-    console.print(f"groups of {args.group_size} with differing rewards: {result['signal']:.1%} expected")
+    display.say(f"groups of {args.group_size} with differing rewards: {signal:.1%} expected")
     return 0
 
 
-def right_of_each(answers: Sequence[Mapping[str, Any]], samples: int) -> dict[str, tuple[int, int]]:
-    """(scored samples, right ones) of each problem, from its first `samples` answers."""
+def right_of_each(
+    answers: Sequence[Mapping[str, Any]], samples: int, threshold: float | None = None
+) -> dict[str, tuple[int, int]]:
+    """(scored samples, right ones) of each problem, from its first `samples` answers.
+
+    Right is a verdict `correct`; with `threshold` a score of at least it.
+    """
     scored = [row for row in answers if row["score"] is not None and row["sample"] < samples]
-    totals, right = Counter(row["id"] for row in scored), Counter(row["id"] for row in scored if row["correct"])
+    totals = Counter(row["id"] for row in scored)
+    right = Counter(row["id"] for row in scored if is_right(row, "", threshold))
     return {name: (n, right[name]) for name, n in totals.items()}
+
+
+def expected_signal(answers: Sequence[Mapping[str, Any]], samples: int, group_size: int) -> float:
+    """The expected share of groups of G whose scores differ, also where a verifier grades.
+
+    For each problem with G scored samples: 1 less the chance that all of G have one score, C(n_s, G) / C(n, G) for each
+    score s that n_s of its n samples have, which is unbiased. ValueError where no problem has G.
+    """
+    scores: dict[str, list[float]] = {}
+    for row in answers:
+        if row["score"] is not None and row["sample"] < samples:
+            scores.setdefault(row["id"], []).append(row["score"])
+    enough = [values for values in scores.values() if len(values) >= group_size]
+    if not enough:
+        raise ValueError(f"no problem has {group_size} scored samples")
+    flat = [
+        sum(pass_power_k(len(values), count, group_size) for count in Counter(values).values()) for values in enough
+    ]
+    return 1 - sum(flat) / len(flat)
 
 
 def profile(counts: Sequence[tuple[int, int]], group_size: int) -> dict[str, Any]:

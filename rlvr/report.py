@@ -14,10 +14,11 @@ from typing import Any
 from tyro.conf import Positional
 
 from rlvr.arguments import parse
-from rlvr.curves import MARK, draw_curves, interval, is_number, pass_names, series
+from rlvr.curves import MARK, draw_curves, series
 from rlvr.files import check_replaceable, write_whole
 from rlvr.json_lines import check_file, parse_object
 from rlvr.printable import printable
+from rlvr.records import describe_shuffled, graded, is_number, pass_names, with_interval
 
 Record = dict[str, Any]
 
@@ -27,7 +28,8 @@ table { border-collapse: collapse; margin: 1rem 0; } td, th { padding: .25rem .8
 th { border-bottom: 2px solid #1f2328; } td { border-bottom: 1px solid #d0d7de; }
 td:first-child, th:first-child { text-align: left; } img { width: 100%; }
 pre { background: #f6f8fa; padding: .7rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
-.prompt { color: #57606a; } .status { font-weight: 600; } summary { cursor: pointer; }
+.prompt { color: #57606a; } .status { font-weight: 600; color: #9a6700; }
+.correct { color: #1a7f37; } .incorrect { color: #cf222e; } summary { cursor: pointer; }
 """
 TITLE = "<title>rlvr: "
 SAMPLES = 6  # rollouts shown of the first and of the last step
@@ -83,25 +85,20 @@ def write_report(folder: Path) -> Path:
 
 
 def pass_table(evaluations: Sequence[Record]) -> str:
-    """pass@k of each evaluation with its interval, and the change from the first to the last."""
+    """pass@k of each evaluation with its interval, and the change from the first to the last; a graded score too."""
     names = [prefix + name for name in pass_names(evaluations) for prefix in ("", "strict_", "lenient_")]
     names = [name for name in names if any(name in row for row in evaluations)]
+    names += ["score"] if graded(evaluations) else []
     if not names:
         return ""
     rows = [[row.get("step"), *(with_interval(row, name) for name in names)] for row in evaluations]
     if len(evaluations) > 1:
         rows.append(["change", *(change(evaluations[0], evaluations[-1], name) for name in names)])
     problems = evaluations[-1].get("num_problems")
-    intro = f"<h2>pass@k</h2><p>{problems} held-out problems; 95 % intervals over problems in brackets.</p>"
+    threshold = evaluations[-1].get("threshold")
+    right = "" if threshold is None else f" Right for pass@k is a score of at least {threshold:g}."
+    intro = f"<h2>pass@k</h2><p>{problems} held-out problems; 95 % intervals over problems in brackets.{right}</p>"
     return intro + table(["step", *(name.replace("_", " ") for name in names)], rows)
-
-
-def with_interval(row: Record, name: str) -> str:
-    """A number with its interval, as far as they are there."""
-    if not is_number(row.get(name)):
-        return ""
-    low_high = interval(row, name)
-    return f"{row[name]:.3f}" + (f" [{low_high[0]:.3f}, {low_high[1]:.3f}]" if low_high else "")
 
 
 def change(first: Record, last: Record, name: str) -> str:
@@ -167,11 +164,11 @@ def sample(row: Record) -> str:
     if not row.get("kept", True):
         numbers += ", not trained on (dropped by dynamic sampling)"
     reason = f" ({row['reason']})" if row.get("reason") else ""
-    head = f"{row.get('problem')}, sample {row.get('sample')}: "
+    head, status = f"{row.get('problem')}, sample {row.get('sample')}: ", str(row.get("status"))
     return (
-        f"<p>{html.escape(head)}<span class=status>{html.escape(str(row.get('status')))}</span>"
-        f"{html.escape(reason)} {html.escape(numbers)}</p>"
-        f"<pre><span class=prompt>{html.escape(str(prompt))}</span>{html.escape(str(row.get('completion', '')))}</pre>"
+        f'<p>{html.escape(head)}<span class="status {html.escape(status)}">{html.escape(status)}</span>'
+        f"{html.escape(reason)} {html.escape(numbers + describe_shuffled(row))}</p>"
+        f"<pre><span class=prompt>{html.escape(prompt)}</span>{html.escape(str(row.get('completion', '')))}</pre>"
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, Literal
 
 import torch
@@ -17,6 +16,7 @@ from rlvr.device import pick_device, pick_dtype
 from rlvr.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.lora import with_adapter
 from rlvr.optim import learning_rate, make_optimizer, optimizer_step
+from rlvr.passk import clustered
 from rlvr.policy import switch_off_dropout
 from rlvr.preferences import PreferencePair
 from rlvr.reward_config import BaseModelConfig, RewardTrainConfig
@@ -225,20 +225,16 @@ def measure(learner: RewardLearner, pairs: Sequence[PreferencePair], *, batch_si
 def clustered_share(
     hits: Sequence[bool], clusters: Sequence[str], confidence: float = 0.95
 ) -> tuple[float, float, float]:
-    """The share of hits and its normal interval, cut to [0, 1], with an error that allows for pairs of one prompt being
-    alike: sqrt(sum over clusters of (sum of deviations)^2) / n (arXiv:2411.00640, section 2.2).
+    """The share of hits and its interval, which allows for pairs of one prompt being alike: see rlvr.passk.clustered.
 
     The interval is [0, 1] with a single cluster.
     """
-    share = sum(hits) / len(hits)
-    sums: dict[str, float] = {}
+    groups: dict[str, list[bool]] = {}
     for hit, cluster in zip(hits, clusters, strict=True):
-        sums[cluster] = sums.get(cluster, 0.0) + hit - share
-    if len(sums) < 2:
-        return share, 0.0, 1.0
-    error = math.sqrt(math.fsum(s * s for s in sums.values())) / len(hits)
-    reach = NormalDist().inv_cdf(0.5 + confidence / 2) * error
-    return share, max(0.0, share - reach), min(1.0, share + reach)
+        groups.setdefault(cluster, []).append(hit)
+    rows = list(groups.values())
+    estimate = clustered([sum(row) / len(row) for row in rows], confidence, weights=[len(row) for row in rows])
+    return estimate.mean, estimate.low, estimate.high
 
 
 def calibration(differences: Sequence[float]) -> tuple[float, list[dict[str, float]]]:

@@ -150,7 +150,9 @@ def with_verdicts(
     """The groups with the verdicts of `judge`, which is called once."""
     pairs = [(group.problem, completion.text) for group in groups for completion in group.completions]
     verdicts = iter(judge(pairs))
-    return [replace(group, verdicts=tuple(next(verdicts) for _ in group.completions)) for group in groups]
+    return [
+        replace(group, verdicts=tuple(next(verdicts) for _ in group.completions), own_verdicts=()) for group in groups
+    ]
 
 
 def verify_shared(groups: Sequence[Group], verifier: BatchVerifier, accelerator: Accelerator) -> list[Group]:
@@ -163,12 +165,23 @@ def verify_shared(groups: Sequence[Group], verifier: BatchVerifier, accelerator:
     return gather(verify(groups, verifier), accelerator)
 
 
-def shuffle_verdicts(groups: Sequence[Group], *, seed: int) -> list[Group]:
-    """Control: the same verdicts in random order over the whole batch, so that they carry no information."""
-    verdicts = [verdict for group in groups for verdict in group.verdicts]
+def shuffle_verdicts(groups: Sequence[Group], config: RolloutConfig, *, seed: int) -> list[Group]:
+    """Control: the same rewards in random order over the whole batch, so that they carry no information.
+
+    A verdict moves to another completion with what its own completion's length cost, in its score. The groups keep what
+    was said of their completions as `own_verdicts`.
+    """
+    verdicts = [
+        verdict if verdict.score is None else replace(verdict, score=reward(completion, verdict, config))
+        for group in groups
+        for completion, verdict in zip(group.completions, group.verdicts, strict=True)
+    ]
     random.Random(seed).shuffle(verdicts)
     shuffled = iter(verdicts)
-    return [replace(group, verdicts=tuple(next(shuffled) for _ in group.completions)) for group in groups]
+    return [
+        replace(group, verdicts=tuple(next(shuffled) for _ in group.completions), own_verdicts=group.verdicts)
+        for group in groups
+    ]
 
 
 def soft_overlong(num_tokens: int, *, max_new_tokens: int, buffer: int) -> float:
@@ -200,7 +213,10 @@ def reward(completion: Completion, verdict: Verdict, config: RolloutConfig) -> f
 def group_rewards(groups: Sequence[Group], config: RolloutConfig) -> list[list[float | None]]:
     """Rewards of all groups, each G."""
     return [
-        [reward(completion, verdict, config) for completion, verdict in zip(group.completions, group.verdicts)]
+        [
+            verdict.score if group.own_verdicts else reward(completion, verdict, config)
+            for completion, verdict in zip(group.completions, group.verdicts)
+        ]
         for group in groups
     ]
 

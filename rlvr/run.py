@@ -17,6 +17,7 @@ from rlvr.health import python_warning
 from rlvr.policy import Policy
 from rlvr.runlog import RunLog
 from rlvr.shadow import Shadow
+from rlvr.signals import StopRequest
 from rlvr.types import BatchVerifier, Problem, Sampler
 
 
@@ -26,7 +27,8 @@ class Run:
     weights are to be saved, as the best so far.
 
     `shadow` judges the rollouts that `verifier` rewards; `on_alarm` is told what is written to alarms.jsonl.
-    `on_warning` is told, in a line, what a person should look at; without it Python's warnings are.
+    `on_warning` is told, in a line, what a person should look at; without it Python's warnings are. `stop` is set by a
+    signal; the run then ends after a checkpoint.
     """
 
     config: Config
@@ -44,6 +46,7 @@ class Run:
     on_step: Callable[[int, dict[str, float], list[dict[str, Any]]], None] | None = None
     on_alarm: Callable[[dict[str, Any]], None] | None = None
     on_warning: Callable[[str], None] | None = None
+    stop: StopRequest = field(default_factory=StopRequest)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def warn(self, text: str) -> None:

@@ -115,9 +115,10 @@ def rollout_records(
 ) -> list[dict[str, Any]]:
     """A line for each rollout. Durations are left out, so that a repeated run writes the same bytes.
 
-    rewards, advantages: of all groups, each G; an advantage is None where the group is not trained on. `judged`: the
-    same groups with the shadow's verdicts. `marked`: each line says whether its group is trained on ("kept") and in
-    which round of dynamic sampling it was drawn.
+    Status, score, reason and parts are what the verifier said. Where rewards are shuffled, "reward" is made of another
+    completion's verdict, whose status is "shuffled_status". rewards, advantages: of all groups, each G; an advantage is
+    None where the group is not trained on. `judged`: the same groups with the shadow's verdicts. `marked`: each line
+    says whether its group is trained on ("kept") and in which round of dynamic sampling it was drawn.
     """
     records = [
         {
@@ -139,9 +140,12 @@ def rollout_records(
         }
         for group, group_rewards, group_advantages in zip(groups, rewards, advantages, strict=True)
         for i, (completion, verdict, reward, advantage) in enumerate(
-            zip(group.completions, group.verdicts, group_rewards, group_advantages, strict=True)
+            zip(group.completions, group.judged, group_rewards, group_advantages, strict=True)
         )
     ]
+    given = [verdict for group in groups if group.own_verdicts for verdict in group.verdicts]
+    for record, verdict in zip(records, given):
+        record["shuffled_status"] = str(verdict.status)
     watching = [verdict for group in judged or () for verdict in group.verdicts]
     for record, verdict in zip(records, watching):
         record |= {"shadow_status": str(verdict.status), "shadow_score": verdict.score}

@@ -90,7 +90,7 @@ def paired_scores(group: Group, shadow: Group) -> tuple[list[float], list[float]
     """The scores of a group by proxy and shadow, of the rollouts that both scored."""
     both = [
         (mine.score, theirs.score)
-        for mine, theirs in zip(group.verdicts, shadow.verdicts, strict=True)
+        for mine, theirs in zip(group.judged, shadow.verdicts, strict=True)
         if mine.score is not None and theirs.score is not None
     ]
     return [mine for mine, _ in both], [theirs for _, theirs in both]
@@ -154,9 +154,7 @@ def disagreement(groups: Sequence[Group], shadow: Sequence[Group]) -> dict[str, 
     both = [
         (mine, theirs)
         for group, other in zip(groups, shadow, strict=True)
-        for mine, theirs, a, b in zip(
-            accepted(group.verdicts), accepted(other.verdicts), group.verdicts, other.verdicts
-        )
+        for mine, theirs, a, b in zip(accepted(group.judged), accepted(other.verdicts), group.judged, other.verdicts)
         if a.score is not None and b.score is not None and mine is not None and theirs is not None
     ]
     return {

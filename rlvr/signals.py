@@ -1,41 +1,120 @@
-"""Ending a run in good order: the first SIGINT or SIGTERM asks for a stop, the second one ends at once."""
+"""Ending a run in good order: the first SIGINT or SIGTERM says what it waits for, the second one ends at once."""
 
 from __future__ import annotations
 
+import _thread
+import os
+import shutil
 import signal
+import sys
+import textwrap
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+SECONDS_TO_CLEAN_UP = 5.0  # that workers and engines have to end in, once nothing is waited for any more
+SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
+CLEAR_LINE = "\r\x1b[K"
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended the run. The text is the line that remains to be said, if any."""
+
+    def __init__(self, text: str = "", number: int = signal.SIGINT) -> None:
+        super().__init__(text)
+        self.exit_code = 128 + number
+
 
 class StopRequest:
-    """Whether a stop was asked for, and by which signal; `elsewhere`: of another process of the run."""
+    """Whether a stop was asked for, and by which signal; `elsewhere`: of another process of the run.
+
+    `work`: what is lost where the run ends at once ("step 13"), and so what the first signal waits for; "": nothing,
+    and the first signal ends the run. `doing`: what is under way then ("loading the model"). `left()` says what a
+    later call finds. `quiet`: says nothing (a process beside the main one). `bars()`: lines of the terminal that are
+    drawn again and again.
+    """
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
         self.elsewhere = False
+        self.work = ""
+        self.doing = "starting"
+        self.left: Callable[[], str] = lambda: "the same command begins anew"
+        self.quiet = False
+        self.bars: Callable[[], int] = lambda: 0
+        self._answers = False
+        self._ends = False
 
     def __bool__(self) -> bool:
         return self.signal is not None or self.elsewhere
 
+    def answer(self, number: int, frame: FrameType | None = None) -> None:
+        """What a signal does. Raises Stopped where there is nothing to wait for, or where it is not the first."""
+        if self._ends:
+            leave(128 + number)
+        asked, self.signal = self.signal is not None, signal.Signals(number)
+        if self.work and not asked:
+            again = "press Ctrl-C again" if number == signal.SIGINT else "a second signal"
+            self._say(f"finishing {self.work}, then stopping; {again} to stop now and lose it")
+            return
+        self._ends = True
+        what = f"stopped now: {self.work} is lost" if self.work else f"stopped while {self.doing}"
+        self._say(f"{what}; {self.left()}")
+        # Not by threading: its locks may be held by what the signal came into.
+        _thread.start_new_thread(self._leave_later, (128 + number,))
+        raise Stopped(number=number)
 
-@contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    """Within it, SIGINT and SIGTERM set the request and let the step end. Outside the main thread it does nothing."""
-    request = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
+    @contextmanager
+    def answering(self) -> Iterator[StopRequest]:
+        """Within it, SIGINT and SIGTERM are answered; once is enough. Outside the main thread they are not."""
+        if self._answers or threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        self._answers = True
+        held = {number: signal.signal(number, self.answer) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for number, handler in held.items():
+                signal.signal(number, handler)
+            self._answers = self._ends = False  # what was to be cleaned up has been
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        if request:
-            raise KeyboardInterrupt
-        request.signal = signal.Signals(number)
+    @contextmanager
+    def busy(self, work: str) -> Iterator[None]:
+        """Within it a stop waits for `work`."""
+        held, self.work = self.work, work
+        yield
+        self.work = held
 
-    held = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield request
-    finally:
-        for number, handler in held.items():
-            signal.signal(number, handler)
+    def _leave_later(self, code: int) -> None:
+        time.sleep(SECONDS_TO_CLEAN_UP)
+        if self._ends:
+            leave(code)
+
+    def _say(self, text: str) -> None:
+        """Straight to the terminal, over the last line of the bars: whatever prints may hold its locks just now.
+
+        The bars clear as many lines as they had before they are drawn again, and the text stays above.
+        """
+        if self.quiet:
+            return
+        text = fitted(text)
+        if sys.stderr.isatty():
+            text = CLEAR_LINE + text + "\n" * (self.bars() - 1)
+        os.write(2, f"{text}\n".encode())
+
+
+def fitted(text: str) -> str:
+    """A line for stderr; a terminal has it broken between words."""
+    if not sys.stderr.isatty():
+        return text
+    return textwrap.fill(text, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
+
+
+def leave(code: int) -> None:
+    """Ends the process without any cleaning up."""
+    if sys.stdout.isatty():
+        os.write(1, SHOW_CURSOR.encode())
+    os._exit(code)

@@ -14,13 +14,15 @@ from rlvr.types import Group
 def summarize(
     groups: Sequence[Group], advantages: Sequence[Sequence[float]], config: RolloutConfig | None = None
 ) -> dict[str, float]:
-    """What a step's rollouts were like: rewards, verdicts, lengths. With `config` also the penalties it switches on.
+    """What a step's rollouts were like: scores, verdicts, lengths. With `config` also the penalties it switches on.
+
+    All of it by what the verifier said of the completions themselves, also where rewards are shuffled.
 
     groups: all that were sampled; advantages: those of the kept ones. Under "parts/": the mean of each named component,
     over the rollouts that have it. no_signal: the share of groups that teach nothing; of what dynamic sampling dropped,
     those whose rewards do not differ.
     """
-    verdicts = [verdict for group in groups for verdict in group.verdicts]
+    verdicts = [verdict for group in groups for verdict in group.judged]
     completions = [completion for group in groups for completion in group.completions]
     scores = [verdict.score for verdict in verdicts if verdict.score is not None]
     tokens = sum(len(c.token_ids) for c in completions)

@@ -21,7 +21,7 @@ from rlvr.run import Run
 from rlvr.runlog import rollout_records
 from rlvr.score import kl_costs, subtracts_kl
 from rlvr.seeding import derive_seed
-from rlvr.signals import StopRequest, stop_on_signals
+from rlvr.signals import StopRequest
 from rlvr.summary import summarize
 from rlvr.types import Group
 from rlvr.update import update
@@ -30,9 +30,11 @@ from rlvr.update import update
 def train(run: Run, start: int = 0) -> StopRequest:
     """Steps `start` to config.run.steps. Returns the request that ended it early, falsy where none did."""
     config = run.config
+    stop = run.stop
     gradients = GradientWatch(run.warn, look_at(run), streak_of(run.log.read("metrics")) if start else 0)
-    with stop_on_signals() as stop, Rollouts(run, start) as rollouts:
+    with stop.answering(), Rollouts(run, start) as rollouts:
         for step in range(start, config.run.steps):
+            stop.work = f"step {step + 1}"
             run.seconds.clear()
             torch.manual_seed(derive_seed(config.run.seed, "step", step))
             sampled = rollouts.take(step)
@@ -59,6 +61,8 @@ def train(run: Run, start: int = 0) -> StopRequest:
             if stop_requested(stop, run.accelerator):
                 break
             best = is_due(step + 1, config.eval.every) and bool(run.evaluate and run.evaluate(step + 1))
+            if stop_requested(stop, run.accelerator):
+                break
             if best or is_due(step + 1, config.run.save_every) or step + 1 == config.run.steps:
                 save(run, step + 1, rollouts, keep_all=gradients.streak > 0)
         else:

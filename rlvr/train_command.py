@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import importlib
 import importlib.util
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,17 +68,13 @@ def split_recipe(argv: Sequence[str], command: str) -> tuple[str, list[str]]:
 
 
 def run_recipe(module: ModuleType, argv: Sequence[str], prog: str) -> int:
-    """A recipe with its flags. A signal that ended the run gives exit code 130, after one line on how to go on."""
+    """A recipe with its flags."""
     kind = type(module.CONFIG)
     config = parse(kind, argv, prog=prog, description=(module.__doc__ or "").strip(), default=module.CONFIG)
     check_numbers(config)  # the rest is checked by main, which may fill in settings of its own
     if isinstance(config, Config):
         check_effect(config, module.CONFIG)
-    try:
-        module.main(config)
-    except KeyboardInterrupt as stop:
-        print(str(stop) or "interrupted", file=sys.stderr)
-        return 128 + signal.SIGINT
+    module.main(config)
     return 0
 
 

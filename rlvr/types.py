@@ -231,8 +231,10 @@ class Sampling:
 class Group:
     """The G completions of one problem; `verdicts` is empty until they are verified.
 
-    kept: whether it is trained on; what dynamic sampling drops is logged and watched all the same. round: of dynamic
-    sampling, 0 for the problems that the step was begun with.
+    Rewards are made of `verdicts`. Where these were shuffled (run.shuffle_rewards), `own_verdicts` holds what the
+    verifier said of each completion, and a score in `verdicts` has its own completion's penalties in it. kept: whether
+    the group is trained on; what dynamic sampling drops is logged and watched all the same. round: of dynamic sampling,
+    0 for the problems that the step was begun with.
     """
 
     problem: Problem
@@ -241,6 +243,12 @@ class Group:
     verdicts: tuple[Verdict, ...] = ()
     kept: bool = True
     round: int = 0
+    own_verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def judged(self) -> tuple[Verdict, ...]:
+        """What the verifier said of these completions, whatever they are rewarded with."""
+        return self.own_verdicts or self.verdicts
 
 
 class Sampler(Protocol):

@@ -10,7 +10,7 @@ import pytest
 
 from rlvr.audit import Finding, audit, main, perturbed
 from rlvr.cli import main as cli
-from rlvr.profile_command import profile, right_of_each
+from rlvr.profile_command import expected_signal, profile, right_of_each
 from rlvr.registry import make_verifier, register
 from rlvr.types import Problem, Task
 from rlvr.verifiers.runner import Runner
@@ -147,6 +147,21 @@ def test_profile_counts_scored_samples() -> None:
         for i, score in enumerate([1.0, 0.0, None, 1.0, 1.0])
     ]
     assert right_of_each(rows, 4) == {"a": (3, 2)}
+
+
+def test_signal_of_a_graded_verifier() -> None:
+    """Scores .1, .2, .2, .2 in pairs: half of the pairs are equal. Nothing is `correct`, at .2 three of four are."""
+    rows = [
+        {"id": "a", "sample": i, "score": score, "correct": False} for i, score in enumerate([0.1, 0.2, 0.2, 0.2, 0.9])
+    ]
+    assert expected_signal(rows, 4, 2) == pytest.approx(0.5)
+    assert right_of_each(rows, 4) == {"a": (4, 0)}
+    assert right_of_each(rows, 4, 0.2) == {"a": (4, 3)}
+    right_and_wrong = [{**row, "score": float(row["score"] > 0.1), "correct": row["score"] > 0.1} for row in rows]
+    counts = list(right_of_each(right_and_wrong, 4).values())
+    assert expected_signal(right_and_wrong, 4, 2) == pytest.approx(profile(counts, 2)["signal"])
+    with pytest.raises(ValueError, match="no problem has 8"):
+        expected_signal(rows, 4, 8)
 
 
 def test_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,17 @@ def test_numbers_of_the_table(tmp_path):
     assert [str(column.header) for column in table.columns][-2:] == ["held-out pass@1", "alarms at"]
 
 
+def test_a_graded_score_has_a_column(tmp_path):
+    """Where the held-out score says more than pass@1; without intervals, as everything in the table."""
+    run = tmp_path / "graded"
+    make_run(run, last=0.5)
+    rows = [{"step": 0, "pass@1": 0.0, "score": -1.0}, {"step": 20, "pass@1": 0.0, "score": 2.5}]
+    (run / "eval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = comparison_table(read_conditions([str(run)]))
+    assert [str(column.header) for column in table.columns][-3:-1] == ["held-out pass@1", "held-out score"]
+    assert list(table.columns[-2].cells) == ["-1.00 → 2.50"]
+
+
 def test_the_figure_and_the_table_of_a_command(tmp_path, capsys):
     """Two conditions, one of them without shadow and evaluations: a PNG, a row for each."""
     a, b = make_run(tmp_path / "a", last=0.9, alarm=9), make_run(tmp_path / "b", last=0.6)

@@ -73,6 +73,32 @@ def test_saved_model_and_own_verifier(data: Path, tmp_path: Path) -> None:
     assert "lenient_pass@1" not in result
 
 
+def test_graded_verifier_and_threshold(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The mean score stands beside pass@1 with its interval, and a line says what to do; a threshold needs no new
+    answers."""
+    (tmp_path / "graded_here.py").write_text(
+        "def grade(problem, completion):\n    return .25 + len(completion) % 2 / 2\n"
+    )
+    arguments = flags(data, tmp_path / "out", "--verifier", "graded_here:grade", "--samples", "4")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(tmp_path)
+        assert main(arguments) == 0
+        printed = capsys.readouterr().out
+        result = json.loads((tmp_path / "out" / "result.json").read_text())
+        assert result["pass@1"] == 0.0
+        assert 0.25 <= result["score"] <= 0.75
+        assert f"{result['score']:.3f} [{result['score_ci'][0]:.2f}, {result['score_ci'][1]:.2f}]" in printed
+        assert "--threshold X counts a score of at least X" in printed
+        answers = (tmp_path / "out" / "answers.jsonl").read_bytes()
+        assert main([*arguments, "--threshold", ".5"]) == 0
+        printed = capsys.readouterr().out
+        assert (tmp_path / "out" / "answers.jsonl").read_bytes() == answers
+        again = json.loads((tmp_path / "out" / "result.json").read_text())
+        assert again["pass@1"] == pytest.approx((result["score"] - 0.25) * 2)
+        assert "right is a score of at least 0.5" in printed
+        assert "--threshold X" not in printed
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -91,6 +117,7 @@ def test_saved_model_and_own_verifier(data: Path, tmp_path: Path) -> None:
         (["--split", "train"], "no train problems"),
         (["--model", "tests"], "is not a causal LM"),
         (["--sampler", "guess"], "guess"),
+        (["--threshold", "nan"], "--threshold nan: expected a score"),
         (["--no-such-flag"], "no-such-flag"),
     ],
 )

@@ -12,7 +12,9 @@ import pytest
 
 from rlvr.config import ModelConfig
 from rlvr.evaluate import evaluate, read_answers, summarize
+from rlvr.passk import clustered
 from rlvr.policy import Policy, load_policy
+from rlvr.records import graded
 from rlvr.sampler import make_sampler
 from rlvr.types import Completion, Problem, Sampler, Sampling, Verdict, bad_reference, correct, incorrect, no_answer
 
@@ -35,6 +37,13 @@ class Judge:
         self.seen += [(problem.id, text) for problem, text in pairs]
         sums = [sum(int(c) for c in text if c.isdigit()) for _, text in pairs]
         return [correct() if total % self.divisor == 0 else incorrect("odd") for total in sums]
+
+
+class Grade:
+    """A batch verifier that never says right: the last digit of the digit sum, in tenths."""
+
+    def verify(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        return [Verdict.of(sum(int(c) for c in text if c.isdigit()) % 10 / 10) for _, text in pairs]
 
 
 @dataclass
@@ -164,6 +173,64 @@ def test_unscored_verdicts_are_no_samples() -> None:
     assert result["pass@4"] == 0.0
     assert (result["unscored"], result["unscored_problems"], result["num_problems"]) == (6, 1, 3)
     assert result["status"] == {"bad_reference": 6, "no_answer": 4, "correct": 1, "incorrect": 1}
+
+
+def graded_rows(*scores: list[float]) -> list[dict[str, Any]]:
+    """Answers with these scores, a list for each problem."""
+    return [
+        row(f"p{p}", i, Verdict.of(score), lenient_correct=True, lenient_score=score + 0.5)
+        for p, problem in enumerate(scores)
+        for i, score in enumerate(problem)
+    ]
+
+
+def test_a_graded_verifier_has_a_score() -> None:
+    """Scores .9 and .5 of one problem, .7 twice of another: pass@1 0, score .7, its interval that of .7 and .7."""
+    result = summarize(graded_rows([0.9, 0.5], [0.7, 0.7], [0.1, 0.3]), [1])
+    assert result["pass@1"] == 0.0
+    assert result["score"] == pytest.approx((0.7 + 0.7 + 0.2) / 3)
+    estimate = clustered([0.7, 0.7, 0.2])
+    assert result["score_ci"] == pytest.approx([estimate.low, estimate.high])
+    assert "threshold" not in result
+
+
+def test_a_threshold_says_what_is_right() -> None:
+    """At .7: one of two, two of two, none; the second extraction is held to it by its own scores."""
+    result = summarize(graded_rows([0.9, 0.5], [0.7, 0.7], [0.1, 0.3]), [1, 2], threshold=0.7)
+    assert result["pass@1"] == pytest.approx((0.5 + 1 + 0) / 3)
+    assert result["pass@2"] == pytest.approx(2 / 3)
+    assert result["pass^2"] == pytest.approx(1 / 3)
+    assert result["lenient_pass@1"] == pytest.approx((1 + 1 + 0.5) / 3)
+    assert result["threshold"] == 0.7
+    assert result["status"] == {"partial": 6}
+
+
+def test_scores_of_a_reward_model_are_not_cut_to_0_and_1() -> None:
+    """Scores -3, 0 and 6: mean 1, and the t interval, from far below 0 to far above 1."""
+    result = summarize(graded_rows([-3.0], [0.0], [6.0]), [1])
+    assert result["score"] == 1.0
+    assert result["score_ci"] == pytest.approx([1 - 4.302653 * 7**0.5, 1 + 4.302653 * 7**0.5], abs=1e-4)
+    assert summarize(graded_rows([3.0], [3.0]), [1])["score_ci"] is None
+
+
+def test_the_score_of_right_and_wrong_is_pass_at_1(policy: Policy) -> None:
+    """A verifier that only says right or wrong has one number, with one interval."""
+    result = run(policy)
+    assert result["score"] == pytest.approx(result["pass@1"])
+    assert result["score_ci"] == pytest.approx(result["pass@1_ci"])
+    assert not graded([result])
+
+
+def test_a_threshold_may_be_named_later(policy: Policy, tmp_path: Path) -> None:
+    """It changes no answer: with the same file nothing is drawn again, and pass@1 is of the scores."""
+    file = tmp_path / "answers.jsonl"
+    assert run(policy, verifier=Grade(), answers_file=file)["pass@1"] == 0.0
+    again = Counting(make_sampler("torch", policy))
+    result = run(policy, verifier=Grade(), answers_file=file, sampler=again, threshold=0.5)
+    assert again.drawn == 0
+    scores = [line["score"] for line in map(json.loads, file.read_text().splitlines())]
+    assert result["pass@1"] == pytest.approx(sum(score >= 0.5 for score in scores) / len(scores))
+    assert 0 < result["pass@1"] < 1
 
 
 def test_nothing_scored_is_an_error() -> None:

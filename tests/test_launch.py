@@ -16,6 +16,7 @@ from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig
 from rlvr.launch import launch
 from rlvr.policy import load_policy
 from rlvr.registry import make_verifier
+from rlvr.types import Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -45,6 +46,16 @@ def sums(*, num_train: int = 20) -> Task:
 
 def has_seven(problem, completion):
     return "7" in completion
+
+
+def share_of_sevens(problem, completion):
+    return 0.9 * completion.count("7") / max(len(completion), 1)
+
+
+def seven_with_parts(problem, completion):
+    right = "7" in completion
+    verdict = Verdict("correct" if right else "incorrect", float(right))
+    return dataclasses.replace(verdict, parts={"seven": float(right)})
 
 
 def tiny(out_dir: Path, **groups) -> Config:
@@ -131,11 +142,35 @@ def test_every_algorithm_runs(tmp_path, algo):
         assert all(value == value and abs(value) < 1e6 for value in record.values())
 
 
-def test_shuffled_rewards_are_the_control(tmp_path):
-    """Verdicts no longer belong to their completions."""
-    launch(tiny(tmp_path, run={"shuffle_rewards": True}, eval={"every": -1}), task=sums())
+def test_shuffled_rewards_are_the_control(tmp_path, capsys):
+    """Rewards no longer belong to their completions; verdicts, metrics and printed samples stay true and say so."""
+    run = {"shuffle_rewards": True, "sample_every": 1}
+    launch(tiny(tmp_path, run=run, algo={"advantage": "gdpo"}, eval={"every": -1}), task=sums(seven_with_parts))
     records = lines(tmp_path / "rollouts.jsonl")
-    assert any((record["score"] == 1) != ("7" in record["completion"]) for record in records)
+    assert all((row["score"] == 1) == (row["status"] == "correct") == ("7" in row["completion"]) for row in records)
+    assert any(row["reward"] != row["score"] for row in records)
+    assert all((row["reward"] == 1) == (row["shuffled_status"] == "correct") for row in records)
+    for step in lines(tmp_path / "metrics.jsonl"):
+        mine = [row["status"] == "correct" for row in records if row["step"] == step["step"]]
+        assert step["correct"] == pytest.approx(sum(mine) / len(mine))
+    printed = capsys.readouterr().out
+    assert printed.count("; shuffled: rewarded +") == 3
+
+
+def test_a_graded_reward_is_measured_by_its_score_and_a_threshold(tmp_path, capsys):
+    """Never right without a threshold, and yet a score; with it pass@1 is the share that reaches it."""
+    launch(tiny(tmp_path / "plain", run={"steps": 0}), task=sums(share_of_sevens))
+    plain = lines(tmp_path / "plain" / "eval.jsonl")[0]
+    assert plain["pass@1"] == 0 < plain["score"] < 0.9
+    assert plain["score_ci"][0] < plain["score"] < plain["score_ci"][1]
+    assert f"score {plain['score']:.3f}" in capsys.readouterr().out
+    launch(tiny(tmp_path / "held", run={"steps": 0}, eval={"threshold": 0.09}), task=sums(share_of_sevens))
+    held = lines(tmp_path / "held" / "eval.jsonl")[0]
+    assert held["score"] == plain["score"]
+    assert held["threshold"] == 0.09
+    assert held["pass@1"] > 0
+    with pytest.raises(ValueError, match=r"eval\.threshold nan: expected a score"):
+        tiny(tmp_path, eval={"threshold": float("nan")}).check()
 
 
 def test_fine_tuning_needs_demonstrations(tmp_path):

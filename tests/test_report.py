@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from rlvr.curves import draw_curves, pass_names, running_mean
+from rlvr.curves import draw_curves, running_mean
+from rlvr.records import pass_names
 from rlvr.report import main, write_report
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -135,6 +136,33 @@ def test_command(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Pat
     (tmp_path / "other").mkdir()
     with pytest.raises(FileNotFoundError, match="expected the folder of a run"):
         main([str(tmp_path / "other")])
+
+
+def test_a_graded_score_is_shown(folder: Path) -> None:
+    """Where the score is not pass@1 it has a column with its interval, its change and a panel; else it has none."""
+    before = write_report(folder).read_text()
+    assert "<th>score</th>" not in before
+    rows = [
+        {"step": 0, "pass@1": 0.0, "pass@1_ci": [0, 0.04], "score": -0.31, "score_ci": [-0.5, -0.12]},
+        {"step": 10, "pass@1": 0.0, "pass@1_ci": [0, 0.04], "score": 1.5, "score_ci": None, "threshold": 2.0},
+    ]
+    write(folder / "eval.jsonl", rows)
+    text = write_report(folder).read_text()
+    assert "<th>score</th>" in text
+    assert "-0.310 [-0.500, -0.120]" in text
+    assert "<td>1.500</td>" in text
+    assert "+1.810" in text
+    assert "a score of at least 2." in text
+    assert len(draw_curves([], rows) or b"") > len(draw_curves([], [{**row, "score": 0.0} for row in rows]) or b"")
+
+
+def test_shuffled_rollouts_say_so(folder: Path) -> None:
+    """The verdict is the completion's own; the reward is said to be another's. Right and wrong differ in class."""
+    row = rollout(10, "last", 0, "incorrect") | {"reward": 1.0, "shuffled_status": "correct"}
+    write(folder / "rollouts.jsonl", [row])
+    text = write_report(folder).read_text()
+    assert "shuffled: rewarded +1.000 as another completion that is correct" in text
+    assert '<span class="status incorrect">incorrect</span>' in text
 
 
 def test_running_mean_by_hand() -> None:

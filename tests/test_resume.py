@@ -156,7 +156,7 @@ def test_signal_ends_the_step_saves_and_says_how_to_go_on(tmp_path, number):
     wait_for_lines(tmp_path / "metrics.jsonl", 2, process)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert number.name in errors
     assert "the same command goes on" in errors
     done = len((tmp_path / "metrics.jsonl").read_text().splitlines())

@@ -13,6 +13,7 @@ from transformers import AutoModelForSequenceClassification
 
 from rlvr.cli import main
 from rlvr.config import ModelConfig, OptimConfig
+from rlvr.passk import clustered
 from rlvr.policy import load_policy
 from rlvr.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
 from rlvr.reward_config import BaseModelConfig, PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
@@ -160,15 +161,22 @@ def test_a_padding_token_is_found(policy):
 
 
 def test_accuracy_has_an_interval_over_prompts():
-    """Prompt a: 2 of 2, prompt b: 0 of 2. Share .5, sums of deviations 1 and -1, error sqrt(2)/4 = .3536."""
+    """Prompts count by their pairs, and as the unit: with one pair each it is the interval of pass@1; 100 right of 100
+    leave room for what was not drawn."""
     share, low, high = clustered_share([True, True, False, False], ["a", "a", "b", "b"])
-    assert share == 0.5
-    assert (low, high) == (max(0.0, 0.5 - 1.959964 * 2**0.5 / 4), pytest.approx(1.0))
-    single = clustered_share([True, False], ["a", "b"])
-    assert single[1:] == pytest.approx((0.0, 1.0))
+    assert (share, low, high) == (0.5, 0.0, 1.0)
     wide = clustered_share([True] * 60 + [False] * 40, [str(i) for i in range(100)])
-    assert wide[1:] == pytest.approx((0.6 - 0.09602, 0.6 + 0.09602), abs=1e-4)
+    estimate = clustered([1.0] * 60 + [0.0] * 40)
+    assert wide == pytest.approx((0.6, estimate.low, estimate.high))
+    assert clustered_share([True] * 100, [str(i) for i in range(100)])[1:] == pytest.approx((0.955, 1.0), abs=2e-3)
+    alike = clustered_share([True] * 60 + [False] * 40, [str(i // 10) for i in range(100)])
+    assert alike[1] < wide[1] - 0.15
     assert clustered_share([True, False], ["a", "a"]) == (0.5, 0.0, 1.0)
+
+
+def test_sizes_of_prompts_count():
+    """Three pairs of one prompt and one of another: share 3/4, not the mean of the prompts, 1/2."""
+    assert clustered_share([True, True, True, False], ["a", "a", "a", "b"])[0] == 0.75
 
 
 def test_calibration_by_hand():

@@ -17,6 +17,7 @@ from rlvr.rollout import (
     shuffle_verdicts,
     soft_overlong,
 )
+from rlvr.runlog import rollout_records
 from rlvr.summary import summarize
 from rlvr.types import Completion, Group, Problem, Sampling, Status, Verdict, correct, error, incorrect
 
@@ -148,13 +149,49 @@ def test_informative_groups_have_different_rewards():
 
 
 def test_shuffled_verdicts_are_the_same_verdicts():
-    """The control keeps every verdict and moves it elsewhere."""
+    """The control keeps every verdict and moves it elsewhere; what the verifier said of a completion stays with it."""
     groups = [group([1] * 8), group([0] * 8)]
-    shuffled = shuffle_verdicts(groups, seed=3)
+    shuffled = shuffle_verdicts(groups, RolloutConfig(), seed=3)
     flat = [v.status for g in shuffled for v in g.verdicts]
     assert sorted(flat) == [Status.CORRECT] * 8 + [Status.INCORRECT] * 8
     assert 0 < sum(v is Status.CORRECT for v in flat[:8]) < 8
     assert [g.completions for g in shuffled] == [g.completions for g in groups]
+    assert [g.judged for g in shuffled] == [g.verdicts for g in groups] == [g.judged for g in groups]
+
+
+def test_shuffled_rewards_say_nothing_of_lengths_either():
+    """A length's cost moves with the verdict: over many shuffles long and short completions earn the same."""
+    config = RolloutConfig(max_new_tokens=10, length_penalty=0.1, length_limit=5)
+    groups = [group([1, 0], tokens=10), group([1, 0], tokens=5)]
+    assert group_rewards(groups, config) == [pytest.approx([0.5, -0.5]), pytest.approx([1.0, 0.0])]
+    means = [0.0, 0.0]
+    for seed in range(400):
+        rewards = group_rewards(shuffle_verdicts(groups, config, seed=seed), config)
+        assert sorted(rewards[0] + rewards[1]) == pytest.approx([-0.5, 0.0, 0.5, 1.0])
+        means = [mean + sum(row) / 2 / 400 for mean, row in zip(means, rewards)]
+    assert means == pytest.approx([0.25, 0.25], abs=0.06)
+
+
+def test_metrics_of_shuffled_rewards_are_of_the_true_verdicts():
+    """Three right of four are .75 correct, whatever they are rewarded with; an unscored one stays unscored."""
+    groups = [group([1, 1, 1, 0]), group([0, 0, None, 0])]
+    shuffled = shuffle_verdicts(groups, RolloutConfig(), seed=1)
+    assert summarize(shuffled, [[0.0] * 4] * 2) == summarize(groups, [[0.0] * 4] * 2)
+    assert summarize(shuffled[:1], [[0.0] * 4])["correct"] == 0.75
+
+
+def test_a_shuffled_rollout_is_marked():
+    """Its line has the verifier's own verdict, the reward that it was given, and the status of that one's verdict."""
+    groups = shuffle_verdicts([group([1, 1, 1, 0, 0, 0])], RolloutConfig(), seed=0)
+    rewards = group_rewards(groups, RolloutConfig())
+    records = rollout_records(1, groups, rewards, rewards)
+    assert [row["status"] for row in records] == ["correct"] * 3 + ["incorrect"] * 3
+    assert [row["score"] for row in records] == [1, 1, 1, 0, 0, 0]
+    assert sorted(rewards[0]) == [0, 0, 0, 1, 1, 1] != rewards[0][::-1]
+    assert [row["reward"] for row in records] == rewards[0]
+    assert [row["shuffled_status"] for row in records] == ["correct" if r else "incorrect" for r in rewards[0]]
+    plain = [group([1, 0])]
+    assert "shuffled_status" not in rollout_records(1, plain, group_rewards(plain, RolloutConfig()), [[0, 0]])[0]
 
 
 class Seeds:

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from transformers.utils.logging import disable_progress_bar
 
 from rlvr.alarm import AlarmStop
@@ -20,14 +19,17 @@ from rlvr.arguments import key_values
 from rlvr.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from rlvr.config import Config
 from rlvr.console import Display, describe_alarm, describe_step, evaluation_table
+from rlvr.context import fit_task, run_limit
 from rlvr.critic import Critic
+from rlvr.demonstrations import with_demonstrations
 from rlvr.device import tune_cpu
 from rlvr.distributed import share
 from rlvr.evaluate import evaluate
 from rlvr.judges import judges
 from rlvr.optim import make_optimizer
 from rlvr.policy import Policy, load_policy
-from rlvr.registry import did_you_mean, make_task, make_verifier
+from rlvr.prompt_command import dry_run
+from rlvr.registry import make_task, make_verifier
 from rlvr.report import write_report
 from rlvr.run import Run
 from rlvr.run_folder import check_folder, claim_folder
@@ -36,6 +38,7 @@ from rlvr.sampler import open_sampler
 from rlvr.sft import sft
 from rlvr.shadow import Shadow
 from rlvr.tasks.base import sealed
+from rlvr.trackers import make_accelerator, start_trackers
 from rlvr.train import is_due, train
 from rlvr.types import Task, Verifier
 from rlvr.verifiers.base import check_references
@@ -74,24 +77,29 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
     is raised after a checkpoint when a signal ended the run.
     """
     config.check()
-    task = sealed(task or build_task(config))
+    task = with_demonstrations(sealed(task or build_task(config)), config.sft)
     judge = verifier or task.verifier
     watcher = build_shadow(config, task)
     tune_cpu()
     disable_progress_bar()
     if config.sft.steps and not task.demonstrations:
         raise ValueError(
-            f"sft.steps is {config.sft.steps} and task {task.name!r} has no demonstrations; set --sft.steps 0"
+            f"sft.steps is {config.sft.steps} and task {task.name!r} has no demonstrations; set --sft.steps 0, "
+            "or --sft.data to a file with prompt and completion"
         )
     check_folder(config, task.fingerprint)
     accelerator = make_accelerator(config)
     if accelerator.num_processes > 1 and config.rollout.sampler != "torch":
         raise ValueError(f"rollout.sampler {config.rollout.sampler} works with one training process; use torch")
     display = Display(enabled=accelerator.is_main_process)
+    if config.run.dry_run:
+        dry_run(config, task, display.say)
+        return []
     model = config.model
     if accelerator.num_processes > 1:  # each process has a GPU of its own
         model = dataclasses.replace(model, device=str(accelerator.device))
     policy = load_policy(model, corpus=corpus(task), seed=config.run.seed)
+    task = fit_task(config, task, policy, run_limit(config, policy.causal.config), display.say)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         claim_folder(config, task.fingerprint)
@@ -147,26 +155,6 @@ def launch(config: Config, *, task: Task | None = None, verifier: Verifier | Non
         finish(config, evaluations, display)
     accelerator.end_training()
     return evaluations
-
-
-def make_accelerator(config: Config) -> Accelerator:
-    """Accelerate's processes, device and trackers. ValueError for a tracker that is unknown or not installed."""
-    trackers, out_dir = config.run.trackers, config.run.out_dir
-    for name in trackers:
-        if name not in LOGGER_TYPE_TO_CLASS:
-            raise ValueError(f"run.trackers {name!r}; {did_you_mean(name, LOGGER_TYPE_TO_CLASS)}")
-        if name not in {str(tracker) for tracker in get_available_trackers()}:
-            raise ValueError(f"run.trackers {name!r} is not installed; pip install {name} (or 'rlvr[{name}]')")
-    return Accelerator(
-        cpu=config.model.device == "cpu", log_with=list(trackers) or None, project_dir=out_dir if trackers else None
-    )
-
-
-def start_trackers(config: Config, accelerator: Accelerator) -> None:
-    """Opens the run's trackers and hands them its settings."""
-    if config.run.trackers:
-        groups = dataclasses.asdict(config).items()
-        accelerator.init_trackers("rlvr", {f"{g}.{name}": str(v) for g, values in groups for name, v in values.items()})
 
 
 def corpus(task: Task) -> list[str]:

@@ -140,7 +140,13 @@ def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]
     assert p.policy is not None, "config.check asks for it"
     policy = load_policy(
         ModelConfig(
-            name=p.policy, dtype=model.dtype, device=model.device, system_prompt=model.system_prompt, chat=model.chat
+            name=p.policy,
+            revision=model.revision if model.name in (None, p.policy) else None,
+            trust_remote_code=model.trust_remote_code,
+            dtype=model.dtype,
+            device=model.device,
+            system_prompt=model.system_prompt,
+            chat=model.chat,
         )
     )
     sampler = TorchSampler(policy, batch_size=p.batch_size)

@@ -16,7 +16,18 @@ from rlvr.config import Config, to_json
 
 # Settings that may differ when a run is resumed: they do not change what a step computes.
 RESUMABLE = {
-    "run": {"out_dir", "steps", "save_every", "keep_checkpoints", "overwrite", "trackers", "sample_every"},
+    "run": {
+        "out_dir",
+        "steps",
+        "save_every",
+        "keep_checkpoints",
+        "overwrite",
+        "trackers",
+        "sample_every",
+        "tracker_project",
+        "tracker_name",
+        "dry_run",
+    },
     "rollout": {"workers", "batch_size"},
     "model": {"device"},
     "shadow": {"stop"},

@@ -156,7 +156,7 @@ def claim_folder(args: EvalArgs, fingerprint: str) -> None:
     if stored.exists():
         held = json.loads(stored.read_text())
         for name, value in settings.items():
-            if name not in RESUMABLE and name in held and held[name] != value:
+            if name not in RESUMABLE and held.get(name) != value:
                 raise ValueError(
                     f"{args.out_dir} holds an evaluation with other settings: {name} is {held.get(name)!r} there and "
                     f"{value!r} here; choose another --out-dir"

@@ -88,13 +88,16 @@ def load_adapter(model: Any, source: Source, *, trained: bool) -> Any:
 
     Raises ValueError where adapter and base do not fit. Changes nothing in torch's global random state.
     """
-    from peft import PeftModel, get_peft_model_state_dict, load_peft_weights
+    from peft import PeftConfig, PeftModel, get_peft_model_state_dict, load_peft_weights
 
     assert source.adapter is not None
     place = source.adapter
+    config = PeftConfig.from_pretrained(place.name, **place.options())
+    if not hasattr(model, "prepare_inputs_for_generation"):
+        config.task_type = None  # a policy's adapter on the trunk of a classifier
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore", UserWarning)  # peft's, of missing keys and tied weights; both are seen to here
-        adapted = PeftModel.from_pretrained(model, place.name, is_trainable=trained, **place.options())
+        adapted = PeftModel.from_pretrained(model, place.name, is_trainable=trained, config=config, **place.options())
         held = load_peft_weights(place.name, device="cpu", **place.options()).keys()
         wanted = get_peft_model_state_dict(adapted, save_embedding_layers=False).keys()
     missing, left = sorted(wanted - held), sorted(key for key in held - wanted if "lora_" in key)

@@ -127,16 +127,17 @@ def _in_folder(folder: Path, name: str) -> Source:
         check_weights(folder)
         return _with_base(Place(str(folder)), read_object(config), folder)
     if not (folder / "config.json").is_file():
-        raise ValueError(f"it holds no config.json{_checkpoints(folder, name)}")
-    read_object(folder / "config.json")
+        raise ValueError("it holds no config.json")
+    if "model_type" not in read_object(folder / "config.json") and (folder / "checkpoints").is_dir():
+        raise ValueError(f"it is a run and no model; name a checkpoint of it{_checkpoints(folder, name)}")
     check_weights(folder)
     return Source(Place(str(folder)), Place(str(folder)))
 
 
 def _checkpoints(folder: Path, name: str) -> str:
-    """What to name instead, where the folder is a run's."""
+    """The last checkpoint in a run's folder, as an example."""
     found = sorted(path.name for path in (folder / "checkpoints").glob("step-*") if path.is_dir())
-    return f"; it is a run: name a checkpoint of it, such as {Path(name) / 'checkpoints' / found[-1]}" if found else ""
+    return f", such as {Path(name) / 'checkpoints' / found[-1]}" if found else "; it has none yet"
 
 
 def _with_base(adapter: Place, config: dict[str, Any], folder: Path | None) -> Source:

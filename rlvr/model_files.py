@@ -38,6 +38,10 @@ class Place:
         options: dict[str, Any] = {"revision": self.revision} if self.revision else {}
         return options | ({"local_files_only": True} if self.cached_only else {})
 
+    def model_options(self) -> dict[str, Any]:
+        """The same of an AutoModel's, which also looks for an adapter and has to be told apart from where."""
+        return self.options() | ({"adapter_kwargs": {"local_files_only": True}} if self.cached_only else {})
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -203,9 +207,12 @@ def check_safetensors(path: Path) -> None:
 
 
 def check_tokenizer(folder: Path) -> None:
-    """Raises ValueError where a folder has no file that a tokenizer could be read from."""
+    """Raises ValueError where a folder has no file that a tokenizer could be read from, or a broken one."""
     if not any(next(folder.glob(pattern), None) for pattern in TOKENIZER_FILES):
         raise ValueError("it holds no tokenizer (tokenizer.json, tokenizer_config.json); copy those of its base model")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        if (folder / name).is_file():
+            read_object(folder / name)
 
 
 def on_hub(name: str, revision: str | None) -> Place:

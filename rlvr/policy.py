@@ -213,7 +213,9 @@ def load_pretrained(source: Source, config: ModelConfig, dtype: torch.dtype) -> 
     attention = {} if config.attention == "auto" else {"attn_implementation": config.attention}
     with naming(config.name):
         tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
-        model = AutoModelForCausalLM.from_pretrained(place.name, dtype=dtype, **place.options(), **trust, **attention)
+        model = AutoModelForCausalLM.from_pretrained(
+            place.name, dtype=dtype, **place.model_options(), **trust, **attention
+        )
     return tokenizer, model
 
 

@@ -211,7 +211,7 @@ def load_classifier(
             dtype=torch.float32 if source.adapter else held,
             output_loading_info=True,
             trust_remote_code=trust_remote_code,
-            **source.weights.options(),
+            **source.weights.model_options(),
         )
         if source.adapter:
             model = merge_adapter(load_adapter(model, source, trained=False)).to(held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,9 @@ class MergeArgs:
 def main(argv: Sequence[str]) -> int:
     """`rlvr merge ADAPTER OUT [--dtype T]`."""
     args = parse(MergeArgs, argv, prog="rlvr merge")
-    print(merge(args))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft's and transformers', of each other
+        print(merge(args))
     return 0
 
 
@@ -66,6 +69,9 @@ def merge(args: MergeArgs) -> str:
     if source.adapter is None:
         raise ValueError(f"{args.adapter!r} is a whole model and no adapter: there is nothing to merge")
     check_out(args.out, source)
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
     classifier = source.adapter_config.get("task_type") == "SEQ_CLS"
     model, tokenizer, difference = (merged_classifier if classifier else merged_causal)(args, source)
     dtype = str(model.dtype).removeprefix("torch.")

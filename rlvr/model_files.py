@@ -79,16 +79,20 @@ def _locate(name: str, revision: str | None, kind: str) -> Source:
             return _in_folder(folder, name)
     place = on_hub(name, revision)
     config = _hub_adapter_config(place)
-    return Source(place, place) if config is None else _with_base(place, config, None)
+    if config is None:
+        return Source(place, place)
+    with _about(name, kind):
+        return _with_base(place, config, None)
 
 
 @contextmanager
 def _about(name: str, kind: str) -> Iterator[None]:
-    """Inside, a ValueError with a reason becomes one that names the folder."""
+    """Inside, a ValueError with a reason becomes one that names the folder or the hub's model."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"folder {name!r} is not a {kind} that transformers can load: {error}") from error
+        where = "folder" if Path(name).expanduser().exists() else "model"
+        raise ValueError(f"{where} {name!r} is not a {kind} that transformers can load: {error}") from error
 
 
 def is_adapter(name: str) -> bool:

@@ -30,11 +30,12 @@ def main(argv: Sequence[str]) -> int:
     config = parse(Config, flags, prog=f"rlvr show-prompt {name}", default=module.CONFIG)
     config.check()
     from rlvr.context import run_limit
+    from rlvr.demonstrations import with_demonstrations
     from rlvr.launch import build_task, corpus
     from rlvr.policy import load_rendering
     from rlvr.tasks.base import sealed
 
-    task = sealed(build_task(config))
+    task = with_demonstrations(sealed(build_task(config)), config.sft)
     rendering, settings = load_rendering(config.model, corpus=corpus(task))
     for line in show(config, task, find_problem(task, wanted), rendering, run_limit(config, settings)):
         print(line)

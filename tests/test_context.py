@@ -97,10 +97,11 @@ def test_evaluation_and_profile_say_so_too(tmp_path: Path, capsys: pytest.Captur
     profile = ["profile", "jsonl", *data, "--split", "test", "--max-new-tokens", "4", "--samples", "2"]
     assert main([*profile, "--group-size", "2", "--out-dir", str(tmp_path / "profile")]) == 2
     assert "--max-prompt-tokens 28" in capsys.readouterr().err
+    evaluation[-1] = str(tmp_path / "short")
     assert main([*evaluation, "--max-prompt-tokens", "28"]) == 0
     printed = capsys.readouterr().out
     assert "1 problems with prompts of more than 28 tokens are left out" in printed
-    assert len((tmp_path / "eval" / "answers.jsonl").read_text().splitlines()) == 1
+    assert len((tmp_path / "short" / "answers.jsonl").read_text().splitlines()) == 1
 
 
 @pytest.mark.parametrize("chat", ["never", "always"])

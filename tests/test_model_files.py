@@ -18,6 +18,7 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
 from rlvr.cli import main
+from rlvr.critic import copy_of
 from rlvr.config import ModelConfig, VLLMConfig
 from rlvr.model_files import find_model
 from rlvr.policy import load_policy
@@ -149,7 +150,8 @@ def test_a_revision_is_what_is_loaded(tmp_path: Path) -> None:
     """Weights and tokenizer of a branch or tag; from the cache where the hub cannot be reached, without long tries."""
     one, two = make_model("llama", tmp_path / "one"), make_model("qwen3", tmp_path / "two")
     code = (
-        "from rlvr.config import ModelConfig; from rlvr.policy import load_policy; from rlvr.reward_scorer import "
+        "from rlvr.critic import copy_of
+from rlvr.config import ModelConfig; from rlvr.policy import load_policy; from rlvr.reward_scorer import "
         "load_parts\n"
         "for revision in (None, 'v2'):\n"
         "    policy = load_policy(ModelConfig(name='me/model', device='cpu', revision=revision))\n"
@@ -264,6 +266,7 @@ def test_attention_is_the_one_that_is_named(tmp_path: Path) -> None:
             assert policy.causal.config._attn_implementation == name
             assert not policy.packs
             assert not policy.reference().packs
+            assert not copy_of(policy).packs
     assert "guess" in refusal(folder, attention="guess")
     assert "Flash" in refusal(folder, attention="flash_attention_2")
 

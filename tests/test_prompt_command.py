@@ -19,7 +19,7 @@ SMALL = ["--run.task-options", "num_train=16", "num_test=8", "num_demonstrations
 
 def test_the_prompt_is_shown_as_the_policy_sees_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Through the template, control characters escaped, with its tokens, the verifier and the reference."""
-    policy = load_policy(ModelConfig(device="cpu"), corpus=["[user]system assistant 0123456789+-=\n\x1b"])
+    policy = load_policy(ModelConfig(device="cpu"), corpus=["[user]system assistant 0123456789+-=J\n\x1b"])
     policy.tokenizer.chat_template = TEMPLATE
     policy.save(tmp_path / "model")
     for path in (tmp_path / "model").glob("*.safetensors"):
@@ -82,7 +82,7 @@ def test_a_dry_run_tells_what_the_run_would_refuse(tmp_path: Path, capsys: pytes
         ({"run": {"trackers": ("tensorbord",), "dry_run": True}}, "did you mean tensorboard"),
         ({"sft": {"steps": 3}}, "no demonstrations"),
     ):
-        settings = {"run": {"dry_run": True}, **group}
+        settings = {"run": {"dry_run": True}, "eval": {"every": -1}, **group}
         with pytest.raises(ValueError, match=message):
             launch(tiny(tmp_path / "run", **settings), task=sums())
     with pytest.raises(ValueError, match="more than the 1024"):

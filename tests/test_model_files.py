@@ -18,8 +18,8 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
 from rlvr.cli import main
-from rlvr.critic import copy_of
 from rlvr.config import ModelConfig, VLLMConfig
+from rlvr.critic import copy_of
 from rlvr.model_files import find_model
 from rlvr.policy import load_policy
 from rlvr.reward_scorer import load_parts
@@ -150,8 +150,7 @@ def test_a_revision_is_what_is_loaded(tmp_path: Path) -> None:
     """Weights and tokenizer of a branch or tag; from the cache where the hub cannot be reached, without long tries."""
     one, two = make_model("llama", tmp_path / "one"), make_model("qwen3", tmp_path / "two")
     code = (
-        "from rlvr.critic import copy_of
-from rlvr.config import ModelConfig; from rlvr.policy import load_policy; from rlvr.reward_scorer import "
+        "from rlvr.config import ModelConfig; from rlvr.policy import load_policy; from rlvr.reward_scorer import "
         "load_parts\n"
         "for revision in (None, 'v2'):\n"
         "    policy = load_policy(ModelConfig(name='me/model', device='cpu', revision=revision))\n"

@@ -6,9 +6,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
+from huggingface_hub import errors
 from safetensors import SafetensorError
 
+# The HTTP client's own, of which the hub's are a kind: which client it is differs by version.
+HTTP_ERROR = cast(type[Exception], errors.HfHubHTTPError.__bases__[0])
 # What a broken or foreign file makes the libraries raise: they read fields and build modules before they check.
 LOADING_ERRORS = (
     OSError,
@@ -20,6 +24,7 @@ LOADING_ERRORS = (
     RuntimeError,
     ZeroDivisionError,
     SafetensorError,
+    HTTP_ERROR,
 )
 NEEDS_TRUST = (
     "it brings code of its own, which is run only with --model.trust-remote-code (reward_model: "

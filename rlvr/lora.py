@@ -49,7 +49,8 @@ def with_adapter(
         modules_to_save=trained_whole,
         task_type=task_type,
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # transformers', of what peft asks it
         torch.manual_seed(seed)
         return get_peft_model(model, lora)
 
@@ -96,6 +97,7 @@ def load_adapter(model: Any, source: Source, *, trained: bool) -> Any:
     if not hasattr(model, "prepare_inputs_for_generation"):
         config.task_type = None  # a policy's adapter on the trunk of a classifier
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", UserWarning)  # peft's, of missing keys and tied weights; both are seen to here
         adapted = PeftModel.from_pretrained(model, place.name, is_trainable=trained, config=config, **place.options())
         held = load_peft_weights(place.name, device="cpu", **place.options()).keys()
@@ -121,6 +123,7 @@ def merge_adapter(adapted: Any) -> Any:
     if tied and (inner[0] is not head or inner[1] is not embedding):
         inner[0].weight = nn.Parameter(inner[0].weight.detach().clone(), requires_grad=False)
     with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", UserWarning)  # peft's, of tied weights
         merged = adapted.merge_and_unload()
     head, embedding = merged.get_output_embeddings(), merged.get_input_embeddings()

@@ -20,6 +20,8 @@ from rlvr.registry import did_you_mean
 ADAPTER_CONFIG = "adapter_config.json"
 # A base that can be found nowhere else (the built-in tiny model) lies in this folder of its adapter.
 OWN_BASE = "base"
+# How `rlvr rm` rendered texts, and what it measured.
+SETTINGS = "reward_model.json"
 HUB_SECONDS = 10.0
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 TOKENIZER_FILES = ("token*", "vocab*", "*.model", "merges.txt", "*.tiktoken")
@@ -78,11 +80,11 @@ def _locate(name: str, revision: str | None, kind: str) -> Source:
         with _about(name, kind):
             return _in_folder(folder, name)
     place = on_hub(name, revision)
-    config = _hub_adapter_config(place)
-    if config is None:
+    adapter = _hub_adapter(place)
+    if adapter is None:
         return Source(place, place)
     with _about(name, kind):
-        return _with_base(place, config, None)
+        return _in_folder(adapter, name)
 
 
 @contextmanager
@@ -133,7 +135,7 @@ def _in_folder(folder: Path, name: str) -> Source:
     config = folder / ADAPTER_CONFIG
     if config.is_file():
         check_weights(folder)
-        return _with_base(Place(str(folder)), read_object(config), folder)
+        return _with_base(folder, read_object(config))
     if not (folder / "config.json").is_file():
         raise ValueError("it holds no config.json")
     if "model_type" not in read_object(folder / "config.json") and (folder / "checkpoints").is_dir():
@@ -148,21 +150,22 @@ def _checkpoints(folder: Path, name: str) -> str:
     return f", such as {Path(name) / 'checkpoints' / found[-1]}" if found else "; it has none yet"
 
 
-def _with_base(adapter: Place, config: dict[str, Any], folder: Path | None) -> Source:
+def _with_base(folder: Path, config: dict[str, Any]) -> Source:
     """The source of an adapter: its base by the name in its config. ValueError where that cannot be found."""
     base = config.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise ValueError(f"{ADAPTER_CONFIG} names no base model; set base_model_name_or_path in it")
-    own = folder is not None and base == OWN_BASE and (folder / OWN_BASE / "config.json").is_file()
+    own = base == OWN_BASE and (folder / OWN_BASE / "config.json").is_file()
     try:
-        held = _locate(str(folder / OWN_BASE) if own and folder else base, config.get("revision"), "model")
+        held = _locate(str(folder / OWN_BASE) if own else base, config.get("revision"), "model")
     except ValueError as error:
         raise ValueError(
             f"its base model: {error} (base_model_name_or_path in {ADAPTER_CONFIG} says where the base is)"
         ) from error
     if held.adapter is not None:
         raise ValueError(f"its base {base!r} is an adapter too; `rlvr merge` that one first")
-    brings = folder is not None and any(next(folder.glob(pattern), None) for pattern in TOKENIZER_FILES)
+    adapter = Place(str(folder))
+    brings = any(next(folder.glob(pattern), None) for pattern in TOKENIZER_FILES)
     return Source(held.weights, adapter if brings else held.tokenizer, adapter, config, own)
 
 
@@ -259,14 +262,15 @@ def _neither(name: str) -> str:
     return f"model {name!r} is neither a folder in {os.getcwd()}{_siblings(Path(name))} nor a model"
 
 
-def _hub_adapter_config(place: Place) -> dict[str, Any] | None:
-    """The adapter's config where a hub name is one."""
-    from huggingface_hub import errors, hf_hub_download, try_to_load_from_cache
+def _hub_adapter(place: Place) -> Path | None:
+    """The folder of the cache with an adapter's files, where a hub name is one; peft would ask the hub once more."""
+    from huggingface_hub import errors, hf_hub_download, snapshot_download, try_to_load_from_cache
 
     if isinstance(try_to_load_from_cache(place.name, "config.json", revision=place.revision), str):
         return None
     try:
-        path = hf_hub_download(place.name, ADAPTER_CONFIG, **place.options())
+        hf_hub_download(place.name, ADAPTER_CONFIG, **place.options())
     except errors.EntryNotFoundError:
         return None
-    return read_object(Path(path))
+    patterns = ["adapter_*", *TOKENIZER_FILES, "special_tokens*", "added_tokens*", "chat_template*", SETTINGS]
+    return Path(snapshot_download(place.name, allow_patterns=patterns, **place.options()))

@@ -16,11 +16,10 @@ from transformers.utils import cached_file, logging
 from rlvr.device import pick_device, pick_dtype
 from rlvr.loading import naming
 from rlvr.lora import load_adapter, merge_adapter
-from rlvr.model_files import Source, find_model
+from rlvr.model_files import SETTINGS, Source, find_model
 from rlvr.reward_text import Encoded
 from rlvr.tokenizer import load_tokenizer
 
-SETTINGS = "reward_model.json"
 KIND = "sequence classifier"
 
 

@@ -19,11 +19,11 @@ from rlvr.arguments import key_values
 from rlvr.config import ModelConfig, to_json
 from rlvr.console import Display
 from rlvr.device import tune_cpu
+from rlvr.model_files import SETTINGS
 from rlvr.policy import load_policy
 from rlvr.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
 from rlvr.registry import make_task, make_verifier
 from rlvr.reward_config import PairsConfig, RewardConfig
-from rlvr.reward_scorer import SETTINGS
 from rlvr.reward_training import RewardLearner, load_learner, measure, num_training_steps, train_reward_model
 from rlvr.rollout import rollout, verify
 from rlvr.run_folder import versions

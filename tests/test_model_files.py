@@ -171,6 +171,35 @@ def test_a_revision_is_what_is_loaded(tmp_path: Path) -> None:
     assert "Retrying" not in done.stderr
 
 
+def test_an_adapter_of_the_hub_is_loaded(tmp_path: Path) -> None:
+    """From the cache where the hub cannot be reached; its base is the hub's too, and keeps that name when saved."""
+    base = make_model("llama", tmp_path / "base")
+    policy = load_policy(ModelConfig(name=str(base), device="cpu", lora_rank=4))
+    policy.causal.name_or_path = "me/model"
+    policy.save(tmp_path / "adapter")
+    for path in (tmp_path / "adapter").glob("token*"):
+        path.unlink()  # then the base's is taken
+    environment = hub_cache(tmp_path / "hf", main=base)
+    held = tmp_path / "hf" / "hub"
+    shutil.copytree(held / "models--me--model", held / "models--me--adapter")
+    snapshot = held / "models--me--adapter" / "snapshots" / ("0" * 40)
+    shutil.rmtree(snapshot)
+    shutil.copytree(tmp_path / "adapter", snapshot)
+    code = (
+        "import sys; from rlvr.config import ModelConfig; from rlvr.policy import load_policy\n"
+        "for rank in (0, 4):\n"
+        "    policy = load_policy(ModelConfig(name='me/adapter', device='cpu', lora_rank=rank))\n"
+        "    print(type(policy.model).__name__)\n"
+        "policy.save(sys.argv[1])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "saved")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert done.stdout.split() == ["LlamaForCausalLM", "PeftModelForCausalLM"], done.stderr
+    saved = json.loads((tmp_path / "saved" / "adapter_config.json").read_text())
+    assert saved["base_model_name_or_path"] == "me/model"
+    assert "Retrying" not in done.stderr
+
+
 def test_broken_files_are_named(tmp_path: Path) -> None:
     """Cut off, garbage, a pointer, a missing shard, no tokenizer: the file and what to do."""
     whole = make_model("llama", tmp_path / "whole")

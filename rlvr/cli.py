@@ -14,6 +14,8 @@ COMMANDS = {
     "train": ("rlvr.train_command", "main", "train a recipe: fine-tuning, reinforcement learning, evaluation"),
     "sft": ("rlvr.train_command", "sft_main", "only the supervised fine-tuning of a recipe"),
     "rm": ("rlvr.rm_command", "main", "train a reward model on pairs: a file's, or made by a policy and a verifier"),
+    "show-prompt": ("rlvr.prompt_command", "main", "a recipe's first prompt as the policy sees it, and its verifier"),
+    "merge": ("rlvr.merge_command", "main", "a LoRA checkpoint and its base as one model"),
     "eval": ("rlvr.eval_command", "main", "pass@k of a model on a task pack"),
     "grade": ("rlvr.grade", "main", "verdicts for a file of completions"),
     "audit": ("rlvr.audit", "main", "check a task pack: overlap, references, what its verifier accepts"),
@@ -27,7 +29,7 @@ COMMANDS = {
 
 def usage() -> str:
     """The text of `rlvr --help`."""
-    rows = "\n".join(f"  {name:8} {text}" for name, (_, _, text) in COMMANDS.items())
+    rows = "\n".join(f"  {name:11} {text}" for name, (_, _, text) in COMMANDS.items())
     return f"usage: rlvr COMMAND ...\n\n{rows}\n\n`rlvr COMMAND --help` lists a command's options."
 
 

@@ -46,10 +46,17 @@ class RunConfig:
     """Start anew in a folder that holds another run: what it wrote is deleted, other files stay."""
     trackers: tuple[str, ...] = ()
     """Experiment trackers, through Accelerate: tensorboard, wandb, trackio."""
+    tracker_project: str = "rlvr"
+    """The trackers' project (tensorboard: a folder in out_dir)."""
+    tracker_name: str | None = None
+    """The run's name in the trackers (tensorboard: a folder in the project's); the name of out_dir unless given."""
     sample_every: int = 10
     """Steps between printed sample rollouts; 0: none."""
     shuffle_rewards: bool = False
     """Control: permute the rewards over the whole batch, so that they carry no information. Logs keep the verdicts."""
+    dry_run: bool = False
+    """Check the config, the task and the tokenizer, show the first prompt and what would be written, and end. Loads no
+    weights and writes nothing (`--dry-run` for short)."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,15 @@ class ModelConfig:
     """The policy."""
 
     name: str = "tiny"
-    """Hub name or folder of a causal LM; "tiny" builds a small one for the task's alphabet."""
+    """Hub name or folder of a causal LM or of an adapter on one; "tiny" builds a small one for the task's alphabet. An
+    adapter is merged into its base and all weights are trained; with its own lora_rank it is trained further itself."""
+    revision: str | None = None
+    """Branch, tag or commit of a model of the hub."""
+    trust_remote_code: bool = False
+    """Run the Python code that a model brings with it, with all that you may do on this machine."""
+    attention: str = "auto"
+    """transformers' attention implementation: sdpa, eager, flash_attention_2, ... auto: the packed one, which computes
+    no padding, where it gives what sdpa gives, else transformers' choice."""
     tiny_tokens: str = "."
     """Regular expression of the tiny model's tokens; by default each character is one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -90,6 +105,9 @@ class RolloutConfig:
     """G: completions of each problem."""
     max_new_tokens: int = 256
     """Tokens of a completion at most."""
+    max_prompt_tokens: int | None = None
+    """Problems whose prompt is longer are left out of training and evaluation, and counted. Without it such a prompt
+    is an error where prompt and completion do not fit the model's context."""
     temperature: float = 1.0
     """Sampling temperature; the policy that is trained is the one at this temperature."""
     top_p: float = 1.0
@@ -323,7 +341,7 @@ class VLLMConfig:
 
 @dataclass(frozen=True)
 class SFTConfig:
-    """Supervised fine-tuning on the pack's demonstrations, before RL (`rlvr sft`)."""
+    """Supervised fine-tuning on demonstrations, the pack's or a file's, before RL (`rlvr sft`)."""
 
     steps: int = 0
     """Optimizer steps; 0: no fine-tuning."""
@@ -333,6 +351,8 @@ class SFTConfig:
     """Peak learning rate, cosine to zero."""
     warmup_steps: int = 10
     """Steps of linear warm-up."""
+    data: Path | None = None
+    """JSON Lines with prompt and completion (texts or chat messages), instead of the pack's demonstrations."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rlvr.config_bounds import bound_rules, text_rules
+from rlvr.model_files import check_path, is_adapter
 
 if TYPE_CHECKING:
     from rlvr.config import Config
@@ -36,8 +37,20 @@ def run_rules(config: Config) -> Rules:
 
 def model_rules(config: Config) -> Rules:
     """Rules of the group `model`."""
-    rank = config.model.lora_rank
-    return [(rank >= 0, f"model.lora_rank {rank}: expected 0 (all weights are trained) or more")]
+    rank, name = config.model.lora_rank, config.model.name
+    check_path(name)
+    return [
+        (rank >= 0, f"model.lora_rank {rank}: expected 0 (all weights are trained) or more"),
+        (
+            not (rank and config.algo.needs_reference and is_adapter(name)),
+            f"model.name {name} is an adapter that has been trained, and with model.lora_rank the reference policy is "
+            "the model without its adapter: `rlvr merge` it first and name the merged model, or leave out algo.kl_coef",
+        ),
+        (
+            name != "tiny" or config.model.revision is None,
+            "model.revision with the built-in tiny model, which is on no hub; leave it out",
+        ),
+    ]
 
 
 def rollout_rules(config: Config) -> Rules:
@@ -58,6 +71,10 @@ def rollout_rules(config: Config) -> Rules:
             "every round would be drawn in vain; set rollout.resample_rounds to 0",
         ),
         (r.max_new_tokens >= 1, f"rollout.max_new_tokens {r.max_new_tokens}: expected at least 1"),
+        (
+            r.max_prompt_tokens is None or r.max_prompt_tokens >= 1,
+            f"rollout.max_prompt_tokens {r.max_prompt_tokens}: expected at least 1",
+        ),
         (r.temperature > 0, f"rollout.temperature {r.temperature}: training samples need a temperature above 0"),
         (0 < r.top_p <= 1, f"rollout.top_p {r.top_p}: expected a share in (0, 1]"),
         (r.top_k >= 0, f"rollout.top_k {r.top_k}: expected 0 (off) or more"),
@@ -247,6 +264,12 @@ def eval_rules(config: Config) -> Rules:
     ]
 
 
+def sft_rules(config: Config) -> Rules:
+    """Rules of the group `sft`."""
+    s = config.sft
+    return [(s.data is None or s.steps > 0, f"sft.data {s.data} with sft.steps 0, which reads none; set --sft.steps")]
+
+
 def shadow_rules(config: Config) -> Rules:
     """Rules of the group `shadow`."""
     s, e = config.shadow, config.eval
@@ -306,4 +329,5 @@ RULES: tuple[Callable[[Config], Rules], ...] = (
     vllm_rules,
     text_rules,
     bound_rules,
+    sft_rules,
 )

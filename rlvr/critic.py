@@ -80,4 +80,6 @@ def copy_of(policy: Policy) -> Policy:
     shared = {id(weight): weight for weight in policy.model.parameters() if not weight.requires_grad}
     if lm_head is not embeddings:
         shared[id(lm_head)] = lm_head
-    return Policy(copy.deepcopy(policy.model, shared), policy.tokenizer, dtype=policy.dtype, chat="never")
+    return Policy(
+        copy.deepcopy(policy.model, shared), policy.tokenizer, dtype=policy.dtype, chat="never", packed=policy.packs
+    )

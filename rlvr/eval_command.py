@@ -23,6 +23,7 @@ from rlvr.console import Display, colored
 from rlvr.evaluate import check_ks, evaluate
 from rlvr.files import write_whole
 from rlvr.judges import judges
+from rlvr.model_files import check_path
 from rlvr.records import graded, with_interval
 from rlvr.registry import did_you_mean, make_task, make_verifier
 from rlvr.run_folder import EVALUATION, RunFolder, texts
@@ -41,7 +42,7 @@ class EvalArgs:
     """pass@k of a model on a task pack: n samples of each problem, intervals over problems, every answer kept."""
 
     model: str
-    """Hub name or folder of a causal LM; "tiny" is a small untrained one."""
+    """Hub name or folder of a causal LM, or of an adapter on one; "tiny" is a small untrained one."""
     task: str
     """Task pack: a registered name or module:attribute (see `rlvr list`)."""
     data: Path | None = None
@@ -68,6 +69,8 @@ class EvalArgs:
     """Sample among the k likeliest tokens. 0: off."""
     max_new_tokens: int = 256
     """Tokens of a completion at most."""
+    max_prompt_tokens: int | None = None
+    """Problems whose prompt is longer are left out, and counted."""
     stop: list[str] = field(default_factory=list)
     """Strings that end a completion (kept in it)."""
     sampler: str = "torch"
@@ -92,6 +95,12 @@ class EvalArgs:
     """auto: bfloat16 on a GPU that has it, else float32."""
     device: str = "auto"
     """auto: cuda, else mps, else cpu."""
+    revision: str | None = None
+    """Branch, tag or commit of a model of the hub."""
+    trust_remote_code: bool = False
+    """Run the Python code that the model brings with it."""
+    attention: str = "auto"
+    """transformers' attention implementation: sdpa, eager, flash_attention_2, ... auto: see model.attention."""
 
     def sampling(self) -> Sampling:
         """How completions are drawn."""
@@ -99,7 +108,12 @@ class EvalArgs:
 
     def check(self) -> None:
         """Raises ValueError with one line for the first setting that cannot work."""
+        check_path(self.model)
         rules = [
+            (
+                self.max_prompt_tokens is None or self.max_prompt_tokens >= 1,
+                f"--max-prompt-tokens {self.max_prompt_tokens}: expected at least 1",
+            ),
             (self.samples >= 1, f"--samples {self.samples}: expected at least 1"),
             (
                 self.max_problems is None or self.max_problems >= 1,
@@ -205,6 +219,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
     """Loads the model, lets it answer and writes the numbers, in a folder that is claimed."""
     from transformers.utils.logging import disable_progress_bar
 
+    from rlvr.context import check_fit, context_limit, leave_out_long
     from rlvr.device import tune_cpu
     from rlvr.policy import load_policy
     from rlvr.sampler import open_sampler
@@ -213,11 +228,24 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
     tune_cpu()
     disable_progress_bar()
     model = ModelConfig(
-        name=args.model, dtype=args.dtype, device=args.device, system_prompt=args.system_prompt, chat=args.chat
+        name=args.model,
+        revision=args.revision,
+        trust_remote_code=args.trust_remote_code,
+        attention=args.attention,
+        dtype=args.dtype,
+        device=args.device,
+        system_prompt=args.system_prompt,
+        chat=args.chat,
     )
     policy = load_policy(model, corpus=(prompt_text(problem.prompt) for problem in problems), seed=args.seed)
     display = Display()
     stop.bars = display.height
+    flags = ("--max-new-tokens", "--max-prompt-tokens")
+    if args.max_prompt_tokens is not None:
+        kept, dropped = leave_out_long(policy, problems, args.max_prompt_tokens, flags[1])
+        problems = list(kept)
+        display.say(f"{dropped} problems with prompts of more than {args.max_prompt_tokens} tokens are left out")
+    check_fit(policy, problems, args.max_new_tokens, context_limit(policy.causal.config), flags)
     display.say(f"{args.task}: {len(problems)} problems, {args.samples} samples each; {policy.describe()}")
     with (
         closing(display),

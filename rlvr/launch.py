@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from transformers.utils.logging import disable_progress_bar
 
 from rlvr.alarm import AlarmStop
@@ -22,7 +21,9 @@ from rlvr.best import best_steps, describe_checkpoints, kept_steps
 from rlvr.checkpoint import damage, list_checkpoints, load_checkpoint, newest_whole, save_checkpoint
 from rlvr.config import Config
 from rlvr.console import Display, describe_alarm, describe_evaluation, describe_step, evaluation_table
+from rlvr.context import fit_task, run_limit
 from rlvr.critic import Critic
+from rlvr.demonstrations import with_demonstrations
 from rlvr.device import tune_cpu
 from rlvr.distributed import gather, share
 from rlvr.evaluate import evaluate
@@ -31,7 +32,8 @@ from rlvr.judges import judges
 from rlvr.optim import make_optimizer
 from rlvr.outcome import eval_command, saved_models, what_happened
 from rlvr.policy import Policy, load_policy
-from rlvr.registry import did_you_mean, make_task, make_verifier
+from rlvr.prompt_command import dry_run
+from rlvr.registry import make_task, make_verifier
 from rlvr.report import write_report
 from rlvr.resume import is_fine_tuned, train_folder
 from rlvr.run import Run
@@ -41,6 +43,7 @@ from rlvr.sft import sft
 from rlvr.shadow import Shadow
 from rlvr.signals import Stopped, StopRequest
 from rlvr.tasks.base import sealed
+from rlvr.trackers import make_accelerator, start_trackers
 from rlvr.train import is_due, stop_requested, train
 from rlvr.types import Task, Verifier
 from rlvr.verifiers.base import check_references
@@ -87,14 +90,15 @@ def _launch(config: Config, task: Task | None, verifier: Verifier | None, stop: 
     stop.doing = "reading the task"
     config.check()
     named = task is None and verifier is None
-    task = sealed(task or build_task(config))
+    task = with_demonstrations(sealed(task or build_task(config)), config.sft)
     judge = verifier or task.verifier
     watcher = build_shadow(config, task)
     tune_cpu()
     disable_progress_bar()
     if config.sft.steps and not task.demonstrations:
         raise ValueError(
-            f"sft.steps is {config.sft.steps} and task {task.name!r} has no demonstrations; set --sft.steps 0"
+            f"sft.steps is {config.sft.steps} and task {task.name!r} has no demonstrations; set --sft.steps 0, "
+            "or --sft.data to a file with prompt and completion"
         )
     folder = train_folder(config, task.fingerprint)
     folder.check()
@@ -102,12 +106,16 @@ def _launch(config: Config, task: Task | None, verifier: Verifier | None, stop: 
     if accelerator.num_processes > 1 and config.rollout.sampler != "torch":
         raise ValueError(f"rollout.sampler {config.rollout.sampler} works with one training process; use torch")
     display = Display(enabled=accelerator.is_main_process)
+    if config.run.dry_run:
+        dry_run(config, task, display.say)
+        return []
     stop.quiet, stop.bars, stop.doing = not accelerator.is_main_process, display.height, "loading the model"
     model = config.model
     if accelerator.num_processes > 1:  # each process has a GPU of its own
         model = dataclasses.replace(model, device=str(accelerator.device))
     policy = load_policy(model, corpus=corpus(task), seed=config.run.seed)
     check_weights(policy.model.named_parameters(), f"model {model.name!r} cannot be trained")
+    task = fit_task(config, task, policy, run_limit(config, policy.causal.config), display.say)
     r = config.rollout
     with ExitStack() as stack:
         stack.callback(display.close)
@@ -193,26 +201,6 @@ def what_is_left(config: Config) -> str:
         return f"{same_command(config)} goes on from step {saved[-1][0]} ({saved[-1][1]})"
     begins = "after the fine-tuning" if is_fine_tuned(config.run.out_dir) else "anew"
     return f"{same_command(config)} begins {begins}"
-
-
-def make_accelerator(config: Config) -> Accelerator:
-    """Accelerate's processes, device and trackers. ValueError for a tracker that is unknown or not installed."""
-    trackers, out_dir = config.run.trackers, config.run.out_dir
-    for name in trackers:
-        if name not in LOGGER_TYPE_TO_CLASS:
-            raise ValueError(f"run.trackers {name!r}; {did_you_mean(name, LOGGER_TYPE_TO_CLASS)}")
-        if name not in {str(tracker) for tracker in get_available_trackers()}:
-            raise ValueError(f"run.trackers {name!r} is not installed; pip install {name} (or 'rlvr[{name}]')")
-    return Accelerator(
-        cpu=config.model.device == "cpu", log_with=list(trackers) or None, project_dir=out_dir if trackers else None
-    )
-
-
-def start_trackers(config: Config, accelerator: Accelerator) -> None:
-    """Opens the run's trackers and hands them its settings."""
-    if config.run.trackers:
-        groups = dataclasses.asdict(config).items()
-        accelerator.init_trackers("rlvr", {f"{g}.{name}": str(v) for g, values in groups for name, v in values.items()})
 
 
 def corpus(task: Task) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,23 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rlvr.config import ModelConfig
 from rlvr.device import pick_device, pick_dtype
 from rlvr.lm_head import check_logits
-from rlvr.lora import with_adapter
+from rlvr.loading import first_line, naming
+from rlvr.lora import check_settings, load_adapter, merge_adapter, save_adapter, with_adapter
+from rlvr.model_files import Source, check_weights, find_model
 from rlvr.probe import PackedTrial, check_causal
-from rlvr.tiny import tiny_model, tiny_tokenizer
+from rlvr.rendering import Rendering
+from rlvr.tiny import tiny_config, tiny_model, tiny_tokenizer
 from rlvr.tokenizer import load_tokenizer
-from rlvr.types import Prompt
 
 
-class Policy:
+class Policy(Rendering):
     """A causal LM with its tokenizer. `model` is what transformers or peft made; nothing in it is wrapped.
 
     `causal` is the transformers model inside (`model` itself unless peft wraps it), `dtype` the type of the
     computation (trained weights stay float32), `eos_ids` every id that ends a completion: generation configs may list
     several, and one that is forgotten turns finished answers into truncated ones. `packs` says whether the model can
-    run on sequences laid end to end (see rlvr.attention), and `trial` up to which length, or why not.
+    run on sequences laid end to end (see rlvr.attention), which `packed` False rules out, and `trial` up to which
+    length, or why not. `continues_adapter`: the adapter that is trained was loaded and not made.
     """
 
     def __init__(
@@ -40,20 +43,21 @@ class Policy:
         system_prompt: str | None = None,
         chat: str = "auto",
         adapter_off: bool = False,
+        packed: bool = True,
+        continues_adapter: bool = False,
+        trust_remote_code: bool = False,
     ) -> None:
+        super().__init__(tokenizer, system_prompt=system_prompt, chat=chat)
         self.model = model
-        self.tokenizer = tokenizer
         self.dtype = dtype
-        self.system_prompt = system_prompt
-        self.chat = bool(tokenizer.chat_template) if chat == "auto" else chat == "always"
         self.adapter_off = adapter_off
+        self.continues_adapter = continues_adapter
+        self.trust_remote_code = trust_remote_code
         self.causal: Any = model.get_base_model() if hasattr(model, "peft_config") else model
         self.eos_ids = _eos_ids(self.causal, tokenizer)
-        self.trial = PackedTrial(self.causal)
+        self.trial = PackedTrial(self.causal, packed)
         self.packs = not self.trial.why_not
         self._reference: Policy | None = None
-        if self.chat and not tokenizer.chat_template:
-            raise ValueError("model.chat always, and the tokenizer has no chat template; use --model.chat never")
 
     @property
     def device(self) -> torch.device:
@@ -88,31 +92,6 @@ class Policy:
         """The weights that are trained, in the model's order."""
         return [weight for weight in self.model.parameters() if weight.requires_grad]
 
-    def render(self, prompt: Prompt) -> list[int]:
-        """Token ids of a prompt, ready for the completion to follow. The one place where a chat template is applied.
-
-        With chat, a string becomes one user message. Without, the system prompt and the prompt are joined by a blank
-        line, and a prompt in messages raises ValueError.
-        """
-        if not self.chat:
-            if not isinstance(prompt, str):
-                raise ValueError("a prompt in chat messages needs a tokenizer with a chat template, and chat is off")
-            text = prompt if self.system_prompt is None else f"{self.system_prompt}\n\n{prompt}"
-            return list(self.tokenizer(text).input_ids)
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
-        if self.system_prompt is not None:
-            messages.insert(0, {"role": "system", "content": self.system_prompt})
-        ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
-        return [int(i) for i in ids]
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text that continues a prompt: nothing is put before or after it."""
-        return list(self.tokenizer(text, add_special_tokens=False).input_ids)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of token ids, without special tokens."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
-
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Inside, forward passes run in `dtype`, and with the adapter off where this is a LoRA policy's reference."""
@@ -124,17 +103,27 @@ class Policy:
             yield
 
     def reference(self) -> Policy:
-        """The policy as it is now, frozen; made once. With LoRA: the model without its adapter, no second copy."""
+        """The policy as it is now, frozen; made once. With LoRA: the model without its adapter, no second copy.
+
+        Raises ValueError where that is not the policy as it began, because its adapter was loaded.
+        """
+        if self.continues_adapter:
+            raise ValueError(REFERENCE_OF_ADAPTER)
         if self._reference is None:
             lora = self.causal is not self.model
             model = self.model if lora else copy.deepcopy(self.model).requires_grad_(False)
-            self._reference = Policy(model, self.tokenizer, dtype=self.dtype, chat="never", adapter_off=lora)
+            self._reference = Policy(
+                model, self.tokenizer, dtype=self.dtype, chat="never", adapter_off=lora, packed=self.packs
+            )
             self._reference.system_prompt, self._reference.chat = self.system_prompt, self.chat
         return self._reference
 
     def save(self, folder: Path | str) -> None:
         """Writes weights (safetensors), config and tokenizer as transformers and peft load them."""
-        self.model.save_pretrained(folder)
+        if self.causal is self.model:
+            self.model.save_pretrained(folder)
+        else:
+            save_adapter(self.model, folder)
         self.tokenizer.save_pretrained(folder)
 
     def load_weights(self, folder: Path | str) -> None:
@@ -144,32 +133,52 @@ class Policy:
 
             set_peft_model_state_dict(self.model, load_peft_weights(str(folder), device=str(self.device)))
             return
+        check_weights(Path(folder))
         saved = type(self.causal).from_pretrained(folder, dtype=next(self.model.parameters()).dtype)
         self.model.load_state_dict(saved.state_dict())
+
+
+REFERENCE_OF_ADAPTER = (
+    "with model.lora_rank the reference policy is the model without its adapter, and model.name is an adapter that has "
+    "been trained: `rlvr merge` it first and name the merged model, or leave out algo.kl_coef"
+)
 
 
 def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 0) -> Policy:
     """The policy that a config names.
 
     "tiny": a small model whose tokenizer is made from the corpus by `tiny_tokens` and whose weights depend on the
-    seed alone. Anything else: a hub name or a folder of a transformers causal LM. Raises ValueError where the name
-    does not exist, is no causal LM, or cannot be set up as configured.
+    seed alone. Anything else: a hub name or a folder of a transformers causal LM, or of an adapter on one. An adapter
+    is merged into its base, and all weights are trained; with `lora_rank` it is trained further itself, if it is as the
+    lora settings say. Raises ValueError where the name does not exist, is no causal LM, or cannot be set up as
+    configured.
     """
     device = pick_device(config.device)
     dtype = pick_dtype(config.dtype, device)
-    if config.name == "tiny":
-        tokenizer: Any = tiny_tokenizer(corpus, config.tiny_tokens)
-        model: Any = tiny_model(tokenizer, seed)
+    source = None if config.name == "tiny" else find_model(config.name, config.revision)
+    continued = bool(config.lora_rank and source is not None and source.adapter)
+    tokenizer: Any
+    model: Any
+    if source is None:
+        tokenizer = tiny_tokenizer(corpus, config.tiny_tokens)
+        model = tiny_model(tokenizer, seed)
+        set_attention(model, config.attention)
     else:
+        if continued:
+            check_settings(source, config)
         # Frozen weights may be kept in the computation's type; in trained ones it would round small updates away.
-        tokenizer, model = _pretrained(config.name, dtype if config.lora_rank else torch.float32)
+        tokenizer, model = load_pretrained(source, config, dtype if config.lora_rank else torch.float32)
     check_logits(model)
     check_causal(model)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    switch_off_dropout(model)
-    if config.lora_rank:
+    if source is not None and source.adapter:
+        with naming(config.name):
+            model = load_adapter(model, source, trained=continued)
+        model = model if continued else merge_adapter(model)
+    elif config.lora_rank:
         model = with_adapter(model, config, seed=seed, task_type="CAUSAL_LM")
+    switch_off_dropout(model)
     if config.gradient_checkpointing:
         if config.lora_rank:
             # Otherwise no input of a recomputed block needs a gradient, and the adapters would get none.
@@ -177,20 +186,51 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
         _recompute_activations(model)
     # transformers recomputes activations in training mode only; with dropout off the two modes are otherwise the same.
     model.train(config.gradient_checkpointing)
-    return Policy(model.to(device), tokenizer, dtype=dtype, system_prompt=config.system_prompt, chat=config.chat)
+    return Policy(
+        model.to(device),
+        tokenizer,
+        dtype=dtype,
+        system_prompt=config.system_prompt,
+        chat=config.chat,
+        packed=config.attention == "auto",
+        continues_adapter=continued,
+        trust_remote_code=config.trust_remote_code,
+    )
 
 
-def _pretrained(name: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Tokenizer and model of a hub name or folder."""
-    try:
-        AutoConfig.from_pretrained(name)
-        tokenizer = load_tokenizer(name)
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
-    except (OSError, ValueError, KeyError) as e:
-        reason = next((line.strip() for line in str(e).splitlines() if line.strip()), type(e).__name__)
-        where = "folder" if Path(name).exists() else "model"
-        raise ValueError(f"{where} {name!r} is not a causal LM that transformers can load: {reason}") from e
+def load_rendering(config: ModelConfig, *, corpus: Iterable[str] = ()) -> tuple[Rendering, Any]:
+    """How the policy that a config names renders prompts, and its config (of "tiny" too), without its weights."""
+    if config.name == "tiny":
+        tokenizer: Any = tiny_tokenizer(corpus, config.tiny_tokens)
+        settings: Any = tiny_config(tokenizer)
+    else:
+        source = find_model(config.name, config.revision)
+        trust = {"trust_remote_code": config.trust_remote_code}
+        with naming(config.name):
+            settings = AutoConfig.from_pretrained(source.weights.name, **source.weights.options(), **trust)
+            tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
+    return Rendering(tokenizer, system_prompt=config.system_prompt, chat=config.chat), settings
+
+
+def load_pretrained(source: Source, config: ModelConfig, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Tokenizer and model of a source; of an adapter, its base."""
+    place, trust = source.weights, {"trust_remote_code": config.trust_remote_code}
+    attention = {} if config.attention == "auto" else {"attn_implementation": config.attention}
+    with naming(config.name):
+        tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
+        model = AutoModelForCausalLM.from_pretrained(
+            place.name, dtype=dtype, **place.model_options(), **trust, **attention
+        )
     return tokenizer, model
+
+
+def set_attention(model: Any, attention: str) -> None:
+    """Chooses a model's attention implementation; auto leaves it. ValueError for one that it does not have."""
+    if attention != "auto":
+        try:
+            model.set_attn_implementation(attention)
+        except (ValueError, ImportError) as error:
+            raise ValueError(f"model.attention {attention!r}: {first_line(error)}") from error
 
 
 def _recompute_activations(model: Any) -> None:

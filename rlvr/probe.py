@@ -78,13 +78,16 @@ def _rotary_lengths(config: Any, kinds: tuple[str, ...] = ("longrope", "dynamic"
 class PackedTrial:
     """Gives a model the packed attention where it then computes what it did before.
 
-    `why_not` is empty where it does, and else says in a few words what stands against it. `limit` is the length in
-    tokens up to which that was made sure, None: any. `most` is the length beyond which a row's probabilities depend on
-    what the model has read before (rotary scaling `dynamic`), None: never.
+    `wanted` False leaves the model's own attention. `why_not` is empty where the packed one is given, and else says in
+    a few words what stands against it. `limit` is the length in tokens up to which that was made sure, None: any.
+    `most` is the length beyond which a row's probabilities depend on what the model has read before (rotary scaling
+    `dynamic`), None: never.
     """
 
-    def __init__(self, causal: Any) -> None:
-        self.why_not = "" if causal.config._attn_implementation == NAME else _install(causal)
+    def __init__(self, causal: Any, wanted: bool = True) -> None:
+        self.why_not = "" if wanted else f"its attention is to be {causal.config._attn_implementation}"
+        if wanted and causal.config._attn_implementation != NAME:
+            self.why_not = _install(causal)
         self.boundaries = boundaries(causal)
         rotary = [n for config in _configs(causal.config) for n in _rotary_lengths(config)]
         dynamic = [n for config in _configs(causal.config) for n in _rotary_lengths(config, ("dynamic",))]

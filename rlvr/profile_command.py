@@ -29,7 +29,7 @@ class ProfileArgs:
     task: Positional[str]
     """Task pack: a registered name or module:attribute (see `rlvr list`)."""
     model: str
-    """Hub name or folder of a causal LM; "tiny" is a small untrained one."""
+    """Hub name or folder of a causal LM, or of an adapter on one; "tiny" is a small untrained one."""
     data: Path | None = None
     """Local file or folder in the data set's own format, read instead of the hub."""
     task_option: list[str] = field(default_factory=list)
@@ -50,6 +50,8 @@ class ProfileArgs:
     """Sampling temperature."""
     max_new_tokens: int = 256
     """Tokens of a completion at most."""
+    max_prompt_tokens: int | None = None
+    """Problems whose prompt is longer are left out, and counted."""
     sampler: str = "torch"
     """Engine that samples: torch, vllm or vllm-server."""
     seed: int = 0
@@ -58,6 +60,12 @@ class ProfileArgs:
     """Sequences decoded at once by the torch sampler."""
     device: str = "auto"
     """auto: cuda, else mps, else cpu."""
+    revision: str | None = None
+    """Branch, tag or commit of a model of the hub."""
+    trust_remote_code: bool = False
+    """Run the Python code that the model brings with it."""
+    attention: str = "auto"
+    """transformers' attention implementation: sdpa, eager, flash_attention_2, ... auto: see model.attention."""
 
     def evaluation(self) -> EvalArgs:
         """The evaluation that gives the pass rates."""

@@ -31,6 +31,9 @@ RESUMABLE: dict[str, dict[str, str]] = {
         "keep_best": "what is kept",
         "overwrite": "about the folder alone",
         "trackers": "what is told to others",
+        "tracker_project": "what is told to others",
+        "tracker_name": "what is told to others",
+        "dry_run": "nothing is computed",
         "sample_every": "what is shown",
     },
     "rollout": {
@@ -39,7 +42,12 @@ RESUMABLE: dict[str, dict[str, str]] = {
         "timeout": "a verdict that takes longer is a timeout; a limit that was too low is to be mended",
         "error_budget": "when the run gives up",
     },
-    "model": {"device": "where it is computed", "gradient_checkpointing": "memory against speed"},
+    "model": {
+        "device": "where it is computed",
+        "gradient_checkpointing": "memory against speed",
+        "attention": "memory against speed",
+        "trust_remote_code": "whether code may run; which code is in the model",
+    },
     "optim": {"tokens_per_microbatch": "memory against speed: microbatches add up exactly"},
     "eval": {"*": "what is measured; the weights know nothing of it"},
     "shadow": {"stop": "when the run ends"},

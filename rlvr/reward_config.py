@@ -8,6 +8,7 @@ from typing import Literal
 
 from rlvr.config import OptimConfig
 from rlvr.config_bounds import bound_rules
+from rlvr.model_files import check_path
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,12 @@ class BaseModelConfig:
     """The model that becomes a reward model."""
 
     name: str | None = None
-    """Hub name or folder of a causal LM (its trunk gets a new head) or of a sequence classifier; pairs.policy unless
-    given."""
+    """Hub name or folder of a causal LM (its trunk gets a new head), of a sequence classifier, or of an adapter on one
+    of them, which is merged; pairs.policy unless given."""
+    revision: str | None = None
+    """Branch, tag or commit of a model of the hub; also pairs.policy's where that is the model."""
+    trust_remote_code: bool = False
+    """Run the Python code that the model, or pairs.policy, brings with it."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the computation; trained weights stay float32. auto: bfloat16 on a GPU that has it, else float32."""
     device: str = "auto"
@@ -110,6 +115,8 @@ class RewardConfig:
     def check(self) -> None:
         """Raises ValueError with one line for the first setting that cannot work."""
         p, o = self.pairs, self.optim
+        check_path(self.model.name)
+        check_path(p.policy)
         rules = [
             (self.run.models >= 1, f"run.models {self.run.models}: expected at least 1"),
             (

@@ -31,9 +31,12 @@ class Backend(Protocol):
 class RewardModel:
     """The score of a sequence-classification model (hub or folder), on the trainer's device or behind a server.
 
-    model: hub name or folder; with url its tokenizer makes the token ids. url: a vLLM server (http://host:port) that
-    scores instead of this process; route: its /classify (token ids travel), or its /score (prompt and completion
-    travel, the server joins them). timeout: seconds for a request of batch_size texts; retries: further tries of it.
+    model: hub name or folder, of an adapter too; with url its tokenizer makes the token ids. revision: branch, tag or
+    commit of a hub model; trust_remote_code: run the Python code that a model brings with it.
+
+    url: a vLLM server (http://host:port) that scores instead of this process; route: its /classify (token ids travel),
+    or its /score (prompt and completion travel, the server joins them). timeout: seconds for a request of batch_size
+    texts; retries: further tries of it.
 
     device, dtype: as the policy's. placement: the weights stay beside the policy, or are offloaded to the CPU between
     calls. batch_size: texts in one forward pass. padding: left, right, or the tokenizer's own side.
@@ -52,6 +55,8 @@ class RewardModel:
     """
 
     model: str = ""
+    revision: str | None = None
+    trust_remote_code: bool = False
     url: str | None = None
     route: Literal["classify", "score"] = "classify"
     timeout: float = 60.0
@@ -226,9 +231,11 @@ def open_model(options: RewardModel) -> Opened:
     from rlvr.reward_text import Renderer, token_limit
 
     try:
-        tokenizer, config = load_parts(options.model)
+        trust = options.trust_remote_code
+        parts = load_parts(options.model, revision=options.revision, trust_remote_code=trust)
+        tokenizer, config = parts.tokenizer, parts.config
         label = find_label(config.num_labels, config.id2label, options.label, options.model)
-        file = settings_file(options.model)
+        file = settings_file(parts.source)
         recorded: dict[str, Any] = json.loads(Path(file).read_text("utf-8")) if file else {}
         limit = token_limit(tokenizer, config, options.max_tokens or int(recorded.get("max_tokens", 0)))
         backend: Backend
@@ -240,7 +247,12 @@ def open_model(options: RewardModel) -> Opened:
         else:
             side = None if options.padding == "auto" else options.padding
             classifier, tokenizer = load_classifier(
-                options.model, device=options.device, dtype=options.dtype, padding_side=side
+                options.model,
+                device=options.device,
+                dtype=options.dtype,
+                padding_side=side,
+                revision=options.revision,
+                trust_remote_code=trust,
             )
             if options.separator and classifier.trunk is None:
                 raise ValueError(f"model {options.model!r} scores whole texts only; separator needs a causal trunk")

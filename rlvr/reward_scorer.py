@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -13,10 +14,13 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 from transformers.utils import cached_file, logging
 
 from rlvr.device import pick_device, pick_dtype
+from rlvr.loading import naming
+from rlvr.lora import load_adapter, merge_adapter
+from rlvr.model_files import SETTINGS, Source, find_model
 from rlvr.reward_text import Encoded
 from rlvr.tokenizer import load_tokenizer
 
-SETTINGS = "reward_model.json"
+KIND = "sequence classifier"
 
 
 class Classifier:
@@ -139,10 +143,39 @@ def find_label(num_labels: int, names: dict[int, str], label: str | None, name: 
     return found[0]
 
 
-def load_parts(name: str) -> tuple[Any, Any]:
-    """Tokenizer and config of a hub name or folder. ValueError where there is none."""
-    with naming(name):
-        return load_tokenizer(name), AutoConfig.from_pretrained(name)
+@dataclass(frozen=True)
+class Parts:
+    """What is known of a classifier before its weights are read."""
+
+    source: Source
+    tokenizer: Any
+    config: Any
+
+
+def load_parts(name: str, *, revision: str | None = None, trust_remote_code: bool = False) -> Parts:
+    """Tokenizer and config of a hub name or folder; of an adapter, its base's with the adapter's number of labels.
+
+    ValueError where there is none.
+    """
+    source = find_model(name, revision, kind=KIND)
+    trust = {"trust_remote_code": trust_remote_code}
+    with naming(name, KIND):
+        tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
+        config = AutoConfig.from_pretrained(source.weights.name, **source.weights.options(), **trust)
+        labels = adapter_labels(source)
+    if labels is not None:
+        config.num_labels = labels
+    return Parts(source, tokenizer, config)
+
+
+def adapter_labels(source: Source) -> int | None:
+    """Outputs of the head that an adapter brings with it; None without an adapter, or a head in it."""
+    if source.adapter is None:
+        return None
+    from peft import load_peft_weights
+
+    held = load_peft_weights(source.adapter.name, device="cpu", **source.adapter.options())
+    return next((len(value) for key, value in held.items() if key.endswith(".score.weight")), None)
 
 
 def load_classifier(
@@ -152,25 +185,36 @@ def load_classifier(
     dtype: Literal["auto", "float32", "bfloat16"],
     padding_side: str | None = None,
     num_labels: int | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
 ) -> tuple[Classifier, Any]:
-    """A classifier and its tokenizer from a hub name or folder; the weights stay on the CPU.
+    """A classifier and its tokenizer from a hub name or folder; the weights stay on the CPU. An adapter is merged.
 
     With `num_labels` a missing head is made (a causal LM's trunk becomes the trunk); without it ValueError says that
     the model was never trained to score. Changes nothing in torch's global random state.
     """
-    tokenizer, config = load_parts(name)
+    parts = load_parts(name, revision=revision, trust_remote_code=trust_remote_code)
+    source, tokenizer, config = parts.source, parts.tokenizer, parts.config
     place = pick_device(device)
+    held = pick_dtype(dtype, place)
     if place.type == "cpu":
         # torch's CPU flash attention is several times slower under the matmul setting of rlvr.device.
         config._attn_implementation = "eager"
-    options = {} if num_labels is None else {"num_labels": num_labels}
-    for key, value in options.items():
-        setattr(config, key, value)
-    with naming(name), quietly(), torch.random.fork_rng(devices=[]):
+    brings_head = adapter_labels(source) is not None
+    if num_labels is not None:
+        config.num_labels = num_labels
+    with naming(name, KIND), quietly(), torch.random.fork_rng(devices=[]):
         model, found = AutoModelForSequenceClassification.from_pretrained(
-            name, config=config, dtype=pick_dtype(dtype, place), output_loading_info=True
+            source.weights.name,
+            config=config,
+            dtype=torch.float32 if source.adapter else held,
+            output_loading_info=True,
+            trust_remote_code=trust_remote_code,
+            **source.weights.model_options(),
         )
-    if found["missing_keys"] and num_labels is None:
+        if source.adapter:
+            model = merge_adapter(load_adapter(model, source, trained=False)).to(held)
+    if found["missing_keys"] and num_labels is None and not brings_head:
         missing = ", ".join(sorted(found["missing_keys"]))
         raise ValueError(
             f"model {name!r} has no weights for {missing}: it was not trained to score; train one with `rlvr rm`"
@@ -197,21 +241,13 @@ def quietly() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-@contextmanager
-def naming(name: str) -> Iterator[None]:
-    """Inside, what transformers says about a model that it cannot load becomes a ValueError of one line."""
-    try:
-        yield
-    except (OSError, ValueError, KeyError) as why:
-        reason = next((line.strip() for line in str(why).splitlines() if line.strip()), type(why).__name__)
-        raise ValueError(f"model {name!r} is not a sequence classifier that transformers can load: {reason}") from why
-
-
-def settings_file(name: str) -> str | None:
+def settings_file(source: Source) -> str | None:
     """The path of reward_model.json beside a model, in its folder or on the hub; None where there is none."""
+    place = source.adapter or source.weights
     return cached_file(
-        name,
+        place.name,
         SETTINGS,
+        **place.options(),
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
         _raise_exceptions_for_gated_repo=False,

@@ -63,7 +63,15 @@ def load_learner(config: BaseModelConfig, name: str, *, seed: int) -> RewardLear
     dtype = pick_dtype(config.dtype, device)
     # Frozen weights may be kept in the computation's type; in trained ones it would round small updates away.
     held: Literal["auto", "float32", "bfloat16"] = config.dtype if config.lora_rank else "float32"
-    classifier, tokenizer = load_classifier(name, device=config.device, dtype=held, padding_side="right", num_labels=1)
+    classifier, tokenizer = load_classifier(
+        name,
+        device=config.device,
+        dtype=held,
+        padding_side="right",
+        num_labels=1,
+        revision=config.revision,
+        trust_remote_code=config.trust_remote_code,
+    )
     model = classifier.model
     if classifier.trunk is None:
         raise ValueError(f"model {name!r} becomes a {type(model).__name__}; expected a causal LM with a linear head")

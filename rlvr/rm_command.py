@@ -19,12 +19,12 @@ from rlvr.checkpoint import written_whole
 from rlvr.config import ModelConfig, to_json
 from rlvr.console import Display
 from rlvr.device import tune_cpu
+from rlvr.model_files import SETTINGS
 from rlvr.policy import load_policy
 from rlvr.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
 from rlvr.registry import make_task, make_verifier
 from rlvr.resume import versions
 from rlvr.reward_config import PairsConfig, RewardConfig
-from rlvr.reward_scorer import SETTINGS
 from rlvr.reward_training import RewardLearner, load_learner, measure, num_training_steps, train_reward_model
 from rlvr.rollout import rollout, verify
 from rlvr.run_folder import REWARD_MODEL, RunFolder, texts
@@ -148,7 +148,13 @@ def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]
     assert p.policy is not None, "config.check asks for it"
     policy = load_policy(
         ModelConfig(
-            name=p.policy, dtype=model.dtype, device=model.device, system_prompt=model.system_prompt, chat=model.chat
+            name=p.policy,
+            revision=model.revision if model.name in (None, p.policy) else None,
+            trust_remote_code=model.trust_remote_code,
+            dtype=model.dtype,
+            device=model.device,
+            system_prompt=model.system_prompt,
+            chat=model.chat,
         )
     )
     sampler = TorchSampler(policy, batch_size=p.batch_size)

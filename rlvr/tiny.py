@@ -30,12 +30,12 @@ def tiny_tokenizer(corpus: Iterable[str], token_pattern: str = ".") -> PreTraine
     )
 
 
-def tiny_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalLM:
-    """A Qwen2 of 0.86M parameters; its weights are a function of the seed and the vocabulary size.
+def tiny_config(tokenizer: PreTrainedTokenizerFast) -> Qwen2Config:
+    """The sizes of the tiny model.
 
     Initial weights are three times transformers' usual .02: at this size the usual ones learn markedly slower.
     """
-    config = Qwen2Config(
+    return Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=128,
         num_hidden_layers=4,
@@ -50,6 +50,10 @@ def tiny_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalL
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
+
+
+def tiny_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalLM:
+    """A Qwen2 of 0.86M parameters; its weights are a function of the seed and the vocabulary size."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Qwen2ForCausalLM(config)
+        return Qwen2ForCausalLM(tiny_config(tokenizer))

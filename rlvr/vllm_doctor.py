@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import torch
 
 from rlvr.config import ModelConfig, VLLMConfig
 from rlvr.logprobs import token_logprobs
+from rlvr.model_files import ADAPTER_CONFIG, is_adapter, read_object
 from rlvr.policy import Policy, load_policy
 from rlvr.types import Sampling
 from rlvr.vllm_sampler import VLLMSampler
@@ -61,6 +63,10 @@ def _all_weights(policy: Policy, config: VLLMConfig) -> Iterator[Check]:
 
 
 def _load(model: ModelConfig, lora_rank: int) -> Policy:
+    if lora_rank and is_adapter(model.name):  # it is checked as it is, its rank and alpha are its own
+        held = read_object(Path(model.name).expanduser() / ADAPTER_CONFIG)
+        model = replace(model, lora_alpha=held.get("lora_alpha", model.lora_alpha))
+        lora_rank = held.get("r", lora_rank)
     return load_policy(replace(model, lora_rank=lora_rank), corpus=[string.printable])
 
 

@@ -119,6 +119,8 @@ def start_options(policy: Policy, config: VLLMConfig) -> dict[str, Any]:
         options["block_size"] = CPU_BLOCK
         # The size of the cache is VLLM_CPU_KVCACHE_SPACE; the share of all memory would only be checked.
         del options["gpu_memory_utilization"]
+    if policy.trust_remote_code:
+        options["trust_remote_code"] = True
     if config.max_model_len:
         options["max_model_len"] = config.max_model_len
     if config.sleep:

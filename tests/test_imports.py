@@ -26,6 +26,7 @@ COMMAND_LINE = {
     "launch",
     "list_command",
     "profile_command",
+    "prompt_command",
     "report",
     "rm_command",
     "train_command",

@@ -1,0 +1,95 @@
+"""Demonstrations from a user's own file, for supervised fine-tuning. Standard library only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlvr.config import SFTConfig
+from rlvr.types import Problem, Prompt, Task
+
+Demonstration = tuple[Problem, str]
+
+
+def with_demonstrations(task: Task, config: SFTConfig) -> Task:
+    """The task with the demonstrations of sft.data in place of its own, and their content in its fingerprint."""
+    if config.data is None:
+        return task
+    found = read_demonstrations(config.data)
+    content = json.dumps([task.fingerprint, [[p.prompt, text] for p, text in found]], sort_keys=True)
+    fingerprint = hashlib.sha256(content.encode()).hexdigest()[: len(task.fingerprint) or None]
+    return replace(task, demonstrations=found, fingerprint=fingerprint)
+
+
+def read_demonstrations(path: Path) -> list[Demonstration]:
+    """The rows of a JSON Lines file with `prompt` and `completion`; a problem's id is FILE:LINE.
+
+    prompt: text, or chat messages. completion: text, or chat messages of which the only one is the assistant's. They
+    are rendered as training prompts and completions are. Raises ValueError with the number of a line that is no such
+    row, and for a file without any; OSError where there is none.
+    """
+    rows: list[Demonstration] = []
+    for number, row in _objects(path):
+        where = f"{path}, line {number}"
+        missing = [name for name in ("prompt", "completion") if name not in row]
+        if missing:
+            raise ValueError(f"{where}: no {missing[0]!r}; it has {', '.join(row) or 'no key'}")
+        problem = Problem(f"{path.name}:{number}", _prompt(row["prompt"], where))
+        rows.append((problem, _completion(row["completion"], where)))
+    if not rows:
+        raise ValueError(f"{path} has no demonstrations: the file is empty")
+    return rows
+
+
+def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line number and object of each line that is not blank."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; expected a JSON Lines file with prompt and completion")
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            where = f"{path}, line {number}"
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                row = json.loads(text) if text.strip() else None
+                json.dumps(row, ensure_ascii=False).encode()  # an escape such as \\ud800 alone is no character
+            except UnicodeError as error:
+                raise ValueError(f"{where}: not text in UTF-8: {error}") from error
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{where}: not JSON: {error.msg} at column {error.colno}") from error
+            if row is None and not text.strip():
+                continue
+            if not isinstance(row, dict):
+                raise ValueError(f"{where}: a {type(row).__name__}; expected an object with prompt and completion")
+            yield number, row
+
+
+def _prompt(value: Any, where: str) -> Prompt:
+    if isinstance(value, str) and value:
+        return value
+    if _is_messages(value):
+        return [{"role": message["role"], "content": message["content"]} for message in value]
+    raise ValueError(f"{where}: the prompt is {value!r:.80}; expected text, or messages with role and content")
+
+
+def _completion(value: Any, where: str) -> str:
+    if _is_messages(value):
+        if len(value) != 1 or value[0]["role"] != "assistant":
+            roles = ", ".join(message["role"] for message in value)
+            raise ValueError(f"{where}: the completion has messages of {roles}; expected one, of the assistant")
+        value = value[0]["content"]
+    if isinstance(value, str) and value:
+        return value
+    raise ValueError(f"{where}: the completion is {value!r:.80}; expected text, or one message of the assistant")
+
+
+def _is_messages(value: Any) -> bool:
+    """Whether a value is a list of messages, each with role and content in text."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(m, dict) and all(isinstance(m.get(key), str) for key in ("role", "content")) for m in value)
+    )

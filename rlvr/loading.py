@@ -1,0 +1,54 @@
+"""What transformers, peft and safetensors say of a model that they cannot load, as one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+from huggingface_hub import errors
+from safetensors import SafetensorError
+
+# The HTTP client's own, of which the hub's are a kind: which client it is differs by version.
+HTTP_ERROR = cast(type[Exception], errors.HfHubHTTPError.__bases__[0])
+# What a broken or foreign file makes the libraries raise: they read fields and build modules before they check.
+LOADING_ERRORS = (
+    OSError,
+    ValueError,
+    LookupError,
+    ImportError,
+    AttributeError,
+    TypeError,
+    RuntimeError,
+    ZeroDivisionError,
+    SafetensorError,
+    HTTP_ERROR,
+)
+NEEDS_TRUST = (
+    "it brings code of its own, which is run only with --model.trust-remote-code (reward_model: "
+    "trust_remote_code=true); read that code first"
+)
+
+
+@contextmanager
+def naming(name: str, kind: str = "causal LM") -> Iterator[None]:
+    """Inside, what the libraries say about a model that they cannot load becomes a ValueError of one line."""
+    try:
+        yield
+    except LOADING_ERRORS as error:
+        where = "folder" if Path(name).expanduser().exists() else "model"
+        reason = NEEDS_TRUST if "trust_remote_code" in str(error) else first_line(error)
+        raise ValueError(f"{where} {name!r} is not a {kind} that transformers can load: {reason}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text that says something; its kind where there is none, or where it is a key."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return (
+        f"{type(error).__name__}: {line}"
+        if isinstance(error, KeyError | AttributeError | TypeError)
+        else line or (type(error).__name__)
+    )

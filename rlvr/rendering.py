@@ -1,0 +1,46 @@
+"""Prompts as token ids: the chat template, the system prompt, and what a tokenizer alone can say of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlvr.types import Prompt
+
+
+class Rendering:
+    """How a tokenizer, a system prompt and the choice of chat turn a prompt into the ids that the policy sees."""
+
+    def __init__(self, tokenizer: Any, *, system_prompt: str | None = None, chat: str = "auto") -> None:
+        self.tokenizer = tokenizer
+        self.system_prompt = system_prompt
+        self.chat = bool(tokenizer.chat_template) if chat == "auto" else chat == "always"
+        if self.chat and not tokenizer.chat_template:
+            raise ValueError("model.chat always, and the tokenizer has no chat template; use --model.chat never")
+
+    def render(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt, ready for the completion to follow. The one place where a chat template is applied.
+
+        With chat, a string becomes one user message. Without, the system prompt and the prompt are joined by a blank
+        line, and a prompt in messages raises ValueError.
+        """
+        if not self.chat:
+            if not isinstance(prompt, str):
+                raise ValueError("a prompt in chat messages needs a tokenizer with a chat template, and chat is off")
+            text = prompt if self.system_prompt is None else f"{self.system_prompt}\n\n{prompt}"
+            return list(self.tokenizer(text).input_ids)
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+        if self.system_prompt is not None:
+            messages.insert(0, {"role": "system", "content": self.system_prompt})
+        ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+        return [int(i) for i in ids]
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text that continues a prompt: nothing is put before or after it."""
+        return list(self.tokenizer(text, add_special_tokens=False).input_ids)
+
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """Text of token ids, without special tokens unless they are asked for."""
+        return str(
+            self.tokenizer.decode(list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False)
+        )

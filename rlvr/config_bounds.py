@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SAMPLERS = ("torch", "vllm", "vllm-server")
 DEVICES = "auto, cpu, mps, cuda or cuda:N"
+SCORE = Bound(-MOST, MOST)
 ADAM_DECAY = Bound(0, 1 - 1e-9)  # AdamW divides by 1 - beta
 
 OPTIM_BOUNDS = {
@@ -54,6 +55,7 @@ BOUNDS = {
     "model.lora_alpha": POSITIVE,
     "rollout.problems_per_step": COUNT,
     "rollout.group_size": COUNT,
+    "rollout.max_prompt_tokens": COUNT,
     "rollout.max_new_tokens": COUNT,
     "rollout.temperature": TEMPERATURE,
     "rollout.top_p": POSITIVE_SHARE,
@@ -89,6 +91,7 @@ BOUNDS = {
     "eval.temperature": GREEDY_OR_TEMPERATURE,
     "eval.top_p": POSITIVE_SHARE,
     "eval.max_new_tokens": COUNT,
+    "eval.threshold": SCORE,
     "shadow.window": COUNT,
     "shadow.margin": POSITIVE,
     "shadow.noise": WEIGHT,
@@ -112,7 +115,9 @@ EVAL_BOUNDS = {
     "temperature": GREEDY_OR_TEMPERATURE,
     "top_p": POSITIVE_SHARE,
     "top_k": COUNT_OR_NONE,
+    "max_prompt_tokens": COUNT,
     "max_new_tokens": COUNT,
+    "threshold": SCORE,
     "seed": SEED,
     "batch_size": COUNT,
     "workers": WORKERS,

@@ -33,9 +33,9 @@ def locked(folder: Path) -> Iterator[str | None]:
     """Makes the folder and holds its lock. ValueError, naming the holder, where another run has it.
 
     Yields a line to show where the file system has no locks. What was made for nothing is removed at the end: a folder
-    that holds the lock alone.
+    that holds the lock alone, and those that were made to hold it.
     """
-    new = not folder.exists()
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     descriptor, warning = _take(folder)
     HELD.add(descriptor)
     try:
@@ -45,10 +45,11 @@ def locked(folder: Path) -> Iterator[str | None]:
     finally:
         if descriptor in HELD:  # a forked child has closed its copy
             HELD.discard(descriptor)
-            if new and os.listdir(folder) == [LOCK]:
+            if made and os.listdir(folder) == [LOCK]:
                 os.unlink(folder / LOCK)
                 with suppress(OSError):  # another run has come meanwhile
-                    os.rmdir(folder)
+                    for path in made:
+                        path.rmdir()
             os.close(descriptor)
 
 

@@ -91,7 +91,7 @@ def _launch(config: Config, task: Task | None, verifier: Verifier | None, stop: 
     config.check()
     named = task is None and verifier is None
     task = with_demonstrations(sealed(task or build_task(config)), config.sft)
-    judge = verifier or task.verifier
+    task = dataclasses.replace(task, verifier=verifier or task.verifier)
     watcher = build_shadow(config, task)
     tune_cpu()
     disable_progress_bar()
@@ -116,7 +116,6 @@ def _launch(config: Config, task: Task | None, verifier: Verifier | None, stop: 
     policy = load_policy(model, corpus=corpus(task), seed=config.run.seed)
     check_weights(policy.model.named_parameters(), f"model {model.name!r} cannot be trained")
     task = fit_task(config, task, policy, run_limit(config, policy.causal.config), display.say)
-    r = config.rollout
     with ExitStack() as stack:
         stack.callback(display.close)
         accelerator.wait_for_everyone()
@@ -128,59 +127,83 @@ def _launch(config: Config, task: Task | None, verifier: Verifier | None, stop: 
         processes = f", {accelerator.num_processes} processes" if accelerator.num_processes > 1 else ""
         sizes = f"{len(task.train)} problems to train on, {len(task.test)} held out"
         display.say(f"{config.run.task}: {sizes}; {policy.describe()}{processes}")
-
-        def open_judges(judge: Verifier) -> dict[str, Runner]:
-            return stack.enter_context(judges(judge, workers=r.workers, timeout=r.timeout, error_budget=r.error_budget))
-
-        runners = open_judges(judge)
-        watchers = open_judges(watcher) if watcher is not None else {}
-        optimizer = make_optimizer(policy.parameters(), config.optim)
-        log = RunLog(config.run.out_dir)
-        stop.doing = "loading the last checkpoint"
-        start, reference, critic = restore(config, task, policy, optimizer, log, accelerator, display, stop)
-        check_weights(policy.model.named_parameters(), f"the policy that is saved in {config.run.out_dir} is broken")
-        if stop_requested(stop, accelerator):
-            raise stopped(stop, config, f"after the fine-tuning, which is saved in {config.run.out_dir / 'start'}")
-        stop.doing = "starting the sampler"
-        sampler = stack.enter_context(open_sampler(r.sampler, policy, batch_size=r.batch_size, vllm=config.vllm))
-        run = Run(
-            config, policy, optimizer, sampler, task.train, runners["verifier"], log, accelerator, reference, critic
-        )
-        run.stop = stop
-        if watchers:
-            accelerator.wait_for_everyone()  # until the logs have been cut back to the checkpoint
-            run.shadow = Shadow(watchers["verifier"], config.shadow, log.read("metrics"))
-        run.evaluate = evaluator(run, task, watchers if config.eval.verifier == "shadow" else runners, display)
-        run.on_step = step_printer(config, display)
-        run.on_warning = lambda text: display.say(f"WARNING {text}")
-        run.on_alarm = lambda record: display.say(describe_alarm(record))
-        evaluate_ends = config.eval.every >= 0
-        # Also that of the step after which a signal ended the run; what has been measured is not measured again.
-        if evaluate_ends and (start == 0 or is_due(start, config.eval.every)):
-            run.evaluate(start)
-            if stop_requested(stop, accelerator):
-                raise stopped(stop, config, f"after the evaluation of step {start}, which is in {log.path('eval')}")
-        if start < config.run.steps:
-            display.start("training", config.run.steps, start)
-        try:
-            ended = train(run, start)
-        except AlarmStop:
-            display.close()
-            if accelerator.is_main_process:
-                display.say(f"report: {write_report(config.run.out_dir)}")
-            raise
-        finally:
-            display.close()
-        if ended:
-            raise stopped(stop, config, f"after a checkpoint, {list_checkpoints(config.run.out_dir)[-1][1]}")
-        stop.work, stop.doing = "", "writing the report"
-        if evaluate_ends:
-            run.evaluate(config.run.steps)
-        evaluations = log.read("eval")
+        run, start = open_run(stack, config, task, watcher, policy, accelerator, display, stop)
+        carry_out(run, start, display)
+        evaluations = run.log.read("eval")
         if accelerator.is_main_process:
             finish(config, evaluations, display, named=named)
     accelerator.end_training()
     return evaluations
+
+
+def open_run(
+    stack: ExitStack,
+    config: Config,
+    task: Task,
+    watcher: Verifier | None,
+    policy: Policy,
+    accelerator: Accelerator,
+    display: Display,
+    stop: StopRequest,
+) -> tuple[Run, int]:
+    """Opens verifiers, logs and sampler, and restores what is saved. Returns the run and the step it begins at.
+
+    What was opened is closed with `stack`.
+    """
+    r = config.rollout
+
+    def open_judges(judge: Verifier) -> dict[str, Runner]:
+        return stack.enter_context(judges(judge, workers=r.workers, timeout=r.timeout, error_budget=r.error_budget))
+
+    runners = open_judges(task.verifier)
+    watchers = open_judges(watcher) if watcher is not None else {}
+    optimizer = make_optimizer(policy.parameters(), config.optim)
+    log = RunLog(config.run.out_dir)
+    stop.doing = "loading the last checkpoint"
+    start, reference, critic = restore(config, task, policy, optimizer, log, accelerator, display, stop)
+    check_weights(policy.model.named_parameters(), f"the policy that is saved in {config.run.out_dir} is broken")
+    if stop_requested(stop, accelerator):
+        raise stopped(stop, config, f"after the fine-tuning, which is saved in {config.run.out_dir / 'start'}")
+    stop.doing = "starting the sampler"
+    sampler = stack.enter_context(open_sampler(r.sampler, policy, batch_size=r.batch_size, vllm=config.vllm))
+    run = Run(config, policy, optimizer, sampler, task.train, runners["verifier"], log, accelerator, reference, critic)
+    run.stop = stop
+    if watchers:
+        accelerator.wait_for_everyone()  # until the logs have been cut back to the checkpoint
+        run.shadow = Shadow(watchers["verifier"], config.shadow, log.read("metrics"))
+    run.evaluate = evaluator(run, task, watchers if config.eval.verifier == "shadow" else runners, display)
+    run.on_step = step_printer(config, display)
+    run.on_warning = lambda text: display.say(f"WARNING {text}")
+    run.on_alarm = lambda record: display.say(describe_alarm(record))
+    return run, start
+
+
+def carry_out(run: Run, start: int, display: Display) -> None:
+    """Evaluates, trains from a step on, and evaluates again. Raises Stopped where a signal ended it."""
+    config, stop, evaluate = run.config, run.stop, run.evaluate
+    assert evaluate is not None
+    evaluate_ends = config.eval.every >= 0
+    # Also that of the step after which a signal ended the run; what has been measured is not measured again.
+    if evaluate_ends and (start == 0 or is_due(start, config.eval.every)):
+        evaluate(start)
+        if stop_requested(stop, run.accelerator):
+            raise stopped(stop, config, f"after the evaluation of step {start}, which is in {run.log.path('eval')}")
+    if start < config.run.steps:
+        display.start("training", config.run.steps, start)
+    try:
+        ended = train(run, start)
+    except AlarmStop:
+        display.close()
+        if run.accelerator.is_main_process:
+            display.say(f"report: {write_report(config.run.out_dir)}")
+        raise
+    finally:
+        display.close()
+    if ended:
+        raise stopped(stop, config, f"after a checkpoint, {list_checkpoints(config.run.out_dir)[-1][1]}")
+    stop.work, stop.doing = "", "writing the report"
+    if evaluate_ends:
+        evaluate(config.run.steps)
 
 
 def stopped(stop: StopRequest, config: Config, when: str) -> Stopped:

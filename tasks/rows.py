@@ -114,7 +114,8 @@ def read_hub(name: str, config: str | None, split: str) -> list[Row]:
     except (OSError, ValueError) as why:
         first = str(why).split("\n")[0]
         raise OSError(
-            f"data set {name!r} could not be loaded ({first}); give a local copy: --run.data PATH to train, --data PATH else"
+            f"data set {name!r} could not be loaded ({first}); give a local copy: --run.data PATH to train, "
+            "--data PATH for other commands"
         ) from why
 
 

@@ -66,6 +66,7 @@ def key_values(items: Sequence[str], flag: str) -> dict[str, str]:
 
 def guarded(command: Callable[[], int]) -> int:
     """Runs a command; an expected error becomes one line on stderr and exit code 2, a signal 128 and its number."""
+    open_standard_streams()
     try:
         return command()
     except BrokenPipeError:  # the reader of our output has seen enough, as `| head` does
@@ -78,6 +79,21 @@ def guarded(command: Callable[[], int]) -> int:
     except EXPECTED_ERRORS as problem:
         print(error_line(problem), file=sys.stderr)
         return BAD_INPUT
+
+
+def open_standard_streams() -> None:
+    """Gives stdin, stdout and stderr that the caller has closed to the null device.
+
+    Else the next file that is opened takes the number, and what is printed goes into it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
 def error_line(problem: BaseException) -> str:

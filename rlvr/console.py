@@ -42,6 +42,14 @@ class Phase:
     bar: TaskID | None = None
 
 
+class PipedConsole(Console):
+    """A console whose reader may go away, as `| head` does: that is told by the exit code of any command."""
+
+    def on_broken_pipe(self) -> None:
+        """Raises BrokenPipeError, where rich would exit with code 1."""
+        raise BrokenPipeError("nobody reads standard output any more")
+
+
 class Bars(Progress):
     """Bars, and below them the innermost phase's last text on a line of its own, cut at the terminal's width."""
 
@@ -63,7 +71,7 @@ class Display:
     """
 
     def __init__(self, *, enabled: bool = True) -> None:
-        self.console = Console(quiet=not enabled, highlight=False, soft_wrap=True)
+        self.console = PipedConsole(quiet=not enabled, highlight=False, soft_wrap=True)
         self.live = enabled and sys.stdout.isatty()
         self._progress: Bars | None = None
         self._phases: list[Phase] = []

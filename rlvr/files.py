@@ -24,11 +24,21 @@ CHECKPOINT = re.compile(r"start|step-\d+")
 PARTIAL = ".partial"
 
 
+def is_utf8(path: Path) -> bool:
+    """Whether a path can be told to libraries that are not written in Python."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def check_place(folder: Path, flag: str) -> None:
     """Raises ValueError for a folder that is no place for results: it, or what it holds, belongs to somebody else.
 
     The current folder, the home folder and all that hold them; roots and folders of the system; a folder inside a
-    checkpoint, which is deleted with it; a path that begins with ~, which the shell was to replace. Links are followed.
+    checkpoint, which is deleted with it; a path that begins with ~, which the shell was to replace, or is not UTF-8.
+    Links are followed.
     """
     real, here, home = (Path(os.path.realpath(path)) for path in (folder, Path.cwd(), os.path.expanduser("~")))
     shared = {os.path.realpath(place) for place in (*SHARED_PLACES, tempfile.gettempdir())}
@@ -36,6 +46,7 @@ def check_place(folder: Path, flag: str) -> None:
     memory = Path("/dev/shm") in real.parents
     held = next((p for p in real.parents if CHECKPOINT.fullmatch(p.name) and (p / "state.json").exists()), None)
     rules = [
+        (not is_utf8(real), "is no UTF-8 text, which model files need"),
         (str(folder).startswith("~"), "begins with ~, which the shell has not replaced"),
         (real == here, "is the current folder"),
         (real in here.parents, "holds the current folder"),

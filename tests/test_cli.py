@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,8 @@ from rlvr.cli import main
 from rlvr.config import Config
 from rlvr.eval_command import EvalArgs
 from rlvr.flags import ELSEWHERE, flags_of, nearest
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def rejected(capsys, *argv: str) -> str:
@@ -161,3 +165,48 @@ def test_nearest_flags():
 def test_what_other_trainers_call_a_setting_exists_here():
     """Each name of the table leads to a flag of `train` or of `eval`."""
     assert set(ELSEWHERE.values()) <= {*flags_of(Config), *flags_of(EvalArgs)}
+
+
+PRINTS = """
+import os, sys, time
+from rlvr.arguments import guarded
+
+def work():
+    from rlvr.console import Display
+    with open("log", "w") as log:
+        for _ in range({times}):
+            Display().say("progress")
+            print("noise")
+            os.write(2, b"noise")
+            time.sleep(0.1)
+    return 0
+
+sys.exit(guarded(work))
+"""
+
+
+def test_closed_standard_streams_do_no_harm(tmp_path):
+    """What is printed goes nowhere: not into the next file that is opened, and it raises nothing."""
+    shell = 'exec "$0" -c "$1" <&- >&- 2>&-'
+    command = ["sh", "-c", shell, sys.executable, PRINTS.format(times=1)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run(command, cwd=tmp_path, env=environment, check=False, timeout=60).returncode == 0
+    assert (tmp_path / "log").read_bytes() == b""
+
+
+def test_progress_into_a_pipe_that_nobody_reads_ends_as_any_output(tmp_path):
+    """`rlvr train ... | head` ends with 141, as `rlvr list | head` does, and without a word."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", PRINTS.format(times=100).replace('os.write(2, b"noise")', "")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert program.stdout
+    assert program.stderr
+    program.stdout.readline()
+    program.stdout.close()
+    assert program.wait(60) == 141
+    assert program.stderr.read() == b""
+    program.stderr.close()

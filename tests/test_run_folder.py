@@ -437,3 +437,9 @@ def test_an_evaluation_without_an_answer_leaves_its_folder_free(tmp_path, monkey
         assert main(["eval", "--model", "tiny", *rest]) == 2
     assert f"another run is writing in out (process {os.getpid()} on" in capsys.readouterr().err
     assert (tmp_path / "out" / "answers.jsonl").read_bytes() == answers
+
+
+def test_a_folder_that_is_no_utf8_is_refused_before_anything_runs(tmp_path):
+    """Libraries that write models take no such path: told at the start, not when the first checkpoint is due."""
+    with pytest.raises(ValueError, match="is no UTF-8 text, which model files need"):
+        check_place(tmp_path / os.fsdecode(b"n\xe9"), "--run.out-dir")

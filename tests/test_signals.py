@@ -45,7 +45,7 @@ def sums(*, slow: bool = False) -> Task:
 TINY = (
     "train tiny_math --run.task mine:sums --run.out-dir out --model.device cpu --run.sample-every 0 "
     "--rollout.problems-per-step 1 --rollout.group-size 2 --rollout.max-new-tokens 4 --rollout.timeout 60 "
-    "--sft.batch-size 2 --eval.num-problems 1 --eval.samples 1 --eval.k 1"
+    "--eval.num-problems 1 --eval.samples 1 --eval.k 1"
 ).split()
 
 
@@ -147,7 +147,7 @@ def test_the_second_signal_ends_at_once(start: Callable[..., Process]) -> None:
 @pytest.mark.slow
 def test_fine_tuning_and_evaluation_say_what_a_stop_waits_for(start: Callable[..., Process]) -> None:
     """Fine-tuning is saved only at its end: the first signal says so. Then the evaluation of step 0, likewise."""
-    run = start(*TINY, "--sft.steps", "100000", "--run.steps", "5")
+    run = start(*TINY, "--sft.steps", "100000", "--sft.batch-size", "2", "--run.steps", "5")
     run.wait(lambda: (run.folder / "out" / "config.json").exists())
     time.sleep(3)
     run.signal(signal.SIGINT)
@@ -158,7 +158,7 @@ def test_fine_tuning_and_evaluation_say_what_a_stop_waits_for(start: Callable[..
     assert "is lost; the same command begins anew" in run.text("stderr").splitlines()[-1]
 
     (run.folder / "slow").write_text("12")
-    run = start(*TINY, "--sft.steps", "2", "--run.steps", "5", "--run.overwrite")
+    run = start(*TINY, "--sft.steps", "2", "--sft.batch-size", "2", "--run.steps", "5", "--run.overwrite")
     run.wait(lambda: (run.folder / "judging").exists())
     run.signal(signal.SIGTERM)
     assert run.wait(run.said("finishing the evaluation of step 0, then stopping; a second signal")) < 6
@@ -171,7 +171,7 @@ def test_fine_tuning_and_evaluation_say_what_a_stop_waits_for(start: Callable[..
 @pytest.mark.parametrize(
     ("number", "arguments", "left"),
     [
-        (signal.SIGINT, [*TINY, "--run.task-options", "slow=true"], "begins anew"),
+        (signal.SIGINT, [*TINY, "--sft.batch-size", "2", "--run.task-options", "slow=true"], "begins anew"),
         (
             signal.SIGTERM,
             "eval --model tiny --task mine:sums --task-option slow=true --out-dir evaluated".split(),

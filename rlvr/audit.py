@@ -69,10 +69,9 @@ def main(argv: Sequence[str]) -> int:
     if args.data is not None:
         options["data"] = args.data
     task: Task = make_task(args.task, **options)
-    print(
-        f"{task.name}: {len(task.train)} train, {len(task.test)} test, {len(task.demonstrations)} demonstrations, "
-        f"fingerprint {task.fingerprint}"
-    )
+    fingerprint = f", fingerprint {task.fingerprint}" if task.fingerprint else ""
+    sizes = f"{len(task.train)} train, {len(task.test)} test, {len(task.demonstrations)} demonstrations"
+    print(f"{task.name}: {sizes}{fingerprint}")
     failed = False
     with Runner(task.verifier, workers=args.workers, timeout=args.timeout) as runner:
         for finding in audit(task, runner, args.max_problems):

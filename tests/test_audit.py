@@ -177,3 +177,16 @@ def test_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert len(lines) == 6
     assert cli(["profile", "arithmetic", *flags, "--group-size", "1"]) == 2
     assert "expected 2 or more" in capsys.readouterr().err
+
+
+def test_a_pack_without_a_fingerprint_shows_none(tmp_path, monkeypatch, capsys):
+    """A Task that is made by hand has none until a run seals it: the line ends before the word."""
+    (tmp_path / "by_hand.py").write_text(
+        "from rlvr import Problem, Task\n"
+        "def pack() -> Task:\n"
+        "    right = lambda problem, text: text == problem.reference\n"
+        "    return Task('by hand', [Problem('a', '1+1=', '2')], [Problem('b', '1+2=', '3')], right)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    main(["by_hand:pack"])
+    assert capsys.readouterr().out.splitlines()[0] == "by hand: 1 train, 1 test, 0 demonstrations"

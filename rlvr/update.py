@@ -66,7 +66,8 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
         if config.rollout.top_p == 1 and config.rollout.top_k == 0:
             bound, sampler = config.vllm.mismatch_alarm, config.rollout.sampler
             warn_of_mismatch(stats, step + 1, bound, config.staleness(step), sampler)
-    stats["skipped_updates"] = count_not_finite(norms)
+    if len(batch):  # no row says nothing of gradients
+        stats["skipped_updates"] = count_not_finite(norms)
     grad_norm = sum(norms) / max(len(norms), 1)
     return {"lr": lr if learns else 0.0, "loss": 0.0, "grad_norm": grad_norm, **stats}
 

@@ -58,7 +58,6 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
         stats |= critic_stats(batch) if len(batch) else {}
         stats["critic/grad_norm"] = sum(critic_norms) / max(len(critic_norms), 1)
         stats["critic/skipped_updates"] = count_not_finite(critic_norms)
-        stats["no_signal"] = 0.0  # every group is trained on
     differences = [part.cpu() for part in gather(differences, run.accelerator)]
     if differences:
         stats |= mismatch(torch.cat(differences))

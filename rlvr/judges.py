@@ -7,14 +7,20 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from rlvr.types import Verifier
+from rlvr.verifiers.base import allows
 from rlvr.verifiers.runner import Runner
 
 
 def with_extraction(verifier: Verifier, mode: str) -> Verifier | None:
-    """The same verifier with another way of extracting the answer; None where it has none, or has this one already."""
+    """The same verifier with another way of extracting the answer; None where it lacks this one, or has it already."""
     if not dataclasses.is_dataclass(verifier) or getattr(verifier, "extract", mode) == mode:
         return None
-    other: Verifier = dataclasses.replace(verifier, extract=mode)
+    if not allows(verifier, "extract", mode):
+        return None
+    try:
+        other: Verifier = dataclasses.replace(verifier, extract=mode)
+    except (TypeError, ValueError):  # a verifier of one's own that means something else by it
+        return None
     return other
 
 

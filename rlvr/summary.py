@@ -12,7 +12,11 @@ from rlvr.types import Group
 
 
 def summarize(
-    groups: Sequence[Group], advantages: Sequence[Sequence[float]], config: RolloutConfig | None = None
+    groups: Sequence[Group],
+    advantages: Sequence[Sequence[float]],
+    config: RolloutConfig | None = None,
+    *,
+    all_teach: bool = False,
 ) -> dict[str, float]:
     """What a step's rollouts were like: scores, verdicts, lengths. With `config` also the penalties it switches on.
 
@@ -20,7 +24,7 @@ def summarize(
 
     groups: all that were sampled; advantages: those of the kept ones. Under "parts/": the mean of each named component,
     over the rollouts that have it. no_signal: the share of groups that teach nothing; of what dynamic sampling dropped,
-    those whose rewards do not differ.
+    those whose rewards do not differ. all_teach: every kept group is trained on (a critic learns from all).
     """
     verdicts = [verdict for group in groups for verdict in group.judged]
     completions = [completion for group in groups for completion in group.completions]
@@ -35,7 +39,7 @@ def summarize(
             for name, value in penalties(completion, config).items():
                 parts.setdefault(name, []).append(value)
     dropped = group_rewards([group for group in groups if not group.kept], config or RolloutConfig())
-    signal = sum(map(has_signal, advantages)) + sum(not is_flat(row) for row in dropped)
+    signal = sum(all_teach or has_signal(row) for row in advantages) + sum(not is_flat(row) for row in dropped)
     return {
         "reward": sum(scores) / max(len(scores), 1),
         "correct": sum(v.correct for v in verdicts) / len(verdicts),

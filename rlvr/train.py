@@ -52,7 +52,8 @@ def train(run: Run, start: int = 0) -> StopRequest:
             stats = update(run, step, groups, advantages)
             check_trained(run, step + 1)
             rollouts.load_weights()
-            metrics |= {**summarize(sampled, advantages, config.rollout), **rollouts.describe(step), **stats}
+            metrics |= summarize(sampled, advantages, config.rollout, all_teach=run.critic is not None)
+            metrics |= {**rollouts.describe(step), **stats}
             judged, signs = watch(run, sampled, metrics)
             records = step_records(config, step + 1, sampled, rewards, advantages, judged)
             finish_step(run, step + 1, metrics, records)

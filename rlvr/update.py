@@ -58,7 +58,6 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
         stats |= critic_stats(batch) if len(batch) else {}
         stats["critic/grad_norm"] = sum(critic_norms) / max(len(critic_norms), 1)
         stats["critic/skipped_updates"] = count_not_finite(critic_norms)
-        stats["no_signal"] = 0.0  # every group is trained on
     differences = [part.cpu() for part in gather(differences, run.accelerator)]
     if differences:
         stats |= mismatch(torch.cat(differences))
@@ -66,7 +65,8 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
         if config.rollout.top_p == 1 and config.rollout.top_k == 0:
             bound, sampler = config.vllm.mismatch_alarm, config.rollout.sampler
             warn_of_mismatch(stats, step + 1, bound, config.staleness(step), sampler)
-    stats["skipped_updates"] = count_not_finite(norms)
+    if len(batch):  # no row says nothing of gradients
+        stats["skipped_updates"] = count_not_finite(norms)
     grad_norm = sum(norms) / max(len(norms), 1)
     return {"lr": lr if learns else 0.0, "loss": 0.0, "grad_norm": grad_norm, **stats}
 

@@ -52,7 +52,9 @@ def test_microbatches_are_a_partition_within_the_budget():
             prompts = sum(int(made.lengths[i] - made.mask[i].sum()) for i in firsts)
             assert len(index) == 1 or prompts + int(micro.mask.sum()) <= budget
             assert micro.tokens.shape[1] == int(micro.lengths.max())
-    assert len(list(made.split(100))) == 1
+    # prompts of 2 and 3 tokens, completions of 1 + 2 + 3 and 2 + 3
+    assert [len(index) for index, _ in made.split(8)] == [3, 2]
+    assert [len(list(made.split(budget))) for budget in (15, 16)] == [2, 1]
 
 
 def test_minibatches_cover_every_row_once_an_epoch():

@@ -13,8 +13,9 @@ from accelerate import Accelerator
 
 from rlvr.checkpoint import AHEAD, checkpoint_folder, load_checkpoint
 from rlvr.collect import collect
-from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, ShadowConfig, VLLMConfig
+from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, ShadowConfig, VLLMConfig
 from rlvr.console import Display, describe_step
+from rlvr.critic import Critic
 from rlvr.optim import make_optimizer
 from rlvr.policy import load_policy
 from rlvr.report import write_report
@@ -51,11 +52,19 @@ class OwnWeights(TorchSampler):
         self.policy.model.load_state_dict(policy.model.state_dict())
 
 
-def make_run(out_dir: Path, *, verifier=odd_digits_or_easy, steps: int = 2, shadow: bool = False, **rollout) -> Run:
+def make_run(
+    out_dir: Path,
+    *,
+    verifier=odd_digits_or_easy,
+    steps: int = 2,
+    shadow: bool = False,
+    shuffle: bool = False,
+    **rollout,
+) -> Run:
     """A run of a random tiny model in float32 on the CPU, with two rounds of dynamic sampling."""
     settings = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12, "resample_rounds": 2, **rollout}
     config = Config(
-        run=RunConfig(out_dir=out_dir, steps=steps, sample_every=0),
+        run=RunConfig(out_dir=out_dir, steps=steps, sample_every=0, shuffle_rewards=shuffle),
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
         rollout=RolloutConfig(**settings),
         optim=OptimConfig(lr=1e-3),
@@ -135,6 +144,17 @@ def test_what_is_dropped_is_marked_and_has_no_advantage(tmp_path):
         assert row["reward"] == pytest.approx(row["score"] - max(row["tokens"] - 8, 0) / 4)
 
 
+def test_with_a_critic_every_kept_group_teaches(tmp_path):
+    """Without signal are the dropped groups whose rewards do not differ, and none of the kept ones."""
+    run = make_run(tmp_path, steps=1)
+    run.config = dataclasses.replace(run.config, algo=AlgoConfig(advantage="gae"))
+    run.critic = Critic(run.policy, run.config.critic, run.config.optim)
+    train(run)
+    rows, (metrics,) = run.log.read("rollouts"), run.log.read("metrics")
+    dropped = [{r["score"] for r in rows[i : i + 4]} for i in range(0, len(rows), 4) if not rows[i]["kept"]]
+    assert metrics["no_signal"] == sum(len(scores) == 1 for scores in dropped) / (len(rows) / 4) > 0
+
+
 def test_only_the_kept_groups_are_trained_on(tmp_path):
     """Trained tokens are those of the kept groups."""
     run = make_run(tmp_path)
@@ -167,18 +187,25 @@ def test_the_shadow_judges_all_that_was_sampled(tmp_path):
         assert all(row["shadow_score"] == ("7" in row["completion"]) for row in here)
 
 
-def test_resumed_run_with_batches_ahead_equals_an_uninterrupted_one(tmp_path):
-    """Dropped groups are in the checkpoint's batches ahead too: the same logs, weights and checkpoint to the byte."""
-    whole = make_run(tmp_path / "whole", max_staleness=1, sampler="vllm", steps=4)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_resumed_run_with_batches_ahead_equals_an_uninterrupted_one(tmp_path, shuffle):
+    """Dropped groups are in the checkpoint's batches ahead too: the same logs, weights and checkpoint to the byte.
+
+    With shuffled rewards, so are the verifier's own verdicts.
+    """
+    settings = {"max_staleness": 1, "sampler": "vllm", "shuffle": shuffle, "shadow": True}
+    whole = make_run(tmp_path / "whole", **settings, steps=4)
     train(whole)
-    train(make_run(tmp_path / "parts", max_staleness=1, sampler="vllm", steps=2))
-    again = make_run(tmp_path / "parts", max_staleness=1, sampler="vllm", steps=4)
+    train(make_run(tmp_path / "parts", **settings, steps=2))
+    again = make_run(tmp_path / "parts", **settings, steps=4)
     state = load_checkpoint(checkpoint_folder(tmp_path / "parts", 2), again.policy, again.optimizer)
     again.log.cut_back(state["log"], 2)
     again.sampler = OwnWeights(again.policy)
+    again.shadow.rows.extend(again.log.read("metrics"))
     train(again, 2)
     ahead = [json.loads(line) for line in (checkpoint_folder(tmp_path / "whole", 4) / AHEAD).read_text().splitlines()]
-    assert {record["kept"] for record in ahead} == {True, False}
+    assert shuffle or {record["kept"] for record in ahead} == {True, False}
+    assert all(bool(record["own_verdicts"]) == shuffle for record in ahead)
     names = ["rollouts.jsonl", *(f"checkpoints/step-000004/{name}" for name in (AHEAD, "model.safetensors"))]
     for name in names:
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name

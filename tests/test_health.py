@@ -60,6 +60,18 @@ class BrokenAt(TorchSampler):
         return super().stream(prompts, sampling, seeds, lambda p, group: on_group(p, [without(c) for c in group]))
 
 
+class NothingInTheThird:
+    """`odd_digits`, but that nothing is right in the third call of the engine."""
+
+    isolate = False  # it looks at the engine
+
+    def __init__(self, sampler: BrokenAt) -> None:
+        self.sampler = sampler
+
+    def __call__(self, problem: Problem, text: str) -> bool:
+        return self.sampler.count != 3 and odd_digits(problem, text)
+
+
 def without(completion):
     return dataclasses.replace(completion, logprobs=(float("nan"),) * len(completion.logprobs))
 
@@ -121,6 +133,18 @@ def test_a_resumed_run_counts_on(tmp_path):
     train(make_run(tmp_path, broken=(2, 3), steps=3))
     with pytest.raises(NotFinite, match=r"stopped at step 4: .* the first of them step 2"):
         train(make_run(tmp_path, broken=(1,), steps=6), start=3)
+
+
+@pytest.mark.parametrize("advantage", ["raft", "grpo"])
+def test_a_step_that_trains_on_nothing_ends_no_streak(tmp_path, advantage):
+    """Between broken steps nothing was chosen, or no group had signal: the third broken one ends the run."""
+    run = make_run(tmp_path, broken=(1, 2, 4), algo={"advantage": advantage, "importance": "token"})
+    run.verifier = Runner(NothingInTheThird(run.sampler))
+    with pytest.raises(NotFinite, match=r"stopped at step 4: .* in 3 steps in a row"):
+        train(run)
+    rows = run.log.read("metrics")
+    assert [row.get("skipped_updates") for row in rows] == [1, 1, None, 1]
+    assert rows[2]["trained_tokens"] == 0
 
 
 def test_streaks_by_hand():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from rlvr.judges import with_extraction
 from rlvr.registry import VERIFIERS, make_verifier
 from rlvr.types import Problem, Status, Verdict
 from rlvr.verifiers import verify_math
@@ -340,3 +342,27 @@ def test_verify_math_checks_its_options():
     """As it is called in a notebook."""
     with pytest.raises(ValueError, match="extract 'foo': expected strict, marked or lenient"):
         verify_math("4", "it is 4", extract="foo")
+
+
+@dataclass
+class Demanding:
+    """A verifier of one's own that means something else by `extract`."""
+
+    extract: str = "first"
+
+    def __post_init__(self) -> None:
+        if self.extract != "first":
+            raise ValueError(f"extract {self.extract!r}")
+
+    def __call__(self, problem: Problem, completion: str) -> bool:
+        return True
+
+
+def test_a_second_form_is_made_of_verifiers_that_have_it() -> None:
+    """math has a lenient and a strict form, regex and exact a strict one; none is made of what lacks the mode."""
+    forms = {"math": ["lenient", "strict"], "regex": ["strict"], "exact": ["strict"], "choice": [], "countdown": []}
+    for name, wanted in forms.items():
+        made = [with_extraction(make_verifier(name), mode) for mode in ("lenient", "strict")]
+        assert [form.extract for form in made if form is not None] == wanted, name
+    assert with_extraction(make_verifier("regex", extract="strict"), "strict") is None
+    assert with_extraction(Demanding(), "strict") is None

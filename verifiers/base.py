@@ -125,6 +125,12 @@ def check_choices(verifier: Any) -> None:
             raise ValueError(f"{name} {value!r}: expected {', '.join(choices[:-1])} or {choices[-1]}")
 
 
+def allows(verifier: Any, name: str, value: object) -> bool:
+    """Whether an option of a dataclass may have this value: one of the choices that its type names, if it names any."""
+    choices = _choices(verifier.__class__)
+    return name not in choices or value in choices[name]
+
+
 @functools.cache
 def _choices(kind: type) -> dict[str, tuple[str, ...]]:
     hints = typing.get_type_hints(kind)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 
-from rlvr.advantages import subtract_costs
 from rlvr.alarm import AlarmStop, alarm_record
 from rlvr.best import best_steps, kept_steps
 from rlvr.checkpoint import checkpoint_folder, delete_old_checkpoints, save_checkpoint
@@ -47,15 +47,13 @@ def train(run: Run, start: int = 0) -> StopRequest:
             if subtracts_kl(run):
                 costs, metrics["kl"] = kl_costs(run, groups)
             advantages = group_advantages(groups, rewards, config.algo, costs)
-            if costs is not None:
-                rewards = subtract_costs(rewards, costs)
             stats = update(run, step, groups, advantages)
             check_trained(run, step + 1)
             rollouts.load_weights()
             metrics |= summarize(sampled, advantages, config.rollout, all_teach=run.critic is not None)
             metrics |= {**rollouts.describe(step), **stats}
             judged, signs = watch(run, sampled, metrics)
-            records = step_records(config, step + 1, sampled, rewards, advantages, judged)
+            records = step_records(config, step + 1, sampled, advantages, judged, costs)
             finish_step(run, step + 1, metrics, records)
             gradients.observe(step + 1, *dropped_updates(metrics))
             if alarm_ends(run, step + 1, signs, metrics, records):
@@ -105,25 +103,28 @@ def step_records(
     config: Config,
     step: int,
     sampled: Sequence[Group],
-    rewards: Sequence[Sequence[float | None]],
     advantages: Sequence[Sequence[float]],
     judged: Sequence[Group] | None,
+    costs: Sequence[Sequence[float]] | None,
 ) -> list[dict[str, Any]]:
-    """The lines of a step's rollouts, those that dynamic sampling dropped among them.
+    """Return the lines of a step's rollouts, those that dynamic sampling dropped among them.
 
-    rewards, advantages: of the kept groups. What was dropped has no advantage, and its reward is that of its verdict
-    and its length alone.
+    advantages, costs: of the kept groups, each G; what was dropped has neither. costs: of the KL divergence where it
+    is in the reward of whole completions. They are logged beside the reward, which is that of the task.
     """
-    dropped = group_rewards(sampled, config.rollout)
     untrained = [[None] * len(group.completions) for group in sampled]
-    return rollout_records(
+    records = rollout_records(
         step,
         sampled,
-        among_all(sampled, rewards, dropped),
+        group_rewards(sampled, config.rollout),
         among_all(sampled, advantages, untrained),
         judged,
         marked=config.rollout.resample_rounds > 0,
     )
+    if costs is not None:
+        for record, cost in zip(records, chain.from_iterable(among_all(sampled, costs, untrained)), strict=True):
+            record["kl_cost"] = cost
+    return records
 
 
 def watch(

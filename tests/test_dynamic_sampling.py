@@ -241,3 +241,18 @@ def test_the_error_budget_and_the_control_see_all(tmp_path):
     kept = [group for group in groups if group.kept]
     assert 0 < len(kept) <= 6
     assert all(len({verdict.score for verdict in group.verdicts}) > 1 for group in kept)
+
+
+def test_the_cost_of_the_kl_divergence_is_logged_beside_the_reward(tmp_path):
+    """The reward of a line is that of the task, so that the metrics' mean is theirs; the KL cost has a field."""
+    run = make_run(tmp_path)
+    run.config = dataclasses.replace(run.config, algo=AlgoConfig(kl_coef=0.1, kl_in="reward"))
+    run.reference = run.policy.reference()
+    train(run)
+    rows = run.log.read("rollouts")
+    assert all((row["kl_cost"] is None) != row["kept"] for row in rows)
+    for metrics in run.log.read("metrics"):
+        here = [row for row in rows if row["step"] == metrics["step"]]
+        assert metrics["reward"] == pytest.approx(mean(row["reward"] for row in here))
+    later = [row for row in rows if row["step"] > 1 and row["kept"]]
+    assert any(row["kl_cost"] for row in later)

@@ -27,8 +27,10 @@ check: setup
 demo: setup
 	$(BIN)/rlvr train $(RECIPE) $(ARGS)
 
+# Two at a time, each file by one of them; what computes on the CPU then has one thread each.
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	export OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive; \
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 # The peers that are measured against come into the same environment.
 bench: setup

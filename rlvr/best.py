@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.checkpoint import checkpoint_folder, list_checkpoints
+from rlvr.records import graded
 
 Evaluation = Mapping[str, Any]
 
@@ -73,5 +74,5 @@ def measured(evaluation: Evaluation | None) -> str:
     if evaluation is None:
         return ""
     name = measured_name(evaluation)
-    score = f", score {evaluation['score']:.3f}" if "score" in evaluation else ""
+    score = f", score {evaluation['score']:.3f}" if graded([evaluation]) else ""
     return f", held-out {name} {evaluation[name]:.3f}{score}"

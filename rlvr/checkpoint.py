@@ -193,7 +193,7 @@ def load_checkpoint(
 ) -> dict[str, Any]:
     """Puts a checkpoint's weights and optimizer states in place and returns its state.json.
 
-    ValueError naming the folder where a file of tensors cannot be read.
+    ValueError naming the folder where a file of tensors cannot be read, or does not fit.
     """
     try:
         policy.load_weights(folder)
@@ -202,7 +202,7 @@ def load_checkpoint(
         if critic is not None:
             critic.load(load_file(folder / "critic.safetensors"))
             load_optimizer(critic.optimizer, load_file(folder / "critic_optimizer.safetensors"))
-    except SafetensorError as error:
+    except (SafetensorError, ValueError) as error:
         raise ValueError(f"checkpoint {folder} cannot be read: {error}") from error
     state: dict[str, Any] = json.loads((folder / "state.json").read_text())
     return state

@@ -10,6 +10,7 @@ from typing import Any
 from rich import box
 from rich.console import Console, RenderableType
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -19,6 +20,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segments
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +28,7 @@ from rlvr.printable import printable
 from rlvr.records import describe_shuffled, graded, pass_names, with_interval
 
 LINES_WITHOUT_TERMINAL = 20  # progress lines of a whole phase where there is no terminal to redraw
+WIDEST_TABLE = 1000  # columns of text
 SPEED_PERIOD = 3600  # seconds by which the remaining time is estimated: evaluations between steps are part of it
 STYLES = {"correct": "green", "incorrect": "red", "bad_reference": "magenta", "error": "magenta"}
 
@@ -111,8 +114,12 @@ class Display:
         self.console.print(shown(text), soft_wrap=not (wrap and self.live))
 
     def print_table(self, table: Table) -> None:
-        """A table, as wide as it is: into a file or a pipe it is written in whole lines."""
-        self.console.print(table, soft_wrap=False, crop=False)
+        """A table, as wide as its numbers are: none is cut, where a terminal is narrower it breaks the lines."""
+        options = self.console.options.update(max_width=WIDEST_TABLE)
+        width = Measurement.get(self.console, options, table).maximum
+        # Rendered here: the console's own print takes no width above its own.
+        whole = Segments(self.console.render(table, options.update(width=width)))
+        self.console.print(whole, soft_wrap=True, end="")
 
     def sample(self, record: Mapping[str, Any]) -> None:
         """One rollout (a line of rollouts.jsonl), as the policy saw and wrote it."""

@@ -12,7 +12,7 @@ from rlvr.verifiers.runner import Runner
 
 
 def with_extraction(verifier: Verifier, mode: str) -> Verifier | None:
-    """The same verifier with another way of extracting answers; None where it has it already, or has not this one."""
+    """The same verifier with another way of extracting the answer; None where it lacks this one, or has it already."""
     if not dataclasses.is_dataclass(verifier) or getattr(verifier, "extract", mode) == mode:
         return None
     if not allows(verifier, "extract", mode):

@@ -201,7 +201,7 @@ def carry_out(run: Run, start: int, display: Display) -> None:
         display.close()
     if ended:
         raise stopped(stop, config, f"after a checkpoint, {list_checkpoints(config.run.out_dir)[-1][1]}")
-    stop.work, stop.doing = "", "writing the report"
+    stop.work, stop.unsaved, stop.doing = "", "", "writing the report"
     if evaluate_ends:
         evaluate(config.run.steps)
 
@@ -284,7 +284,7 @@ def fine_tune(
     display.start("fine-tuning", total)
 
     def show(step: int, loss: float) -> None:
-        stop.work = f"the fine-tuning, of which {step} of {total} steps are done"
+        stop.work = f"the fine-tuning ({step} of {total} steps done)"
         display.step(step, f"loss {loss:.3f}")
 
     sft(

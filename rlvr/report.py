@@ -168,7 +168,7 @@ def sample(row: Record) -> str:
     return (
         f'<p>{html.escape(head)}<span class="status {html.escape(status)}">{html.escape(status)}</span>'
         f"{html.escape(reason)} {html.escape(numbers + describe_shuffled(row))}</p>"
-        f"<pre><span class=prompt>{html.escape(prompt)}</span>{html.escape(str(row.get('completion', '')))}</pre>"
+        f"<pre><span class=prompt>{html.escape(str(prompt))}</span>{html.escape(str(row.get('completion', '')))}</pre>"
     )
 
 

@@ -72,7 +72,7 @@ def train_all(
     display.say(f"{len(train)} pairs to train on, {len(held_out)} held out")
     log = RunLog(config.run.out_dir)
     results = [train_one(config, number, train, held_out, log, display) for number in range(config.run.models)]
-    display.console.print(result_table(results))
+    display.print_table(result_table(results))
     display.say(f"models: {', '.join(r['folder'] for r in results)}")
     return results
 

@@ -31,7 +31,8 @@ class StopRequest:
     """Whether a stop was asked for, and by which signal; `elsewhere`: of another process of the run.
 
     `work`: what is lost where the run ends at once ("step 13"), and so what the first signal waits for; "": nothing,
-    and the first signal ends the run. `doing`: what is under way then ("loading the model"). `left()` says what a
+    and the first signal ends the run. `unsaved`: what is lost where that is more ("steps 6 to 13"). `doing`: what is
+    under way where nothing is lost ("loading the model"). `left()` says what a
     later call finds. `quiet`: says nothing (a process beside the main one). `bars()`: lines of the terminal that are
     drawn again and again.
     """
@@ -40,6 +41,7 @@ class StopRequest:
         self.signal: signal.Signals | None = None
         self.elsewhere = False
         self.work = ""
+        self.unsaved = ""
         self.doing = "starting"
         self.left: Callable[[], str] = lambda: "the same command begins anew"
         self.quiet = False
@@ -57,10 +59,12 @@ class StopRequest:
         asked, self.signal = self.signal is not None, signal.Signals(number)
         if self.work and not asked:
             again = "press Ctrl-C again" if number == signal.SIGINT else "a second signal"
-            self._say(f"finishing {self.work}, then stopping; {again} to stop now and lose it")
+            self._say(f"finishing {self.work}, then stopping; {again} to stop now and lose {self.unsaved or 'it'}")
             return
         self._ends = True
-        what = f"stopped now: {self.work} is lost" if self.work else f"stopped while {self.doing}"
+        lost = self.unsaved or self.work
+        verb = "are" if lost.startswith("steps") else "is"
+        what = f"stopped now: {lost} {verb} lost" if self.work else f"stopped while {self.doing}"
         self._say(f"{what}; {self.left()}")
         # Not by threading: its locks may be held by what the signal came into.
         _thread.start_new_thread(self._leave_later, (128 + number,))

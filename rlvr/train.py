@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ def train(run: Run, start: int = 0) -> StopRequest:
     with stop.answering(), Rollouts(run, start) as rollouts:
         for step in range(start, config.run.steps):
             stop.work = f"step {step + 1}"
+            stop.unsaved = unsaved(config.run.out_dir, step + 1)
             run.seconds.clear()
             torch.manual_seed(derive_seed(config.run.seed, "step", step))
             sampled = rollouts.take(step)
@@ -70,6 +72,12 @@ def train(run: Run, start: int = 0) -> StopRequest:
             return StopRequest()  # a signal after the last step ends nothing
         save(run, step + 1, rollouts, keep_all=gradients.streak > 0)
     return stop
+
+
+def unsaved(out_dir: Path, step: int) -> str:
+    """What is lost where the run ends at once during a step: all steps since the last checkpoint."""
+    saved = max(kept_steps(out_dir))
+    return f"step {step}" if step == saved + 1 else f"steps {saved + 1} to {step}"
 
 
 def look_at(run: Run) -> str:

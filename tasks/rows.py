@@ -113,7 +113,10 @@ def read_hub(name: str, config: str | None, split: str) -> list[Row]:
         return [dict(row) for row in load_dataset(name, config, split=split)]
     except (OSError, ValueError) as why:
         first = str(why).split("\n")[0]
-        raise OSError(f"data set {name!r} could not be loaded ({first}); give a local copy with --data PATH") from why
+        raise OSError(
+            f"data set {name!r} could not be loaded ({first}); give a local copy: --run.data PATH to train, "
+            "--data PATH for other commands"
+        ) from why
 
 
 def first(rows: list[Row], number: int | None, option: str) -> list[Row]:

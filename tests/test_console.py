@@ -110,6 +110,19 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
     assert "0.500 [0.40, 0.60]" in screen.getvalue()
 
 
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("live", [True, False])
+def test_no_number_of_a_table_is_cut(columns: int, live: bool) -> None:
+    """A graded score makes the table wider than 80 columns; into a file it is whole, a terminal breaks its lines."""
+    display, screen = Display(), io.StringIO()
+    display.console, display.live = Console(file=screen, force_terminal=live, width=columns), live
+    display.print_table(evaluation_table([evaluation(0, score=1.5, score_ci=[0.9, 2.1])]))
+    [row] = [line for line in screen.getvalue().splitlines() if "0.500" in line]
+    assert row.count("0.500 [0.40, 0.60]") == 2
+    assert "1.500 [0.90, 2.10]" in row
+    assert "…" not in screen.getvalue()
+
+
 def test_a_graded_score_has_a_column() -> None:
     """With its interval, where it has one; and none where the score is pass@1."""
     for more, cell in (({"score": 1.5, "score_ci": [0.9, 2.1]}, "1.500 [0.90, 2.10]"), ({"score": 2.0}, "2.000")):

@@ -382,7 +382,7 @@ def test_audit_ends_with_a_verifier_that_loops(tmp_path, monkeypatch, capsys):
 
 WAITING = """
 import os, signal, sys, threading, time
-from rlvr.signals import stop_on_signals
+from rlvr.signals import StopRequest
 from rlvr.types import Problem
 from rlvr.verifiers import Runner
 
@@ -391,8 +391,8 @@ def loops(problem, completion):
     while True:
         pass
 loops.isolate = {isolate}
-with stop_on_signals() as stop, Runner(loops, timeout=600) as runner:
-    print("ready", flush=True)
+with StopRequest().answering() as stop, Runner(loops, timeout=600) as runner:
+    stop.work = "step 1"
     runner.verify([(Problem("1", "", ""), "")])
 """
 
@@ -416,4 +416,5 @@ def test_the_second_signal_ends_a_run_whose_verifier_loops(tmp_path, isolate, nu
     finally:
         program.kill()
         program.wait()
-    assert b"KeyboardInterrupt" in told
+    assert b"finishing step 1, then stopping" in told
+    assert b"stopped now: step 1 is lost" in told

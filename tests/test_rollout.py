@@ -250,7 +250,7 @@ def test_what_a_verifier_returns_becomes_a_verdict(result, status, score):
 @pytest.mark.parametrize("result", [None, "yes", [1.0]])
 def test_other_results_are_errors(result):
     """None is not a 0."""
-    with pytest.raises(TypeError, match="must return bool, float or Verdict"):
+    with pytest.raises(TypeError, match="expected bool, float or Verdict"):
         Verdict.of(result)
 
 

@@ -412,8 +412,10 @@ def test_pictures_reports_and_verdicts_of_others_are_not_replaced(tmp_path, monk
 
 
 def test_an_evaluation_without_an_answer_leaves_its_folder_free(tmp_path, monkeypatch, capsys):
-    """A mistyped model: the corrected command takes the same folder, and says so; one with answers is kept."""
+    """A model that does not load: the right command takes the same folder, and says so; one with answers is kept."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "nowhere").mkdir()
+    (tmp_path / "nowhere" / "config.json").write_text("{}")
     rest = [
         "--task",
         "arithmetic",

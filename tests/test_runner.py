@@ -80,6 +80,10 @@ class Poison:
                 record(problem, f"{child.pid}")
                 while True:
                     pass
+            case "background":
+                child = subprocess.Popen(["sleep", "600"])
+                record(problem, f"{child.pid}")
+                return True
             case "warm":
                 return correct(f"{self.where}{os.environ.get('OMP_NUM_THREADS')}")
             case "print":
@@ -310,6 +314,17 @@ def test_what_a_verifier_started_dies_with_its_worker(poison, tmp_path):
         assert gone_within(2, [int(log.read_text())])
 
 
+def test_what_a_verifier_left_running_dies_with_the_runner(poison, tmp_path):
+    """A verdict was given in time, so no deadline ended what goes on behind it: closing the runner does."""
+    log = tmp_path / "log"
+    with Runner(poison.Poison()) as runner:
+        [verdict] = runner.verify([(Problem("1", "", "", {"log": str(log)}), "background")])
+        started = [int(log.read_text())]
+        assert verdict.correct
+        assert all(map(alive, started))
+    assert gone_within(2, started)
+
+
 def test_warm_up_runs_before_the_workers_are_forked(poison):
     """And numerical libraries get one thread in processes that fork."""
     with Runner(poison.Warm()) as runner:
@@ -459,11 +474,12 @@ def test_works_however_the_program_was_started(poison, tmp_path, way):
     assert log.read_text() == "judged\n"
 
 
-def test_no_worker_outlives_a_killed_parent(poison, tmp_path):
-    """After SIGKILL of the program its workers and their server are gone within two seconds, one of them hanging."""
+@pytest.mark.parametrize("completion", ["hang and tell", "daemon"])
+def test_no_worker_outlives_a_killed_parent(poison, tmp_path, completion):
+    """After SIGKILL of the program its workers, their server and what they started are gone within two seconds."""
     log = tmp_path / "log"
     program = subprocess.Popen(
-        [sys.executable, "-c", script(poison, log, "hang and tell", timeout=600)], cwd=ROOT, stdin=subprocess.DEVNULL
+        [sys.executable, "-c", script(poison, log, completion, timeout=600)], cwd=ROOT, stdin=subprocess.DEVNULL
     )
     while not (log.exists() and log.read_text().endswith("\n")):
         assert program.poll() is None

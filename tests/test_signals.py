@@ -112,7 +112,7 @@ def test_a_step_is_finished_and_saved(start: Callable[..., Process], number: int
     (run.folder / "slow").unlink()
     done = len(run.text("out/metrics.jsonl").splitlines())
     run.signal(number)
-    line = f"finishing step {done + 1}, then stopping; {again} to stop now and lose it"
+    line = f"finishing step {done + 1}, then stopping; {again} to stop now and lose steps 1 to {done + 1}"
     assert run.wait(run.said(line)) < 6
     assert run.process.poll() is None
     assert run.end() == 128 + number
@@ -151,8 +151,8 @@ def test_fine_tuning_and_evaluation_say_what_a_stop_waits_for(start: Callable[..
     run.wait(lambda: (run.folder / "out" / "config.json").exists())
     time.sleep(3)
     run.signal(signal.SIGINT)
-    assert run.wait(run.said("finishing the fine-tuning, of which ")) < 6
-    assert "of 100000 steps are done, then stopping; press Ctrl-C again" in run.text("stderr")
+    assert run.wait(run.said("finishing the fine-tuning (")) < 6
+    assert "of 100000 steps done), then stopping; press Ctrl-C again" in run.text("stderr")
     run.signal(signal.SIGINT)
     assert run.end() == 130
     assert "is lost; the same command begins anew" in run.text("stderr").splitlines()[-1]
@@ -228,7 +228,8 @@ def test_a_request_without_work_raises_at_once(capfd: pytest.CaptureFixture[str]
             signal.raise_signal(signal.SIGINT)
             assert stop
             assert "finishing step 3, then stopping" in capfd.readouterr().err
+        stop.unsaved = "steps 2 to 4"
         with stop.busy("step 4"), pytest.raises(Stopped):
             signal.raise_signal(signal.SIGTERM)
-    assert "stopped now: step 4 is lost" in capfd.readouterr().err
+    assert "stopped now: steps 2 to 4 are lost" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

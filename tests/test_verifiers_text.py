@@ -359,7 +359,7 @@ class Demanding:
 
 
 def test_a_second_form_is_made_of_verifiers_that_have_it() -> None:
-    """math has a lenient and a strict form, regex and exact a strict one; others have none."""
+    """math has a lenient and a strict form, regex and exact a strict one; none is made of what lacks the mode."""
     forms = {"math": ["lenient", "strict"], "regex": ["strict"], "exact": ["strict"], "choice": [], "countdown": []}
     for name, wanted in forms.items():
         made = [with_extraction(make_verifier(name), mode) for mode in ("lenient", "strict")]

@@ -126,7 +126,7 @@ def check_choices(verifier: Any) -> None:
 
 
 def allows(verifier: Any, name: str, value: object) -> bool:
-    """Whether an option of a dataclass may have this value, by the choices that its type names, if it does."""
+    """Whether an option of a dataclass may have this value: one of the choices that its type names, if it names any."""
     choices = _choices(verifier.__class__)
     return name not in choices or value in choices[name]
 

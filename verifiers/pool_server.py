@@ -19,6 +19,7 @@ from rlvr.verifiers.worker import KILL, REPORT, REQUEST, SPAWN, frame, read_fram
 logger = logging.getLogger("rlvr.verifiers")
 
 LOAD_SECONDS = 120.0
+STOP_SECONDS = 5.0  # to kill the workers in
 OPT_OUT = (
     "let it run in this process, where no deadline holds: @register(NAME, isolate=False), or isolate = False as an "
     "attribute of the function or class"
@@ -100,9 +101,13 @@ class Server:
         self._process.returncode = 0  # it is no child of this process, and not to be waited for
 
     def stop(self) -> None:
-        """Kill the server; its workers die with it."""
-        self._process.kill()
-        self._process.wait()
+        """End the server, which kills its workers and what they have started."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self.control.close()
 
     def _request(self, kind: bytes, number: int, sock: socket.socket | None = None) -> None:

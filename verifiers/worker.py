@@ -98,21 +98,29 @@ def serve(control: socket.socket, parent: int) -> None:
     gc.collect()
     gc.freeze()
     control.sendall(frame(b""))
-    # Reports to a caller that has just ended go nowhere.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        _supervise(control, verifier, memory_bytes)
+    numbers: dict[int, int] = {}  # process id -> number of a worker
+    try:
+        # Reports to a caller that has just ended go nowhere.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            _supervise(control, verifier, memory_bytes, numbers, parent)
+    finally:
+        for pid in numbers:
+            _kill_group(pid)
 
 
-def _supervise(control: socket.socket, verifier: Any, memory_bytes: int) -> None:
-    """Forks, kills and reaps workers until `control` is closed."""
+def _supervise(control: socket.socket, verifier: Any, memory_bytes: int, numbers: dict[int, int], parent: int) -> None:
+    """Forks, kills and reaps workers until `control` is closed, or SIGTERM comes. `numbers`: those that are there."""
+    ends: list[int] = []
     wake_in, wake_out = socket.socketpair()
     wake_out.setblocking(False)
     wake_in.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda number, _: ends.append(number))
     signal.set_wakeup_fd(wake_out.fileno(), warn_on_full_buffer=False)
-    numbers: dict[int, int] = {}  # process id -> number
+    # Not killed outright from here on: what the workers have started has nobody else to end it.
+    _die_with(parent, signal.SIGTERM)
     server = os.getpid()
-    while True:
+    while not ends:
         ready, _, _ = select.select([control, wake_in], [], [])
         if wake_in in ready:
             wake_in.recv(4096)
@@ -125,14 +133,14 @@ def _supervise(control: socket.socket, verifier: Any, memory_bytes: int) -> None
         kind, number = REQUEST.unpack(data)
         if kind == KILL:
             for pid in [pid for pid, held in numbers.items() if held == number]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)
+                _kill_group(pid)
             continue
         pid = os.fork()
         if pid == 0:
             os.setpgid(0, 0)
             signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for caught in (signal.SIGCHLD, signal.SIGTERM):
+                signal.signal(caught, signal.SIG_DFL)
             for sock in (control, wake_in, wake_out):
                 sock.close()
             _work_and_exit(socket.socket(fileno=fds[0]), verifier, memory_bytes, server)
@@ -150,11 +158,16 @@ def _reap(control: socket.socket, numbers: dict[int, int]) -> None:
         if ended is None:
             return
         # Before its number is given back to the system, so that no stranger's group is hit.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(ended.si_pid, signal.SIGKILL)
+        _kill_group(ended.si_pid)
         _, status = os.waitpid(ended.si_pid, 0)
         if ended.si_pid in numbers:
             control.sendall(REPORT.pack(numbers.pop(ended.si_pid), status))
+
+
+def _kill_group(leader: int) -> None:
+    """Kills a worker and what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def _work_and_exit(sock: socket.socket, verifier: Any, memory_bytes: int, server: int) -> NoReturn:
@@ -219,9 +232,9 @@ def _limit_memory(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (total, total))
 
 
-def _die_with(parent: int) -> None:
-    """Asks the kernel (Linux) to kill this process when the thread that started it ends; exits if it already has."""
+def _die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Has the kernel (Linux) send this process a signal when the thread that started it ends; exits if it has ended."""
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)

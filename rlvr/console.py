@@ -187,9 +187,11 @@ def evaluation_table(evaluations: Sequence[Mapping[str, Any]]) -> Table:
     Also the score where it says more than pass@k.
     """
     ks = pass_names(evaluations)
-    forms = [f"{form}_{ks[0]}" for form in ("strict", "lenient") if f"{form}_{ks[0]}" in evaluations[0]]
+    forms = [f"{form}_{ks[0]}" for form in ("strict", "lenient") if any(f"{form}_{ks[0]}" in e for e in evaluations)]
     shown = [*ks, *(["score"] if graded(evaluations) else [])]
-    title = f"{evaluations[0]['num_problems']} held-out problems, 95 % intervals"
+    counts = sorted({record["num_problems"] for record in evaluations})
+    count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    title = f"{count} held-out problems, 95 % intervals"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for name in ("step", *shown, *forms, "truncated"):
         table.add_column(name.replace("_", "\n"), justify="right", no_wrap=True)

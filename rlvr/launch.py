@@ -17,7 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from rlvr.alarm import AlarmStop
 from rlvr.arguments import key_values
-from rlvr.best import best_steps, describe_checkpoints, kept_steps
+from rlvr.best import best_steps, describe_checkpoints, eras, kept_steps
 from rlvr.checkpoint import damage, list_checkpoints, load_checkpoint, newest_whole, save_checkpoint
 from rlvr.config import Config
 from rlvr.console import Display, describe_alarm, describe_evaluation, describe_step, evaluation_table
@@ -367,8 +367,8 @@ def finish(config: Config, evaluations: list[dict[str, Any]], display: Display, 
     """
     if evaluations:
         display.print_table(evaluation_table(evaluations))
-    if sentence := what_happened(evaluations):
-        display.say(sentence, wrap=True)
+    for comparable in eras(config.run.out_dir, evaluations)[-1:]:
+        display.say(what_happened(comparable), wrap=True)
     checkpoints = saved_models(config)
     lines = describe_checkpoints(config.run.out_dir, evaluations)
     for line in lines or [f"{name}: {folder}" for name, folder in checkpoints]:

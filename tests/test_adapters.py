@@ -179,6 +179,17 @@ def test_merge_writes_a_model_with_the_adapters_logprobs(
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["merged"]
 
 
+def test_a_merge_that_is_not_the_adapter_is_refused(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base without its adapter has other logprobs: one line, and nothing is written."""
+    adapter(tmp_path / "adapter", str(base))
+    monkeypatch.setattr("rlvr.lora.merge_adapter", lambda adapted: adapted.unload())
+    assert main(["merge", str(tmp_path / "adapter"), str(tmp_path / "merged")]) == 2
+    assert "the merged model is not the adapter: logprobs differ by" in capsys.readouterr().err
+    assert not (tmp_path / "merged").exists()
+
+
 def test_merge_of_a_tied_head_parts_it_from_the_embedding(tmp_path: Path) -> None:
     """An adapter on the head alone leaves the embedding as it was."""
     base = make_model("qwen3", tmp_path / "model")  # its head is tied

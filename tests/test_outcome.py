@@ -116,11 +116,14 @@ def test_the_last_lines_are_true_when_they_are_copied(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rlvr", "train", "tiny_math", *flags, "--run.out-dir", "my run"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    *_, sentence, checkpoint, report, before, line = done.stdout.splitlines()
-    assert sentence.startswith("Held-out pass@1 went from 0.")
-    assert checkpoint == "last checkpoint: my run/checkpoints/step-000002"
-    assert (tmp_path / checkpoint.split(": ")[1] / "model.safetensors").exists()
-    assert (tmp_path / report.split(": ")[1]).exists()
+    assert "Held-out pass@1 went from 0." in done.stdout
+    found = dict(text.split(": ", 1) for text in done.stdout.splitlines() if ": " in text)
+    checkpoint = found.get("last checkpoint") or found["last checkpoint, and the best"]
+    assert checkpoint.startswith("my run/checkpoints/step-000002, held-out pass@1 0.")
+    for path in (checkpoint, found.get("best checkpoint", checkpoint)):
+        assert (tmp_path / path.split(",")[0] / "model.safetensors").exists()
+    assert (tmp_path / found["report"]).exists()
+    *_, before, line = done.stdout.splitlines()
     assert before.startswith("next, ")
     again = subprocess.run(
         line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, shell=True, check=False

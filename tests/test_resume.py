@@ -19,6 +19,7 @@ import pytest
 
 from rlvr.checkpoint import checkpoint_folder
 from rlvr.config import Config, to_json
+from rlvr.console import Display
 from rlvr.folder_lock import locked
 from rlvr.launch import launch
 from rlvr.recipes.tiny_math import CONFIG
@@ -129,7 +130,7 @@ def wait_for_lines(path: Path, count: int, process: subprocess.Popen[bytes]) -> 
 @pytest.mark.parametrize("minibatches", ["1", "4"])
 def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, minibatches):
     """SIGKILL in the middle of a step after the last save: the steps since are repeated exactly."""
-    flags = ("--run.steps", "8", "--run.save-every", "3", "--algo.minibatches", minibatches)
+    flags = ("--run.steps", "8", "--run.save-every", "3", "--algo.minibatches", minibatches, "--optim.lr", "1e-4")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run(command(tmp_path / "whole", *flags), check=True, capture_output=True, env=environment)
     process = subprocess.Popen(
@@ -355,6 +356,7 @@ SCORES = {0: 0.1, 1: 0.5, 2: 0.9, 3: 0.4, 4: 0.3, 5: 0.2, 6: 0.95, 7: 0.1}
 def test_the_best_checkpoint_is_kept_and_named(tmp_path, monkeypatch, capsys):
     """An evaluation that is the best so far is saved at once and kept, through a resume too, until one is better."""
     step_of_evaluation = []
+    begin = Display.start
 
     def measured(*_, progress, **__):
         return {"pass@1": SCORES[step_of_evaluation[-1]], "pass@1_ci": [0.0, 1.0], "num_problems": 4, "truncated": 0.0}
@@ -362,6 +364,7 @@ def test_the_best_checkpoint_is_kept_and_named(tmp_path, monkeypatch, capsys):
     def start(display, name: str, total: int, completed: int = 0) -> None:
         if name.startswith("evaluating step "):
             step_of_evaluation.append(int(name.rsplit(" ", 1)[1]))
+        begin(display, name, total, completed)
 
     monkeypatch.setattr("rlvr.launch.evaluate", measured)
     monkeypatch.setattr("rlvr.launch.Display.start", start)

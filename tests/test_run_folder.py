@@ -414,8 +414,8 @@ def test_pictures_reports_and_verdicts_of_others_are_not_replaced(tmp_path, monk
 def test_an_evaluation_without_an_answer_leaves_its_folder_free(tmp_path, monkeypatch, capsys):
     """A model that does not load: the right command takes the same folder, and says so; one with answers is kept."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "nowhere").mkdir()
-    (tmp_path / "nowhere" / "config.json").write_text("{}")
+    (tmp_path / "broken-model").mkdir()
+    (tmp_path / "broken-model" / "config.json").write_text("{}")
     rest = [
         "--task",
         "arithmetic",
@@ -428,13 +428,13 @@ def test_an_evaluation_without_an_answer_leaves_its_folder_free(tmp_path, monkey
         "--device",
         "cpu",
     ]
-    assert main(["eval", "--model", "./nowhere", *rest]) == 2
+    assert main(["eval", "--model", "./broken-model", *rest]) == 2
     capsys.readouterr()
     assert main(["eval", "--model", "tiny", *rest]) == 0
     assert "out held an evaluation without an answer, which is begun anew" in capsys.readouterr().out
     answers = (tmp_path / "out" / "answers.jsonl").read_bytes()
-    assert main(["eval", "--model", "./nowhere", *rest]) == 2
-    assert "model is 'tiny' there and './nowhere' here" in capsys.readouterr().err
+    assert main(["eval", "--model", "./broken-model", *rest]) == 2
+    assert "model is 'tiny' there and './broken-model' here" in capsys.readouterr().err
     with locked(tmp_path / "out"):
         assert main(["eval", "--model", "tiny", *rest]) == 2
     assert f"another run is writing in out (process {os.getpid()} on" in capsys.readouterr().err

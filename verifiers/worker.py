@@ -99,19 +99,31 @@ def serve(control: socket.socket, parent: int) -> None:
     gc.freeze()
     control.sendall(frame(b""))
     numbers: dict[int, int] = {}  # process id -> number of a worker
+    wake = socket.socketpair()
     try:
         # Reports to a caller that has just ended go nowhere.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            _supervise(control, verifier, memory_bytes, numbers, parent)
+            _supervise(control, verifier, memory_bytes, numbers, parent, wake)
     finally:
+        signal.set_wakeup_fd(-1)  # before its socket is closed
         for pid in numbers:
             _kill_group(pid)
 
 
-def _supervise(control: socket.socket, verifier: Any, memory_bytes: int, numbers: dict[int, int], parent: int) -> None:
-    """Forks, kills and reaps workers until `control` is closed, or SIGTERM comes. `numbers`: those that are there."""
+def _supervise(
+    control: socket.socket,
+    verifier: Any,
+    memory_bytes: int,
+    numbers: dict[int, int],
+    parent: int,
+    wake: tuple[socket.socket, socket.socket],
+) -> None:
+    """Forks, kills and reaps workers until `control` is closed, or SIGTERM comes.
+
+    `numbers`: those that are there. `wake`: a pair of sockets, by which signals end a wait.
+    """
     ends: list[int] = []
-    wake_in, wake_out = socket.socketpair()
+    wake_in, wake_out = wake
     wake_out.setblocking(False)
     wake_in.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

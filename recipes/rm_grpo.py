@@ -12,10 +12,10 @@ nothing, and is what pass@k of held-out problems is measured by.
 import dataclasses
 from pathlib import Path
 
+from rlvr.commands.train import script
 from rlvr.config import Config, EvalConfig, RunConfig, ShadowConfig
 from rlvr.launch import launch
 from rlvr.recipes import tiny_math
-from rlvr.train_command import script
 
 CONFIG = dataclasses.replace(
     tiny_math.CONFIG,

@@ -14,12 +14,12 @@ minute of fine-tuning and a hundred seconds of sampling and training on two core
 import dataclasses
 from pathlib import Path
 
+from rlvr.commands.reward_model import launch_reward_model, reward_folder, with_policy
+from rlvr.commands.train import script
 from rlvr.config import OptimConfig
+from rlvr.config.reward_model import PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
 from rlvr.launch import launch
 from rlvr.recipes import tiny_math
-from rlvr.reward_config import PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
-from rlvr.rm_command import launch_reward_model, reward_folder, with_policy
-from rlvr.train_command import script
 
 CONFIG = RewardConfig(
     run=RewardRunConfig(out_dir=Path("runs/rm_pairs")),

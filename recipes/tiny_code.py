@@ -14,9 +14,9 @@ from about .5 to above .9.
 
 from pathlib import Path
 
+from rlvr.commands.train import script
 from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig
 from rlvr.launch import launch
-from rlvr.train_command import script
 
 CONFIG = Config(
     run=RunConfig(task="tiny_code", steps=80, out_dir=Path("runs/tiny_code"), save_every=20),

@@ -12,6 +12,7 @@ whole run takes two to three minutes, and held-out pass@1 rises from about .5 to
 
 from pathlib import Path
 
+from rlvr.commands.train import script
 from rlvr.config import (
     AlgoConfig,
     Config,
@@ -24,7 +25,6 @@ from rlvr.config import (
     SFTConfig,
 )
 from rlvr.launch import launch
-from rlvr.train_command import script
 
 CONFIG = Config(
     run=RunConfig(task="arithmetic", steps=80, out_dir=Path("runs/tiny_math"), save_every=20),

@@ -2,6 +2,6 @@
 
 import sys
 
-from rlvr.cli import main
+from rlvr.commands.cli import main
 
 sys.exit(main())

@@ -15,64 +15,37 @@ import torch
 from accelerate import Accelerator
 from transformers.utils.logging import disable_progress_bar
 
-from rlvr.alarm import AlarmStop
-from rlvr.arguments import key_values
-from rlvr.best import best_steps, describe_checkpoints, eras, kept_steps
-from rlvr.checkpoint import damage, list_checkpoints, load_checkpoint, newest_whole, save_checkpoint
+from rlvr.algo.optim import make_optimizer
+from rlvr.commands.console import Display, describe_alarm, describe_evaluation, describe_step, evaluation_table
+from rlvr.commands.outcome import eval_command, saved_models, what_happened
+from rlvr.commands.prompt import dry_run
+from rlvr.commands.report import write_report
+from rlvr.commands.task import build_shadow, build_task, corpus
+from rlvr.commands.verifier_runners import judges
 from rlvr.config import Config
-from rlvr.console import Display, describe_alarm, describe_evaluation, describe_step, evaluation_table
-from rlvr.context import fit_task, run_limit
-from rlvr.critic import Critic
-from rlvr.demonstrations import with_demonstrations
-from rlvr.device import tune_cpu
 from rlvr.distributed import gather, share
-from rlvr.evaluate import evaluate
-from rlvr.health import check_weights
-from rlvr.judges import judges
-from rlvr.optim import make_optimizer
-from rlvr.outcome import eval_command, saved_models, what_happened
-from rlvr.policy import Policy, load_policy
-from rlvr.prompt_command import dry_run
-from rlvr.registry import make_task, make_verifier
-from rlvr.report import write_report
-from rlvr.resume import is_fine_tuned, train_folder
-from rlvr.run import Run
-from rlvr.runlog import STREAMS, RunLog
-from rlvr.sampler import open_sampler
-from rlvr.sft import sft
-from rlvr.shadow import Shadow
-from rlvr.signals import Stopped, StopRequest
+from rlvr.model.context import fit_task, run_limit
+from rlvr.model.critic import Critic
+from rlvr.model.device import tune_cpu
+from rlvr.model.health import check_weights
+from rlvr.model.policy import Policy, load_policy
+from rlvr.runs.log import STREAMS, RunLog
+from rlvr.runs.trackers import make_accelerator, start_trackers
+from rlvr.sampling.samplers import open_sampler
 from rlvr.tasks.base import sealed
-from rlvr.trackers import make_accelerator, start_trackers
 from rlvr.train import is_due, stop_requested, train
+from rlvr.training.alarm import AlarmStop
+from rlvr.training.best import best_steps, describe_checkpoints, eras, kept_steps
+from rlvr.training.checkpoint import damage, list_checkpoints, load_checkpoint, newest_whole, save_checkpoint
+from rlvr.training.demonstrations import with_demonstrations
+from rlvr.training.evaluate import evaluate
+from rlvr.training.monitor import Shadow
+from rlvr.training.resume import is_fine_tuned, train_folder
+from rlvr.training.run import Run
+from rlvr.training.sft import sft
+from rlvr.training.signals import Stopped, StopRequest
 from rlvr.types import Task, Verifier
-from rlvr.verifiers.base import check_references
 from rlvr.verifiers.runner import Runner
-
-
-def build_task(config: Config) -> Task:
-    """The run's pack, with the verifier that was asked for, its references checked."""
-    run = config.run
-    options: dict[str, Any] = key_values(run.task_options, "--run.task-options")
-    if run.data is not None:
-        options["data"] = run.data
-    task: Task = make_task(run.task, **options)
-    if run.verifier is not None:
-        verifier = make_verifier(run.verifier, **key_values(run.verifier_options, "--run.verifier-options"))
-        check_references(verifier, [*task.train, *task.test])
-        task = dataclasses.replace(task, verifier=verifier)
-    if not task.train:
-        raise ValueError(f"task {run.task!r} has no problems to train on; it is for evaluation (`rlvr eval`)")
-    return task
-
-
-def build_shadow(config: Config, task: Task) -> Verifier | None:
-    """The verifier that watches the reward; None where the config has none. Its references are checked."""
-    if config.shadow.verifier is None:
-        return None
-    shadow: Verifier = make_verifier(config.shadow.verifier, **key_values(config.shadow.options, "--shadow.options"))
-    check_references(shadow, [*task.train, *task.test])
-    return shadow
 
 
 def launch(config: Config, *, task: Task | None = None, verifier: Verifier | None = None) -> list[dict[str, Any]]:
@@ -224,13 +197,6 @@ def what_is_left(config: Config) -> str:
         return f"{same_command(config)} goes on from step {saved[-1][0]} ({saved[-1][1]})"
     begins = "after the fine-tuning" if is_fine_tuned(config.run.out_dir) else "anew"
     return f"{same_command(config)} begins {begins}"
-
-
-def corpus(task: Task) -> list[str]:
-    """The texts that give a tiny model its alphabet: demonstrations and held-out prompts."""
-    texts = [completion for _, completion in task.demonstrations]
-    prompts = [p.prompt for p in (*(p for p, _ in task.demonstrations), *task.test)]
-    return texts + [p if isinstance(p, str) else "\n".join(m["content"] for m in p) for p in prompts]
 
 
 def restore(

@@ -10,22 +10,22 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from rlvr.alarm import AlarmStop, alarm_record
-from rlvr.best import best_steps, kept_steps
-from rlvr.checkpoint import checkpoint_folder, delete_old_checkpoints, save_checkpoint
 from rlvr.config import Config
 from rlvr.distributed import sum_tensor
-from rlvr.health import GradientWatch, check_weights, dropped_updates, streak_of
-from rlvr.overlap import Rollouts
-from rlvr.rollout import among_all, group_advantages, group_rewards
-from rlvr.run import Run
-from rlvr.runlog import rollout_records
-from rlvr.score import kl_costs, subtracts_kl
+from rlvr.model.health import GradientWatch, check_weights, dropped_updates, streak_of
+from rlvr.runs.log import rollout_records
 from rlvr.seeding import derive_seed
-from rlvr.signals import StopRequest
-from rlvr.summary import summarize
+from rlvr.training.alarm import AlarmStop, alarm_record
+from rlvr.training.best import best_steps, kept_steps
+from rlvr.training.checkpoint import checkpoint_folder, delete_old_checkpoints, save_checkpoint
+from rlvr.training.prefetch import Rollouts
+from rlvr.training.prepare import kl_costs, subtracts_kl
+from rlvr.training.rollout import among_all, group_advantages, group_rewards
+from rlvr.training.run import Run
+from rlvr.training.signals import StopRequest
+from rlvr.training.summary import summarize
+from rlvr.training.update import update
 from rlvr.types import Group
-from rlvr.update import update
 
 
 def train(run: Run, start: int = 0) -> StopRequest:

@@ -21,11 +21,11 @@ from rlvr.sandbox.limits import Limits
 # The packages are entered by hand: their own __init__ would import what the caller needs and the server does not.
 _BOOT = """
 import sys
-for name in ("rlvr", "rlvr.sandbox"):
+for name in ("rlvr", "rlvr.sandbox", "rlvr.sandbox.inside"):
     package = type(sys)(name)
     package.__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
     sys.modules[name] = package
-from rlvr.sandbox.server import main
+from rlvr.sandbox.inside.server import main
 main(sys.argv[2])
 """
 _START_SECONDS = 60.0

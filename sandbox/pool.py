@@ -15,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-from rlvr.sandbox import forks, plain
+from rlvr.sandbox import forks
 from rlvr.sandbox.client import Server, ServerDied, ServerRefused, ServerSetting
+from rlvr.sandbox.inside import plain
 from rlvr.sandbox.limits import MAX_PROGRAM, Job, Level, Limits, Result, Returned, RunStatus, TestJob
 from rlvr.sandbox.runs import Run, supervise
 from rlvr.types import RunError

@@ -15,7 +15,7 @@ from rlvr.registry import register_task
 from rlvr.tasks.base import build_task, normalized
 from rlvr.tasks.rows import Row, column, first, read_file, read_hub
 from rlvr.types import Problem, Task
-from rlvr.verifiers.code_extract import prompt_prelude
+from rlvr.verifiers.code.extract import prompt_prelude
 from rlvr.verifiers.unit_tests import integrity
 
 ANSWER = "Answer with the whole program, imports included, in one ```python block."

@@ -11,7 +11,7 @@ from rlvr.seeding import derive_seed
 from rlvr.tasks.base import build_task, normalized, prompt_text
 from rlvr.tasks.rows import Row, column, find_split, located
 from rlvr.types import Problem, Prompt, Task
-from rlvr.verifiers.base import check_references
+from rlvr.verifiers.runner.base import check_references
 
 
 def parse_options(pairs: tuple[str, ...]) -> dict[str, str]:

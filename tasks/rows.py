@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.json_lines import BOM, check_encodable, check_file, parse_json, read_objects
+from rlvr.files.jsonl import BOM, check_encodable, check_file, parse_json, read_objects
 
 Row = dict[str, Any]
 

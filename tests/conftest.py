@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bad_files import lay_out
+
+from tests.bad_files import lay_out
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("RLVR_DATA", REPOSITORY.parent / "shared" / "data"))

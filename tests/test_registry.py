@@ -273,7 +273,7 @@ def test_a_broken_verifier_and_a_broken_recipe_end_with_exit_code_2(tmp_path):
     (tmp_path / "answers.jsonl").write_text('{"completion": "A"}\n')
     for arguments in (["grade", "--verifier", "mine:check", "answers.jsonl"], ["train", "mine.py"], ["rm", "mine.py"]):
         done = subprocess.run(
-            [sys.executable, "-c", "from rlvr.cli import main; raise SystemExit(main())", *arguments],
+            [sys.executable, "-c", "from rlvr.commands.cli import main; raise SystemExit(main())", *arguments],
             capture_output=True,
             text=True,
             cwd=tmp_path,

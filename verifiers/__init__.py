@@ -23,8 +23,8 @@ from rlvr.verifiers import (
     repetition,
     unit_tests,
 )
-from rlvr.verifiers.base import check_references, judge
 from rlvr.verifiers.math import MathVerifier, verify_math, verify_math_async, verify_math_batch
+from rlvr.verifiers.runner.base import check_references, judge
 
 _LATER = {"Runner": "runner", "VerifierErrors": "runner", "ErrorBudget": "runner", "PoolError": "pool_server"}
 

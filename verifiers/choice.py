@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
-from rlvr.verifiers.answers import excerpt, read_answer
-from rlvr.verifiers.base import check_choices
 from rlvr.verifiers.extract import BYTE_ORDER_MARK, after_thinking, extract
+from rlvr.verifiers.extract.answers import excerpt, read_answer
+from rlvr.verifiers.runner.base import check_choices
 
 # A LaTeX command around the letter, emphasis and delimiters, which say nothing.
 _WRAPPERS = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathsf|bf|rm)(?![A-Za-z])\s*|\\[()\[\] ,;]|[${}*_`\"'~]")

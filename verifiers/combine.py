@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rlvr.registry import did_you_mean, make_verifier, register
 from rlvr.types import UNSCORED, Problem, Verdict
-from rlvr.verifiers.base import check_choices, runs_killably
+from rlvr.verifiers.runner.base import check_choices, runs_killably
 
 Scales = Mapping[str, tuple[float, float]]  # mean and standard deviation of a part over a batch
 

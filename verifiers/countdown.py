@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, limit, no_answer, unparseable
-from rlvr.verifiers.answers import excerpt, read_answer
-from rlvr.verifiers.base import check_choices
+from rlvr.verifiers.extract.answers import excerpt, read_answer
+from rlvr.verifiers.runner.base import check_choices
 
 MAX_CHARS = 1000
 MAX_DEPTH = 64

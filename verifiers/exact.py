@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer
-from rlvr.verifiers.answers import Part, excerpt, read_answer, reference_text
-from rlvr.verifiers.base import check_choices
+from rlvr.verifiers.extract.answers import Part, excerpt, read_answer, reference_text
+from rlvr.verifiers.runner.base import check_choices
 
 
 @register("exact")

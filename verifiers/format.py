@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, correct, incorrect
-from rlvr.verifiers.answers import excerpt
 from rlvr.verifiers.extract import BYTE_ORDER_MARK
+from rlvr.verifiers.extract.answers import excerpt
 
 
 @register("format")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from rlvr.registry import did_you_mean, register
 from rlvr.types import Problem, Status, Verdict, bad_reference, no_answer
-from rlvr.verifiers.answers import read_answer
+from rlvr.verifiers.extract.answers import read_answer
 from rlvr.verifiers.instruction_checks import CHECKS, language_detector
 
 Instruction = tuple[str, dict[str, Any]]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, limit, no_answer, unparseable
-from rlvr.verifiers.answers import excerpt, read_answer
+from rlvr.verifiers.extract.answers import excerpt, read_answer
 
 MAX_CHARS = 1_000_000
 _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:json[c5]?)?[ \t]*$", re.IGNORECASE | re.MULTILINE)

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from rlvr.registry import register
 from rlvr.types import Problem, Status, Verdict
-from rlvr.verifiers.base import check_choices
+from rlvr.verifiers.runner.base import check_choices
 
 COUNTS = {
     "characters": len,

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer
-from rlvr.verifiers.answers import Part, excerpt, read_answer
-from rlvr.verifiers.base import check_choices
 from rlvr.verifiers.extract import BYTE_ORDER_MARK
+from rlvr.verifiers.extract.answers import Part, excerpt, read_answer
+from rlvr.verifiers.runner.base import check_choices
 
 
 @register("regex")

@@ -11,8 +11,8 @@ from typing import Any
 from rlvr.registry import register
 from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob, forks
 from rlvr.types import Problem, Status, Verdict, bad_reference, error, no_answer
-from rlvr.verifiers import code_extract
-from rlvr.verifiers.code_plans import Outcome, Plan, integrity, make_plan
+from rlvr.verifiers.code import extract as code_extract
+from rlvr.verifiers.code.plans import Outcome, Plan, integrity, make_plan
 
 __all__ = ["UnitTests", "integrity"]
 

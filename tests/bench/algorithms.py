@@ -31,17 +31,17 @@ from accelerate import Accelerator
 from step_vs_trl import peak_memory_growth
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlvr.collect import collect
+from rlvr.algo.optim import make_optimizer
 from rlvr.config import AlgoConfig, Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig
-from rlvr.critic import Critic
-from rlvr.optim import make_optimizer
-from rlvr.policy import Policy
-from rlvr.rollout import group_advantages, group_rewards
-from rlvr.run import Run
-from rlvr.sampler import make_sampler
-from rlvr.tiny import tiny_model, tiny_tokenizer
+from rlvr.model.critic import Critic
+from rlvr.model.policy import Policy
+from rlvr.model.tiny import tiny_model, tiny_tokenizer
+from rlvr.sampling.samplers import make_sampler
+from rlvr.training.collect import collect
+from rlvr.training.rollout import group_advantages, group_rewards
+from rlvr.training.run import Run
+from rlvr.training.update import update
 from rlvr.types import Problem, Verdict
-from rlvr.update import update
 
 LR = 1e-6
 ALPHABET = "0123456789+-= ()"

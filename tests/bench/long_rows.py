@@ -16,8 +16,8 @@ import torch
 from step_vs_trl import peak_memory_growth
 
 from rlvr.config import ModelConfig
-from rlvr.logprobs import token_logprobs
-from rlvr.policy import Policy, load_policy
+from rlvr.model.logprobs import token_logprobs
+from rlvr.model.policy import Policy, load_policy
 
 ALPHABET = "0123456789+-= abc"
 

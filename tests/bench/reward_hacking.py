@@ -30,13 +30,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlvr.cli import main as rlvr
+from rlvr.commands.cli import main as rlvr
+from rlvr.commands.reward_model import launch_reward_model, with_policy
 from rlvr.config import Config, EvalConfig, RolloutConfig, RunConfig, ShadowConfig
+from rlvr.config.reward_model import RewardTrainConfig
 from rlvr.launch import launch
 from rlvr.recipes import rm_pairs, tiny_math
 from rlvr.registry import register
-from rlvr.reward_config import RewardTrainConfig
-from rlvr.rm_command import launch_reward_model, with_policy
 from rlvr.types import Problem, Verdict, correct, incorrect
 
 MODEL = "rlvr.reward_model:RewardModel"

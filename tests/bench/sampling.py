@@ -20,10 +20,10 @@ from contextlib import ExitStack, closing
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlvr.device import pick_device, pick_dtype, tune_cpu
-from rlvr.policy import Policy
-from rlvr.sampler import make_sampler
-from rlvr.tiny import tiny_tokenizer
+from rlvr.model.device import pick_device, pick_dtype, tune_cpu
+from rlvr.model.policy import Policy
+from rlvr.model.tiny import tiny_tokenizer
+from rlvr.sampling.samplers import make_sampler
 from rlvr.types import Sampling
 
 PROMPT_TOKENS = 16

@@ -93,8 +93,8 @@ def humaneval(data: Path, completions: int) -> None:
     from rlvr.types import Problem
     from rlvr.verifiers.unit_tests import UnitTests
 
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-    from make_code_files import humaneval_files
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from tests.reference.make_code_files import humaneval_files
 
     rows = humaneval_files(data)["humaneval"]
     pairs = [(Problem(row["id"], "", row["reference"]), row["completion"]) for row in rows] * completions

@@ -35,16 +35,16 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from rlvr.batch import collate
+from rlvr.algo.batch import collate
+from rlvr.algo.optim import make_optimizer, optimizer_step
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, SFTConfig
-from rlvr.optim import make_optimizer, optimizer_step
-from rlvr.policy import Policy, load_policy
-from rlvr.rollout import group_advantages, group_rewards, rollout, verify
-from rlvr.run import Run
-from rlvr.sampler import make_sampler
-from rlvr.sft import sft
+from rlvr.model.policy import Policy, load_policy
+from rlvr.sampling.samplers import make_sampler
+from rlvr.training.rollout import group_advantages, group_rewards, rollout, verify
+from rlvr.training.run import Run
+from rlvr.training.sft import sft
+from rlvr.training.update import accumulate_gradient, to_batch
 from rlvr.types import Problem, Verdict
-from rlvr.update import accumulate_gradient, to_batch
 
 GROUP_SIZE, NUM_PROBLEMS, MAX_NEW_TOKENS, LR = 16, 16, 39, 1e-6
 # What TRL is given; "medium" and eager attention are set on the process and the model.

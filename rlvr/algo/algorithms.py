@@ -1,0 +1,118 @@
+"""The algorithms: one row each. What distinguishes one algorithm from another is read from its row, never its name.
+
+To add one: write its advantage rule in rlvr/algo/advantages.py (and its loss in rlvr/algo/losses.py, where it has one
+of its own), and add a row here. Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rlvr.algo import advantages
+from rlvr.algo.advantages import Rewards
+
+BatchRule = Callable[[Sequence[Rewards]], list[list[float]]]
+
+
+def per_group(rule: Callable[[Rewards], list[float]]) -> BatchRule:
+    """Return the rule of a single group (G rewards) as one of all groups."""
+    return lambda groups: [rule(group) for group in groups]
+
+
+@dataclass(frozen=True)
+class PolicyLoss:
+    """A policy loss: whether its ratio is that of a token, of the whole completion, or absent, and what it clips."""
+
+    name: str
+    paper: str
+    ratio: str | None = "token"
+    """"token", "sequence", or None: the loss has no ratio, hence no clipping and no importance correction."""
+    dual_clip: bool = False
+    """Whether it reads algo.dual_clip."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """What an algorithm is made of, and what it needs."""
+
+    name: str
+    paper: str
+    advantages: BatchRule | None
+    """Turn the rewards of all groups (P x G) into advantages. None: from the named parts of the rewards (`gdpo`)."""
+    loss: str = "clip"
+    """The policy loss, a key of LOSSES, unless algo.loss names another."""
+    fixed_loss: bool = False
+    """Whether the loss cannot be another than `loss`."""
+    scale: str = "none"
+    """How advantages are scaled over the batch (a key of advantages.SCALES) unless algo.advantage_scale says."""
+    kl_baseline: BatchRule = per_group(advantages.dr_grpo)
+    """Baseline of a KL cost that is in the reward: the algorithm's own rule where that is linear."""
+    critic: bool = False
+    """Trains a critic; it turns rewards into the advantages of tokens, and learns from all groups."""
+    reference: bool = False
+    """Always holds a reference policy, not only for a KL term."""
+    pairs: bool = False
+    """The loss compares pairs of completions: the chosen and the rejected one."""
+    chooses: bool = False
+    """The advantages choose completions (not 0: trained on), instead of weighing all."""
+    group_relative: bool = True
+    """The baseline is that of the group: a group of one, or with equal rewards, has no signal."""
+
+    @property
+    def reads_parts(self) -> bool:
+        """Whether the advantages are made of the named parts of the rewards."""
+        return self.advantages is None
+
+
+LOSSES: dict[str, PolicyLoss] = {
+    loss.name: loss
+    for loss in (
+        PolicyLoss("clip", "arXiv:1707.06347", dual_clip=True),
+        PolicyLoss("gspo", "arXiv:2507.18071", ratio="sequence", dual_clip=True),
+        PolicyLoss("sequence", "arXiv:2402.14740", ratio="sequence", dual_clip=True),
+        PolicyLoss("cispo", "arXiv:2506.13585"),
+        PolicyLoss("nll", "arXiv:2304.06767", ratio=None),
+        PolicyLoss("dpo", "arXiv:2305.18290", ratio=None),
+    )
+}
+
+ALGORITHMS: dict[str, Algorithm] = {
+    row.name: row
+    for row in (
+        Algorithm("grpo", "arXiv:2402.03300", per_group(advantages.grpo)),
+        Algorithm("dr_grpo", "arXiv:2503.20783", per_group(advantages.dr_grpo)),
+        Algorithm("rloo", "arXiv:2402.14740", per_group(advantages.rloo), kl_baseline=per_group(advantages.rloo)),
+        Algorithm(
+            "reinforce",
+            "Williams 1992",
+            advantages.reinforce,
+            kl_baseline=advantages.reinforce,
+            group_relative=False,
+        ),
+        Algorithm("reinforce_pp", "arXiv:2501.03262", advantages.reinforce_pp),
+        Algorithm("maxrl", "MaxRL", per_group(advantages.maxrl)),
+        Algorithm("gdpo", "GDPO", None),
+        Algorithm(
+            "ppo",
+            "arXiv:1707.06347",
+            per_group(advantages.unchanged),
+            scale="whiten",
+            critic=True,
+            group_relative=False,
+        ),
+        Algorithm(
+            "raft", "arXiv:2304.06767", per_group(advantages.raft), loss="nll", fixed_loss=True, chooses=True
+        ),
+        Algorithm(
+            "dpo",
+            "arXiv:2402.04792",
+            per_group(advantages.dpo),
+            loss="dpo",
+            fixed_loss=True,
+            reference=True,
+            pairs=True,
+            chooses=True,
+        ),
+    )
+}

@@ -1,0 +1,243 @@
+"""The losses: ratio, clipping, KL, normalisation; DPO's pairs; the critic's values. Tensors are (b, T) unless said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from rlvr.algo.batch import Batch
+from rlvr.config import AlgoConfig
+
+# exp(20) is 4.9e8: a ratio beyond that is a broken run, and an infinity would hide which
+MAX_LOG_RATIO = 20.0
+
+
+def token_log_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
+    """log of pi / pi_old for each token."""
+    return (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO) * mask
+
+
+def gspo_log_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
+    """The sequence's mean log ratio, on each of its tokens (GSPO, arXiv:2507.18071, eq. 7)."""
+    lengths = mask.sum(-1, keepdim=True).clamp(min=1)
+    mean = ((logprobs - old_logprobs) * mask).sum(-1, keepdim=True) / lengths
+    return mean.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).expand_as(logprobs) * mask
+
+
+def sequence_log_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
+    """The whole sequence's log ratio (a sum), on each of its tokens: the ratio of RLOO (arXiv:2402.14740)."""
+    total = ((logprobs - old_logprobs) * mask).sum(-1, keepdim=True)
+    return total.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).expand_as(logprobs) * mask
+
+
+def clipped_surrogate(
+    ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None
+) -> Tensor:
+    """PPO's clipped surrogate (arXiv:1707.06347, eq. 7) with separate clips (DAPO, arXiv:2503.14476), per token.
+
+    `advantages`: (b, 1). `dual_clip` bounds the unclipped ratio (arXiv:1912.09729; TRL calls it delta).
+    """
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    unclipped = ratio if dual_clip is None else ratio.clamp(max=dual_clip)
+    return -torch.min(unclipped * advantages, clipped * advantages)
+
+
+def cispo(
+    ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None
+) -> Tensor:
+    """REINFORCE weighted by the clipped, detached ratio (CISPO, arXiv:2506.13585, eq. 4), per token.
+
+    The cap is 1 + clip_high, as in verl; TRL's epsilon_high is the cap itself. clip_low 1 sets no lower bound.
+    """
+    weight = ratio.detach().clamp(1 - clip_low, 1 + clip_high)
+    return -weight * advantages * logprobs
+
+
+def nll(
+    ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None
+) -> Tensor:
+    """Negative log-likelihood weighted by the advantage, per token: fine-tuning on the rollouts that RAFT chose.
+
+    (arXiv:2304.06767.) The ratio to the sampling policy enters the log alone.
+    """
+    return -advantages * logprobs
+
+
+LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
+    "clip": (token_log_ratio, clipped_surrogate),
+    "gspo": (gspo_log_ratio, clipped_surrogate),
+    "sequence": (sequence_log_ratio, clipped_surrogate),
+    "cispo": (token_log_ratio, cispo),
+    "nll": (token_log_ratio, nll),
+}
+
+
+def k1(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
+    """d = log pi - log ref, of either sign (http://joschu.net/blog/kl-approx.html): the estimator in the reward.
+
+    Its value is unbiased, and as a cost in the reward its expected gradient is that of the reverse KL divergence
+    KL(pi || ref) of whole completions. In the loss its expected gradient is zero: config_rules refuses it there.
+    """
+    return logprobs - ref_logprobs
+
+
+def k2(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
+    """d^2 / 2 with d = log pi - log ref: a biased value, with the right gradient in the loss.
+
+    On policy its expected gradient is that of the reverse KL divergence KL(pi || ref) of each token given the sampled
+    tokens before it. In further updates of the same rollouts it is so nearly: the tokens are the old policy's.
+    """
+    return (logprobs - ref_logprobs).square() / 2
+
+
+def k3(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
+    """exp(-d) - 1 + d with d = log pi - log ref: an unbiased value, never negative (GRPO's).
+
+    In the loss its expected gradient, on policy, is that of the forward KL divergence KL(ref || pi) of each token given
+    the sampled tokens before it; near the reference forward and reverse agree.
+    """
+    difference = (ref_logprobs - logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return torch.expm1(difference) - difference
+
+
+def k3_is(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
+    """k3 times the token's ratio to the policy that sampled it (TRL's use_bias_correction_kl).
+
+    In the loss its expected gradient is that of the reverse KL divergence KL(pi || ref) of each token given the sampled
+    tokens before it, in further updates of the same rollouts too. The ratio of a whole completion (gspo, sequence)
+    would give another gradient: config_rules refuses it.
+    """
+    return ratio * k3(logprobs, ref_logprobs, ratio)
+
+
+KL: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3, "k3_is": k3_is}
+
+
+def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Tensor, kind: str, cap: float) -> Tensor:
+    """Truncated importance weights of the trainer's old policy against the sampler's, detached.
+
+    token: min(w_t, cap); token_mask: w_t, or 0 where it is above the cap or below 1/cap (IcePop);
+    sequence: min(prod_t w_t, cap) on each token; none: 1.
+    """
+    log_weight = ((old_logprobs - sampler_logprobs) * mask).detach()
+    if kind == "none":
+        return torch.ones_like(log_weight)
+    if kind == "sequence":
+        total = log_weight.sum(-1, keepdim=True).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        return total.exp().clamp(max=cap).expand_as(log_weight)
+    weight = log_weight.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    if kind == "token":
+        return weight.clamp(max=cap)
+    return weight * ((weight <= cap) & (weight >= 1 / cap))
+
+
+def denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> float:
+    """What the summed loss of a whole minibatch is divided by; see `token_weights`. Of pairs: their number.
+
+    It counts what was sampled, whether a row is computed or left out because its gradient is zero. token: the tokens of
+    the completions that have a score and are not masked; sequence: their number (TRL counts the masked ones, too);
+    constant: the number of all completions, those without score and the masked ones too (as in TRL), times
+    max_new_tokens.
+    """
+    if minibatch.unit > 1:
+        return len(minibatch) / minibatch.unit
+    counts = minibatch.token_counts
+    if normalize == "token":
+        return float(sum(counts))
+    return float(sum(n > 0 for n in counts) if normalize == "sequence" else len(counts) * max_new_tokens)
+
+
+def token_weights(mask: Tensor, normalize: str, denominator: float) -> Tensor:
+    """Weight of each token in the loss. Summed over all microbatches of a minibatch they average it exactly.
+
+    token: 1 / tokens (DAPO); sequence: 1 / (length * sequences) (GRPO); constant: 1 / (sequences * max_new_tokens)
+    (Dr. GRPO). What is counted: `denominator`.
+    """
+    weights = mask / max(denominator, 1.0)
+    return weights / mask.sum(-1, keepdim=True).clamp(min=1) if normalize == "sequence" else weights
+
+
+def policy_loss(
+    logprobs: Tensor, batch: Batch, algo: AlgoConfig, denominator: float, importance: str = "none"
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of a microbatch, a scalar, and sums over its tokens for the log.
+
+    `denominator` is the whole minibatch's (`denominator`), so that microbatches add up exactly. Where the batch holds
+    no old logprobs the policy has not moved since sampling, and its own (detached) stand for them.
+    """
+    mask = batch.mask
+    old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
+    log_ratio, surrogate = LOSSES[algo.policy_loss]
+    ratio = log_ratio(logprobs, old, mask).exp()
+    advantages = batch.advantages if batch.advantages.dim() == 2 else batch.advantages.unsqueeze(-1)
+    per_token = surrogate(
+        ratio, advantages, logprobs, clip_low=algo.clip_low, clip_high=algo.clip_high, dual_clip=algo.dual_clip
+    )
+    weights = importance_weights(old, batch.sampler_logprobs, mask, importance, algo.importance_cap)
+    per_token = per_token * weights
+    stats = {
+        "clip_low": ((ratio < 1 - algo.clip_low) & (advantages < 0) & mask).sum(),
+        "clip_high": ((ratio > 1 + algo.clip_high) & (advantages > 0) & mask).sum(),
+        "importance": (weights * mask).sum(),
+        "importance_clipped": ((weights != 1) & ((weights >= algo.importance_cap) | (weights == 0)) & mask).sum(),
+    }
+    if batch.ref_logprobs is not None:
+        # The ratio to the engine that sampled: to the trainer's old policy, times that one's to the engine
+        kl = KL[algo.estimator](logprobs, batch.ref_logprobs, ratio * weights)
+        stats["kl"] = (kl.detach() * mask).sum()
+        if algo.kl_in == "loss":
+            per_token = per_token + algo.kl_coef * kl
+    loss = (per_token * token_weights(mask, algo.normalizer, denominator)).sum()
+    return loss, stats
+
+
+def dpo_loss(
+    logprobs: Tensor, batch: Batch, algo: AlgoConfig, denominator: float, importance: str = "none"
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """-log sigmoid(beta ((log pi / ref)(chosen) - (log pi / ref)(rejected))), a scalar (arXiv:2305.18290, eq. 7).
+
+    Rows 2i and 2i + 1 are a pair, and their advantages, +1 and -1, say which is the chosen one. Log-probabilities are
+    summed over the completion. `denominator` is the number of pairs of the whole minibatch. The sums for the log:
+    margin is the argument of the sigmoid, accuracy counts the pairs where it is positive.
+    """
+    assert batch.ref_logprobs is not None
+    gain = algo.dpo_beta * ((logprobs - batch.ref_logprobs) * batch.mask).sum(-1)  # (b,)
+    margin = (gain * batch.advantages).view(-1, 2).sum(-1)
+    loss = -logsigmoid(margin).sum() / max(denominator, 1.0)
+    gain, margin = gain.detach(), margin.detach()
+    return loss, {
+        "dpo/pairs": torch.tensor(float(len(margin)), device=margin.device),
+        "dpo/margin": margin.sum(),
+        "dpo/accuracy": (margin > 0).sum(),
+        "dpo/chosen": gain[batch.advantages > 0].sum(),
+        "dpo/rejected": gain[batch.advantages < 0].sum(),
+    }
+
+
+def batch_loss(
+    logprobs: Tensor, batch: Batch, algo: AlgoConfig, denominator: float, importance: str = "none"
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The configured loss of a microbatch: of pairs, or of single rollouts."""
+    loss = dpo_loss if algo.policy_loss == "dpo" else policy_loss
+    return loss(logprobs, batch, algo, denominator, importance)
+
+
+def value_loss(values: Tensor, batch: Batch, clip: float | None, denominator: float) -> tuple[Tensor, Tensor]:
+    """The critic's loss, 1/2 mean of max((V - R)^2, (V' - R)^2), a scalar; V' is V within `clip` of the old value.
+
+    As in OpenAI's baselines, TRL and verl. `denominator` is the token count of the whole minibatch. Also returns the
+    share of tokens whose value was clipped.
+    """
+    assert batch.values is not None
+    assert batch.returns is not None
+    error = (values - batch.returns).square()
+    clipped = torch.zeros_like(batch.mask)
+    if clip is not None:
+        near = (values.clamp(batch.values - clip, batch.values + clip) - batch.returns).square()
+        clipped = (near > error) & batch.mask
+        error = torch.max(error, near)
+    total = max(denominator, 1.0)
+    return 0.5 * (error * batch.mask).sum() / total, clipped.sum() / total

@@ -1,0 +1,107 @@
+"""Command lines: dataclasses parsed by tyro, and expected errors as one line with exit code 2."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from rlvr.commands.flags import check_flags, explain, flags_of
+from rlvr.printable import in_one_line
+from rlvr.training.signals import Stopped, fitted
+from rlvr.types import RunError
+
+T = TypeVar("T")
+
+# What a user can cause (bad input, a missing file, a name that does not exist), and what a run cannot go on after.
+EXPECTED_ERRORS = (ValueError, LookupError, OSError, RunError)
+BAD_INPUT = 2
+LONGEST_LINE = 2000  # characters of an error: what was found may be as long as a file's line
+
+
+def parse(kind: type[T], argv: Sequence[str], *, prog: str, description: str = "", default: Any = None) -> T:
+    """`kind` filled from the command line. A flag that does not fit raises ValueError; --help prints and exits."""
+    import tyro
+
+    check_flags(flags_of(kind), argv, prog)
+    # An instance that leaves out required fields does not exist, so a missing default must not be passed on.
+    defaults = {} if default is None else {"default": default}
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            return tyro.cli(kind, args=list(argv), prog=prog, description=description or None, **defaults)
+    except SystemExit as end:
+        if not end.code:
+            sys.stdout.write(printed.getvalue())
+            raise
+        message = one_line(printed.getvalue())
+        raise ValueError(f"{prog}: {explain(message, kind, argv) or message}") from None
+
+
+def one_line(box: str) -> str:
+    """The message of tyro's framed error, without the frame."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    lines = [re.sub(r"[╭╮╰╯│─]+", " ", line).strip() for line in text.splitlines()]
+    message = re.sub(r"\s+", " ", " ".join(line for line in lines if line))
+    return re.sub(r"^(Parsing error|Unrecognized options?|Required options?|Invalid choice)\s*:?\s*", "", message)
+
+
+def key_values(items: Sequence[str], flag: str) -> dict[str, str]:
+    """`key=value` strings as a dictionary; ValueError for one without key or equals sign, and for a key twice."""
+    pairs: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise ValueError(f"{flag} {item!r}: expected key=value")
+        if key in pairs:
+            raise ValueError(f"{flag} {item!r}: {key} is given twice (before as {pairs[key]!r})")
+        pairs[key] = value
+    return pairs
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Runs a command; an expected error becomes one line on stderr and exit code 2, a signal 128 and its number."""
+    open_standard_streams()
+    try:
+        return command()
+    except BrokenPipeError:  # the reader of our output has seen enough, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt as stop:
+        if text := str(stop) or ("" if isinstance(stop, Stopped) else "interrupted"):
+            print(fitted(text), file=sys.stderr)
+        return stop.exit_code if isinstance(stop, Stopped) else 128 + signal.SIGINT
+    except EXPECTED_ERRORS as problem:
+        print(error_line(problem), file=sys.stderr)
+        return BAD_INPUT
+
+
+def open_standard_streams() -> None:
+    """Gives stdin, stdout and stderr that the caller has closed to the null device.
+
+    Else the next file that is opened takes the number, and what is printed goes into it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
+def error_line(problem: BaseException) -> str:
+    """An expected error as the line that is printed: `error: ` and its text, any control characters escaped."""
+    text = str(problem)
+    if isinstance(problem, KeyError) and problem.args:
+        text = str(problem.args[0])
+    elif isinstance(problem, OSError) and problem.errno is not None and problem.filename is not None:
+        text = f"{problem.filename}: {problem.strerror}"
+    line = f"error: {in_one_line(text) or type(problem).__name__}"
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} [...]"

@@ -1,0 +1,192 @@
+"""`rlvr audit TASK`: what is wrong with a pack, before it is trained on."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from rlvr.commands.arguments import key_values, parse
+from rlvr.config.quantities import COUNT, SECONDS, WORKERS, check_bounds
+from rlvr.printable import printable
+from rlvr.registry import make_task
+from rlvr.tasks.base import normalized
+from rlvr.types import Problem, Task, Verdict
+from rlvr.verifiers.runner import Runner
+from rlvr.verifiers.runner.base import check_references
+
+EXAMPLES = 3
+BOUNDS = {"max_problems": COUNT, "workers": WORKERS, "timeout": SECONDS}
+
+
+@dataclass(frozen=True)
+class AuditArgs:
+    """Checks a task pack: overlap, repetitions, references, and what its verifier accepts and rejects.
+
+    Exit code 1 where something is wrong.
+    """
+
+    task: Positional[str]
+    """Task pack: a registered name or module:attribute (see `rlvr list`)."""
+    data: Path | None = None
+    """Local file or folder in the data set's own format, read instead of the hub."""
+    option: list[str] = field(default_factory=list)
+    """Options of the task pack, as key=value."""
+    max_problems: int | None = None
+    """Verify the references of only the first so many problems of each split."""
+    workers: int = 2
+    """Worker processes that the verifier runs in, unless it opts out or brings its own concurrency."""
+    timeout: float = 10.0
+    """Seconds that the verifier may take for one completion."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check: how many of `checked` items fail it, and some of them. A note is never a failure."""
+
+    check: str
+    checked: int
+    failed: int
+    examples: tuple[str, ...] = ()
+    note: bool = False
+
+    def __str__(self) -> str:
+        mark = "note" if self.note and self.failed else "FAIL" if self.failed else "ok"
+        lines = [f"{mark:4}  {self.check}: {self.failed} of {self.checked}"]
+        return "\n".join(lines + [f"        {example}" for example in self.examples])
+
+
+def main(argv: Sequence[str]) -> int:
+    """`rlvr audit TASK [flags]`."""
+    args = parse(AuditArgs, argv, prog="rlvr audit")
+    check_bounds(vars(args), BOUNDS, "--")
+    options: dict[str, Any] = dict(key_values(args.option, "--option"))
+    if args.data is not None:
+        options["data"] = args.data
+    task: Task = make_task(args.task, **options)
+    fingerprint = f", fingerprint {task.fingerprint}" if task.fingerprint else ""
+    sizes = f"{len(task.train)} train, {len(task.test)} test, {len(task.demonstrations)} demonstrations"
+    print(f"{task.name}: {sizes}{fingerprint}")
+    failed = False
+    with Runner(task.verifier, workers=args.workers, timeout=args.timeout) as runner:
+        for finding in audit(task, runner, args.max_problems):
+            print(printable(str(finding)))
+            failed |= bool(finding.failed) and not finding.note
+    return int(failed)
+
+
+def audit(task: Task, runner: Runner, max_problems: int | None = None) -> Iterator[Finding]:
+    """Every check of a pack, the cheap ones first. `runner` judges with the pack's verifier."""
+    parts = {
+        "demonstrations": [problem for problem, _ in task.demonstrations],
+        "train": list(task.train),
+        "test": list(task.test),
+    }
+    yield overlap(parts)
+    for part, problems in parts.items():
+        if problems:
+            yield repeated(part, problems)
+    problems = [*parts["train"][:max_problems], *parts["test"][:max_problems]]
+    yield unreadable(task, problems)
+    yield from judged(problems, runner)
+    if task.demonstrations:
+        yield wrong_demonstrations(task, runner, max_problems)
+
+
+def overlap(parts: dict[str, list[Problem]]) -> Finding:
+    """Prompts that are in more than one part."""
+    where: dict[str, dict[str, str]] = {}
+    for part, problems in parts.items():
+        for problem in problems:
+            where.setdefault(normalized(problem.prompt), {}).setdefault(part, problem.id)
+    shared = [" and ".join(found.values()) for found in where.values() if len(found) > 1]
+    return Finding("prompts in more than one part", len(where), len(shared), tuple(shared[:EXAMPLES]))
+
+
+def repeated(part: str, problems: Sequence[Problem]) -> Finding:
+    """Problems whose prompt came up before in the same part."""
+    counts = Counter(normalized(problem.prompt) for problem in problems)
+    examples = tuple(f"{count} times: {prompt[:80]}" for prompt, count in counts.most_common(EXAMPLES) if count > 1)
+    return Finding(f"repeated prompts in {part}", len(problems), len(problems) - len(counts), examples, note=True)
+
+
+def unreadable(task: Task, problems: Sequence[Problem]) -> Finding:
+    """References that the verifier says it cannot use."""
+    bad = []
+    for problem in problems:
+        try:
+            check_references(task.verifier, [problem])
+        except ValueError as why:
+            bad.append(str(why))
+    return Finding("unreadable references", len(problems), len(bad), tuple(bad[:EXAMPLES]))
+
+
+def gold_answer(problem: Problem) -> str | None:
+    """An answer that the verifier must accept: the pack's own, or the reference where it is one; else None."""
+    if "answer" in problem.info:
+        return str(problem.info["answer"])
+    reference = problem.reference
+    return str(reference) if isinstance(reference, (str, int, float)) and not isinstance(reference, bool) else None
+
+
+def boxed(answer: str) -> str:
+    """An answer as the prompts ask for it."""
+    return f"The answer is \\boxed{{{answer}}}."
+
+
+def perturbed(answer: str) -> str:
+    """Another answer: its last whole number raised by one, else a choice's letter by one, else "+ 1" added."""
+    number = re.search(r"\d+(?!.*\d)", answer, re.DOTALL)
+    if number is not None:
+        return answer[: number.start()] + str(int(number.group()) + 1) + answer[number.end() :]
+    choice = re.fullmatch(r"(.*?\W|)([A-H])(\W*)", answer)
+    if choice is not None:
+        return f"{choice[1]}{chr(ord(choice[2]) + 1)}{choice[3]}"
+    return f"{answer} + 1"
+
+
+def judged(problems: Sequence[Problem], runner: Runner) -> Iterator[Finding]:
+    """The verifier on the right answer, on a wrong one and on nothing."""
+    answers = [(problem, answer) for problem in problems if (answer := gold_answer(problem)) is not None]
+    if answers:
+        yield rejected_gold(answers, runner)
+        wrong = [(problem, boxed(perturbed(answer))) for problem, answer in answers]
+        yield accepted("wrong answers accepted", wrong, runner)
+    unknown = len(problems) - len(answers)
+    if unknown:
+        yield Finding("references that are no answer, left unchecked", len(problems), unknown, note=True)
+    yield accepted("empty completions accepted", [(problem, "") for problem in problems], runner)
+
+
+def rejected_gold(answers: Sequence[tuple[Problem, str]], runner: Runner) -> Finding:
+    """Right answers that are called wrong, in a box and, for verifiers that want the bare text, on their own."""
+    first = runner.verify([(problem, boxed(answer)) for problem, answer in answers])
+    again = [pair for pair, verdict in zip(answers, first) if not verdict.correct]
+    bad = [shown(pair, verdict) for pair, verdict in zip(again, runner.verify(again)) if not verdict.correct]
+    return Finding("right answers rejected", len(answers), len(bad), tuple(bad[:EXAMPLES]))
+
+
+def accepted(check: str, pairs: Sequence[tuple[Problem, str]], runner: Runner) -> Finding:
+    """Completions that ought to be wrong and are called right, or that the verifier fails on."""
+    verdicts = runner.verify(pairs)
+    bad = [shown(pair, verdict) for pair, verdict in zip(pairs, verdicts) if verdict.correct or verdict.score is None]
+    return Finding(check, len(pairs), len(bad), tuple(bad[:EXAMPLES]))
+
+
+def wrong_demonstrations(task: Task, runner: Runner, max_problems: int | None) -> Finding:
+    """Demonstrations that do not verify: a note, since a pack may show mistakes on purpose."""
+    pairs = list(task.demonstrations[:max_problems])
+    bad = sum(not verdict.correct for verdict in runner.verify(pairs))
+    return Finding("demonstrations that do not verify", len(pairs), bad, note=True)
+
+
+def shown(pair: tuple[Problem, str], verdict: Verdict) -> str:
+    """A pair and its verdict in a line."""
+    problem, completion = pair
+    reason = f" ({verdict.reason})" if verdict.reason else ""
+    return f"{problem.id}: {completion[-60:]!r} against {str(problem.reference)[:60]!r}: {verdict.status}{reason}"

@@ -1,0 +1,228 @@
+"""`rlvr compare RUN [RUN ...]`: runs side by side, the reward against what the shadow says of it, in one figure."""
+
+from __future__ import annotations
+
+import io
+import math
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from tyro.conf import Positional
+
+from rlvr.commands.arguments import parse
+from rlvr.commands.curves import finish, running_mean, series
+from rlvr.commands.report import read_alarms, read_lines
+from rlvr.files.write import check_replaceable, write_whole
+from rlvr.printable import printable
+from rlvr.runs.records import graded, pass_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Record = dict[str, Any]
+
+COLORS = ("#d1495b", "#1f6feb", "#2e933c", "#b35900", "#7b4fb5", "#008c95", "#8a6d3b", "#57606a")
+MARK = "rlvr compare"  # in the figure's metadata: such a file may be replaced
+# Title, stream and name of the number that is drawn. A panel that no run has numbers for is left out.
+PANELS = (
+    ("reward (the proxy)", "metrics", "reward"),
+    ("shadow", "metrics", "shadow/score"),
+    ("rank correlation within groups, proxy and shadow", "metrics", "shadow/rank"),
+    ("KL to the reference (nats per token)", "metrics", "kl"),
+)
+
+
+FORMATS = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp")
+
+
+@dataclass(frozen=True)
+class CompareArgs:
+    """Runs side by side: reward, shadow and held-out pass@k over the steps in one figure, first and last in a table."""
+
+    runs: Positional[tuple[str, ...]]
+    """Folders of runs. label=FOLDER,FOLDER,... are runs of one condition, such as seeds: thin lines and their mean."""
+    out: Path = Path("compare.png")
+    """The figure."""
+
+
+@dataclass(frozen=True)
+class RunRecords:
+    """What a run's folder holds."""
+
+    metrics: list[Record]
+    eval: list[Record]
+    alarms: list[Record]
+
+
+def main(argv: Sequence[str]) -> int:
+    """`rlvr compare RUN [RUN ...]`."""
+    arguments = parse(CompareArgs, argv, prog="rlvr compare")
+    if not arguments.runs:
+        raise ValueError("rlvr compare: name at least one run's folder, or label=FOLDER,FOLDER")
+    if arguments.out.is_dir():
+        raise ValueError(f"--out {arguments.out} is a folder; expected a file such as {arguments.out / 'compare.png'}")
+    out = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
+    if out.suffix.lower() not in FORMATS:
+        raise ValueError(f"--out {out}: unknown format {out.suffix!r}; expected {', '.join(FORMATS)}")
+    check_replaceable(out, "--out", (MARK.encode(),))
+    conditions = read_conditions(arguments.runs)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # Into a file or a pipe the table is written in whole lines.
+    Console(width=None if sys.stdout.isatty() else 250).print(comparison_table(conditions))
+    draw_comparison(conditions, out)
+    print(printable(str(out)))
+    return 0
+
+
+def read_conditions(runs: Sequence[str]) -> dict[str, list[RunRecords]]:
+    """The runs of each condition by its label; a folder alone is labelled by its name.
+
+    Raises FileNotFoundError for a folder that holds no run, ValueError where two conditions have one label.
+    """
+    conditions: dict[str, list[RunRecords]] = {}
+    for item in runs:
+        label, equals, folders = item.partition("=")
+        if not equals:
+            label, folders = Path(item).resolve().name, item
+        if not label:
+            raise ValueError(f"{item!r}: expected label=FOLDER,FOLDER")
+        if label in conditions:
+            raise ValueError(f"two conditions are labelled {label!r}; name them: label=FOLDER,FOLDER")
+        conditions[label] = [read_run(Path(folder)) for folder in folders.split(",") if folder]
+        if not conditions[label]:
+            raise ValueError(f"{item!r}: expected label=FOLDER,FOLDER")
+    return conditions
+
+
+def read_run(folder: Path) -> RunRecords:
+    """A run's logs."""
+    if not (folder / "metrics.jsonl").exists():
+        raise FileNotFoundError(f"{folder}: no metrics.jsonl; expected the folder of a run")
+    return RunRecords(read_lines(folder / "metrics.jsonl"), read_lines(folder / "eval.jsonl"), read_alarms(folder))
+
+
+def comparison_table(conditions: Mapping[str, Sequence[RunRecords]]) -> Table:
+    """For each condition the means over its runs: first and last tenth of reward and shadow, pass@k, alarms."""
+    held_out = held_out_names(conditions)
+    table = Table(title="means over runs (lowest to highest of the last), first tenth of the steps → last")
+    heads = ["condition", "runs", "reward", "shadow", "rank", *(f"held-out {name}" for name in held_out), "alarms at"]
+    for head in heads:
+        table.add_column(head, justify="left" if head == "condition" else "right")
+    for label, runs in conditions.items():
+        cells = [
+            from_to([edges(run.metrics, name) for run in runs]) for name in ("reward", "shadow/score", "shadow/rank")
+        ]
+        cells += [from_to([ends(run.eval, name) for run in runs]) for name in held_out]
+        table.add_row(escape(printable(label)), str(len(runs)), *cells, alarm_steps(runs))
+    return table
+
+
+def alarm_steps(runs: Sequence[RunRecords]) -> str:
+    """The step of each run's first alarm; runs without a shadow have none to give."""
+    if not any("shadow/score" in row for run in runs for row in run.metrics):
+        return "no shadow"
+    return " ".join(str(run.alarms[0]["step"]) if run.alarms else "-" for run in runs)
+
+
+def edges(records: Sequence[Record], name: str) -> tuple[float, float] | None:
+    """A number's mean over the first and the last tenth of the steps that have it."""
+    values = series(records, name)[1]
+    tenth = max(1, len(values) // 10)
+    return (statistics.fmean(values[:tenth]), statistics.fmean(values[-tenth:])) if values else None
+
+
+def ends(records: Sequence[Record], name: str) -> tuple[float, float] | None:
+    """A number's first and last value."""
+    values = series(records, name)[1]
+    return (values[0], values[-1]) if values else None
+
+
+def from_to(pairs: Sequence[tuple[float, float] | None]) -> str:
+    """first → last, means over runs, with the range of the last where there are several runs."""
+    known = [pair for pair in pairs if pair is not None]
+    if not known:
+        return ""
+    first, last = (statistics.fmean(column) for column in zip(*known))
+    lasts = [pair[1] for pair in known]
+    spread = f" ({min(lasts):.2f}..{max(lasts):.2f})" if len(known) > 1 else ""
+    return f"{first:.2f} → {last:.2f}{spread}"
+
+
+def held_out_names(conditions: Mapping[str, Sequence[RunRecords]]) -> list[str]:
+    """The pass@k of smallest k that any run has measured, and the score where it says more; none without any."""
+    evaluations = [row for runs in conditions.values() for run in runs for row in run.eval]
+    return pass_names(evaluations)[:1] + (["score"] if graded(evaluations) else [])
+
+
+def draw_comparison(conditions: Mapping[str, Sequence[RunRecords]], path: Path) -> None:
+    """Writes the figure. Panels that no run has numbers for are left out; ValueError where that leaves none."""
+    from matplotlib.figure import Figure  # a second to import
+
+    wanted = [*PANELS, *((f"held-out problems: {name}", "eval", name) for name in held_out_names(conditions))]
+    everything = [run for runs in conditions.values() for run in runs]
+    panels = [panel for panel in wanted if any(series(getattr(run, panel[1]), panel[2])[0] for run in everything)]
+    if not panels:
+        raise ValueError("the runs have no steps and no evaluations; there is nothing to draw")
+    columns = min(3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(5.2 * columns, 3.6 * rows), dpi=110, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (title, stream, number) in zip(axes, panels):
+        for (label, runs), color in zip(conditions.items(), cycle(COLORS, len(conditions))):
+            shown = printable(label).replace("$", "\\$")  # matplotlib sets what stands between two of them as formulas
+            draw_condition(axis, [series(getattr(run, stream), number) for run in runs], shown, color, stream)
+            if number == "shadow/score":
+                draw_alarms(axis, runs, color)
+        finish(axis, title)
+    picture = io.BytesIO()
+    kind = path.suffix[1:].lower()
+    figure.savefig(picture, format=kind, metadata={"Software" if kind == "png" else "Creator": MARK})
+    write_whole(path, picture.getvalue())
+
+
+def cycle(colors: Sequence[str], count: int) -> list[str]:
+    """`count` colors, over again where there are fewer."""
+    return [colors[i % len(colors)] for i in range(count)]
+
+
+def draw_condition(
+    axis: Axes, curves: Sequence[tuple[list[float], list[float]]], label: str, color: str, stream: str
+) -> None:
+    """Each run thin, smoothed over a twentieth of its steps, and their mean over the steps that all of them have."""
+    curves = [(steps, smoothed(values, stream)) for steps, values in curves if steps]
+    if not curves:
+        return
+    for steps, values in curves if len(curves) > 1 else ():
+        axis.plot(steps, values, color=color, alpha=0.35, linewidth=0.9)
+    shared = sorted(set.intersection(*(set(steps) for steps, _ in curves)))
+    tables = [dict(zip(steps, values)) for steps, values in curves]
+    mean = [statistics.fmean(table[step] for table in tables) for step in shared]
+    axis.plot(
+        shared, mean, color=color, linewidth=2, label=label, marker="o" if stream == "eval" else None, markersize=4
+    )
+
+
+def smoothed(values: Sequence[float], stream: str) -> list[float]:
+    """Numbers of every step as running means; evaluations as they are."""
+    return list(values) if stream == "eval" else running_mean(values, max(1, len(values) // 20))
+
+
+def draw_alarms(axis: Axes, runs: Sequence[RunRecords], color: str) -> None:
+    """A cross on each run's curve at its first alarm."""
+    for run in runs:
+        steps, values = series(run.metrics, "shadow/score")
+        curve = dict(zip(steps, smoothed(values, "metrics")))
+        for alarm in run.alarms[:1]:
+            if alarm["step"] in curve:
+                axis.plot(
+                    alarm["step"], curve[alarm["step"]], color=color, marker="X", markersize=9, markeredgecolor="black"
+                )

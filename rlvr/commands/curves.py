@@ -1,0 +1,137 @@
+"""A run's curves as a picture."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rlvr.runs.records import Record, graded, interval, is_number, pass_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MARK = "rlvr report"  # in the picture's metadata
+
+# Title and what is drawn in it: names of metrics.jsonl with their labels. A panel without any of them is left out.
+PANELS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("reward", {"reward": "mean reward", "correct": "share correct"}),
+    ("proxy and shadow", {"shadow/proxy": "proxy (reward)", "shadow/score": "shadow"}),
+    ("rank correlation within groups", {"shadow/rank": "proxy and shadow"}),
+    (
+        "accepted by one, rejected by the other (share)",
+        {"shadow/proxy_only": "proxy alone", "shadow/shadow_only": "shadow alone"},
+    ),
+    ("drift from the first steps", {"shadow/length_drift": "length", "shadow/repetition_drift": "repetition"}),
+    ("shares of groups and completions", {"no_signal": "no signal", "truncated": "truncated", "unscored": "unscored"}),
+    ("groups of dynamic sampling", {"groups_sampled": "sampled", "groups_kept": "trained on"}),
+    ("completion tokens", {"completion_tokens": "mean"}),
+    ("entropy (nats per token)", {"entropy": "policy"}),
+    ("KL to the reference (nats per token)", {"kl": "estimate"}),
+    ("gradient norm before clipping", {"grad_norm": "norm"}),
+    ("clipped tokens (share)", {"clip_low": "below", "clip_high": "above", "clip_fraction": "both"}),
+    ("importance weights", {"importance": "mean weight", "importance_clipped": "share capped"}),
+    ("loss", {"loss": "loss"}),
+    ("critic", {"critic/explained_variance": "explained variance", "critic/value_loss": "value loss"}),
+    ("values (mean over tokens)", {"critic/value": "predicted", "critic/return": "returns"}),
+    ("pairs", {"dpo/accuracy": "share the right way round", "dpo/margin": "margin"}),
+    ("learning rate", {"lr": "lr"}),
+    ("seconds per step", {f"seconds/{name}": name for name in ("sample", "verify", "train", "wait", "shadow")}),
+)
+COLUMNS = 3
+COLORS = ("#1f6feb", "#d1495b", "#2e933c", "#8957e5", "#bf8700")
+ALARM = "#b35900"
+LINES = ("-", "--", ":", "-.", "-")  # equal series stay visible
+
+
+def draw_curves(
+    metrics: Sequence[Record], evaluations: Sequence[Record], alarms: Sequence[Record] = ()
+) -> bytes | None:
+    """The curves as a PNG; None where there is nothing to draw. Points that are missing or not finite are left out.
+
+    Alarms are lines across the panels of the shadow.
+    """
+    from matplotlib.figure import Figure  # a second to import
+
+    panels = [(title, names) for title, names in PANELS if any(series(metrics, name)[0] for name in names)]
+    shows_score = graded(evaluations)
+    count = len(panels) + bool(evaluations) + shows_score
+    if not count:
+        return None
+    rows = math.ceil(count / COLUMNS)
+    figure = Figure(figsize=(5 * COLUMNS, 3 * rows), dpi=90, layout="constrained")
+    axes = figure.subplots(rows, COLUMNS, squeeze=False).ravel().tolist()
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    if evaluations:
+        draw_pass_at_k(axes.pop(0), evaluations)
+    if shows_score:
+        draw_with_band(axes[0], "score", COLORS[0], evaluations)
+        finish(axes.pop(0), "held-out score, 95 % intervals")
+    for axis, (title, names) in zip(axes, panels):
+        draw_panel(axis, title, names, metrics)
+        if any(name.startswith("shadow/") for name in names):
+            draw_alarms(axis, alarms)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", metadata={"Software": MARK})
+    return picture.getvalue()
+
+
+def draw_pass_at_k(axis: Axes, evaluations: Sequence[Record]) -> None:
+    """pass@k of held-out problems with its intervals."""
+    for name, color in zip(pass_names(evaluations), COLORS):
+        draw_with_band(axis, name, color, evaluations)
+    axis.set_ylim(-0.02, 1.02)
+    finish(axis, "held-out problems, 95 % intervals")
+
+
+def draw_with_band(axis: Axes, name: str, color: str, evaluations: Sequence[Record]) -> None:
+    """One number of the evaluations, with its interval where it has one."""
+    steps, values = series(evaluations, name)
+    axis.plot(steps, values, color=color, marker="o", markersize=4, label=name)
+    bands = {row["step"]: band for row in evaluations if (band := interval(row, name)) and "step" in row}
+    known = [step for step in steps if step in bands]
+    axis.fill_between(known, [bands[s][0] for s in known], [bands[s][1] for s in known], color=color, alpha=0.15)
+
+
+def draw_panel(axis: Axes, title: str, names: Mapping[str, str], metrics: Sequence[Record]) -> None:
+    """One panel: each series faint, with its running mean over a twentieth of the run."""
+    for (name, label), color, line in zip(names.items(), COLORS, LINES):
+        steps, values = series(metrics, name)
+        if steps:
+            axis.plot(steps, values, color=color, alpha=0.3, linewidth=1)
+            smooth = running_mean(values, max(1, len(values) // 20))
+            axis.plot(steps, smooth, color=color, linestyle=line, linewidth=1.8, label=label)
+    finish(axis, title)
+
+
+def draw_alarms(axis: Axes, alarms: Sequence[Record]) -> None:
+    """A line at the step of each alarm."""
+    for alarm in alarms:
+        axis.axvline(alarm["step"], color=ALARM, linewidth=1, linestyle="--", label="alarm")
+    if alarms:
+        handles, labels = axis.get_legend_handles_labels()
+        once = dict(zip(labels, handles))
+        axis.legend(once.values(), once.keys(), fontsize=8, frameon=False)
+
+
+def finish(axis: Axes, title: str) -> None:
+    """Title, grid and legend."""
+    axis.set_title(title, fontsize=10)
+    axis.set_xlabel("step", fontsize=8)
+    axis.locator_params(axis="x", integer=True)
+    axis.tick_params(labelsize=8)
+    axis.grid(alpha=0.25)
+    axis.legend(fontsize=8, frameon=False)
+
+
+def series(records: Sequence[Record], name: str) -> tuple[list[float], list[float]]:
+    """Steps and values of one number where it is there and finite."""
+    points = [(row["step"], row[name]) for row in records if is_number(row.get(name)) and is_number(row.get("step"))]
+    return [step for step, _ in points], [value for _, value in points]
+
+
+def running_mean(values: Sequence[float], width: int) -> list[float]:
+    """The mean of each value and the width - 1 before it (fewer at the start)."""
+    return [math.fsum(values[max(0, i + 1 - width) : i + 1]) / min(width, i + 1) for i in range(len(values))]

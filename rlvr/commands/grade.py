@@ -1,0 +1,266 @@
+"""`rlvr grade`: verdicts for a file of completions, and how far they agree with the expected ones. Loads no torch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any, NoReturn, TextIO
+
+from rlvr.commands.arguments import BAD_INPUT, error_line, guarded, key_values
+from rlvr.commands.flags import check_flags
+from rlvr.config.quantities import SECONDS, WORKERS, check_bounds
+from rlvr.files.jsonl import is_same_file, read_objects
+from rlvr.files.write import check_replaceable
+from rlvr.printable import in_one_line
+from rlvr.registry import make_verifier
+from rlvr.types import Problem, Prompt, Status, Verdict
+from rlvr.verifiers.runner import Runner
+from rlvr.verifiers.runner.base import check_references
+
+REFERENCE_NAMES = ("reference", "gold", "answer")
+PROMPT_NAMES = ("prompt", "problem", "question")
+# Lines judged before their verdicts are written: an interrupted run keeps what is done.
+CHUNK = 4096
+GRADE_BOUNDS = {"timeout": SECONDS, "workers": WORKERS}
+
+
+@dataclass(frozen=True)
+class GradeArgs:
+    """What to grade, and with what; HELP says what each field is."""
+
+    file: Path
+    verifier: str
+    option: tuple[str, ...] = ()
+    workers: int = 2
+    timeout: float = 10.0
+    output: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the input. `expected`: whether the completion is right, where the line says so.
+
+    `has_reference` tells a line without one from a line whose reference is null.
+    """
+
+    number: int
+    name: Any
+    problem: Problem
+    completion: str
+    expected: bool | None
+    has_reference: bool
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The lines of a file; blank ones are skipped. ValueError with the line's number where one cannot be used.
+
+    Half of a surrogate pair is let through: a completion is judged as a model wrote it.
+    """
+    rows = [parse_row(fields, number, path) for number, fields in read_objects(path, surrogates=True)]
+    if not rows:
+        raise ValueError(f"{path} is empty; expected JSON lines with reference and completion")
+    return rows
+
+
+def parse_row(fields: dict[str, Any], number: int, path: Path) -> Row:
+    """One line as a Row. `reference` is None where the line has none."""
+    where = f"{path}, line {number}"
+    reference = next((name for name in REFERENCE_NAMES if name in fields), None)
+    if "completion" not in fields:
+        raise ValueError(f"{where}: no completion; its fields are {', '.join(fields) or 'none'}")
+    completion = fields["completion"]
+    if not isinstance(completion, str):
+        raise ValueError(f"{where}: completion is a {type(completion).__name__}; expected text")
+    expected = fields.get("expected")
+    if expected is not None and not isinstance(expected, bool):
+        raise ValueError(f"{where}: expected is {expected!r:.200}; expected true or false")
+    name = fields.get("id", number)
+    if isinstance(name, dict | list):
+        raise ValueError(f"{where}: id is a {type(name).__name__}; expected text or a number")
+    prompt = read_prompt(next((fields[name] for name in PROMPT_NAMES if name in fields), ""), where)
+    info = {key: value for key, value in fields.items() if key not in (reference, "completion")}
+    problem = Problem(str(name), prompt, fields[reference] if reference else None, info)
+    return Row(number, name, problem, completion, expected, reference is not None)
+
+
+def read_prompt(value: Any, where: str) -> Prompt:
+    """Text, or messages with role and content; ValueError for anything else. null is no prompt."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, list) and all(isinstance(m, dict) and {"role", "content"} <= m.keys() for m in value):
+        return value
+    raise ValueError(f"{where}: the prompt is {value!r:.80}; expected text, or messages with role and content")
+
+
+def check_rows(rows: Sequence[Row], verifier: Any, name: str, path: Path) -> None:
+    """Raises ValueError for the first line without a prompt or a reference that the verifier needs."""
+    bare = next((row.number for row in rows if not row.problem.prompt), None)
+    if bare is not None and getattr(verifier, "reads_prompt", False):
+        raise ValueError(f"{path}, line {bare}: no prompt, and verifier {name!r} reads it")
+    for row in rows:
+        if not row.has_reference:
+            try:
+                check_references(verifier, [row.problem])
+            except ValueError:
+                raise ValueError(
+                    f"{path}, line {row.number}: no reference (nor gold, answer), and verifier {name!r} reads it"
+                ) from None
+
+
+def grade(args: GradeArgs) -> int:
+    """Judges every line, writes the verdicts and a summary.
+
+    Exit code 2, after one line that says why, where a reference could not be read or no line could be scored.
+    Raises ValueError, LookupError and OSError for input that cannot be used at all.
+    """
+    check_bounds({"timeout": args.timeout, "workers": args.workers}, GRADE_BOUNDS, "--")
+    verifier = make_verifier(args.verifier, **key_values(args.option, "--option"))
+    rows = read_rows(args.file)
+    if args.output is not None and is_same_file(args.output, args.file):
+        raise ValueError(f"--output {args.output} is the input file; name another")
+    if args.output is not None:
+        check_replaceable(args.output, "--output", (b'"seconds": ',))  # what `_line` writes, and no log of a run
+    check_rows(rows, verifier, args.verifier, args.file)
+    graded: list[tuple[Row, Verdict]] = []
+    seconds = 0.0
+    with ExitStack() as stack:
+        runner = stack.enter_context(Runner(verifier, workers=args.workers, timeout=args.timeout))
+        out = sys.stdout if args.output is None else stack.enter_context(args.output.open("w", encoding="utf-8"))
+        for chunk in _chunks(rows):
+            start = time.perf_counter()
+            verdicts = runner.verify([(row.problem, row.completion) for row in chunk])
+            seconds += time.perf_counter() - start
+            for row, verdict in zip(chunk, verdicts, strict=True):
+                print(json.dumps(_line(row, verdict)), file=out)
+            graded.extend(zip(chunk, verdicts, strict=True))
+            out.flush()
+    summarize(graded, seconds, sys.stderr if args.output is None else sys.stdout)
+    problem = why_unscored(graded, args.file)
+    if problem:
+        print(error_line(ValueError(problem)), file=sys.stderr)
+        return BAD_INPUT
+    return 0
+
+
+def why_unscored(graded: Sequence[tuple[Row, Verdict]], path: Path) -> str | None:
+    """What is wrong where no line has a score, or a reference could not be read; else None."""
+    errors = [verdict for _, verdict in graded if verdict.status is Status.ERROR]
+    if errors and all(verdict.score is None for _, verdict in graded):
+        return f"{path}: no line could be scored; the verifier failed on {len(errors)} of {len(graded)}, first by " + (
+            errors[0].reason
+        )
+    unread = [(row, verdict) for row, verdict in graded if verdict.status is Status.BAD_REFERENCE]
+    if not unread:
+        return None
+    numbers = ", ".join(str(row.number) for row, _ in unread)
+    lines = "line" if len(unread) == 1 else "lines"
+    return f"{path}: the reference cannot be read on {lines} {numbers} ({unread[0][1].reason})"
+
+
+def summarize(graded: Sequence[tuple[Row, Verdict]], seconds: float, out: TextIO) -> None:
+    """Print counts, speed, and where lines say what they expect, the agreement and each disagreement."""
+    counts = Counter(verdict.status for _, verdict in graded)
+    print(
+        f"{len(graded)} lines: " + ", ".join(f"{counts[status]} {status}" for status in Status if counts[status]),
+        file=out,
+    )
+    print(f"{len(graded) / max(seconds, 1e-9):,.0f} verifications/s ({seconds:.2f} s)", file=out)
+    scores = [verdict.score for _, verdict in graded if verdict.score is not None]
+    if counts[Status.PARTIAL]:
+        print(f"scores: mean {fmean(scores):.4g}, standard deviation {pstdev(scores):.4g}", file=out)
+    told = [(row, verdict) for row, verdict in graded if row.expected is not None]
+    if not told:
+        return
+    negatives = [(row, verdict) for row, verdict in told if row.expected and not verdict.correct]
+    positives = [(row, verdict) for row, verdict in told if not row.expected and verdict.correct]
+    agree = len(told) - len(negatives) - len(positives)
+    print(
+        f"agreement {agree}/{len(told)} ({agree / len(told):.2%}), false negatives {len(negatives)}, "
+        f"false positives {len(positives)}",
+        file=out,
+    )
+    for kind, wrong in (("false negative", negatives), ("false positive", positives)):
+        for row, verdict in wrong:
+            name = "" if row.name == row.number else f" (id {row.name})"
+            extracted = "" if verdict.extracted is None else f", read {verdict.extracted[:200]!r}"
+            text = f"{kind}: line {row.number}{name}: {verdict.status}{extracted}: {verdict.reason}"
+            print(in_one_line(text.rstrip(": ")), file=out)
+
+
+def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    return (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
+
+
+def _line(row: Row, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "id": row.name,
+        "status": verdict.status,
+        "score": verdict.score,
+        "correct": verdict.correct,
+        "reason": verdict.reason,
+        "extracted": verdict.extracted,
+        "seconds": round(verdict.seconds, 6),
+    }
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{self.prog}: {message}")
+
+
+HELP = {
+    "file": "JSON lines in UTF-8 with completion and, where the verifier reads one, reference (or gold, answer); id, "
+    "prompt, expected (a boolean) where known",
+    "verifier": "registered name, or module:attribute",
+    "option": "options of the verifier; may be repeated",
+    "workers": "worker processes that the verifier runs in, unless it opts out or brings its own concurrency",
+    "timeout": "seconds for one completion in a worker process",
+    "output": "file for the verdicts, a JSON line each; standard output unless given",
+}
+
+
+EXIT_CODES = (
+    "Exit code 0: judged. 2, after one line on standard error: input that cannot be used, a reference that cannot be "
+    "read, or a verifier that fails on every line, so that none could be scored. 130: interrupted."
+)
+
+
+def parse_args(argv: Sequence[str]) -> GradeArgs:
+    """The command line. ValueError where it does not fit."""
+    check_flags(dict.fromkeys(HELP), argv, "rlvr grade")
+    parser = _Parser(
+        prog="rlvr grade", description="Verdicts for a file of completions.", epilog=EXIT_CODES, allow_abbrev=False
+    )
+    add: Callable[..., Any] = parser.add_argument
+    add("file", type=Path, nargs="?", metavar="FILE.jsonl", help=HELP["file"])
+    add("--verifier", required=True, metavar="NAME", help=HELP["verifier"])
+    add("--option", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=HELP["option"])
+    add("--workers", type=int, default=GradeArgs.workers, metavar="N", help=HELP["workers"])
+    add("--timeout", type=float, default=GradeArgs.timeout, metavar="SECONDS", help=HELP["timeout"])
+    add("--output", type=Path, default=None, metavar="OUT.jsonl", help=HELP["output"])
+    found = parser.parse_args(list(argv))
+    # `--option a=1 FILE`: the list of options has taken the file.
+    taken = [option for option in found.option if "=" not in option]
+    if found.file is None and len(taken) == 1:
+        found.option.remove(taken[0])
+        found.file = Path(taken[0])
+    if found.file is None:
+        parser.error("the following arguments are required: FILE.jsonl")
+    return GradeArgs(found.file, found.verifier, tuple(found.option), found.workers, found.timeout, found.output)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command. Bad input is one line on stderr and exit code 2; ctrl-C keeps the verdicts written so far."""
+    try:
+        return guarded(lambda: grade(parse_args(sys.argv[1:] if argv is None else argv)))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130

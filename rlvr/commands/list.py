@@ -1,0 +1,164 @@
+"""`rlvr list`: verifiers, task packs and recipes, a line each; `rlvr list NAME`: what one of them says of itself."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from rlvr.commands.arguments import parse
+from rlvr.commands.flags import expected
+from rlvr.printable import printable
+from rlvr.registry import TASKS, VERIFIERS, Registry, did_you_mean
+
+# By the kind of registry: the word for an entry, and a command that uses one.
+USES = {
+    "verifier": ("verifier", "rlvr grade FILE.jsonl --verifier {name}"),
+    "task": ("task pack", "rlvr eval --model M --task {name}"),
+}
+OPTION_FLAGS = {"verifier": "--option", "task": "--task-option"}
+
+
+@dataclass(frozen=True)
+class ListArgs:
+    """Verifiers, task packs and recipes, a line each; with a name all that it says of itself, its options and types."""
+
+    name: Positional[str | None] = None
+    """Verifier, task pack or recipe to show: a name of the list, or module:attribute."""
+    options: bool = False
+    """Show the options of each verifier and pack too."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """`rlvr list [NAME] [--options]`."""
+    args = parse(ListArgs, argv, prog="rlvr list")
+    if args.name is not None:
+        print(printable("\n\n".join(described(args.name))))
+        return 0
+    print_section("verifiers", registered(VERIFIERS, args.options))
+    print_section("task packs", registered(TASKS, args.options))
+    print_section("recipes", recipes())
+    return 0
+
+
+def registered(registry: Registry, with_options: bool) -> list[tuple[str, str]]:
+    """Name and summary of each entry, and its options as name=default."""
+    rows = []
+    for name in registry.names():
+        text = registry.summary(name)
+        if with_options:
+            options = registry.options(name).values()
+            shown = (p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in options)
+            text = f"{text} [{', '.join(shown)}]"
+        rows.append((name, text))
+    return rows
+
+
+def described(name: str) -> list[str]:
+    """A text for each verifier, pack and recipe of this name. LookupError with the nearest names where there is none.
+
+    Of "module:attribute" nothing says whether it is a verifier or a pack; it is told by its parameters.
+    """
+    if ":" in name:
+        made = VERIFIERS.get(name)
+        return [entry(TASKS if not positional(made) else VERIFIERS, name)]
+    found = [entry(registry, name) for registry in (VERIFIERS, TASKS) if name in registry.names()]
+    found += [recipe_entry(file) for file in recipe_files() if file.stem == name]
+    if not found:
+        known = {*VERIFIERS.names(), *TASKS.names(), *(file.stem for file in recipe_files())}
+        raise LookupError(f"no verifier, task pack or recipe {name!r}; {did_you_mean(name, known)}")
+    return found
+
+
+def positional(made: Any) -> list[str]:
+    """The parameters that are no options, of a class those of its call: a verifier has two, a pack none."""
+    call = made.__call__ if inspect.isclass(made) else made
+    parameters = inspect.signature(call).parameters.values()
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def entry(registry: Registry, name: str) -> str:
+    """Name, place, docstring and options of a verifier or a pack, and how it is used."""
+    made = registry.get(name)
+    options = [
+        (key, expected(hint), "needed" if default is inspect.Parameter.empty else f"default {default!r}")
+        for key, (hint, default) in registry.typed_options(name).items()
+    ]
+    widths = [max((len(row[i]) for row in options), default=0) for i in (0, 1)]
+    lines = [f"    {key:{widths[0]}}  {hint:{widths[1]}}  {default}" for key, hint, default in options]
+    kind, use = USES[registry.kind]
+    given = f" {OPTION_FLAGS[registry.kind]} {options[0][0]}=VALUE" if options else ""
+    given = " --data PATH" if options and options[0][0] == "data" else given
+    return "\n".join(
+        [f"{name} ({kind}, {place(made)})", "", indented(documentation(made)), ""]
+        + (["  options", *lines, ""] if lines else ["  no options", ""])
+        + [f"  {use.format(name=name)}{given}"]
+    )
+
+
+def documentation(made: Any) -> str:
+    """The docstring of a function or class; "" where it has none, or the one that every dataclass gets."""
+    text = inspect.getdoc(made) or ""
+    return "" if text.startswith(f"{getattr(made, '__name__', '?')}(") else text
+
+
+def place(made: Any) -> str:
+    """File and line of a definition, its module where the file is not known."""
+    try:
+        return f"{inspect.getsourcefile(made)} line {inspect.getsourcelines(made)[1]}"
+    except (OSError, TypeError):
+        return str(getattr(made, "__module__", "built in"))
+
+
+def recipe_entry(file: Path) -> str:
+    """Name, place and docstring of a recipe, read without running it."""
+    source = file.read_text("utf-8")
+    command = "rm" if "CONFIG = RewardConfig(" in source else "train"
+    return "\n".join(
+        [
+            f"{file.stem} (recipe, {file})",
+            "",
+            indented(ast.get_docstring(ast.parse(source)) or ""),
+            "",
+            f"  rlvr {command} {file.stem} --help lists its settings",
+        ]
+    )
+
+
+def indented(text: str) -> str:
+    """Text by two spaces to the right."""
+    return textwrap.indent(text, "  ") or "  (no docstring)"
+
+
+def recipe_files() -> list[Path]:
+    """The files of the recipes."""
+    spec = importlib.util.find_spec("rlvr.recipes")
+    folders = (spec.submodule_search_locations if spec else None) or []
+    return sorted(file for folder in folders for file in Path(folder).glob("*.py") if file.stem != "__init__")
+
+
+def recipes() -> list[tuple[str, str]]:
+    """Name and first docstring line of each recipe, read without running it."""
+    return [(file.stem, first_line(file)) for file in recipe_files()]
+
+
+def first_line(file: Path) -> str:
+    """The first line of a Python file's docstring."""
+    text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+    return text.split("\n")[0].strip()
+
+
+def print_section(title: str, rows: Iterable[tuple[str, str]]) -> None:
+    """A heading and aligned rows."""
+    rows = list(rows)
+    width = max((len(name) for name, _ in rows), default=0)
+    print(title)
+    for name, text in rows:
+        print(f"  {name:{width}}  {text}".rstrip())

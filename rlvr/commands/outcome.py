@@ -1,0 +1,87 @@
+"""What a finished run says last: what happened on held-out problems, where the checkpoints are, what to type next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr.config import Config
+from rlvr.runs.records import graded, pass_names, with_interval
+from rlvr.training.checkpoint import list_checkpoints
+
+
+def what_happened(evaluations: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence: the pass@k of smallest k before and after, each with its interval, and a graded score too.
+
+    "" without evaluations.
+    """
+    if not evaluations:
+        return ""
+    first, last = evaluations[0], evaluations[-1]
+    names = pass_names(evaluations)[:1] + (["score"] if graded(evaluations) else [])
+    if len(evaluations) == 1:
+        found = " and ".join(f"{name} is {with_interval(last, name)}" for name in names)
+        return f"Held-out {found}, at step {last['step']}, on {last['num_problems']} problems."
+    moves = " and ".join(
+        f"{name} went from {with_interval(first, name)} to {with_interval(last, name)}" for name in names
+    )
+    return (
+        f"Held-out {moves} over {last['step'] - first['step']} steps, on {last['num_problems']} problems "
+        "(in brackets: 95 % intervals)."
+    )
+
+
+def saved_models(config: Config) -> list[tuple[str, Path]]:
+    """What a run leaves to go on with, by the name to show it under; the first is the one to look at next.
+
+    The last checkpoint; the fine-tuned policy where no step was trained.
+    """
+    saved = list_checkpoints(config.run.out_dir)
+    if saved:
+        return [("last checkpoint", saved[-1][1])]
+    start = config.run.out_dir / "start"
+    return [("fine-tuned model", start)] if (start / "state.json").exists() else []
+
+
+def eval_command(config: Config, model: Path) -> str:
+    """The command that measures a model on all held-out problems of the run's task as the run did, for a shell."""
+    run, e, m = config.run, config.eval, config.model
+    sampling = config.eval_sampling()
+    verifier = (run.verifier, run.verifier_options)
+    if e.verifier == "shadow":
+        verifier = (config.shadow.verifier, config.shadow.options)
+    flags: list[tuple[str, Sequence[Any]]] = [
+        ("--model", [model]),
+        ("--task", [run.task]),
+        ("--data", [] if run.data is None else [run.data]),
+        ("--task-option", run.task_options),
+        ("--verifier", [] if verifier[0] is None else [verifier[0]]),
+        ("--option", verifier[1]),
+        ("--k", e.k),
+        ("--samples", [e.samples]),
+        ("--threshold", [] if e.threshold is None else [e.threshold]),
+        ("--max-new-tokens", [sampling.max_new_tokens]),
+        ("--temperature", [] if e.temperature == 1 else [e.temperature]),
+        ("--top-p", [] if e.top_p == 1 else [e.top_p]),
+        ("--stop", sampling.stop),
+        ("--system-prompt", [] if m.system_prompt is None else [m.system_prompt]),
+        ("--chat", [] if m.chat == "auto" else [m.chat]),
+        ("--device", [] if m.device == "auto" else [m.device]),
+        ("--out-dir", [run.out_dir / f"eval-{model.name}"]),
+    ]
+    words = [word for name, values in flags if values for word in (name, *map(str, values))]
+    return f"{program()} eval {shlex.join(words)}"
+
+
+def program() -> str:
+    """How a shell calls this installation: `rlvr` where that is the one on the path, else through its Python."""
+    found, here = shutil.which("rlvr"), Path(sys.executable).absolute()
+    if found and Path(found).absolute().parent == here.parent:
+        return "rlvr"
+    python = os.path.relpath(here) if here.is_relative_to(Path.cwd()) else str(here)
+    return f"{shlex.quote(python)} -m rlvr"

@@ -1,0 +1,128 @@
+"""`rlvr show-prompt RECIPE` and `--dry-run`: what a run would do, from the tokenizer and the configs alone.
+
+Part of the command line: it knows the verifiers and the packs.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlvr.commands.arguments import parse
+from rlvr.config import Config
+from rlvr.registry import did_you_mean
+from rlvr.types import Problem, Task
+
+HELP = "usage: rlvr show-prompt RECIPE [--id ID] [--run.task NAME ...]\nShows a problem's prompt as the policy sees it."
+
+
+def main(argv: Sequence[str]) -> int:
+    """`rlvr show-prompt RECIPE [--id ID] [flags]`."""
+    from rlvr.commands.train import load_recipe, split_recipe, take_option
+
+    if argv and argv[0] in ("-h", "--help"):
+        print(HELP)
+        return 0
+    name, flags = split_recipe(argv, "show-prompt")
+    wanted, flags = take_option(flags, "--id")
+    module = load_recipe(name)
+    config = parse(Config, flags, prog=f"rlvr show-prompt {name}", default=module.CONFIG)
+    config.check()
+    from rlvr.commands.task import build_task, corpus
+    from rlvr.model.context import run_limit
+    from rlvr.model.policy import load_rendering
+    from rlvr.tasks.base import sealed
+    from rlvr.training.demonstrations import with_demonstrations
+
+    task = with_demonstrations(sealed(build_task(config)), config.sft)
+    rendering, settings = load_rendering(config.model, corpus=corpus(task))
+    for line in show(config, task, find_problem(task, wanted), rendering, run_limit(config, settings)):
+        print(line)
+    return 0
+
+
+def find_problem(task: Task, wanted: str | None) -> Problem:
+    """The problem with an id, of those to train on first; the first one where none is asked for. LookupError."""
+    if wanted is None:
+        return task.train[0]
+    known: dict[str, Problem] = {}
+    for problems in (task.train, task.test):
+        for problem in problems:
+            known.setdefault(problem.id, problem)
+    if wanted not in known:
+        shown = list(known) if len(known) <= 20 else [next(iter(known)), "..."]
+        near = did_you_mean(wanted, known)
+        raise LookupError(f"no problem {wanted!r}; {near if near.startswith('did') else 'known: ' + ', '.join(shown)}")
+    return known[wanted]
+
+
+def show(config: Config, task: Task, problem: Problem, rendering: Any, limit: int | None) -> list[str]:
+    """The lines about one problem: its prompt as the policy sees it, its verifier and its reference."""
+    from rlvr.verifiers.runner.base import describe
+
+    ids = rendering.render(problem.prompt)
+    way = "through the chat template" if rendering.chat else "as plain text, without a chat template"
+    room = "" if limit is None else f"; the model reads {limit}"
+    return [
+        f"problem {visible(problem.id)}, rendered {way}: {len(ids)} tokens, and at most "
+        f"{config.rollout.max_new_tokens} new ones{room}",
+        "--- prompt (special tokens and control characters shown)",
+        visible(rendering.decode(ids, special=True)).replace("\\n", "\\n\n").rstrip("\n"),
+        "--- end of the prompt: the completion follows here",
+        f"verifier: {config.run.verifier or describe(task.verifier)}",
+        f"reference (never shown to the model): {visible(clip(str(problem.reference)))}",
+    ]
+
+
+def visible(text: str) -> str:
+    """A text with its control characters and invisible ones written as escapes, newlines among them."""
+    return "".join(
+        character.encode("unicode_escape", "surrogatepass").decode("ascii")
+        if unicodedata.category(character)[0] == "C" or unicodedata.category(character) in ("Zl", "Zp")
+        else character
+        for character in text
+    )
+
+
+def clip(text: str, limit: int = 400) -> str:
+    """The start of a long text."""
+    return text if len(text) <= limit else f"{text[:limit]} [... {len(text)} characters]"
+
+
+def dry_run(config: Config, task: Task, say: Callable[[str], None]) -> None:
+    """Says what a run with this config would do. Loads the tokenizer and the model's config, and writes nothing.
+
+    Raises ValueError where the run would, as far as that shows without weights: prompts that are too long among it.
+    """
+    from rlvr.commands.task import corpus
+    from rlvr.model.context import fit_task, run_limit
+    from rlvr.model.policy import load_rendering
+    from rlvr.training.checkpoint import list_checkpoints
+
+    run, r, folder = config.run, config.rollout, config.run.out_dir
+    rendering, settings = load_rendering(config.model, corpus=corpus(task))
+    limit = run_limit(config, settings)
+    say(f"task {task.name}: {len(task.train)} problems to train on, {len(task.test)} held out")
+    task = fit_task(config, task, rendering, limit, say)
+    for line in show(config, task, task.train[0], rendering, limit):
+        say(line)
+    if config.sft.steps:
+        say(f"fine-tuning: {config.sft.steps} steps on {len(task.demonstrations)} demonstrations")
+    say(
+        f"training: {config.model.name}, {run.steps} steps of {r.problems_per_step} problems x {r.group_size} "
+        f"completions = {r.problems_per_step * r.group_size} rollouts, sampled by {r.sampler}"
+    )
+    saved = list_checkpoints(folder)
+    held = (folder / "config.json").exists()
+    if held and run.overwrite:
+        state = "holds a run, which would be deleted"
+    elif saved:
+        state = f"holds this run; it would go on from step {saved[-1][0]}"
+    else:
+        state = "holds this run, not begun" if held else "would be made" if not folder.exists() else "exists"
+    say(
+        f"{folder} {state}; it would hold config.json, metrics.jsonl, rollouts.jsonl, eval.jsonl, report.html and "
+        f"checkpoints/ (every {run.save_every or run.steps} steps, {run.keep_checkpoints} kept)"
+    )
+    say("dry run: nothing was written")

@@ -1,0 +1,213 @@
+"""`rlvr rm RECIPE`: pairs, from a file or from a policy and a verifier; a reward model trained on them; its measures.
+
+Part of the command line: it knows the verifiers and the packs, which the trainer does not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from transformers.utils.logging import disable_progress_bar
+
+from rlvr.commands.arguments import key_values
+from rlvr.commands.console import Display
+from rlvr.commands.train import load_recipe, run_recipe, split_recipe
+from rlvr.config import ModelConfig, to_json
+from rlvr.config.reward_model import PairsConfig, RewardConfig
+from rlvr.files.models import SETTINGS
+from rlvr.model.device import tune_cpu
+from rlvr.model.policy import load_policy
+from rlvr.registry import make_task, make_verifier
+from rlvr.reward_model.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
+from rlvr.reward_model.training import RewardLearner, load_learner, measure, num_training_steps, train_reward_model
+from rlvr.runs.folder import REWARD_MODEL, RunFolder, texts
+from rlvr.runs.log import RunLog
+from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.seeding import derive_seed
+from rlvr.training.checkpoint import written_whole
+from rlvr.training.resume import versions
+from rlvr.training.rollout import rollout, verify
+from rlvr.types import Problem, RunError, Sampling, Task, Verifier
+from rlvr.verifiers.runner import Runner
+from rlvr.verifiers.runner.base import check_references
+
+PROBLEMS_AT_ONCE = 64
+ERROR_BUDGET = 0.02
+
+
+def main(argv: Sequence[str]) -> int:
+    """`rlvr rm RECIPE [flags]`."""
+    name, flags = split_recipe(argv, "rm")
+    return run_recipe(load_recipe(name, RewardConfig), flags, f"rlvr rm {name}")
+
+
+def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
+    """Runs a config from start to end. Returns the lines of eval.jsonl: each model's measures on held-out pairs."""
+    config.check()
+    tune_cpu()
+    disable_progress_bar()
+    display = Display()
+    given = read_pairs(config.pairs.file) if config.pairs.file is not None else None
+    held_out = config.pairs.held_out
+    split = split_by_prompt(given, held_out, seed=config.run.seed) if given is not None else None
+    folder = reward_folder(config)
+    with folder.locked() as lines:
+        train, held = split or split_by_prompt(sample_pairs(config, display), held_out, seed=config.run.seed)
+        for line in (*lines, *folder.claim()):
+            display.say(line)
+        return train_all(config, train, held, display)
+
+
+def train_all(
+    config: RewardConfig, train: Sequence[PreferencePair], held_out: Sequence[PreferencePair], display: Display
+) -> list[dict[str, Any]]:
+    """Writes the pairs, trains every model on them, and shows the measures."""
+    write_pairs(config.run.out_dir / "pairs.jsonl", train)
+    write_pairs(config.run.out_dir / "held_out.jsonl", held_out)
+    display.say(f"{len(train)} pairs to train on, {len(held_out)} held out")
+    log = RunLog(config.run.out_dir)
+    results = [train_one(config, number, train, held_out, log, display) for number in range(config.run.models)]
+    display.print_table(result_table(results))
+    display.say(f"models: {', '.join(r['folder'] for r in results)}")
+    return results
+
+
+def reward_folder(config: RewardConfig) -> RunFolder:
+    """The folder of a reward model's training, which is never resumed; without a model in it, it begins anew."""
+    wanted = json.loads(to_json(config))
+    folder = config.run.out_dir
+    return RunFolder(
+        folder,
+        REWARD_MODEL,
+        flag="--run.out-dir",
+        record=lambda held: {**wanted, **versions()},
+        difference=lambda held: "a run already",
+        loses=lambda held: any(folder.glob("model-*")),
+        overwrite=config.run.overwrite,
+        inputs=texts({**wanted, "run": {}}),
+    )
+
+
+def train_one(
+    config: RewardConfig,
+    number: int,
+    train: Sequence[PreferencePair],
+    held_out: Sequence[PreferencePair],
+    log: RunLog,
+    display: Display,
+) -> dict[str, Any]:
+    """Trains, measures and saves one model."""
+    name = config.model.name or config.pairs.policy
+    assert name is not None, "config.check asks for one of them"
+    seed = derive_seed(config.run.seed, "reward model", number)
+    learner = load_learner(config.model, name, seed=seed)
+    title = f"model {number}" if config.run.models > 1 else "training"
+    display.start(title, num_training_steps(len(train), config.train))
+
+    def show(metrics: dict[str, float]) -> None:
+        log.append("metrics", [{"model": number, **metrics}])
+        display.step(int(metrics["step"]), f"loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.2f}")
+
+    train_reward_model(learner, train, config.train, config.optim, seed=seed, on_step=show)
+    display.finish()
+    result = measure(learner, held_out)
+    if result["std"] < 1e-6:
+        raise RunError("the trained model gives every held-out completion the same score; it has learned nothing")
+    folder = config.run.out_dir / f"model-{number}"
+    save_learner(learner, folder, result)
+    log.append("eval", [{"model": number, "folder": str(folder), **result}])
+    return {"model": number, "folder": str(folder), **result}
+
+
+def save_learner(learner: RewardLearner, folder: Path, result: dict[str, Any]) -> None:
+    """Writes the model, and beside it how texts are rendered and what was measured, for the verifier to read."""
+    renderer = learner.renderer
+    settings = {
+        "chat": "always" if renderer.chat else "never",
+        "system_prompt": renderer.system_prompt,
+        "max_tokens": renderer.max_tokens,
+        **result,
+    }
+    with written_whole(folder) as partial:
+        learner.save(partial)
+        (partial / SETTINGS).write_text(json.dumps(settings, indent=2))
+
+
+def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]:
+    """Pairs made by sampling the policy on a pack's training problems and letting a verifier decide.
+
+    RunError where no problem has both a correct completion and another.
+    """
+    p, model = config.pairs, config.model
+    task, verifier = pack(p)
+    assert p.policy is not None, "config.check asks for it"
+    policy = load_policy(
+        ModelConfig(
+            name=p.policy,
+            revision=model.revision if model.name in (None, p.policy) else None,
+            trust_remote_code=model.trust_remote_code,
+            dtype=model.dtype,
+            device=model.device,
+            system_prompt=model.system_prompt,
+            chat=model.chat,
+        )
+    )
+    sampler = TorchSampler(policy, batch_size=p.batch_size)
+    sampling = Sampling(p.max_new_tokens, p.temperature)
+    problems = list(task.train[: p.num_problems])
+    pairs: list[PreferencePair] = []
+    seed = derive_seed(config.run.seed, "reward pairs")
+    display.start("sampling pairs", len(problems))
+    with Runner(verifier, workers=p.workers, timeout=p.timeout, error_budget=ERROR_BUDGET) as runner:
+        for start in range(0, len(problems), PROBLEMS_AT_ONCE):
+            chosen: Sequence[Problem] = problems[start : start + PROBLEMS_AT_ONCE]
+            groups = rollout(policy, sampler, chosen, sampling, group_size=p.samples, seed=(seed,))
+            for group in verify(groups, runner):
+                pairs += pairs_of(group, limit=p.per_problem, seed=config.run.seed)
+            display.step(start + len(chosen), f"{len(pairs)} pairs")
+        counts = dict(runner.counts)
+    display.finish()
+    if not pairs:
+        found = ", ".join(f"{count} {status}" for status, count in counts.items())
+        raise RunError(
+            f"no pairs: none of {len(problems)} problems has both a correct completion and one that is not ({found}); "
+            "sample more, or another policy"
+        )
+    return pairs
+
+
+def pack(config: PairsConfig) -> tuple[Task, Verifier]:
+    """The pack that is sampled, and the verifier that decides."""
+    options: dict[str, Any] = key_values(config.task_options, "--pairs.task-options")
+    if config.data is not None:
+        options["data"] = config.data
+    task: Task = make_task(config.task, **options)
+    if len(task.train) < 2:
+        raise ValueError(f"task {config.task!r} has {len(task.train)} problems to train on; pairs need at least 2")
+    if config.verifier is None:
+        return task, task.verifier
+    verifier = make_verifier(config.verifier, **key_values(config.verifier_options, "--pairs.verifier-options"))
+    check_references(verifier, task.train)
+    return task, verifier
+
+
+def result_table(results: Sequence[dict[str, Any]]) -> Table:
+    """Each model's accuracy with its interval, loss, calibration error, and the mean and deviation of its scores."""
+    table = Table(title=f"held-out pairs: {results[0]['pairs']}")
+    for name in ("model", "accuracy", "loss", "ECE", "mean", "std"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for r in results:
+        low, high = r["accuracy_ci"]
+        numbers = (f"{r[name]:.3f}" for name in ("loss", "ece", "mean", "std"))
+        table.add_row(str(r["model"]), f"{r['accuracy']:.3f} \\[{low:.2f}, {high:.2f}]", *numbers)
+    return table
+
+
+def with_policy(config: RewardConfig, policy: Path) -> RewardConfig:
+    """The config with a policy to sample from, which also becomes the reward model unless that one is named."""
+    return dataclasses.replace(config, pairs=dataclasses.replace(config.pairs, policy=str(policy)))

@@ -1,0 +1,44 @@
+"""The task of a run and the verifiers that its config names. Part of the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rlvr.commands.arguments import key_values
+from rlvr.config import Config
+from rlvr.registry import make_task, make_verifier
+from rlvr.types import Task, Verifier
+from rlvr.verifiers.runner.base import check_references
+
+
+def build_task(config: Config) -> Task:
+    """The run's pack, with the verifier that was asked for, its references checked."""
+    run = config.run
+    options: dict[str, Any] = key_values(run.task_options, "--run.task-options")
+    if run.data is not None:
+        options["data"] = run.data
+    task: Task = make_task(run.task, **options)
+    if run.verifier is not None:
+        verifier = make_verifier(run.verifier, **key_values(run.verifier_options, "--run.verifier-options"))
+        check_references(verifier, [*task.train, *task.test])
+        task = dataclasses.replace(task, verifier=verifier)
+    if not task.train:
+        raise ValueError(f"task {run.task!r} has no problems to train on; it is for evaluation (`rlvr eval`)")
+    return task
+
+
+def build_shadow(config: Config, task: Task) -> Verifier | None:
+    """The verifier that watches the reward; None where the config has none. Its references are checked."""
+    if config.shadow.verifier is None:
+        return None
+    shadow: Verifier = make_verifier(config.shadow.verifier, **key_values(config.shadow.options, "--shadow.options"))
+    check_references(shadow, [*task.train, *task.test])
+    return shadow
+
+
+def corpus(task: Task) -> list[str]:
+    """The texts that give a tiny model its alphabet: demonstrations and held-out prompts."""
+    texts = [completion for _, completion in task.demonstrations]
+    prompts = [p.prompt for p in (*(p for p, _ in task.demonstrations), *task.test)]
+    return texts + [p if isinstance(p, str) else "\n".join(m["content"] for m in p) for p in prompts]

@@ -1,0 +1,160 @@
+"""How many tokens a model reads, and which prompts are too long for it."""
+
+from __future__ import annotations
+
+import statistics
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rlvr.config import Config
+from rlvr.model.rendering import Rendering
+from rlvr.types import Problem, Prompt, Task
+
+# Rope types whose factor is not yet in max_position_embeddings.
+STRETCHING = ("linear", "dynamic", "yarn")
+# Tokens that a tokenizer may put around a text besides what the template does.
+SLACK = 8
+TYPICAL = 64
+
+
+def context_limit(config: Any) -> int | None:
+    """Tokens of prompt and completion together that a transformers config has positions for; None: no limit.
+
+    The tokenizer's model_max_length is left alone: many are lower than what the model was trained for.
+    """
+    text = config.get_text_config()
+    positions = getattr(text, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions <= 0:
+        return None
+    rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    if isinstance(rope, dict) and rope.get("rope_type", rope.get("type")) in STRETCHING:
+        trained = rope.get("original_max_position_embeddings") or positions
+        return max(positions, int(trained * float(rope.get("factor", 1.0))))
+    return positions
+
+
+def run_limit(config: Config, model_config: Any) -> int | None:
+    """`context_limit`, or less where the vLLM engine is made for less."""
+    limits = [context_limit(model_config)]
+    if config.rollout.sampler != "torch":
+        limits.append(config.vllm.max_model_len or None)
+    return min((limit for limit in limits if limit), default=None)
+
+
+def longer_than(rendering: Rendering, problems: Iterable[Problem], limit: int) -> list[tuple[Problem, int]]:
+    """The problems whose prompt has more than `limit` tokens, with their tokens.
+
+    A text has at most as many tokens as bytes, so that most prompts need not be rendered to know.
+    """
+    frame: dict[bool, int] = {}
+    found = []
+    for problem in problems:
+        prompt = problem.prompt
+        plain = isinstance(prompt, str)
+        if plain not in frame:
+            frame[plain] = len(rendering.render("x" if plain else [{"role": "user", "content": "x"}]))
+        messages = 1 if isinstance(prompt, str) else len(prompt)
+        if num_bytes(prompt) + messages * (frame[plain] + SLACK) > limit:
+            tokens = len(rendering.render(prompt))
+            if tokens > limit:
+                found.append((problem, tokens))
+    return found
+
+
+def num_bytes(prompt: Prompt) -> int:
+    """Bytes of a prompt's text in UTF-8, or of its NFKC form, into which some tokenizers turn it, if that is longer."""
+    text = prompt if isinstance(prompt, str) else "".join(f"{m['role']}{m['content']}" for m in prompt)
+    if text.isascii():
+        return len(text)
+    return max(len(form.encode("utf-8", "surrogatepass")) for form in (text, unicodedata.normalize("NFKC", text)))
+
+
+def leave_out_long(
+    rendering: Rendering, problems: Sequence[Problem], max_tokens: int, flag: str
+) -> tuple[Sequence[Problem], int]:
+    """The problems whose prompt has at most `max_tokens` tokens, and how many were left out. ValueError where none is
+    left."""
+    long = {problem.id for problem, _ in longer_than(rendering, problems, max_tokens)}
+    if not long:
+        return problems, 0
+    kept = [problem for problem in problems if problem.id not in long]
+    if not kept:
+        raise ValueError(f"{flag} {max_tokens}: all {len(problems)} problems have longer prompts; raise it")
+    return kept, len(long)
+
+
+def check_fit(
+    rendering: Rendering, problems: Sequence[Problem], new_tokens: int, limit: int | None, flags: tuple[str, str]
+) -> None:
+    """Raises ValueError that names the longest prompt where prompt and `new_tokens` are more than `limit` together.
+
+    flags: those that set the new tokens and the longest prompt, for the advice.
+    """
+    if limit is None:
+        return
+    room = limit - new_tokens
+    if room < 1:
+        raise ValueError(
+            f"{flags[0]} {new_tokens}: the model reads {limit} tokens, prompt and completion; set it lower"
+        )
+    long = longer_than(rendering, problems, room)
+    if long:
+        problem, tokens = max(long, key=lambda item: item[1])
+        leave_out = f", or leave them out with {flags[1]} {room}" if len(long) < len(problems) else ""
+        raise ValueError(
+            f"problem {problem.id!r} has a prompt of {tokens} tokens; with {new_tokens} new ones that is more than the "
+            f"{limit} that the model reads ({len(long)} of {len(problems)} problems are too long): lower {flags[0]}"
+            f"{leave_out}"
+        )
+
+
+def fit_task(config: Config, task: Task, rendering: Rendering, limit: int | None, say: Callable[[str], None]) -> Task:
+    """The task without the prompts that rollout.max_prompt_tokens leaves out. Says how many, and how long prompts are.
+
+    Raises ValueError where a prompt, or a demonstration, does not fit the context with what follows it.
+    """
+    r, longest = config.rollout, config.rollout.max_prompt_tokens
+    if longest is not None:
+        train, dropped = leave_out_long(rendering, task.train, longest, "--rollout.max-prompt-tokens")
+        test, dropped_test = task.test, 0
+        if len(task.test):
+            test, dropped_test = leave_out_long(rendering, task.test, longest, "--rollout.max-prompt-tokens")
+        task = replace(task, train=train, test=test)
+        say(
+            f"prompts of more than {longest} tokens are left out: {dropped} of {dropped + len(train)} to train on, "
+            f"{dropped_test} of {dropped_test + len(test)} held out"
+        )
+    flags = ("--rollout.max-new-tokens", "--rollout.max-prompt-tokens")
+    check_fit(rendering, task.train, r.max_new_tokens, limit, flags)
+    if config.eval.every >= 0:
+        held_out = task.test[: config.eval.num_problems]
+        check_fit(rendering, held_out, config.eval_sampling().max_new_tokens, limit, flags)
+    if config.sft.steps and limit is not None:
+        check_demonstrations(rendering, task.demonstrations, limit)
+    say(describe_lengths(rendering, task.train, r.max_new_tokens, limit))
+    return task
+
+
+def check_demonstrations(rendering: Rendering, demonstrations: Sequence[tuple[Problem, str]], limit: int) -> None:
+    """Raises ValueError for a demonstration that has more tokens than the model reads."""
+    for problem, text in demonstrations:
+        if num_bytes(problem.prompt) + num_bytes(text) <= limit // 2:
+            continue
+        tokens = len(rendering.render(problem.prompt)) + len(rendering.encode(text)) + 1
+        if tokens > limit:
+            raise ValueError(
+                f"demonstration {problem.id!r} has {tokens} tokens and the model reads {limit}; shorten it, or "
+                "leave it out"
+            )
+
+
+def describe_lengths(rendering: Rendering, problems: Sequence[Problem], new_tokens: int, limit: int | None) -> str:
+    """A line on how long prompts are, from the first few problems."""
+    lengths = [len(rendering.render(problem.prompt)) for problem in problems[:TYPICAL]]
+    reads = "" if limit is None else f"; the model reads {limit}"
+    return (
+        f"a typical prompt has {statistics.median_high(lengths)} tokens (longest of {len(lengths)}: {max(lengths)}), a "
+        f"completion at most {new_tokens}{reads}"
+    )

@@ -1,0 +1,241 @@
+"""One decoding step for many rows: the model's side of sampling, with and without shared prompts.
+
+Both decoders have the same three calls: `start` reads the prompts and returns each row's first logits, `step` takes
+each row's token and returns its next logits, `keep` drops the other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlvr.model.attention import PackedGroups, hidden_states
+from rlvr.model.lm_head import output_logits
+
+
+class Decoder(Protocol):
+    """Rows that grow by one token a step."""
+
+    def __init__(self, causal: Any) -> None: ...
+
+    def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
+        """Reads P prompts; the first logits (B, V) of B = sum(counts) rows, each prompt's rows together."""
+        ...
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Appends tokens (B,); the next logits (B, V)."""
+        ...
+
+    def keep(self, rows: Tensor) -> None:
+        """Goes on with these rows alone (increasing indices into the present ones)."""
+        ...
+
+
+class SharedDecoder:
+    """For models that run packed: the keys and values of a prompt are held once for all its rows.
+
+    A row attends to its prompt's keys and to its own in one softmax. Its own lie in preallocated buffers, written in
+    place. Prompts may have any lengths.
+    """
+
+    def __init__(self, causal: Any) -> None:
+        self.causal = causal
+
+    def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
+        """See Decoder."""
+        device = self.causal.get_input_embeddings().weight.device
+        packed = PackedGroups(prompts, [[] for _ in prompts], device, keep=True)
+        hidden = hidden_states(self.causal, packed, packed.ids, packed.positions)
+        logits = output_logits(self.causal, hidden[torch.from_numpy(packed.prompt_ends).to(device)])
+        self.cache = DecodeCache(packed, counts)
+        return logits[self.cache.parents]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """See Decoder."""
+        hidden = hidden_states(self.causal, self.cache, tokens[None], self.cache.positions[None])
+        self.cache.advance()
+        return output_logits(self.causal, hidden)
+
+    def keep(self, rows: Tensor) -> None:
+        """See Decoder."""
+        self.cache.keep(rows)
+
+
+class DecodeCache:
+    """Keys and values of P prompts (each once) and of B rows, and the attention of one new token per row.
+
+    `parents` (B,) is each row's prompt, `positions` (B,) the position of its next token.
+    """
+
+    BLOCK = 16
+
+    def __init__(self, prompts: PackedGroups, counts: Sequence[int]) -> None:
+        assert prompts.kept is not None
+        # Rotary embeddings return float32 keys under autocast; they are held in the type they are multiplied in.
+        self.prompts = {layer: (k.to(v.dtype), v) for layer, (k, v) in prompts.kept.items()}
+        self.prompt_valid = prompts.prompt_valid
+        device = self.prompt_valid.device
+        self.parents = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(device)
+        self.positions = self.prompt_valid.sum(-1)[self.parents]
+        self.own: dict[int, tuple[Tensor, Tensor]] = {}  # (B, H_kv, capacity, D)
+        self.length = 0
+        self.mask, self.mask_length = torch.empty(0), -1
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Finds where each row stands in the (P, G) rectangle of rows by prompt, G the most rows of any prompt."""
+        counts = torch.bincount(self.parents, minlength=len(self.prompt_valid))
+        self.group_size = int(counts.max())
+        starts = counts.cumsum(0) - counts
+        rank = torch.arange(len(self.parents), device=counts.device) - starts[self.parents]
+        self.slots: Tensor | None = self.parents * self.group_size + rank
+        self.from_slots = torch.zeros(len(counts) * self.group_size, dtype=torch.long, device=counts.device)
+        self.from_slots[self.slots] = torch.arange(len(self.parents), device=counts.device)
+        if len(self.from_slots) == len(self.parents):
+            self.slots = None  # the rectangle is full: rows stand in it in order
+        self.prompt_mask = None if bool(self.prompt_valid.all()) else ~self.prompt_valid[:, None, None]
+
+    def advance(self) -> None:
+        """The step is done: every layer has stored its keys."""
+        self.length += 1
+        self.positions = self.positions + 1
+
+    def keep(self, rows: Tensor) -> None:
+        """Drops the other rows, and the prompts that have none left."""
+        used, parents = torch.unique(self.parents[rows], return_inverse=True)
+        if len(used) < len(self.prompt_valid):
+            self.prompt_valid = self.prompt_valid[used]
+            self.prompts = {layer: (k[used], v[used]) for layer, (k, v) in self.prompts.items()}
+        self.own = {layer: (k[rows], v[rows]) for layer, (k, v) in self.own.items()}
+        self.parents, self.positions = parents, self.positions[rows]
+        self._arrange()
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """query (B, H, D), key and value (B, H_kv, D) of the new tokens; see rlvr.model.attention.Layout."""
+        rows, heads, dim = query.shape
+        kv_heads, dtype = key.shape[1], value.dtype
+        own_k, own_v = self._store(layer, key, value)
+        prompt_k, prompt_v = self.prompts[layer]
+        query = (query * scaling).to(dtype).reshape(rows, kv_heads, heads // kv_heads, dim)
+        # (P, H_kv, G * H / H_kv, D): all queries of a prompt against its keys in one matmul.
+        seen = torch.matmul(self._by_prompt(query), prompt_k.transpose(2, 3))
+        if self.prompt_mask is not None:
+            seen = seen.masked_fill(self.prompt_mask, float("-inf"))
+        own = torch.matmul(query, own_k.transpose(2, 3)) + self._unwritten(own_k)
+        probs = torch.cat([self._by_row(seen), own], dim=3).softmax(-1, dtype=torch.float32).to(dtype)
+        prompt_probs, own_probs = probs.split([prompt_k.shape[2], own_k.shape[2]], dim=3)
+        out = self._by_row(torch.matmul(self._by_prompt(prompt_probs), prompt_v))
+        return (out + torch.matmul(own_probs, own_v)).reshape(rows, heads, -1)
+
+    def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Appends the new keys and values (B, H_kv, D); returns the buffers (B, H_kv, capacity, D), zero past the end.
+
+        They are used whole, since a matmul would copy a part of them first; so they grow in small blocks.
+        """
+        if layer not in self.own:
+            empty = value.new_zeros(*value.shape[:2], self.BLOCK, value.shape[2])
+            self.own[layer] = value.new_zeros(*key.shape[:2], self.BLOCK, key.shape[2]), empty
+        elif self.own[layer][0].shape[2] == self.length:
+            more = max(self.BLOCK, self.length // 4)
+            self.own[layer] = tuple(torch.nn.functional.pad(x, (0, 0, 0, more)) for x in self.own[layer])  # type: ignore[assignment]
+        k, v = self.own[layer]
+        k[:, :, self.length], v[:, :, self.length] = key, value
+        return k, v
+
+    def _unwritten(self, keys: Tensor) -> Tensor:
+        """Minus infinity for the places of the buffers that hold nothing yet, else 0: (capacity,)."""
+        if self.mask_length != self.length or len(self.mask) != keys.shape[2]:
+            self.mask = keys.new_zeros(keys.shape[2])
+            self.mask[self.length + 1 :] = float("-inf")
+            self.mask_length = self.length
+        return self.mask
+
+    def _by_prompt(self, x: Tensor) -> Tensor:
+        """(B, H_kv, R, D) to (P, H_kv, G * R, D); missing rows repeat row 0."""
+        if self.slots is not None:
+            x = x[self.from_slots]
+        x = x.view(-1, self.group_size, *x.shape[1:]).transpose(1, 2)
+        return x.flatten(2, 3)
+
+    def _by_row(self, x: Tensor) -> Tensor:
+        """(P, H_kv, G * R, D) to (B, H_kv, R, D)."""
+        x = x.unflatten(2, (self.group_size, -1)).transpose(1, 2).flatten(0, 1)
+        return x if self.slots is None else x[self.slots]
+
+
+class CacheDecoder:
+    """For any other model: transformers' own cache, prefilled once per prompt and then repeated for its rows.
+
+    The prompts of one call must have one length: then nothing is padded, which recurrent layers could not skip.
+    """
+
+    def __init__(self, causal: Any) -> None:
+        self.causal = causal
+
+    def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
+        """See Decoder. Raises ValueError for prompts of different lengths, and for a model without a cache."""
+        logits = self.prefill(prompts)
+        rows = torch.from_numpy(np.repeat(np.arange(len(prompts)), counts)).to(logits.device)
+        self.cache.reorder_cache(rows)
+        return logits[rows]
+
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """Reads the prompts into a fresh cache, a row of it each; the first logits (P, V)."""
+        if len({len(prompt) for prompt in prompts}) != 1:
+            raise ValueError("CacheDecoder takes prompts of one length at a time")
+        device = self.causal.get_input_embeddings().weight.device
+        ids = torch.tensor([list(prompt) for prompt in prompts], device=device)
+        out = self.causal(input_ids=ids, use_cache=True, logits_to_keep=1)
+        # Recurrent models call it cache_params.
+        self.name = next((name for name in ("past_key_values", "cache_params") if out.get(name) is not None), "")
+        if not self.name:
+            raise ValueError(f"{type(self.causal).__name__} returns no cache that its rows could be decoded from")
+        self.cache, self.length = out[self.name], ids.shape[1]
+        logits: Tensor = out.logits[:, -1].float()
+        return logits
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """See Decoder."""
+        options = {self.name: self.cache, "use_cache": True}
+        if self.name == "past_key_values":
+            options["position_ids"] = torch.full((len(tokens), 1), self.length, device=tokens.device)
+        out = self.causal(input_ids=tokens[:, None], **options)
+        self.cache = out[self.name]
+        self.length += 1
+        return out.logits[:, -1].float()
+
+    def keep(self, rows: Tensor) -> None:
+        """See Decoder."""
+        self.cache.reorder_cache(rows)
+
+
+class RepeatedDecoder:
+    """For models whose cache can be continued and cannot be copied: each row reads its prompt itself, and stays.
+
+    Rows that are dropped are computed to the end with a token that nobody reads. The prompts of one call must have one
+    length, as for CacheDecoder.
+    """
+
+    def __init__(self, causal: Any) -> None:
+        self.inner = CacheDecoder(causal)
+
+    def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
+        """See Decoder, and CacheDecoder for what is raised."""
+        rows = [prompt for prompt, count in zip(prompts, counts, strict=True) for _ in range(count)]
+        logits = self.inner.prefill(rows)
+        self.rows, self.size = torch.arange(len(rows), device=logits.device), len(rows)
+        return logits
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """See Decoder."""
+        everything = tokens.new_zeros(self.size)
+        everything[self.rows] = tokens
+        return self.inner.step(everything)[self.rows]
+
+    def keep(self, rows: Tensor) -> None:
+        """See Decoder."""
+        self.rows = self.rows[rows]

@@ -1,0 +1,118 @@
+"""The forward pass of models built like Llama (Llama, Qwen2, Qwen3, Mistral ...) on packed tokens, in fewer passes.
+
+At the sizes where this project samples and trains, transformers' own forward spends most of its time between the
+matmuls: copies to the type of the computation (one for each projection of the same input), norms and rotations written
+as many small operations. Here a norm and a rotation are one operation each, with a gradient worked out by hand, and the
+copy is made once. The weights stay in transformers' modules, whose projections and MLP are called as they are, so that
+adapters and experts work. `is_llama_like` tells whether a model has the parts; whether it then computes the same is
+tried out by rlvr.model.attention before this is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+ATTENTION_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", "scaling", "layer_idx")
+
+
+def is_llama_like(causal: Any) -> bool:
+    """Whether the model has the modules that `llama_hidden_states` calls, and no others in its layers."""
+    base = causal.base_model
+    if not all(hasattr(base, name) for name in ("embed_tokens", "layers", "norm", "rotary_emb")):
+        return False
+    parts = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}
+    return all(
+        {name for name, _ in layer.named_children()} == parts
+        and all(hasattr(layer.self_attn, name) for name in ATTENTION_PARTS)
+        and all(hasattr(norm, "variance_epsilon") for norm in (layer.input_layernorm, layer.post_attention_layernorm))
+        for layer in base.layers
+    )
+
+
+def llama_hidden_states(causal: Any, layout: Any, ids: Tensor, positions: Tensor) -> Tensor:
+    """Last hidden states (N, hidden) of packed tokens; ids and positions (1, N), layout as in rlvr.model.attention.
+
+    The residual stream keeps the type of the embeddings; under autocast the projections' inputs are in its type.
+    """
+    base = causal.base_model
+    x = base.embed_tokens(ids)[0]
+    device = x.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    cos, sin = (angle[0][:, None] for angle in base.rotary_emb(x[None], positions))  # (N, 1, D)
+    recompute = base.training and getattr(base, "gradient_checkpointing", False) and torch.is_grad_enabled()
+    for layer in base.layers:
+        if recompute:
+            x = checkpoint(_layer, layer, layout, x, cos, sin, dtype, use_reentrant=False)
+        else:
+            x = _layer(layer, layout, x, cos, sin, dtype)
+    return RMSNorm.apply(x, base.norm.weight, base.norm.variance_epsilon, x.dtype)
+
+
+def _layer(layer: Any, layout: Any, x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
+    """x (N, hidden) after attention and MLP, each added to what it was given."""
+    attention, norm = layer.self_attn, layer.input_layernorm
+    h = RMSNorm.apply(x, norm.weight, norm.variance_epsilon, dtype)
+    query, key, value = (
+        project(h).unflatten(-1, (-1, attention.head_dim))
+        for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    if hasattr(attention, "q_norm"):
+        query, key = attention.q_norm(query), attention.k_norm(key)
+    query, key = Rotation.apply(query, cos, sin), Rotation.apply(key, cos, sin)
+    mixed = layout.attend(attention.layer_idx, query, key, value, attention.scaling)
+    x = x + attention.o_proj(mixed.flatten(1))
+    norm = layer.post_attention_layernorm
+    h = RMSNorm.apply(x, norm.weight, norm.variance_epsilon, dtype)
+    return x + layer.mlp(h[None])[0]
+
+
+class RMSNorm(torch.autograd.Function):
+    """y = w * x / sqrt(mean(x^2) + eps) over the last dimension (arXiv:1910.07467), computed in float32, as `dtype`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+        wide = x.float()
+        mean_square = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+        scale = mean_square.add_(eps).rsqrt_()
+        ctx.save_for_backward(x, weight, scale)
+        return (wide * scale).mul_(weight).to(dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        x, weight, scale = ctx.saved_tensors
+        normed = x.float() * scale
+        product = grad * normed
+        # d/dx of w * n, n = x * scale: scale * (g w - n * mean(g w n))
+        mean = (product @ weight.float())[:, None] / x.shape[-1]
+        grad_x = (grad.float() * weight).addcmul_(normed, mean, value=-1).mul_(scale).to(x.dtype)
+        grad_weight = product.sum(0).to(weight.dtype) if ctx.needs_input_grad[1] else None
+        return grad_x, grad_weight, None, None
+
+
+class Rotation(torch.autograd.Function):
+    """Rotary position embedding (arXiv:2104.09864) of x (N, heads, D) by cos and sin (N, 1, D), halves paired."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        ctx.dtype = x.dtype
+        return _rotate(x, cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _rotate(grad, cos, -sin).to(ctx.dtype), None, None
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x cos + rotated x sin, where the rotated x is (-second half, first half); in the wider of the two types."""
+    half = x.shape[-1] // 2
+    x = x.to(torch.promote_types(x.dtype, cos.dtype))
+    out = x * cos
+    out[..., :half].addcmul_(x[..., half:], sin[..., :half], value=-1)
+    out[..., half:].addcmul_(x[..., :half], sin[..., half:])
+    return out

@@ -1,0 +1,44 @@
+"""From last hidden states to logits, for a few tokens at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LOGIT_ADJUSTMENTS = {
+    "logit_scale": lambda logits, scale: logits * scale,  # Cohere
+    "logits_scaling": lambda logits, scale: logits / scale,  # Granite
+    "lm_head_multiplier": lambda logits, scale: logits * scale,  # Falcon-H1
+    "final_logit_softcapping": lambda logits, cap: cap * torch.tanh(logits / cap),  # Gemma 2
+}
+
+
+def output_logits(causal: Any, hidden: Tensor) -> Tensor:
+    """Logits (n, V), float32, of last hidden states (n, hidden), as the model's own forward computes them."""
+    logits = causal.get_output_embeddings()(hidden).float()
+    for name, adjust in LOGIT_ADJUSTMENTS.items():
+        value = getattr(causal.config, name, None)
+        if value is not None:
+            logits = adjust(logits, value)
+    return logits
+
+
+def check_logits(causal: Any) -> None:
+    """Raises ValueError where `output_logits` does not give the model's own logits, tried on a few tokens."""
+    if causal.get_output_embeddings() is None:
+        raise ValueError(f"{type(causal).__name__} has no LM head; expected a causal language model")
+    if causal.base_model is causal:
+        raise ValueError(f"{type(causal).__name__} names no part that gives its last hidden states (base_model_prefix)")
+    weight = causal.get_input_embeddings().weight
+    ids = (torch.arange(5, 13, device=weight.device) % len(weight))[None]
+    with torch.no_grad():
+        expected = causal(input_ids=ids, use_cache=False).logits[0].float()
+        found = output_logits(causal, causal.base_model(input_ids=ids, use_cache=False).last_hidden_state[0])
+    tolerance = 1e-4 if weight.dtype is torch.float32 else 5e-2
+    if found.shape != expected.shape or (found - expected).abs().max() > tolerance * expected.abs().max():
+        raise ValueError(
+            f"{type(causal).__name__} adjusts its logits in a way that rlvr.model.lm_head does not know; "
+            f"add it to LOGIT_ADJUSTMENTS (known: {', '.join(LOGIT_ADJUSTMENTS)})"
+        )

@@ -1,0 +1,262 @@
+"""The policy: a causal LM, its tokenizer, and what the trainer and the samplers need to know of both."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rlvr.config import ModelConfig
+from rlvr.files.models import Source, check_weights, find_model
+from rlvr.model.device import pick_device, pick_dtype
+from rlvr.model.lm_head import check_logits
+from rlvr.model.load_errors import first_line, naming
+from rlvr.model.lora import check_settings, load_adapter, merge_adapter, save_adapter, with_adapter
+from rlvr.model.probe import PackedTrial, check_causal
+from rlvr.model.rendering import Rendering
+from rlvr.model.tiny import tiny_config, tiny_model, tiny_tokenizer
+from rlvr.model.tokenizer import load_tokenizer
+
+
+class Policy(Rendering):
+    """A causal LM with its tokenizer. `model` is what transformers or peft made; nothing in it is wrapped.
+
+    `causal` is the transformers model inside (`model` itself unless peft wraps it), `dtype` the type of the
+    computation (trained weights stay float32), `eos_ids` every id that ends a completion: generation configs may list
+    several, and one that is forgotten turns finished answers into truncated ones. `packs` says whether the model can
+    run on sequences laid end to end (see rlvr.model.attention), which `packed` False rules out, and `trial` up to which
+    length, or why not. `continues_adapter`: the adapter that is trained was loaded and not made.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        dtype: torch.dtype = torch.float32,
+        system_prompt: str | None = None,
+        chat: str = "auto",
+        adapter_off: bool = False,
+        packed: bool = True,
+        continues_adapter: bool = False,
+        trust_remote_code: bool = False,
+    ) -> None:
+        super().__init__(tokenizer, system_prompt=system_prompt, chat=chat)
+        self.model = model
+        self.dtype = dtype
+        self.adapter_off = adapter_off
+        self.continues_adapter = continues_adapter
+        self.trust_remote_code = trust_remote_code
+        self.causal: Any = model.get_base_model() if hasattr(model, "peft_config") else model
+        self.eos_ids = _eos_ids(self.causal, tokenizer)
+        self.trial = PackedTrial(self.causal, packed)
+        self.packs = not self.trial.why_not
+        self._reference: Policy | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.model.parameters()).device
+
+    @property
+    def pad_id(self) -> int:
+        """Any valid id: padding is masked out or skipped everywhere."""
+        return int(self.tokenizer.pad_token_id or 0)
+
+    @property
+    def eos_id(self) -> int:
+        """The id that ends a completion written by hand. Raises ValueError where the model has none."""
+        if not self.eos_ids:
+            raise ValueError("neither the tokenizer nor the model's config names an end-of-sequence token")
+        own = self.tokenizer.eos_token_id
+        return int(own) if own in self.eos_ids else min(self.eos_ids)
+
+    def describe(self) -> str:
+        """One line for people: model, sizes, type, device."""
+        total = sum(weight.numel() for weight in self.model.parameters())
+        trained = sum(weight.numel() for weight in self.parameters())
+        share = "" if trained == total else f", {trained / 1e6:,.2f}M trained"
+        kind, dtype = type(self.causal).__name__, str(self.dtype).removeprefix("torch.")
+        slow = "" if self.packs else f"; rows are padded and prompts repeated, which is slower: {self.trial.why_not}"
+        if self.packs and self.trial.limit is not None:
+            slow = f"; rows beyond {self.trial.limit} tokens are padded, which is slower"
+        return f"{kind} with {total / 1e6:,.2f}M parameters{share}, {dtype} on {self.device}{slow}"
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The weights that are trained, in the model's order."""
+        return [weight for weight in self.model.parameters() if weight.requires_grad]
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Inside, forward passes run in `dtype`, and with the adapter off where this is a LoRA policy's reference."""
+        with ExitStack() as stack:
+            if self.dtype is not torch.float32:
+                stack.enter_context(torch.autocast(self.device.type, self.dtype))
+            if self.adapter_off:
+                stack.enter_context(self.model.disable_adapter())
+            yield
+
+    def reference(self) -> Policy:
+        """The policy as it is now, frozen; made once. With LoRA: the model without its adapter, no second copy.
+
+        Raises ValueError where that is not the policy as it began, because its adapter was loaded.
+        """
+        if self.continues_adapter:
+            raise ValueError(REFERENCE_OF_ADAPTER)
+        if self._reference is None:
+            lora = self.causal is not self.model
+            model = self.model if lora else copy.deepcopy(self.model).requires_grad_(False)
+            self._reference = Policy(
+                model, self.tokenizer, dtype=self.dtype, chat="never", adapter_off=lora, packed=self.packs
+            )
+            self._reference.system_prompt, self._reference.chat = self.system_prompt, self.chat
+        return self._reference
+
+    def save(self, folder: Path | str) -> None:
+        """Writes weights (safetensors), config and tokenizer as transformers and peft load them."""
+        if self.causal is self.model:
+            self.model.save_pretrained(folder)
+        else:
+            save_adapter(self.model, folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def load_weights(self, folder: Path | str) -> None:
+        """Puts the weights that `save` wrote into this model, bit for bit."""
+        if self.causal is not self.model:
+            from peft import load_peft_weights, set_peft_model_state_dict
+
+            set_peft_model_state_dict(self.model, load_peft_weights(str(folder), device=str(self.device)))
+            return
+        check_weights(Path(folder))
+        saved = type(self.causal).from_pretrained(folder, dtype=next(self.model.parameters()).dtype)
+        self.model.load_state_dict(saved.state_dict())
+
+
+REFERENCE_OF_ADAPTER = (
+    "with model.lora_rank the reference policy is the model without its adapter, and model.name is an adapter that has "
+    "been trained: `rlvr merge` it first and name the merged model, or leave out algo.kl_coef"
+)
+
+
+def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 0) -> Policy:
+    """The policy that a config names.
+
+    "tiny": a small model whose tokenizer is made from the corpus by `tiny_tokens` and whose weights depend on the
+    seed alone. Anything else: a hub name or a folder of a transformers causal LM, or of an adapter on one. An adapter
+    is merged into its base, and all weights are trained; with `lora_rank` it is trained further itself, if it is as the
+    lora settings say. Raises ValueError where the name does not exist, is no causal LM, or cannot be set up as
+    configured.
+    """
+    device = pick_device(config.device)
+    dtype = pick_dtype(config.dtype, device)
+    source = None if config.name == "tiny" else find_model(config.name, config.revision)
+    continued = bool(config.lora_rank and source is not None and source.adapter)
+    tokenizer: Any
+    model: Any
+    if source is None:
+        tokenizer = tiny_tokenizer(corpus, config.tiny_tokens)
+        model = tiny_model(tokenizer, seed)
+        set_attention(model, config.attention)
+    else:
+        if continued:
+            check_settings(source, config)
+        # Frozen weights may be kept in the computation's type; in trained ones it would round small updates away.
+        tokenizer, model = load_pretrained(source, config, dtype if config.lora_rank else torch.float32)
+    check_logits(model)
+    check_causal(model)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    if source is not None and source.adapter:
+        with naming(config.name):
+            model = load_adapter(model, source, trained=continued)
+        model = model if continued else merge_adapter(model)
+    elif config.lora_rank:
+        model = with_adapter(model, config, seed=seed, task_type="CAUSAL_LM")
+    switch_off_dropout(model)
+    if config.gradient_checkpointing:
+        if config.lora_rank:
+            # Otherwise no input of a recomputed block needs a gradient, and the adapters would get none.
+            model.enable_input_require_grads()
+        _recompute_activations(model)
+    # transformers recomputes activations in training mode only; with dropout off the two modes are otherwise the same.
+    model.train(config.gradient_checkpointing)
+    return Policy(
+        model.to(device),
+        tokenizer,
+        dtype=dtype,
+        system_prompt=config.system_prompt,
+        chat=config.chat,
+        packed=config.attention == "auto",
+        continues_adapter=continued,
+        trust_remote_code=config.trust_remote_code,
+    )
+
+
+def load_rendering(config: ModelConfig, *, corpus: Iterable[str] = ()) -> tuple[Rendering, Any]:
+    """How the policy that a config names renders prompts, and its config (of "tiny" too), without its weights."""
+    if config.name == "tiny":
+        tokenizer: Any = tiny_tokenizer(corpus, config.tiny_tokens)
+        settings: Any = tiny_config(tokenizer)
+    else:
+        source = find_model(config.name, config.revision)
+        trust = {"trust_remote_code": config.trust_remote_code}
+        with naming(config.name):
+            settings = AutoConfig.from_pretrained(source.weights.name, **source.weights.options(), **trust)
+            tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
+    return Rendering(tokenizer, system_prompt=config.system_prompt, chat=config.chat), settings
+
+
+def load_pretrained(source: Source, config: ModelConfig, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Tokenizer and model of a source; of an adapter, its base."""
+    place, trust = source.weights, {"trust_remote_code": config.trust_remote_code}
+    attention = {} if config.attention == "auto" else {"attn_implementation": config.attention}
+    with naming(config.name):
+        tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
+        model = AutoModelForCausalLM.from_pretrained(
+            place.name, dtype=dtype, **place.model_options(), **trust, **attention
+        )
+    return tokenizer, model
+
+
+def set_attention(model: Any, attention: str) -> None:
+    """Chooses a model's attention implementation; auto leaves it. ValueError for one that it does not have."""
+    if attention != "auto":
+        try:
+            model.set_attn_implementation(attention)
+        except (ValueError, ImportError) as error:
+            raise ValueError(f"model.attention {attention!r}: {first_line(error)}") from error
+
+
+def _recompute_activations(model: Any) -> None:
+    """Gradient checkpointing, by the name that the installed transformers has for it."""
+    if hasattr(model, "activation_checkpointing_enable"):
+        model.activation_checkpointing_enable()
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+def switch_off_dropout(model: Any) -> None:
+    """No dropout anywhere: it would put noise into the ratio of new to old probabilities."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+def _eos_ids(causal: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends a completion, by the tokenizer, the model's config and its generation config."""
+    sources: list[Any] = [tokenizer.eos_token_id, causal.config.eos_token_id]
+    if getattr(causal, "generation_config", None) is not None:
+        sources.append(causal.generation_config.eos_token_id)
+    ids: set[int] = set()
+    for source in sources:
+        ids.update(source if isinstance(source, (list, tuple)) else [] if source is None else [source])
+    return frozenset(int(i) for i in ids if 0 <= i < causal.get_input_embeddings().num_embeddings)

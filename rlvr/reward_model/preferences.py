@@ -1,0 +1,115 @@
+"""Pairs of a better and a worse completion of one prompt. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr.files.jsonl import read_objects
+from rlvr.files.write import writing
+from rlvr.seeding import derive_seed
+from rlvr.types import UNSCORED, Group, Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class PreferencePair:
+    """`chosen` is better than `rejected`, by `margin` log-odds at least where that is known."""
+
+    prompt: Prompt
+    chosen: str
+    rejected: str
+    margin: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """The prompt as text, equal for pairs of one prompt."""
+        return self.prompt if isinstance(self.prompt, str) else json.dumps(list(map(dict, self.prompt)))
+
+
+def read_pairs(path: Path) -> list[PreferencePair]:
+    """The pairs of a JSON Lines file: prompt (text or messages), chosen, rejected (text), margin if wanted.
+
+    Blank lines are skipped. Raises ValueError with the number of a line that is no such pair, and for a file without
+    any; OSError where there is none.
+    """
+    pairs = [_read_pair(row, f"{path}, line {number}") for number, row in read_objects(path)]
+    if not pairs:
+        raise ValueError(f"{path} has no pairs: the file is empty")
+    return pairs
+
+
+def _read_pair(row: Mapping[str, Any], where: str) -> PreferencePair:
+    missing = [name for name in ("prompt", "chosen", "rejected") if name not in row]
+    if missing:
+        raise ValueError(f"{where}: no {' and no '.join(missing)}; its fields are {', '.join(row) or 'none'}")
+    for name in ("chosen", "rejected"):
+        if not isinstance(row[name], str):
+            raise ValueError(f"{where}: {name} is a {type(row[name]).__name__}; expected text")
+    if row["chosen"] == row["rejected"]:
+        raise ValueError(f"{where}: chosen and rejected are the same text, which says nothing")
+    margin = row.get("margin", 0.0)
+    if isinstance(margin, bool) or not isinstance(margin, int | float) or not math.isfinite(margin):
+        raise ValueError(f"{where}: margin {margin!r:.80}; expected a number")
+    return PreferencePair(_read_prompt(row["prompt"], where), row["chosen"], row["rejected"], float(margin))
+
+
+def _read_prompt(value: Any, where: str) -> Prompt:
+    if isinstance(value, str) and value.strip():
+        return value
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(m, dict) and {"role", "content"} <= m.keys() for m in value)
+        and all(isinstance(m[name], str) for m in value for name in ("role", "content"))
+    ):
+        return [{"role": message["role"], "content": message["content"]} for message in value]
+    raise ValueError(f"{where}: the prompt is {value!r:.80}; expected text, or messages with role and content")
+
+
+def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:
+    """Pairs as `read_pairs` reads them."""
+    with writing(path), path.open("w", encoding="utf-8") as file:
+        for pair in pairs:
+            file.write(json.dumps(asdict(pair), ensure_ascii=False) + "\n")
+
+
+def pairs_of(group: Group, *, limit: int, seed: int) -> list[PreferencePair]:
+    """Pairs within one group: every distinct correct completion with every distinct scored one that is not correct.
+
+    At most `limit`, drawn at random; completions without a score (errors) and truncated ones among the correct are
+    left out. A function of the group and (seed, problem).
+    """
+    right: dict[str, None] = {}
+    wrong: dict[str, None] = {}
+    for completion, verdict in zip(group.completions, group.verdicts, strict=True):
+        if verdict.correct and completion.finish_reason == "stop":
+            right[completion.text] = None
+        elif not verdict.correct and verdict.status not in UNSCORED:
+            wrong[completion.text] = None
+    pairs = [
+        PreferencePair(group.problem.prompt, chosen, rejected)
+        for chosen in right
+        for rejected in wrong
+        if chosen != rejected
+    ]
+    random.Random(derive_seed(seed, "pairs", group.problem.id)).shuffle(pairs)
+    return pairs[:limit]
+
+
+def split_by_prompt(
+    pairs: Sequence[PreferencePair], share: float, *, seed: int
+) -> tuple[list[PreferencePair], list[PreferencePair]]:
+    """Pairs to train on and held-out ones; all pairs of a prompt are on one side.
+
+    About `share` of the prompts are held out, and at least one; ValueError where there are fewer than two prompts.
+    """
+    prompts = sorted({pair.key for pair in pairs}, key=lambda key: derive_seed(seed, "held out", key))
+    if len(prompts) < 2:
+        raise ValueError(f"{len(pairs)} pairs of {len(prompts)} prompts; expected at least 2 prompts, one to hold out")
+    held = set(prompts[: min(max(round(share * len(prompts)), 1), len(prompts) - 1)])
+    return [p for p in pairs if p.key not in held], [p for p in pairs if p.key in held]

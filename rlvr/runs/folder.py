@@ -1,0 +1,230 @@
+"""A run's folder: whose it is, who may write there, what may be deleted. For training, reward models and evaluations.
+
+Nothing is deleted but what a run of ours wrote: the folder bears its record (config.json or settings.json with the keys
+that such a run writes), and the file has one of its names. Whatever else lies there stays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr.files.write import PARTIAL, check_place, write_whole, writing
+from rlvr.runs.lock import LOCK, check_unlocked, locked
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of run: the file that says what was run, some of its keys, and the names of all that such a run writes.
+
+    `names` are regular expressions of paths within the folder; `begun` is the word for a run that has come to nothing.
+    """
+
+    name: str
+    record: str
+    keys: frozenset[str]
+    names: tuple[str, ...]
+    begun: str
+
+    def wrote(self, path: str) -> bool:
+        """Whether a path within the folder has the name of something that such a run writes."""
+        return any(re.fullmatch(f"(?:{name})(?:{re.escape(PARTIAL)})?", path) for name in self.names)
+
+
+LOGS = (r"(metrics|eval)\.jsonl", r"report\.html", r"curves\.png")
+TRAINING = Kind(
+    "a training run",
+    "config.json",
+    frozenset({"run", "rollout", "algo", "fingerprint", "versions"}),
+    (
+        *LOGS,
+        r"(rollouts|alarms)\.jsonl",
+        r"rollouts-\d{4,}\.jsonl(\.gz)?",
+        r"checkpoints/step-\d{6,}(\.damaged)?",
+        r"start(\.damaged)?",
+        r"rlvr/(.*/)?events\.out\.tfevents\..*",  # Accelerate's tracker tensorboard
+        r"rlvr/.*/hparams\.yml",
+    ),
+    "a run without a checkpoint",
+)
+REWARD_MODEL = Kind(
+    "the training of a reward model",
+    "config.json",
+    frozenset({"run", "pairs", "train", "versions"}),
+    (*LOGS, r"(pairs|held_out)\.jsonl", r"model-\d+"),
+    "a run without a model",
+)
+EVALUATION = Kind(
+    "an evaluation",
+    "settings.json",
+    frozenset({"model", "task", "samples", "fingerprint"}),
+    (r"answers\.jsonl", r"result\.json", r"profile\.jsonl"),
+    "an evaluation without an answer",
+)
+KINDS = (TRAINING, REWARD_MODEL, EVALUATION)
+# What shells, schedulers and file managers put into a folder.
+HARMLESS = re.compile(r"\.gitkeep|\.gitignore|\.DS_Store|lost\+found|.*\.(log|out|err|txt)")
+
+
+class RunFolder:
+    """The folder of one run, and what the run wants of it.
+
+    `record(held)` is what the run writes as its record, given the record that the folder has (None: none).
+    `difference(held)` says why the run cannot go on from what the folder holds, None where it can. `loses(held)` says
+    whether starting anew there would lose something of worth; without it a run that cannot go on starts anew.
+    `stays(held)`: paths within that then stay. `overwrite` None: there is no such option. `inputs`: texts of the
+    settings, any of which may be a path that the run reads.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        kind: Kind,
+        *,
+        flag: str,
+        record: Callable[[Record | None], Mapping[str, Any]],
+        difference: Callable[[Record], str | None],
+        loses: Callable[[Record], bool],
+        stays: Callable[[Record], Iterable[str]] = lambda held: (),
+        overwrite: bool | None = None,
+        inputs: Iterable[str] = (),
+    ) -> None:
+        self.path, self.kind, self.flag, self.overwrite = path, kind, flag, overwrite
+        self._record, self._difference, self._loses, self._stays = record, difference, loses, stays
+        self._inputs = tuple(inputs)
+
+    def check(self) -> None:
+        """Raises ValueError where the run may not have the folder, or another run is writing there. Writes nothing."""
+        check_place(self.path, self.flag)
+        held = self.held()
+        if self.path.is_dir():
+            check_unlocked(self.path)
+        self._begins_anew(held)
+
+    @contextmanager
+    def locked(self) -> Iterator[list[str]]:
+        """Checks, makes the folder and holds its lock. Yields lines to show."""
+        self.check()
+        with ExitStack() as stack:
+            with writing(self.path):
+                warning = stack.enter_context(locked(self.path))
+            yield [warning] if warning else []
+
+    def claim(self) -> list[str]:
+        """Writes the run's record, after deleting what is to be begun anew. Under the lock. Returns lines to show."""
+        held = self.held()  # again: another run may have written since the first look
+        lines = []
+        if self._begins_anew(held):
+            assert held is not None
+            stays = set() if self.overwrite else set(self._stays(held))
+            deleted = ", ".join(self.delete(stays))
+            why = "is begun anew" if self.overwrite else f"held {self.kind.begun}, which is begun anew"
+            lines.append(f"{self.path} {why}{f': {deleted} deleted' if deleted else ''}")
+            others = sorted(p.name for p in self.path.iterdir() if not self._ours(p.name) and p.name not in stays)
+            if others and self.overwrite:
+                lines.append(f"{self.path}: no run wrote {', '.join(others)}, which stay")
+            held = None
+        write_whole(self.path / self.kind.record, json.dumps(dict(self._record(held)), indent=2) + "\n")
+        return lines
+
+    def held(self) -> Record | None:
+        """The record of the run of this kind that is in the folder; None for a folder that is missing or empty.
+
+        ValueError where anything else is there.
+        """
+        choose = f"choose another {self.flag}"
+        if not self.path.is_dir():
+            return None
+        for kind in (self.kind, *KINDS):
+            record = read_record(self.path / kind.record)
+            if record is not None and kind.keys <= record.keys():
+                if kind is not self.kind:
+                    raise ValueError(f"{self.flag} {self.path} holds {kind.name}; {choose}")
+                return record
+        ours = (LOCK, self.kind.record + PARTIAL)
+        others = sorted(p.name for p in self.path.iterdir() if not is_harmless(p) and p.name not in ours)
+        if others:
+            shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+            raise ValueError(f"{self.flag} {self.path} holds files that no run of this kind wrote ({shown}); {choose}")
+        return None
+
+    def delete(self, stays: set[str]) -> list[str]:
+        """Deletes what runs of this kind write, but for the lock, the record and what stays. Returns the names."""
+        folders = (self.path, self.path / "checkpoints", *sorted((self.path / "rlvr").glob("**/")))
+        paths = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
+        names = [str(path.relative_to(self.path)) for path in paths]
+        names = [name for name in names if self.kind.wrote(name) and name not in stays]
+        for name in names:
+            path = self.path / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        for folder in reversed(folders[1:]):
+            if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+                folder.rmdir()
+        return names
+
+    def _begins_anew(self, held: Record | None) -> bool:
+        """Whether what is in the folder is to be deleted; ValueError where it may not be."""
+        if held is None:
+            return False
+        if not self.overwrite:
+            difference = self._difference(held)
+            if difference is None:
+                return False
+            if self._loses(held):
+                hint = "" if self.overwrite is None else ", or --run.overwrite to delete it"
+                raise ValueError(f"{self.path} holds {difference}; choose another {self.flag}{hint}")
+        real = Path(os.path.realpath(self.path))
+        for text in self._inputs:
+            if text and "\0" not in text and real in Path(os.path.realpath(text)).parents and os.path.exists(text):
+                raise ValueError(
+                    f"{text} lies in {self.flag} {self.path}, whose files would be deleted; choose another {self.flag}"
+                )
+        return True
+
+    def _ours(self, name: str) -> bool:
+        return name in (LOCK, self.kind.record) or self.kind.wrote(name)
+
+
+def is_harmless(path: Path) -> bool:
+    """Whether something may lie in the folder of a new run: an empty folder, or what shells and the like put there."""
+    return bool(HARMLESS.fullmatch(path.name)) or (path.is_dir() and not any(path.iterdir()))
+
+
+def read_record(path: Path) -> Record | None:
+    """A record as it was written; None where there is no such file. ValueError where it is not a JSON object."""
+    if not path.is_file():
+        return None
+    try:
+        record = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}); restore it, or choose another folder") from error
+    if not isinstance(record, dict):
+        raise ValueError(f"{path} holds a {type(record).__name__}; expected the settings of a run")
+    return record
+
+
+def texts(settings: Any) -> Iterator[str]:
+    """Every text among settings, and the values of key=value options: what may be a path."""
+    if isinstance(settings, Mapping):
+        for value in settings.values():
+            yield from texts(value)
+    elif isinstance(settings, (list, tuple)):
+        for value in settings:
+            yield from texts(value)
+    elif isinstance(settings, (str, Path)):
+        text = str(settings)
+        yield text
+        if "=" in text:
+            yield text.partition("=")[2]

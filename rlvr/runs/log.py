@@ -1,0 +1,152 @@
+"""A run's logs: metrics, rollouts, eval and alarms.jsonl. Lines are appended; a resume cuts them back."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr.files.write import PARTIAL, write_whole, writing
+from rlvr.types import Group
+
+STREAMS = ("metrics", "rollouts", "eval", "alarms")
+ROTATE_BYTES = 64 * 2**20
+SAFE = "the checkpoints are safe: once there is room, the same command (without --run.overwrite) goes on from the last"
+
+
+class RunLog:
+    """The jsonl streams of a run.
+
+    Past `rotate_bytes` rollouts.jsonl is compressed to rollouts-0000.jsonl.gz (and so on) and begun anew; this happens
+    between steps only, so that the files are a function of the run and not of when it was interrupted.
+    """
+
+    def __init__(self, out_dir: Path, *, rotate_bytes: int = ROTATE_BYTES) -> None:
+        self.out_dir = out_dir
+        self.rotate_bytes = rotate_bytes
+        out_dir.mkdir(parents=True, exist_ok=True)
+
+    def path(self, stream: str) -> Path:
+        """The file that a stream is written to at present."""
+        return self.out_dir / f"{stream}.jsonl"
+
+    def append(self, stream: str, records: Iterable[Mapping[str, Any]]) -> None:
+        """Adds a line for each record. RunError, in one line, where the disk is full or the like."""
+        path = self.path(stream)
+        with writing(path, SAFE), path.open("a", encoding="utf-8") as file:
+            for record in records:
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        if stream == "rollouts" and path.stat().st_size > self.rotate_bytes:
+            self._rotate()
+
+    def position(self) -> dict[str, int]:
+        """What `cut_back` takes: each stream's bytes, flushed to the disk, and the number of rotated parts."""
+        lengths = {}
+        for name in STREAMS:
+            lengths[name] = 0
+            if self.path(name).exists():
+                with writing(self.path(name), SAFE), self.path(name).open("rb") as file:
+                    os.fsync(file.fileno())
+                    lengths[name] = os.fstat(file.fileno()).st_size
+        return {**lengths, "parts": len(self._parts())}
+
+    def cut_back(self, position: Mapping[str, int], step: int) -> None:
+        """Drops every line written after `position` was taken. Evaluations of steps up to `step` stay.
+
+        Each file is replaced whole or cut in one operation, and the part that lines are taken back from goes last: a
+        call that was interrupted is made up for by the next.
+        """
+        for partial in (*self.out_dir.glob(f"rollouts*.jsonl*{PARTIAL}"), *self.out_dir.glob(f"eval.jsonl{PARTIAL}")):
+            partial.unlink()
+        for part in reversed(self._parts()[position["parts"] :]):
+            if part == self._part(position["parts"]):
+                lines = gzip.decompress(part.read_bytes())
+                write_whole(self.path("rollouts"), lines[: position["rollouts"]])
+            part.unlink()
+        for name in STREAMS:
+            path = self.path(name)
+            if name != "eval" and path.exists():
+                os.truncate(path, min(position.get(name, 0), path.stat().st_size))
+        kept = [line + "\n" for line, record in self._lines("eval") if record["step"] <= step]
+        if self.path("eval").exists():
+            write_whole(self.path("eval"), "".join(kept))
+
+    def read(self, stream: str) -> list[dict[str, Any]]:
+        """All lines of a stream's present file. A last line cut off by a crash is left out."""
+        return [record for _, record in self._lines(stream)]
+
+    def _lines(self, stream: str) -> list[tuple[str, dict[str, Any]]]:
+        """The whole lines of a stream's file and what each says. ValueError naming a line that is no JSON object."""
+        path = self.path(stream)
+        found = []
+        for number, line in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), 1):
+            try:
+                found.append((line.decode(), dict(json.loads(line))))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{path}, line {number}: not a line of a run's log ({error})") from error
+        return found
+
+    def _part(self, number: int) -> Path:
+        return self.out_dir / f"rollouts-{number:04d}.jsonl.gz"
+
+    def _parts(self) -> list[Path]:
+        return sorted(self.out_dir.glob("rollouts-????.jsonl.gz"))
+
+    def _rotate(self) -> None:
+        """Until the part has its name the lines are in rollouts.jsonl; a kill before that file goes leaves them twice,
+        and `cut_back` takes them from the part.
+        """
+        part = self._part(len(self._parts()))
+        write_whole(part, gzip.compress(self.path("rollouts").read_bytes(), mtime=0), SAFE)
+        self.path("rollouts").unlink()
+
+
+def rollout_records(
+    step: int,
+    groups: Sequence[Group],
+    rewards: Iterable[Any],
+    advantages: Iterable[Any],
+    judged: Sequence[Group] | None = None,
+    *,
+    marked: bool = False,
+) -> list[dict[str, Any]]:
+    """A line for each rollout. Durations are left out, so that a repeated run writes the same bytes.
+
+    Status, score, reason and parts are what the verifier said. Where rewards are shuffled, "reward" is made of another
+    completion's verdict, whose status is "shuffled_status". rewards, advantages: of all groups, each G; an advantage is
+    None where the group is not trained on. `judged`: the same groups with the shadow's verdicts. `marked`: each line
+    says whether its group is trained on ("kept") and in which round of dynamic sampling it was drawn.
+    """
+    records = [
+        {
+            "step": step,
+            "problem": group.problem.id,
+            "sample": i,
+            "prompt": group.problem.prompt,
+            "completion": completion.text,
+            "status": str(verdict.status),
+            "score": verdict.score,
+            "reward": reward,
+            "advantage": advantage,
+            "reason": verdict.reason,
+            "extracted": verdict.extracted,
+            "parts": dict(verdict.parts),
+            "finish_reason": completion.finish_reason,
+            "tokens": len(completion.token_ids),
+            **({"kept": group.kept, "round": group.round} if marked else {}),
+        }
+        for group, group_rewards, group_advantages in zip(groups, rewards, advantages, strict=True)
+        for i, (completion, verdict, reward, advantage) in enumerate(
+            zip(group.completions, group.judged, group_rewards, group_advantages, strict=True)
+        )
+    ]
+    given = [verdict for group in groups if group.own_verdicts for verdict in group.verdicts]
+    for record, verdict in zip(records, given):
+        record["shuffled_status"] = str(verdict.status)
+    watching = [verdict for group in judged or () for verdict in group.verdicts]
+    for record, verdict in zip(records, watching):
+        record |= {"shadow_status": str(verdict.status), "shadow_score": verdict.score}
+    return records

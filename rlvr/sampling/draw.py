@@ -1,0 +1,67 @@
+"""Drawing one token per row: temperature, top-k, top-p and the inverse of the cumulative distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlvr.model.health import NotFinite
+from rlvr.types import Sampling
+
+
+def uniforms(seeds: Sequence[int], count: int) -> Tensor:
+    """(len(seeds), count) float32 numbers in [0, 1): row i is the Philox stream whose key is seeds[i].
+
+    They have 24 bits, so that rounding cannot make a 1 of them. A longer row begins with the shorter one.
+    """
+    drawn = np.empty((len(seeds), count), dtype=np.float32)
+    for row, seed in zip(drawn, seeds):
+        np.random.Generator(np.random.Philox(key=seed)).random(out=row, dtype=np.float32)
+    return torch.from_numpy(drawn)
+
+
+def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Tokens (B,) and their log-probabilities (B,) under the distribution drawn from.
+
+    logits (B, V) float32, uniform (B,). At temperature 0 the likeliest token is taken, with log-probability 0. Raises
+    NotFinite where a row is NaN, or its largest logit is not a finite number.
+    """
+    if sampling.temperature == 0:
+        tokens = logits.argmax(-1)
+        check_finite(logits.gather(1, tokens[:, None]))  # argmax takes NaN for the largest
+        return tokens, torch.zeros_like(tokens, dtype=logits.dtype)
+    logprobs = truncated(logits / sampling.temperature, sampling).log_softmax(-1)
+    cumulative = logprobs.exp().cumsum(-1)
+    total = cumulative[:, -1:].contiguous()
+    check_finite(total)  # a row with NaN or plus infinity has probabilities of NaN alone
+    # The first token whose cumulative mass passes u; where rounding lets none pass, the last with any mass.
+    token = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
+    token = torch.minimum(token, torch.searchsorted(cumulative, total))
+    return token[:, 0], logprobs.gather(1, token)[:, 0]
+
+
+def check_finite(values: Tensor) -> None:
+    """Raises NotFinite where one of the rows' values (B, 1) is NaN or infinite."""
+    finite = values.isfinite()
+    if not bool(finite.all()):
+        raise NotFinite(
+            f"the model's logits are NaN or infinite in {int((~finite).sum())} of {len(values)} rows that are sampled; "
+            "its weights are broken, or the computation overflows (then --model.dtype float32 helps)"
+        )
+
+
+def truncated(logits: Tensor, sampling: Sampling) -> Tensor:
+    """The logits (B, V) with those outside top-k, then outside top-p, at minus infinity; ties at the border stay in."""
+    if 0 < sampling.top_k < logits.shape[1]:
+        border = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < border, float("-inf"))
+    if sampling.top_p < 1:
+        ordered = logits.sort(dim=-1, descending=True).values
+        mass = ordered.softmax(-1).cumsum(-1)
+        # A token is kept if those before it hold less than top_p; the first always is.
+        last = (mass < sampling.top_p).sum(-1, keepdim=True).clamp(max=logits.shape[1] - 1)
+        logits = logits.masked_fill(logits < ordered.gather(1, last), float("-inf"))
+    return logits

@@ -1,0 +1,257 @@
+"""pass@k of a policy on problems: sample, verify, keep every answer, count.
+
+The trainer calls it on held-out problems, and so does `rlvr eval`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from accelerate import Accelerator
+
+from rlvr.distributed import gather, share
+from rlvr.files.write import writing
+from rlvr.seeding import derive_seed
+from rlvr.training.passk import Estimate, clustered, estimate_pass_at_k, estimate_pass_power_k, unbounded
+from rlvr.types import BatchVerifier, Completion, Problem, Prompt, Sampler, Sampling, Verdict
+
+Answer = dict[str, Any]
+Key = tuple[str, int]
+
+
+class Renders(Protocol):
+    """What evaluation needs of a policy."""
+
+    def render(self, prompt: Prompt) -> list[int]: ...
+
+
+def evaluate(
+    policy: Renders,
+    sampler: Sampler,
+    problems: Sequence[Problem],
+    verifier: BatchVerifier,
+    lenient: BatchVerifier | None = None,
+    strict: BatchVerifier | None = None,
+    *,
+    sampling: Sampling,
+    samples: int,
+    ks: Sequence[int] = (1,),
+    threshold: float | None = None,
+    seed: int = 0,
+    answers_file: Path | None = None,
+    answers_at_once: int = 512,
+    progress: Callable[[int], None] | None = None,
+    accelerator: Accelerator | None = None,
+) -> dict[str, Any]:
+    """Draws `samples` completions of each problem and returns what `summarize` makes of their verdicts.
+
+    Sample i of a problem is drawn with a seed from (seed, problem id, i) alone. `lenient` and `strict` judge the same
+    completions again, with a more and a less forgiving extraction of the answer. With `threshold` a score of at least
+    it is what pass@k counts as right, for verifiers that grade. With `answers_file` every answer is a
+    line of it as soon as it is verified, and pairs of problem and sample that are already there are not drawn again.
+    `answers_at_once` bounds how many completions are drawn between two writes; it does not change the result.
+    `progress(count)` is told how many problems are done. With `accelerator` each process answers its share of the
+    problems, and all return the same result.
+
+    Raises ValueError for k > samples, for problems that share an id, and where nothing could be scored.
+    """
+    if not problems:
+        raise ValueError("no problems to evaluate")
+    check_ks(ks, samples)
+    repeated = [name for name, count in Counter(problem.id for problem in problems).items() if count > 1]
+    if repeated:
+        raise ValueError(f"several problems have the id {repeated[0]!r}; expected one each")
+    mine = problems if accelerator is None else share(problems, accelerator)
+    wanted = {(problem.id, i) for problem in mine for i in range(samples)}
+    answers = {key: row for key, row in read_answers(answers_file).items() if key in wanted}
+    others = {name: other for name, other in (("lenient", lenient), ("strict", strict)) if other is not None}
+    done = 0
+    for chunk in _chunks(mine, max(1, answers_at_once // samples)):
+        missing = [(problem, [i for i in range(samples) if (problem.id, i) not in answers]) for problem in chunk]
+        rows = answer([item for item in missing if item[1]], policy, sampler, verifier, others, sampling, seed)
+        answers.update(((row["id"], row["sample"]), row) for row in rows)
+        append_answers(answers_file, rows)
+        done += len(chunk)
+        if progress:
+            progress(done)
+    ordered = [answers[problem.id, i] for problem in mine for i in range(samples)]
+    return summarize(ordered if accelerator is None else gather(ordered, accelerator), ks, threshold)
+
+
+def answer(
+    missing: Sequence[tuple[Problem, Sequence[int]]],
+    policy: Renders,
+    sampler: Sampler,
+    verifier: BatchVerifier,
+    others: Mapping[str, BatchVerifier],
+    sampling: Sampling,
+    seed: int,
+) -> list[Answer]:
+    """Draws and verifies the given samples of each problem, by the verifier and by each of the others."""
+    if not missing:
+        return []
+    prompts = [policy.render(problem.prompt) for problem, _ in missing]
+    seeds = [[derive_seed(seed, "eval", problem.id, i) for i in indices] for problem, indices in missing]
+    groups = sampler.generate(prompts, sampling, seeds)
+    keys = [(problem, i) for problem, indices in missing for i in indices]
+    completions = [completion for group in groups for completion in group]
+    if len(completions) != len(keys):
+        raise ValueError(f"the sampler returned {len(completions)} completions for {len(keys)} seeds")
+    pairs = [(problem, completion.text) for (problem, _), completion in zip(keys, completions)]
+    verdicts = verifier.verify(pairs)
+    second = {name: other.verify(pairs) for name, other in others.items()}
+    return [
+        _record(problem, i, completions[j], verdicts[j], {name: found[j] for name, found in second.items()})
+        for j, (problem, i) in enumerate(keys)
+    ]
+
+
+def _record(
+    problem: Problem, sample: int, completion: Completion, verdict: Verdict, others: Mapping[str, Verdict]
+) -> Answer:
+    return {
+        "id": problem.id,
+        "sample": sample,
+        "completion": completion.text,
+        "status": str(verdict.status),
+        "score": verdict.score,
+        "correct": verdict.correct,
+        "reason": verdict.reason,
+        "extracted": verdict.extracted,
+        **{f"{name}_status": str(other.status) for name, other in others.items()},
+        **{f"{name}_correct": other.correct for name, other in others.items()},
+        **{f"{name}_score": other.score for name, other in others.items()},
+        "finish_reason": completion.finish_reason,
+        "tokens": len(completion.token_ids),
+    }
+
+
+def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | None = None) -> dict[str, Any]:
+    """The numbers of an evaluation.
+
+    For each k: "pass@k", its 95 % interval over problems "pass@k_ci", and "pass^k" (all of k right) from k = 2; the
+    same with the prefix "lenient_" or "strict_" where answers hold such a second verdict. Right is a verdict `correct`;
+    with `threshold`, which is then in the result, a score of at least it. "score": the mean over problems of their mean
+    score, and its interval "score_ci", None where there is none (see `score_estimate`). "num_problems", "num_samples"
+    (of all problems together), the share "truncated", the mean "completion_tokens", and "status": the count of each
+    verdict.
+
+    Verdicts without a score (bad_reference, error) are our fault and count as no sample: they are left out of n, and
+    counted in "unscored"; a problem with fewer than k scored samples is left out of pass@k, and those without any are
+    counted in "unscored_problems". ValueError where that leaves no problem.
+    """
+    scored = [row for row in answers if row["score"] is not None]
+    status = Counter(row["status"] for row in answers)
+    problems = {row["id"] for row in answers}
+    result: dict[str, Any] = {
+        "num_problems": len(problems),
+        "num_samples": len(answers),
+        "truncated": sum(row["finish_reason"] == "length" for row in answers) / len(answers),
+        "completion_tokens": sum(row["tokens"] for row in answers) / len(answers),
+        "unscored": len(answers) - len(scored),
+        "unscored_problems": len(problems - {row["id"] for row in scored}),
+        "status": dict(status.most_common()),
+    }
+    if threshold is not None:
+        result["threshold"] = threshold
+    result |= _pass_at(scored, "", ks, status, threshold)
+    field = "correct" if threshold is None else "score"
+    for prefix in ("lenient_", "strict_"):
+        # Of the same rows, so that the numbers can be compared.
+        if scored and all(f"{prefix}{field}" in row for row in scored):
+            result |= _pass_at(scored, prefix, ks, status, threshold)
+    score = score_estimate(scored)
+    known = math.isfinite(score.low) and math.isfinite(score.high)
+    return {**result, "score": score.mean, "score_ci": [score.low, score.high] if known else None}
+
+
+def score_estimate(rows: Sequence[Answer]) -> Estimate:
+    """The mean over problems of their samples' mean score, with a 95 % interval.
+
+    Where all scores lie in [0, 1] it is pass@k's own interval, so that with a verifier that only says right or wrong
+    the score is pass@1. Scores of any other size (a reward model's) have a t interval, which nothing cuts; its bounds
+    are nan for a single problem, and where all problems score the same.
+    """
+    scores: dict[str, list[float]] = {}
+    for row in rows:
+        scores.setdefault(row["id"], []).append(row["score"])
+    means = [math.fsum(values) / len(values) for values in scores.values()]
+    bounded = all(0 <= row["score"] <= 1 for row in rows)
+    return clustered(means) if bounded else unbounded(means)
+
+
+def is_right(row: Mapping[str, Any], prefix: str, threshold: float | None) -> bool:
+    """Whether an answer counts as right for pass@k, by its verdict of this prefix or by that one's score."""
+    if threshold is None:
+        return bool(row[f"{prefix}correct"])
+    score = row[f"{prefix}score"]
+    return score is not None and score >= threshold
+
+
+def _pass_at(
+    rows: Sequence[Answer], prefix: str, ks: Sequence[int], status: Counter[str], threshold: float | None
+) -> Answer:
+    totals = Counter(row["id"] for row in rows)
+    right = Counter(row["id"] for row in rows if is_right(row, prefix, threshold))
+    result: Answer = {}
+    for k in ks:
+        counts = [(n, right[problem]) for problem, n in totals.items() if n >= k]
+        if not counts:
+            found = ", ".join(f"{count} {name}" for name, count in status.most_common())
+            raise ValueError(f"pass@{k}: no problem has {k} scored samples; the verdicts are {found}")
+        estimate = estimate_pass_at_k(counts, k)
+        result[f"{prefix}pass@{k}"] = estimate.mean
+        result[f"{prefix}pass@{k}_ci"] = [estimate.low, estimate.high]
+        if k > 1:
+            result[f"{prefix}pass^{k}"] = estimate_pass_power_k(counts, k).mean
+    return result
+
+
+def read_answers(path: Path | None) -> dict[Key, Answer]:
+    """The answers of a file by problem and sample. A last line cut off by a crash is removed from the file.
+
+    Raises ValueError naming a line that is not an answer.
+    """
+    if path is None or not path.exists():
+        return {}
+    whole = path.read_bytes()
+    end = whole.rfind(b"\n") + 1
+    if end < len(whole):
+        os.truncate(path, end)
+    answers = {}
+    for number, line in enumerate(whole[:end].decode().split("\n")[:-1], 1):
+        try:
+            row = json.loads(line)
+            answers[row["id"], row["sample"]] = row
+        except (json.JSONDecodeError, KeyError, TypeError) as why:
+            raise ValueError(f"{path}, line {number}: not an answer of an evaluation") from why
+    return answers
+
+
+def append_answers(path: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Adds lines to the file of answers."""
+    if path is None or not rows:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path, "what it holds is safe, and the same command goes on"), path.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def check_ks(ks: Sequence[int], samples: int) -> None:
+    """Raises ValueError unless there is a k, and 1 <= k <= samples for each."""
+    if not ks:
+        raise ValueError("no k to compute pass@k for")
+    for k in ks:
+        if not 1 <= k <= samples:
+            raise ValueError(f"pass@{k} from {samples} samples; expected 1 <= k <= samples")
+
+
+def _chunks(problems: Sequence[Problem], size: int) -> Iterator[Sequence[Problem]]:
+    for start in range(0, len(problems), size):
+        yield problems[start : start + size]

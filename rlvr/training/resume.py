@@ -1,0 +1,209 @@
+"""What may change when a training run is resumed, and the history that its config.json keeps of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from rlvr import __version__
+from rlvr.config import AlgoConfig, Config, to_json
+from rlvr.files.write import PARTIAL
+from rlvr.runs.folder import TRAINING, Record, RunFolder, texts
+from rlvr.training.checkpoint import STEP, damage
+
+Settings = dict[str, dict[str, Any]]
+
+# Settings that may differ when a run is resumed, each with the reason. None changes what a step computes, up to
+# rounding and to what a time limit cuts off. "*": the whole group.
+RESUMABLE: dict[str, dict[str, str]] = {
+    "run": {
+        "out_dir": "where it is written",
+        "steps": "how long",
+        "save_every": "when it is saved",
+        "keep_checkpoints": "what is kept",
+        "keep_best": "what is kept",
+        "overwrite": "about the folder alone",
+        "trackers": "what is told to others",
+        "tracker_project": "what is told to others",
+        "tracker_name": "what is told to others",
+        "dry_run": "nothing is computed",
+        "sample_every": "what is shown",
+    },
+    "rollout": {
+        "workers": "speed",
+        "batch_size": "speed and memory: a completion does not depend on its neighbours",
+        "timeout": "a verdict that takes longer is a timeout; a limit that was too low is to be mended",
+        "error_budget": "when the run gives up",
+    },
+    "model": {
+        "device": "where it is computed",
+        "gradient_checkpointing": "memory against speed",
+        "attention": "memory against speed",
+        "trust_remote_code": "whether code may run; which code is in the model",
+    },
+    "optim": {"tokens_per_microbatch": "memory against speed: microbatches add up exactly"},
+    "eval": {"*": "what is measured; the weights know nothing of it"},
+    "shadow": {"stop": "when the run ends"},
+    "vllm": {
+        "url": "where it is computed",
+        "timeout": "when a server counts as lost",
+        "restarts": "when the run gives up",
+        "memory_share": "memory",
+        "max_model_len": "memory",
+        "sync_check_every": "what is checked",
+        "mismatch_alarm": "what is said",
+        "sleep": "memory against speed",
+    },
+}
+# What "auto" stands for: the property of the group that says so. Held against each other in place of the setting.
+RESOLVED = {
+    "loss": "policy_loss",
+    "advantage_scale": "scale",
+    "kl_estimator": "estimator",
+    "normalize": "normalizer",
+}
+# Settings that do nothing, and when.
+IDLE: tuple[tuple[str, tuple[str, ...], Callable[[Settings], bool]], ...] = (
+    ("algo", ("kl_estimator", "kl_in"), lambda s: s["algo"]["kl_coef"] == 0),
+    ("algo", ("gamma", "gae_lambda"), lambda s: s["algo"]["advantage"] != "gae"),
+    ("algo", ("dpo_beta",), lambda s: s["algo"]["advantage"] != "dpo"),
+    ("critic", ("*",), lambda s: s["algo"]["advantage"] != "gae"),
+    ("model", ("lora_alpha", "lora_targets"), lambda s: s["model"]["lora_rank"] == 0),
+    ("model", ("tiny_tokens",), lambda s: s["model"]["name"] != "tiny"),
+    ("optim", ("decay_steps", "min_lr_ratio"), lambda s: s["optim"]["schedule"] == "constant"),
+    ("rollout", ("overlong_buffer",), lambda s: s["rollout"]["truncated"] != "punish"),
+    ("sft", ("*",), lambda s: s["sft"]["steps"] == 0),
+    ("shadow", ("*",), lambda s: s["shadow"]["verifier"] is None),
+    ("vllm", ("*",), lambda s: s["rollout"]["sampler"] == "torch"),
+)
+SWITCHES = ("steps", "verifier")  # of sft and shadow: what makes the group do something is compared itself
+# What the fine-tuned model in start/ comes from.
+STARTS_FROM = {
+    "run": ("task", "data", "task_options", "seed"),
+    "model": ("*",),
+    "sft": ("*",),
+}
+
+
+def train_folder(config: Config, fingerprint: str) -> RunFolder:
+    """The folder of a training run: resumed where it holds one with the same settings.
+
+    Without a checkpoint a run of other settings begins anew there. A fine-tuned start stays where it would be the same.
+    """
+    wanted: Record = {**json.loads(to_json(config)), "fingerprint": fingerprint, **versions()}
+    folder = config.run.out_dir
+    step = newest_step(folder)
+
+    def starts_alike(held: Record) -> bool:
+        return difference(held, wanted, within=STARTS_FROM) is None
+
+    def difference_to(held: Record) -> str | None:
+        found = difference(held, wanted)
+        if found is None and step > config.run.steps:
+            return f"a run that has done {step} steps, and run.steps is {config.run.steps}"
+        return found and f"a run with other settings: {found}"
+
+    return RunFolder(
+        folder,
+        TRAINING,
+        flag="--run.out-dir",
+        record=lambda held: {**wanted, "history": history(held, wanted, step) if held else []},
+        difference=difference_to,
+        loses=lambda held: has_checkpoints(folder) or (is_fine_tuned(folder) and not starts_alike(held)),
+        stays=lambda held: ("start",) if starts_alike(held) else (),
+        overwrite=config.run.overwrite,
+        inputs=texts({**wanted, "run": {k: v for k, v in wanted["run"].items() if k != "out_dir"}}),
+    )
+
+
+def has_checkpoints(folder: Path) -> bool:
+    """Whether the folder of a run has checkpoints, be they damaged."""
+    return any(not path.name.endswith(PARTIAL) for path in folder.glob("checkpoints/step-*"))
+
+
+def is_fine_tuned(folder: Path) -> bool:
+    """Whether the folder of a run has the model that its fine-tuning ended with."""
+    return (folder / "start" / "state.json").is_file()
+
+
+def newest_step(out_dir: Path) -> int:
+    """The step of the newest whole checkpoint; 0 where there is none."""
+    steps = [int(p.name[5:]) for p in out_dir.glob("checkpoints/step-*") if STEP.fullmatch(p.name) and not damage(p)]
+    return max(steps, default=0)
+
+
+def difference(held: Record, wanted: Record, *, within: Mapping[str, tuple[str, ...]] | None = None) -> str | None:
+    """The first setting that differs and matters to what a step computes; `within`: among these groups and names.
+
+    Settings that an older version did not have count as their default, and those without effect as equal.
+    """
+    old, new = effective(held), effective(wanted)
+    for group, name in names():
+        chosen = within is None or named(name, within.get(group, ()))
+        if chosen and old[group][name] != new[group][name] and not named(name, RESUMABLE.get(group, ())):
+            before, after = (with_defaults(record)[group][name] for record in (held, wanted))
+            return f"{group}.{name} is {before!r} there and {after!r} here"
+    if held["fingerprint"] != wanted["fingerprint"]:
+        return f"the task's problems (fingerprint {held['fingerprint']} there and {wanted['fingerprint']} here)"
+    return None
+
+
+def history(held: Record, wanted: Record, step: int) -> list[Record]:
+    """The history of a run that is resumed after `step` steps: what changed, as [old, new], where anything did."""
+    old, new = with_defaults(held), with_defaults(wanted)
+    changed = {f"{g}.{name}": [old[g][name], new[g][name]] for g, name in names() if old[g][name] != new[g][name]}
+    before, after = held.get("versions", {}), wanted["versions"]
+    updated = {name: [before.get(name), after[name]] for name in after if before.get(name) != after[name]}
+    entry = {"step": step, "changed": changed, **({"versions": updated} if updated else {})}
+    return [*held.get("history", ()), *([entry] if changed or updated else [])]
+
+
+def names() -> list[tuple[str, str]]:
+    """Group and name of every setting."""
+    return [(group, name) for group, values in dataclasses.asdict(Config()).items() for name in values]
+
+
+def named(name: str, chosen: Any) -> bool:
+    """Whether a name is among the chosen ones, of which "*" is all."""
+    return name in chosen or "*" in chosen
+
+
+def with_defaults(record: Record) -> Settings:
+    """Every setting of a record; the default of those that it does not have."""
+    defaults: Settings = json.loads(to_json(Config()))
+    return {
+        group: {name: record.get(group, {}).get(name, value) for name, value in values.items()}
+        for group, values in defaults.items()
+    }
+
+
+def effective(record: Record) -> Settings:
+    """The settings with "auto" resolved, and None for those that do nothing."""
+    settings = with_defaults(record)
+    algo = AlgoConfig(**settings["algo"])
+    changed = {group: dict(values) for group, values in settings.items()}
+    changed["algo"] |= {name: getattr(algo, kind) for name, kind in RESOLVED.items()}
+    for group, idle, does_nothing in IDLE:
+        if does_nothing(settings):
+            changed[group] |= {name: None for name in changed[group] if named(name, idle) and name not in SWITCHES}
+    return changed
+
+
+def versions() -> Record:
+    """What a result depends on besides the settings."""
+    return {
+        "versions": {
+            "rlvr": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,80 @@
+"""Supervised fine-tuning on a pack's demonstrations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from accelerate import Accelerator
+
+from rlvr.algo.batch import Batch, collate
+from rlvr.algo.optim import optimizer_step
+from rlvr.config import SFTConfig
+from rlvr.distributed import sum_gradients
+from rlvr.model.health import GradientWatch, check_weights, count_not_finite, python_warning
+from rlvr.model.logprobs import token_logprobs
+from rlvr.model.policy import Policy
+from rlvr.training.rollout import draw
+from rlvr.types import Completion, Group, Problem, correct
+
+
+def sft(
+    policy: Policy,
+    demonstrations: Sequence[tuple[Problem, str]],
+    config: SFTConfig,
+    accelerator: Accelerator,
+    *,
+    seed: int,
+    tokens_per_microbatch: int,
+    on_step: Callable[[int, float], None] | None = None,
+) -> None:
+    """Minimises the mean negative log-likelihood of the demonstrations' tokens, the end token included.
+
+    AdamW (.9, .99), linear warm-up, cosine to zero, gradient norm clipped at 1. `on_step(step, loss)` after each step.
+    Raises NotFinite where gradients are not finite at several steps in a row, or the weights in the end.
+    """
+    hint = f"--sft.lr ({config.lr:g}) and --model.dtype (float32 does not overflow where the others do)"
+    gradients = GradientWatch(python_warning if accelerator.is_main_process else lambda text: None, hint)
+    optimizer = torch.optim.AdamW(
+        list(policy.parameters()), lr=config.lr, betas=(0.9, 0.99), weight_decay=0.0, fused=True
+    )
+    for step in range(config.steps):
+        chosen = draw(demonstrations, config.batch_size, seed=seed, step=step)
+        loss = accumulate(policy, demonstration_batch(policy, chosen), accelerator, tokens_per_microbatch)
+        norm = optimizer_step(optimizer, lr=cosine(step, config), max_grad_norm=1.0)
+        gradients.observe(step + 1, count_not_finite([norm]), "gradient of the fine-tuning")
+        if on_step:
+            on_step(step + 1, loss)
+    check_weights(policy.model.named_parameters(), f"the fine-tuning broke the policy (look at {hint})")
+
+
+def cosine(step: int, config: SFTConfig) -> float:
+    """Linear warm-up to lr, then half a cosine to zero."""
+    if step < config.warmup_steps:
+        return config.lr * (step + 1) / (config.warmup_steps + 1)
+    return config.lr * (1 + math.cos(math.pi * step / config.steps)) / 2
+
+
+def demonstration_batch(policy: Policy, demonstrations: Sequence[tuple[Problem, str]]) -> Batch:
+    """Demonstrations as a batch whose mask covers the completion and its end token."""
+    groups = []
+    for problem, text in demonstrations:
+        ids = (*policy.encode(text), policy.eos_id)
+        completion = Completion(text, ids, (0.0,) * len(ids))
+        groups.append(Group(problem, tuple(policy.render(problem.prompt)), (completion,), (correct(),)))
+    return collate(groups, [[1.0]] * len(groups), pad_id=policy.pad_id, device=policy.device)
+
+
+def accumulate(policy: Policy, batch: Batch, accelerator: Accelerator, tokens_per_microbatch: int) -> float:
+    """Forward and backward over a batch, shared among the processes; returns this process's part of the loss."""
+    total = batch.num_completion_tokens
+    _, mine = batch.share(accelerator.process_index, accelerator.num_processes)
+    loss_sum = 0.0
+    for _, micro in mine.split(tokens_per_microbatch):
+        logprobs, _ = token_logprobs(policy, micro.tokens, micro.mask)
+        loss = -logprobs.sum() / total
+        loss.backward()
+        loss_sum += float(loss.detach())
+    sum_gradients(policy.parameters(), accelerator)
+    return loss_sum

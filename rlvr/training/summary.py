@@ -1,0 +1,63 @@
+"""What is logged of a step's rollouts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rlvr.algo.advantages import is_flat
+from rlvr.config import RolloutConfig
+from rlvr.training.rollout import group_rewards, has_signal, penalties
+from rlvr.types import Group
+
+
+def summarize(
+    groups: Sequence[Group],
+    advantages: Sequence[Sequence[float]],
+    config: RolloutConfig | None = None,
+    *,
+    all_teach: bool = False,
+) -> dict[str, float]:
+    """What a step's rollouts were like: scores, verdicts, lengths. With `config` also the penalties it switches on.
+
+    All of it by what the verifier said of the completions themselves, also where rewards are shuffled.
+
+    groups: all that were sampled; advantages: those of the kept ones. Under "parts/": the mean of each named component,
+    over the rollouts that have it. no_signal: the share of groups that teach nothing; of what dynamic sampling dropped,
+    those whose rewards do not differ. all_teach: every kept group is trained on (a critic learns from all).
+    """
+    verdicts = [verdict for group in groups for verdict in group.judged]
+    completions = [completion for group in groups for completion in group.completions]
+    scores = [verdict.score for verdict in verdicts if verdict.score is not None]
+    tokens = sum(len(c.token_ids) for c in completions)
+    parts: dict[str, list[float]] = {}
+    for verdict in verdicts:
+        for name, value in verdict.parts.items():
+            parts.setdefault(name, []).append(value)
+    if config is not None:
+        for completion in completions:
+            for name, value in penalties(completion, config).items():
+                parts.setdefault(name, []).append(value)
+    dropped = group_rewards([group for group in groups if not group.kept], config or RolloutConfig())
+    signal = sum(all_teach or has_signal(row) for row in advantages) + sum(not is_flat(row) for row in dropped)
+    return {
+        "reward": sum(scores) / max(len(scores), 1),
+        "correct": sum(v.correct for v in verdicts) / len(verdicts),
+        "no_signal": (len(groups) - signal) / len(groups),
+        "truncated": sum(c.finish_reason == "length" for c in completions) / len(completions),
+        "unscored": sum(v.score is None for v in verdicts) / len(verdicts),
+        "completion_tokens": tokens / len(completions),
+        "rollout_tokens": float(tokens),
+        **(dynamic_sampling(groups) if config is not None and config.resample_rounds else {}),
+        **{f"status/{s}": n / len(verdicts) for s, n in sorted(Counter(str(v.status) for v in verdicts).items())},
+        **{f"parts/{name}": sum(values) / len(values) for name, values in sorted(parts.items())},
+    }
+
+
+def dynamic_sampling(groups: Sequence[Group]) -> dict[str, float]:
+    """How many groups a step sampled, how many of them are trained on, and in how many further rounds."""
+    return {
+        "groups_sampled": float(len(groups)),
+        "groups_kept": float(sum(group.kept for group in groups)),
+        "resample_rounds": float(max(group.round for group in groups)),
+    }

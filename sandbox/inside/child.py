@@ -1,0 +1,237 @@
+"""What one forked process does: lock itself in, say so by one byte, then run the program.
+
+Bytes on the status pipe: `R` isolated, `C` compiled, `S` not compiled. The pipe is closed before the first line of the
+program runs, so that none of them can come from the program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+from rlvr.sandbox.inside import kernel, landlock, plain, seccomp, service, syscalls
+from rlvr.sandbox.inside import proxies as judge
+
+STATUS, FIRST_CHANNEL = 3, 4
+EXIT_MEMORY, EXIT_CRASH = 86, 1
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+_STACK = 64 << 20
+_HIGH = 200
+# The scratch directory holds this many files of the greatest size, and this many in all.
+SCRATCH_FILES, MAX_FILES = 4, 4096
+
+
+class Isolation(NamedTuple):
+    """The layers in force: what a server found out once, and each of its children applies.
+
+    `scratch` is the directory the program may write to; `ruleset` a Landlock descriptor made in advance, or None.
+    `uid`: the user to become where the server had to stay root, else None.
+    """
+
+    namespaces: bool
+    landlock: int
+    seccomp: bool
+    scratch: str
+    ruleset: int | None = None
+    uid: int | None = None
+
+
+def run(isolation: Isolation, header: dict[str, Any], descriptors: list[int]) -> NoReturn:
+    """Never returns: the process ends by `os._exit`."""
+    try:
+        payload, *others = descriptors
+        payload, ruleset = _place(payload, isolation.ruleset, others)
+        _isolate(isolation, ruleset, header)
+        os.write(STATUS, b"R")
+    except OSError as problem:
+        # Nothing of the program has run: the missing "R" tells the caller, and the text tells him why.
+        os.write(STATUS, f"E{problem}".encode())
+        os._exit(EXIT_CRASH)
+    try:
+        with open(payload, "rb") as file:
+            job = json.load(file)
+        MODES[header["mode"]](job)
+    except MemoryError:
+        os._exit(EXIT_MEMORY)
+    except BaseException:
+        os._exit(EXIT_CRASH)
+    os._exit(0)
+
+
+def _place(payload: int, ruleset: int | None, others: list[int]) -> tuple[int, int | None]:
+    """stdin, stdout, stderr to 0-2, the status pipe and the channels from 3 on, payload and ruleset high.
+
+    All other descriptors are closed. Returns the numbers of payload and ruleset.
+    """
+    kept = [*others, payload] + ([] if ruleset is None else [ruleset])
+    for number, descriptor in enumerate(kept):
+        os.dup2(descriptor, _HIGH + number)
+    os.closerange(3, _HIGH)
+    for number in range(len(others)):
+        os.dup2(_HIGH + number, number)
+        os.close(_HIGH + number)
+    return _HIGH + len(others), None if ruleset is None else _HIGH + len(others) + 1
+
+
+def _isolate(isolation: Isolation, ruleset: int | None, header: dict[str, Any]) -> None:
+    os.setpgid(0, 0)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if isolation.namespaces:
+        size = SCRATCH_FILES * header["file_mb"]
+        kernel.unshare(kernel.CLONE_NEWNS)
+        flags = kernel.MS_NOSUID | kernel.MS_NODEV
+        kernel.mount("tmpfs", isolation.scratch, "tmpfs", flags, f"size={size}m,nr_inodes={MAX_FILES},mode=0700")
+    os.chdir(isolation.scratch)
+    _limit(header)
+    if isolation.uid is not None:
+        kernel.become_but_for_files(isolation.uid)
+    kernel.drop_capabilities()
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    if isolation.landlock:
+        if ruleset is None:
+            ruleset = landlock.create(isolation.landlock, ["/"], [isolation.scratch], DEVICES)
+        landlock.restrict(ruleset)
+        os.close(ruleset)
+    if isolation.seccomp:
+        free_signals = isolation.namespaces or isolation.landlock >= 6
+        seccomp.install(seccomp.build(syscalls.architecture(), None if free_signals else os.getpid()))
+
+
+def _limit(header: dict[str, Any]) -> None:
+    seconds = int(header["seconds"]) + 2
+    memory = header["memory_mb"] << 20
+    for what, value in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_NPROC, header["processes"]),
+        (resource.RLIMIT_NOFILE, header["files"]),
+        (resource.RLIMIT_FSIZE, header["file_mb"] << 20),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_STACK, _STACK),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+    ):
+        hard = resource.getrlimit(what)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(what, (value, value))
+
+
+def _compile(program: str, name: str) -> types.CodeType:
+    """Tells the caller whether the program compiles, and closes the status pipe."""
+    try:
+        # SyntaxWarnings would go to stderr in any case; they are not the program's output.
+        code = compile(program, name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, OverflowError, RecursionError) as problem:
+        os.write(STATUS, b"S")
+        print(f"{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+        os._exit(EXIT_CRASH)
+    os.write(STATUS, b"C")
+    os.close(STATUS)
+    return code
+
+
+def _module(name: str) -> dict[str, Any]:
+    """A fresh module, without any of ours beside it."""
+    for ours in [key for key in sys.modules if key == "rlvr" or key.startswith("rlvr.")]:
+        del sys.modules[ours]
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    sys.argv = sys.orig_argv = ["main.py"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.enable()
+    return module.__dict__
+
+
+def _finish(code: int) -> NoReturn:
+    """What the interpreter does at its end, then out."""
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        # Not public, and the only way to wait for the threads as the interpreter itself does.
+        threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.__stdout__, sys.stderr, sys.__stderr__):
+        if stream is not None:
+            stream.flush()
+    os._exit(code)
+
+
+def _exit_code(problem: BaseException) -> int:
+    """The exit code that the interpreter gives an uncaught exception, which is printed as it does."""
+    if isinstance(problem, SystemExit):
+        if problem.code is None or isinstance(problem.code, int):
+            return int(problem.code or 0) & 0xFF
+        print(problem.code, file=sys.stderr)
+        return EXIT_CRASH
+    traceback.print_exception(problem, limit=-20)
+    return EXIT_MEMORY if isinstance(problem, MemoryError) else EXIT_CRASH
+
+
+def _run_plain(job: dict[str, Any]) -> None:
+    code = _compile(job["program"], "main.py")
+    names = _module("__main__")
+    try:
+        exec(code, names)
+    except BaseException as problem:
+        result = _exit_code(problem)
+    else:
+        result = 0
+    _finish(result)
+
+
+def _load(job: dict[str, Any]) -> dict[str, Any]:
+    """The program's names, after the set-up that follows it. Its main guard does not hold: it is imported."""
+    code = _compile(job["program"], "solution.py")
+    names = _module("solution")
+    exec(code, names)
+    if job["setup"]:
+        exec(compile(job["setup"], "setup.py", "exec", dont_inherit=True), names)
+    return names
+
+
+def _run_loaded(then: Callable[[dict[str, Any], dict[str, Any]], None], job: dict[str, Any]) -> None:
+    try:
+        names = _load(job)
+    except BaseException as problem:
+        _finish(_exit_code(problem) or EXIT_CRASH)
+    then(names, job)
+
+
+def _answer_calls(names: dict[str, Any], job: dict[str, Any]) -> None:
+    for number, call in enumerate(job["calls"]):
+        try:
+            if call["expression"]:
+                value = eval(compile(call["expression"], "call.py", "eval", dont_inherit=True), names)
+            else:
+                value = service.find(names, call["entry"])(*plain.decode(call["args"]), **plain.decode(call["kwargs"]))
+            answer = {"n": number, "v": service.written(value)}
+        except Exception as problem:
+            answer = {"n": number, "x": type(problem).__name__}
+        service.send(FIRST_CHANNEL, answer)
+
+
+def _serve(names: dict[str, Any], job: dict[str, Any]) -> None:
+    service.serve(names, FIRST_CHANNEL, FIRST_CHANNEL + 1)
+
+
+def _test(job: dict[str, Any]) -> None:
+    code = _compile(job["test"], "test.py")
+    gc.enable()
+    channels = {"requests": FIRST_CHANNEL, "replies": FIRST_CHANNEL + 1, "verdict": FIRST_CHANNEL + 2}
+    judge.run(code, job["names"], job["classes"], **channels)
+
+
+MODES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "plain": _run_plain,
+    "calls": lambda job: _run_loaded(_answer_calls, job),
+    "serve": lambda job: _run_loaded(_serve, job),
+    "test": _test,
+}

@@ -1,0 +1,125 @@
+"""The C library's calls that Python does not wrap. Every failure is an OSError that names the call."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from functools import cache
+
+from rlvr.sandbox.inside import syscalls
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER = 1, 4, 8, 24, 36
+PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
+CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 4096, 16384, 1 << 18
+MNT_DETACH = 2
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
+AT_FDCWD, AT_RECURSIVE = -100, 0x8000
+_CAPABILITY_VERSION_3 = 0x20080522
+_CAP_SETUID = 7
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@cache
+def _number(name: str) -> int:
+    return syscalls.own(syscalls.architecture())[name]
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return result
+
+
+def syscall(name: str, *arguments: object) -> int:
+    """A system call that libc may not know, by its name in syscalls.py. Integers are passed as C longs."""
+    longs = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    return _checked(_libc().syscall(ctypes.c_long(_number(name)), *longs), name)
+
+
+def prctl(option: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> int:
+    """prctl(2)."""
+    arguments = [ctypes.c_ulong(value) for value in (a, b, c, d)]
+    return _checked(_libc().prctl(option, *arguments), f"prctl {option}")
+
+
+def unshare(flags: int) -> None:
+    """unshare(2): new namespaces for this process."""
+    _checked(_libc().unshare(flags), f"unshare {flags:#x}")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    """mount(2)."""
+    arguments = (
+        source.encode(),
+        target.encode(),
+        kind and kind.encode(),
+        ctypes.c_ulong(flags),
+        data and data.encode(),
+    )
+    _checked(_libc().mount(*arguments), f"mount {target}")
+
+
+def unmount(target: str) -> None:
+    """Detach what is mounted at `target`."""
+    _checked(_libc().umount2(target.encode(), MNT_DETACH), f"umount {target}")
+
+
+def set_mount_attributes(path: str, attributes: int) -> None:
+    """Add attributes to a mount and to those below it (mount_setattr(2), Linux 5.12)."""
+    setting = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
+    size = ctypes.sizeof(setting)
+    syscall("mount_setattr", AT_FDCWD, ctypes.c_char_p(path.encode()), AT_RECURSIVE, ctypes.byref(setting), size)
+
+
+def pivot_root(root: str) -> None:
+    """Make the mount point `root` the root directory and detach the former one."""
+    os.chdir(root)
+    syscall("pivot_root", ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
+    unmount(".")
+    os.chdir("/")
+
+
+def drop_capabilities() -> None:
+    """Empty every capability set of this thread, the bounding set where that is allowed."""
+    for capability in range(64):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError:
+            # Without CAP_SETPCAP nothing can be dropped, and past the last capability EINVAL: no_new_privs and the
+            # missing execve keep the bounding set without effect in both cases.
+            break
+    # Linux before 4.3 has no ambient set.
+    with contextlib.suppress(OSError):
+        prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    _set_capabilities(0)
+
+
+def _set_capabilities(bits: int) -> None:
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    sets = (ctypes.c_uint32 * 6)(bits, bits)
+    syscall("capset", ctypes.byref(header), ctypes.byref(sets))
+
+
+def become_but_for_files(uid: int) -> None:
+    """From root: take a user id for everything but the access to files, which stays root's (setfsuid(2)).
+
+    Root's own files without its capabilities: for an interpreter that only root can read. Limits on processes, and
+    the right to signal, are those of `uid`.
+    """
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    prctl(PR_SET_KEEPCAPS, 1)
+    os.setresuid(uid, uid, uid)
+    _set_capabilities(1 << _CAP_SETUID)
+    _libc().setfsuid(0)
+    # setfsuid never fails: it answers the id that was in force before.
+    if _libc().setfsuid(-1) != 0:
+        raise OSError("setfsuid 0 had no effect")

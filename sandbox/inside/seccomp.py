@@ -1,0 +1,137 @@
+"""The seccomp filter: an allow-list as classic BPF (Linux Documentation/userspace-api/seccomp_filter.rst).
+
+A foreign architecture and x32 calls kill the process. Calls that are not allowed answer EPERM, and ENOSYS where they
+are newer than Linux 5.0, so that libc falls back to an older one. Leaving the process group seems to succeed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import struct
+from functools import cache
+
+from rlvr.sandbox.inside import kernel, syscalls
+
+_LOAD, _JUMP, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _RETURN, _AND = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06, 0x54
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_SET_MODE_FILTER = 1
+
+# CLONE_NEW*, CLONE_PARENT, CLONE_UNTRACED, CLONE_PTRACE, CLONE_PIDFD; CLONE_NEWTIME has the bit of an exit signal.
+_CLONE_FORBIDDEN = 0x7E020000 | 0x8000 | 0x800000 | 0x2000 | 0x1000 | 0x80
+# PR_GET_DUMPABLE, PR_SET_NAME, PR_GET_NAME, PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS, PR_SET_VMA
+_PRCTL = (3, 15, 16, 38, 39, 0x53564D41)
+# TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX. TIOCSTI is the one to keep out.
+_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+# Duplicating, flags and locks. F_SETOWN and F_SETSIG send signals to others, F_NOTIFY watches directories.
+_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 36, 37, 38)
+_AF_UNIX, _SOCK_STREAM, _SOCK_TYPE = 1, 1, 0xF
+
+
+def _statement(code: int, value: int) -> tuple[int, int, int, int]:
+    return code, 0, 0, value & 0xFFFFFFFF
+
+
+def _jump(code: int, value: int, then: int, otherwise: int) -> tuple[int, int, int, int]:
+    return code, then, otherwise, value & 0xFFFFFFFF
+
+
+def _argument(index: int, half: int = 0) -> tuple[int, int, int, int]:
+    # Both machines are little-endian: the low half of an argument comes first.
+    return _statement(_LOAD, _ARGUMENTS + 8 * index + 4 * half)
+
+
+_REFUSE = _statement(_RETURN, _ERRNO | errno.EPERM)
+_PASS = _statement(_RETURN, _ALLOW)
+_PRETEND = _statement(_RETURN, _ERRNO)
+_MISSING = _statement(_RETURN, _ERRNO | errno.ENOSYS)
+_Program = list[tuple[int, int, int, int]]
+
+
+def _one_of(index: int, values: tuple[int, ...]) -> _Program:
+    """Allow where the low half of an argument is one of `values`: the kernel reads these arguments as 32-bit ints."""
+    body = [_argument(index)]
+    for value in values:
+        body += [_jump(_JUMP_EQUAL, value, 0, 1), _PASS]
+    return [*body, _REFUSE]
+
+
+def _none_of_bits(index: int, bits: int) -> _Program:
+    return [_argument(index), _jump(_JUMP_SET, bits, 0, 1), _REFUSE, _PASS]
+
+
+def _stream_socketpair() -> _Program:
+    # A datagram pair could send to any local socket by its path; a connected stream cannot.
+    return [
+        _argument(0),
+        _jump(_JUMP_EQUAL, _AF_UNIX, 1, 0),
+        _REFUSE,
+        _argument(1),
+        _statement(_AND, _SOCK_TYPE),
+        _jump(_JUMP_EQUAL, _SOCK_STREAM, 0, 1),
+        _PASS,
+        _REFUSE,
+    ]
+
+
+@cache
+def build(arch: syscalls.Architecture, own_pid: int | None) -> bytes:
+    """The filter's instructions.
+
+    `own_pid`: the only process that may be signalled (besides the caller's group, by 0), for kernels where neither a
+    pid namespace nor Landlock's signal scope keeps the others out; None leaves signals to those.
+    """
+    checked = {
+        "clone": _none_of_bits(0, _CLONE_FORBIDDEN),
+        "prctl": _one_of(0, _PRCTL),
+        "ioctl": _one_of(1, _IOCTL),
+        "fcntl": _one_of(1, _FCNTL),
+        "prlimit64": _one_of(0, (0,)),
+        "socketpair": _stream_socketpair(),
+    }
+    for name, targets in (("kill", (0, own_pid)), ("tkill", (own_pid,)), ("tgkill", (own_pid,))):
+        # tkill of a thread other than the first is refused with own_pid: its number is not known in advance.
+        checked[name] = [_PASS] if own_pid is None else _one_of(0, tuple(t for t in targets if t is not None))
+    answers = {number: [_PASS] for number in syscalls.allowed(arch).values()}
+    answers |= {number: [_PRETEND] for number in syscalls.pretended(arch).values()}
+    answers |= {number: checked[name] for name, number in syscalls.filtered(arch).items()}
+    program = [
+        _statement(_LOAD, _ARCHITECTURE),
+        _jump(_JUMP_EQUAL, arch.audit, 1, 0),
+        _statement(_RETURN, _KILL),
+        _statement(_LOAD, _NUMBER),
+        *_search(_ranges(answers, arch.newest_old)),
+    ]
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+
+
+def _ranges(answers: dict[int, _Program], newest_old: int) -> list[tuple[int, _Program]]:
+    """(first number, answer) of each run of numbers with one answer, ascending; the last goes on for ever."""
+    found: list[tuple[int, _Program]] = []
+    for number in range(max(answers) + 2):
+        answer = answers.get(number, [_REFUSE] if number <= newest_old else [_MISSING])
+        if not found or found[-1][1] != answer:
+            found.append((number, answer))
+    # The calls of x32, the third machine of x86-64, carry this bit.
+    return [*found, (0x40000000, [_statement(_RETURN, _KILL)])]
+
+
+def _search(ranges: list[tuple[int, _Program]]) -> _Program:
+    """Find the range by halving. The kernel runs a new filter once for every number there is, so its depth counts."""
+    if len(ranges) == 1:
+        return ranges[0][1]
+    middle = len(ranges) // 2
+    below, above = _search(ranges[:middle]), _search(ranges[middle:])
+    if len(below) <= 255:
+        return [_jump(_JUMP_AT_LEAST, ranges[middle][0], len(below), 0), *below, *above]
+    # A conditional jump reaches 255 instructions, an unconditional one any number.
+    return [_jump(_JUMP_AT_LEAST, ranges[middle][0], 0, 1), _statement(_JUMP, len(below)), *below, *above]
+
+
+def install(program: bytes) -> None:
+    """Put the filter on this thread and all it will start. Needs no_new_privs; cannot be undone."""
+    length = len(program) // 8
+    code = ctypes.create_string_buffer(program, len(program))
+    header = ctypes.create_string_buffer(struct.pack("=HxxxxxxQ", length, ctypes.addressof(code)))
+    kernel.syscall("seccomp", _SET_MODE_FILTER, 0, ctypes.byref(header))

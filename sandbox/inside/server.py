@@ -1,0 +1,277 @@
+"""The fork server: a process started afresh that forks one child a run, waits for it, and ends what it leaves behind.
+
+It never holds a program, its input or its output: those go from the caller to the child in descriptors that the server
+only passes on. At level 3 it is process 1 of its pid namespace: no child can signal it, and its death ends them all.
+
+Over the control socket (SOCK_SEQPACKET) come a JSON header with descriptors for each run, and `K` to end a run; out go
+one JSON message at the start, and one for each run when all its processes are gone.
+
+Every page that a child writes to is copied, and every mapping takes time to fork: so the server imports little, and
+from this package only its own half (see client.py for how it is started).
+"""
+
+from __future__ import annotations
+
+import _multiprocessing  # type: ignore[import-not-found]
+import _socket
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import struct
+import sys
+import time
+from typing import Any, NoReturn
+
+from rlvr.sandbox.inside import child, kernel, landlock, namespaces, seccomp, semaphore, syscalls
+
+_MAX_DESCRIPTORS = 8
+_LOOK_EVERY = 0.05
+KILL = b"K"
+# Imported so often that it pays to have every child begin with them. Not threading and random: what they do after each
+# fork takes as long as all the rest of it.
+_COMMON = "bisect collections copy functools heapq itertools math operator re string typing".split()
+
+
+def main(argument: str) -> NoReturn:
+    """`argument`: the JSON of a pool's ServerSetting, with the number of the control socket's descriptor."""
+    setting = json.loads(argument)
+    # Process 1 of a pid namespace is safe from signals that it does not handle; Python handles SIGINT.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    control = _socket.socket(fileno=setting["control"])
+    try:
+        _oom_first()
+        isolation = _enter(setting, control)
+        _import_from(setting["sys_path"], isolation)
+        _multiprocessing.SemLock = semaphore.SemLock
+        for module in (*_COMMON, *setting["preload"]):
+            importlib.import_module(module)
+    except (OSError, ImportError, LookupError) as problem:
+        control.send(json.dumps({"error": f"{type(problem).__name__}: {problem}"}).encode())
+        os._exit(1)
+    if isolation.seccomp:
+        # Built here once for all children.
+        seccomp.build(syscalls.architecture(), None)
+    control.send(json.dumps({"ready": os.getpid()}).encode())
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+    _serve(control, isolation)
+    if not isolation.namespaces:
+        empty(isolation.scratch)
+        os.rmdir(isolation.scratch)
+    os._exit(0)
+
+
+def _import_from(paths: list[str], isolation: child.Isolation) -> None:
+    """Set the module search path, and that of the packages that are imported already, to where they stand now."""
+    sys.path[:] = paths
+    if isolation.namespaces:
+        sys.path[:] = [namespaces.placed(path, isolation.scratch) for path in paths]
+        for module in list(sys.modules.values()):
+            if isinstance(getattr(module, "__path__", None), list):
+                module.__path__ = [namespaces.placed(path, isolation.scratch) for path in module.__path__]
+
+
+def _oom_first() -> None:
+    """Under memory pressure the kernel shall end a run, not the caller. Raising the score needs no privilege."""
+    # /proc may be masked; the limits then have to do.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
+def _enter(setting: dict[str, Any], control: _socket.socket) -> child.Isolation:
+    level, uid, scratch = setting["level"], setting["uid"], setting["scratch"]
+    version = min(landlock.abi(), setting["landlock_at_most"])
+    if level >= 2 and not version:
+        raise OSError("Landlock: not there, or switched off")
+    if level == 3:
+        namespaces.enter(uid, setting["read"], child.DEVICES, scratch)
+        _become_first_process(control)
+        return child.Isolation(True, version, True, scratch)
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    root = os.geteuid() == 0 and uid is not None
+    if root and _readable_by(uid, setting["sys_path"]):
+        os.chown(scratch, uid, uid)
+        namespaces.become(uid)
+        root = False
+    ruleset = landlock.create(version, setting["read"], [scratch], child.DEVICES) if level == 2 else None
+    return child.Isolation(
+        False, version if level == 2 else 0, level >= 1, scratch, ruleset, uid if root and level else None
+    )
+
+
+def _become_first_process(control: _socket.socket) -> None:
+    """Fork: the child is process 1 of the pid namespace and goes on; the parent waits and ends with it."""
+    pid = os.fork()
+    if pid == 0:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        return
+    control.close()
+    os.waitpid(pid, 0)
+    os._exit(0)
+
+
+def _readable_by(uid: int, paths: list[str]) -> bool:
+    """Whether that user can read the standard library: it may lie below /root.
+
+    If not, and without a root directory of its own, the server stays root; its children change their user but for
+    the access to files.
+    """
+    there = [path for path in paths if os.path.isdir(path)]
+    pid = os.fork()
+    if pid == 0:
+        namespaces.become(uid)
+        os._exit(0 if all(os.access(path, os.R_OK | os.X_OK) for path in there) else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def _serve(control: _socket.socket, isolation: child.Isolation) -> None:
+    while True:
+        data, descriptors = _receive(control)
+        if not data:
+            return
+        if data == KILL:
+            # It crossed the end of its run on the way.
+            continue
+        header = json.loads(data)
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            child.run(isolation, header, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        _join_group(pid)
+        if not isolation.namespaces:
+            control.send(json.dumps({"group": pid}).encode())
+        why = _watch(control, pid, header, isolation)
+        report = _end(pid, isolation)
+        if why == "gone":
+            return
+        if not isolation.namespaces:
+            empty(isolation.scratch)
+        control.send(json.dumps({**report, "why": why}).encode())
+
+
+def _receive(control: _socket.socket) -> tuple[bytes, list[int]]:
+    data, rights, _, _ = control.recvmsg(1 << 16, _socket.CMSG_LEN(4 * _MAX_DESCRIPTORS))
+    descriptors: list[int] = []
+    for _, _, packed in rights:
+        descriptors += struct.unpack(f"{len(packed) // 4}i", packed)
+    return data, descriptors
+
+
+def _join_group(pid: int) -> None:
+    """The child does it too: whoever comes first."""
+    # It may have ended, or have done it itself.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.setpgid(pid, pid)
+
+
+def _watch(control: _socket.socket, pid: int, header: dict[str, Any], isolation: child.Isolation) -> str:
+    """Wait for the child's end, and say why: "ended", "timeout", "killed" by the caller, "gone" (he is), "scratch"."""
+    deadline = time.monotonic() + header["seconds"]
+    # A tmpfs has a size; a directory has to be looked at.
+    pause = _LOOK_EVERY if not isolation.namespaces else header["seconds"]
+    handle = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        poll.register(control, select.POLLIN)
+        while (left := deadline - time.monotonic()) > 0:
+            ready = dict(poll.poll(min(left, pause) * 1000 + 1))
+            if control.fileno() in ready:
+                return "killed" if control.recv(1 << 16) == KILL else "gone"
+            if handle in ready:
+                return "ended"
+            if not isolation.namespaces and _overfull(isolation.scratch, child.SCRATCH_FILES * header["file_mb"] << 20):
+                return "scratch"
+        return "timeout"
+    finally:
+        os.close(handle)
+
+
+def _overfull(directory: str, most: int) -> bool:
+    """Whether the files below a directory take more than `most` bytes, or cannot be looked at: too many, too deep."""
+    size = seen = 0
+    waiting = [directory]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    seen += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if size > most or seen > child.MAX_FILES:
+                        return True
+        except FileNotFoundError:
+            # It has been removed meanwhile.
+            continue
+        except OSError:
+            return True
+    return False
+
+
+def _end(pid: int, isolation: child.Isolation) -> dict[str, Any]:
+    """Kill every process of the run and reap it. No process can leave the group: setsid and setpgid are refused."""
+    # Only zombies may be left.
+    with contextlib.suppress(ProcessLookupError):
+        if isolation.namespaces:
+            os.kill(-1, signal.SIGKILL)
+        else:
+            os.killpg(pid, signal.SIGKILL)
+    status, cpu = 0, 0.0
+    while True:
+        try:
+            ended, code, usage = os.wait4(-1, 0)
+        except ChildProcessError:
+            return {"exit": os.waitstatus_to_exitcode(status), "cpu": cpu}
+        cpu += usage.ru_utime + usage.ru_stime
+        if ended == pid:
+            status = code
+
+
+def empty(directory: str) -> None:
+    """Remove what is in a directory, however deep and whatever its modes. Nothing may be running in it."""
+    here = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    path: list[str] = []
+    left = [_unlink_files(here)]
+    while left:
+        if left[-1]:
+            path.append(left[-1].pop())
+            os.chmod(path[-1], 0o700, dir_fd=here)
+            here = _step(here, path[-1])
+            left.append(_unlink_files(here))
+        else:
+            left.pop()
+            if path:
+                here = _step(here, "..")
+                os.rmdir(path.pop(), dir_fd=here)
+    os.close(here)
+
+
+def _step(directory: int, name: str) -> int:
+    following = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    os.close(directory)
+    return following
+
+
+def _unlink_files(directory: int) -> list[str]:
+    """Remove the files and the empty directories in a directory; the names of the others."""
+    found = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.name, dir_fd=directory)
+                continue
+            try:
+                os.rmdir(entry.name, dir_fd=directory)
+            except OSError:
+                found.append(entry.name)
+    return found

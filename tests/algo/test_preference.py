@@ -1,0 +1,204 @@
+"""Rejection sampling and online DPO: which rollouts are trained on, their losses, pairs that stay together."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from tests.test_train import HasSeven, gradient_of, make_run
+
+from rlvr.algo.batch import Batch, minibatches
+from rlvr.algo.losses import batch_loss, denominator
+from rlvr.config import AlgoConfig, Config
+from rlvr.train import train
+from rlvr.training.collect import collect
+from rlvr.training.prepare import score
+from rlvr.training.rollout import group_advantages, group_rewards
+from rlvr.training.run import Run
+from rlvr.training.update import to_batch
+from rlvr.types import Completion, Group, Problem, correct, incorrect
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "ppo_reference.json"
+T = torch.tensor
+
+
+def pairs(logprobs, ref, advantages, mask=None) -> Batch:
+    mask = torch.ones_like(logprobs).bool() if mask is None else mask
+    return Batch(
+        tokens=torch.zeros(mask.shape, dtype=torch.long),
+        mask=mask,
+        sampler_logprobs=torch.zeros(mask.shape),
+        advantages=advantages,
+        lengths=mask.sum(-1),
+        groups=torch.arange(len(mask)) // 2,
+        ref_logprobs=ref,
+        unit=2,
+    )
+
+
+def batch_of(run: Run) -> Batch:
+    groups = collect(run, 0)
+    rewards = group_rewards(groups, run.config.rollout)
+    return score(run, to_batch(run, groups, group_advantages(groups, rewards, run.config.algo)))
+
+
+def test_dpo_loss_by_hand():
+    """Chosen gains .5 + .5, rejected loses .2 + .3, beta .1: -log sigmoid(.15) = .620957; the order does not matter."""
+    logprobs, ref = T([[-1.0, -1.0], [-2.0, -2.0]]), T([[-1.5, -1.5], [-1.8, -1.7]])
+    algo = AlgoConfig(advantage="dpo", dpo_beta=0.1)
+    loss, stats = batch_loss(logprobs, pairs(logprobs, ref, T([1.0, -1.0])), algo, 1.0)
+    assert float(loss) == pytest.approx(math.log(1 + math.exp(-0.15)), abs=1e-6)
+    assert float(stats["dpo/margin"]) == pytest.approx(0.15, abs=1e-6)
+    assert [float(stats[f"dpo/{name}"]) for name in ("chosen", "rejected")] == pytest.approx([0.1, -0.05], abs=1e-6)
+    swapped, _ = batch_loss(logprobs.flip(0), pairs(logprobs, ref.flip(0), T([-1.0, 1.0])), algo, 1.0)
+    assert float(swapped) == pytest.approx(float(loss))
+
+
+def test_dpo_agrees_with_trl():
+    """Loss, gradient, margin and accuracy of TRL 1.16's DPOTrainer on the tensors in the file, to 1e-5.
+
+    tests/make_ppo_reference.py made it. TRL has the chosen rows first and then the rejected ones.
+    """
+    reference = json.loads(GOLDEN.read_text())
+    t, expected = {name: T(values) for name, values in reference["tensors"].items()}, reference["dpo"]
+    order = T([0, 3, 1, 4, 2, 5])
+    logprobs = t["logprobs"].requires_grad_()
+    batch = pairs(logprobs[order], t["ref_logprobs"][order], T([1.0, -1.0] * 3), t["mask"][order].bool())
+    algo = AlgoConfig(advantage="dpo", dpo_beta=expected["beta"])
+    loss, stats = batch_loss(logprobs[order], batch, algo, denominator(batch, "token", 0))
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(expected["loss"], abs=1e-5)
+    torch.testing.assert_close(logprobs.grad, T(expected["grad_logprobs"]), atol=1e-5, rtol=0)
+    for ours, theirs in (("margin", "margins"), ("accuracy", "accuracies"), ("chosen",) * 2, ("rejected",) * 2):
+        assert float(stats[f"dpo/{ours}"]) / 3 == pytest.approx(expected[f"rewards/{theirs}"], abs=1e-5)
+
+
+def test_raft_is_the_likelihood_of_the_chosen():
+    """Mean over their tokens, whatever the ratio to the policy that sampled them."""
+    mask = T([[True, True], [True, False]])
+    logprobs = T([[-1.0, -2.0], [-6.0, 0.0]])
+    batch = dataclasses.replace(pairs(logprobs, None, T([1.0, 1.0]), mask), unit=1, old_logprobs=logprobs - 3)
+    loss, _ = batch_loss(logprobs, batch, AlgoConfig(advantage="raft"), denominator(batch, "token", 2))
+    assert float(loss) == pytest.approx(3.0)
+
+
+def test_raft_trains_on_one_rollout_of_each_group_that_differs(tmp_path):
+    """The first that is right; the other rows are not in the batch, where they would thin out the mean."""
+    run = make_run(tmp_path, verifier=HasSeven(), algo={"advantage": "raft"})
+    groups = collect(run, 0)
+    rights = [[v.correct for v in group.verdicts] for group in groups]
+    best = [g.completions[r.index(True)].token_ids for g, r in zip(groups, rights) if any(r) and not all(r)]
+    assert best
+    batch = batch_of(run)
+    assert [tuple(row[m].tolist()) for row, m in zip(batch.tokens, batch.mask)] == best
+    assert batch.advantages.tolist() == [1.0] * len(best)
+
+
+def test_dpo_trains_on_pairs(tmp_path):
+    """Two rows for each group that differs, one of each sign, of one problem."""
+    run = make_run(tmp_path, verifier=HasSeven(), algo={"advantage": "dpo"}, reference=True)
+    batch = batch_of(run)
+    assert len(batch) >= 4
+    assert batch.advantages.view(-1, 2).sum(-1).tolist() == [0.0] * (len(batch) // 2)
+    assert (batch.groups.view(-1, 2)[:, 0] == batch.groups.view(-1, 2)[:, 1]).all()
+
+
+def group(*finishes: str) -> Group:
+    """Completions that ended so; the first is right and the others wrong."""
+    completions = tuple(Completion("x", (6, 7), (-1.0, -1.0), finish) for finish in finishes)
+    return Group(Problem("0", "?"), (5,), completions, (correct(), *(incorrect() for _ in finishes[1:])))
+
+
+def test_a_pair_without_one_of_its_two_is_left_out(tmp_path):
+    """Where truncated completions are masked, a group whose best or worst was cut gives nothing."""
+    for advantage, counts in {"dpo": [2, 0, 0], "raft": [1, 0, 1]}.items():
+        run = make_run(tmp_path, algo={"advantage": advantage}, rollout={"truncated": "mask"})
+        for finishes, count in zip((("stop", "stop"), ("length", "stop"), ("stop", "length")), counts, strict=True):
+            groups = [group(*finishes)]
+            rewards = group_rewards(groups, run.config.rollout)
+            assert len(to_batch(run, groups, group_advantages(groups, rewards, run.config.algo))) == count
+
+
+def test_pairs_stay_together():
+    """In minibatches, microbatches of any size, and the shares of processes: rows 2i and 2i + 1 follow each other."""
+    batch = pairs(torch.zeros(14, 3), torch.zeros(14, 3), torch.arange(14.0))
+
+    def rows(parts):
+        found = [part.advantages.long().tolist() for part in parts]
+        assert all(a % 2 == 0 and b == a + 1 for part in found for a, b in zip(part[::2], part[1::2], strict=True))
+        return sorted(row for part in found for row in part)
+
+    assert rows(minibatches(batch, count=3, epochs=1, seed=0)) == list(range(14))
+    for budget in (1, 6, 13, 1000):
+        assert rows(micro for _, micro in batch.split(budget)) == list(range(14))
+    assert rows(batch.share(rank, 3)[1] for rank in range(3)) == list(range(14))
+    assert len(list(minibatches(batch, count=20, epochs=1, seed=0))) == 7
+
+
+@pytest.mark.parametrize("advantage", ["raft", "dpo"])
+def test_gradient_does_not_depend_on_microbatches(tmp_path, advantage):
+    """All at once, some, one unit at a time: the same gradient of the weights to 1e-6."""
+    run = make_run(tmp_path, verifier=HasSeven(), algo={"advantage": advantage}, reference=advantage == "dpo")
+    batch = batch_of(run)
+    gradients = []
+    for tokens in (10**6, 60, 1):
+        optim = dataclasses.replace(run.config.optim, tokens_per_microbatch=tokens)
+        run.config = dataclasses.replace(run.config, optim=optim)
+        gradients.append(gradient_of(run, batch))
+    assert gradients[0].norm() > 1e-3
+    for other in gradients[1:]:
+        torch.testing.assert_close(other, gradients[0], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("advantage", ["raft", "dpo"])
+def test_learns_a_simple_reward(tmp_path, advantage):
+    """Twenty-five steps on "has a 7" raise the reward far beyond chance; DPO's pairs come apart."""
+    run = make_run(
+        tmp_path,
+        verifier=HasSeven(),
+        run={"steps": 25},
+        algo={"advantage": advantage},
+        optim={"lr": 2e-3},
+        reference=advantage == "dpo",
+    )
+    train(run)
+    records = run.log.read("metrics")
+    assert sum(record["reward"] for record in records[:3]) / 3 < 0.7
+    assert sum(record["reward"] for record in records[-3:]) / 3 > 0.85
+    if advantage == "dpo":
+        trained = [record for record in records if "dpo/margin" in record]
+        assert trained[0]["dpo/margin"] == pytest.approx(0.0, abs=1e-5)
+        assert trained[-1]["dpo/margin"] > 0.1
+        assert all(0 <= record["dpo/accuracy"] <= 1 for record in trained)
+
+
+@pytest.mark.parametrize(
+    ("algo", "message"),
+    [
+        ({"advantage": "raft", "advantage_scale": "whiten"}, "chooses rollouts"),
+        ({"advantage": "dpo", "kl_coef": 0.1}, "no such term"),
+        ({"advantage": "dpo", "importance": "token"}, "no such term"),
+        ({"advantage": "dpo", "loss": "clip"}, "go together"),
+        ({"advantage": "grpo", "loss": "dpo"}, "go together"),
+        ({"advantage": "dpo", "dpo_beta": 0.0}, "dpo_beta"),
+        ({"advantage": "raft", "kl_coef": 0.1}, "kl-in reward"),
+        ({"advantage": "grpo", "reward_weights": ("math=2",)}, "does not read them"),
+        ({"advantage": "gdpo", "reward_weights": ("math2",)}, "'math2': expected part=weight"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(algo, message):
+    """One line that says what to do."""
+    with pytest.raises(ValueError, match=message):
+        Config(algo=AlgoConfig(**algo)).check()
+
+
+@pytest.mark.parametrize("advantage", ["raft", "dpo"])
+def test_a_choice_needs_two(advantage):
+    """A group of one has no best and no worst."""
+    config = Config(algo=AlgoConfig(advantage=advantage))
+    with pytest.raises(ValueError, match="group_size 1"):
+        dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, group_size=1)).check()

@@ -1,0 +1,192 @@
+"""The audit finds what is wrong with a pack, and the profile says what a pack would teach."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlvr.commands.audit import Finding, audit, main, perturbed
+from rlvr.commands.cli import main as cli
+from rlvr.commands.profile import expected_signal, profile, right_of_each
+from rlvr.registry import make_verifier, register
+from rlvr.types import Problem, Task
+from rlvr.verifiers.runner import Runner
+
+Find = Callable[[str], Path]
+
+
+@register("tests/anything_goes")
+def anything_goes(problem: Problem, completion: str) -> bool:
+    """Accepts every completion."""
+    return True
+
+
+@register("tests/nothing_goes")
+def nothing_goes(problem: Problem, completion: str) -> bool:
+    """Rejects every completion."""
+    return False
+
+
+def findings(task: Task) -> dict[str, Finding]:
+    with Runner(task.verifier) as runner:
+        return {finding.check: finding for finding in audit(task, runner)}
+
+
+def pack(verifier: str, train: list[tuple[str, object]], test: list[tuple[str, object]]) -> Task:
+    problems = [
+        [Problem(f"{part}/{i}", prompt, reference) for i, (prompt, reference) in enumerate(rows)]
+        for part, rows in (("train", train), ("test", test))
+    ]
+    return Task("pack", *problems, make_verifier(verifier))
+
+
+def test_a_clean_pack_passes() -> None:
+    """Distinct prompts and readable references: every check is made and none fails."""
+    found = findings(pack("math", [("a", "1"), ("b", r"\frac{1}{2}")], [("c", "x + 1")]))
+    assert {name: finding.failed for name, finding in found.items()} == dict.fromkeys(found, 0)
+    assert found["right answers rejected"].checked == 3
+    assert {"unreadable references", "wrong answers accepted", "empty completions accepted"} <= found.keys()
+
+
+def test_overlap_and_repetition() -> None:
+    """A prompt in train and test fails; one that is twice in train is a note."""
+    found = findings(pack("math", [("a", "1"), ("A ", "1")], [("a", "1")]))
+    shared = found["prompts in more than one part"]
+    assert (shared.failed, shared.examples) == (1, ("train/0 and test/0",))
+    assert not shared.note
+    assert found["repeated prompts in train"].failed == 1
+    assert found["repeated prompts in train"].note
+
+
+def test_unreadable_reference() -> None:
+    """It is counted and named."""
+    found = findings(pack("math", [("a", "1"), ("b", None)], []))
+    assert found["unreadable references"].failed == 1
+    assert "train/1" in found["unreadable references"].examples[0]
+
+
+def test_verifier_that_accepts_anything() -> None:
+    """It accepts the empty completion and the wrong answer."""
+    found = findings(pack("tests/anything_goes", [("a", "1")], []))
+    assert found["empty completions accepted"].failed == 1
+    assert found["wrong answers accepted"].failed == 1
+    assert found["right answers rejected"].failed == 0
+
+
+def test_verifier_that_rejects_its_reference() -> None:
+    """It is caught by the pack's own answers."""
+    found = findings(pack("tests/nothing_goes", [("a", "1")], []))
+    assert found["right answers rejected"].failed == 1
+    assert found["empty completions accepted"].failed == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "other"),
+    [
+        ("9", "10"),
+        ("-3", "-4"),
+        ("1.50", "1.51"),
+        (r"\frac{3}{4}", r"\frac{3}{5}"),
+        ("(4 + 2) * 3", "(4 + 2) * 4"),
+        ("(B)", "(C)"),
+        (r"\text{(C)}", r"\text{(D)}"),
+        ("p - q", "p - q + 1"),
+        ("Evelyn", "Evelyn + 1"),
+    ],
+)
+def test_perturbed(answer: str, other: str) -> None:
+    """The last number grows by one, a choice moves on by one letter, anything else gets one added."""
+    assert perturbed(answer) == other
+
+
+def test_demonstrations_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """The sloppy demonstrations of the arithmetic pack are a note, not a failure."""
+    options = ["num_train=50", "num_test=20", "num_demonstrations=60", "forget=1"]
+    assert main(["arithmetic", "--option", *options]) == 0
+    printed = capsys.readouterr().out
+    assert "50 train, 20 test, 60 demonstrations" in printed
+    assert "note  demonstrations that do not verify" in printed
+    assert "FAIL" not in printed
+
+
+def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """1 where a check fails, 2 with one line for what cannot be audited."""
+    data = tmp_path / "data.jsonl"
+    data.write_text(json.dumps({"prompt": "a", "reference": "1"}) + "\n")
+    options = ["--data", str(data), "--option", "verifier=tests/anything_goes"]
+    assert cli(["audit", "jsonl", *options]) == 1
+    assert "FAIL  empty completions accepted: 1 of 1" in capsys.readouterr().out
+    assert cli(["audit", "nothing"]) == 2
+    assert capsys.readouterr().err.startswith("error: no task 'nothing'")
+
+
+def test_shared_data_sets_are_clean(rlvr_data: Find) -> None:
+    """AIME and the first problems of GSM8K and MATH-500 pass, with the math verifier as it is."""
+    assert main(["aime24", "--data", str(rlvr_data("aime/aime24.jsonl"))]) == 0
+    assert main(["gsm8k", "--data", str(rlvr_data("gsm8k/test.jsonl").parent), "--max-problems", "50"]) == 0
+    assert main(["math500", "--data", str(rlvr_data("math500/test.jsonl")), "--max-problems", "60"]) == 0
+
+
+def test_profile_by_hand() -> None:
+    """Counts 0, 4, 2 and 1 of 4. For pairs: 1 - C(2,2)/C(4,2) - 1/6 = 2/3 and 1 - 3/6 = 1/2, over four problems."""
+    result = profile([(4, 0), (4, 4), (4, 2), (4, 1)], 2)
+    assert (result["too_hard"], result["too_easy"], result["between"]) == (0.25, 0.25, 0.5)
+    assert result["signal"] == pytest.approx((2 / 3 + 1 / 2) / 4)
+    assert result["bins"] == [0, 0, 1, 0, 0, 1, 0, 0, 0, 0]
+    with pytest.raises(ValueError, match="no problem has 8"):
+        profile([(4, 1)], 8)
+
+
+def test_profile_counts_scored_samples() -> None:
+    """Verdicts without a score, and samples beyond those asked for, do not count."""
+    rows = [
+        {"id": "a", "sample": i, "score": score, "correct": score == 1}
+        for i, score in enumerate([1.0, 0.0, None, 1.0, 1.0])
+    ]
+    assert right_of_each(rows, 4) == {"a": (3, 2)}
+
+
+def test_signal_of_a_graded_verifier() -> None:
+    """Scores .1, .2, .2, .2 in pairs: half of the pairs are equal. Nothing is `correct`, at .2 three of four are."""
+    rows = [
+        {"id": "a", "sample": i, "score": score, "correct": False} for i, score in enumerate([0.1, 0.2, 0.2, 0.2, 0.9])
+    ]
+    assert expected_signal(rows, 4, 2) == pytest.approx(0.5)
+    assert right_of_each(rows, 4) == {"a": (4, 0)}
+    assert right_of_each(rows, 4, 0.2) == {"a": (4, 3)}
+    right_and_wrong = [{**row, "score": float(row["score"] > 0.1), "correct": row["score"] > 0.1} for row in rows]
+    counts = list(right_of_each(right_and_wrong, 4).values())
+    assert expected_signal(right_and_wrong, 4, 2) == pytest.approx(profile(counts, 2)["signal"])
+    with pytest.raises(ValueError, match="no problem has 8"):
+        expected_signal(rows, 4, 8)
+
+
+def test_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An untrained model finds every problem too hard; the counts of each problem are written."""
+    flags = ["--model", "tiny", "--task-option", "num_train=6", "num_demonstrations=5", "--samples", "2"]
+    flags += ["--group-size", "2", "--max-new-tokens", "4", "--device", "cpu", "--out-dir", str(tmp_path / "profile")]
+    assert cli(["profile", "arithmetic", *flags]) == 0
+    printed = capsys.readouterr().out
+    assert "too hard (never right) 100.0%" in printed
+    assert "differing rewards: 0.0%" in printed
+    lines = (tmp_path / "profile" / "profile.jsonl").read_text().splitlines()
+    assert json.loads(lines[0]) == {"id": "arithmetic/train/0", "samples": 2, "correct": 0}
+    assert len(lines) == 6
+    assert cli(["profile", "arithmetic", *flags, "--group-size", "1"]) == 2
+    assert "expected 2 or more" in capsys.readouterr().err
+
+
+def test_a_pack_without_a_fingerprint_shows_none(tmp_path, monkeypatch, capsys):
+    """A Task that is made by hand has none until a run seals it: the line ends before the word."""
+    (tmp_path / "by_hand.py").write_text(
+        "from rlvr import Problem, Task\n"
+        "def pack() -> Task:\n"
+        "    right = lambda problem, text: text == problem.reference\n"
+        "    return Task('by hand', [Problem('a', '1+1=', '2')], [Problem('b', '1+2=', '3')], right)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    main(["by_hand:pack"])
+    assert capsys.readouterr().out.splitlines()[0] == "by hand: 1 train, 1 test, 0 demonstrations"

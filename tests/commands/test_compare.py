@@ -1,0 +1,109 @@
+"""`rlvr compare`: what is read, what the table says, and that the figure is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlvr.commands.cli import main
+from rlvr.commands.compare import alarm_steps, comparison_table, edges, from_to, read_conditions
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def make_run(
+    folder: Path, *, last: float, alarm: int | None = None, shadow: bool = True, evaluated: bool = True
+) -> str:
+    """Twenty steps whose reward rises from 0 to `last`, and whose shadow falls from 1 by as much."""
+    folder.mkdir(parents=True)
+    rows = []
+    for step in range(1, 21):
+        rise = last * (step - 1) / 19
+        rows.append({"step": step, "reward": rise} | ({"shadow/score": 1 - rise, "shadow/rank": 0.5} if shadow else {}))
+    streams = {"metrics": rows}
+    if evaluated:
+        streams["eval"] = [{"step": 0, "pass@1": 0.5, "pass@8": 0.9}, {"step": 20, "pass@1": 1 - last, "pass@8": 0.9}]
+    if alarm:
+        streams["alarms"] = [{"step": alarm, "signs": {}, "figures": {}, "rollouts": []}]
+    for name, lines in streams.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(folder)
+
+
+def test_conditions_are_groups_of_runs(tmp_path):
+    """label=FOLDER,FOLDER is one condition; a folder alone is one by its name."""
+    a, b, c = (make_run(tmp_path / name, last=0.5) for name in "abc")
+    conditions = read_conditions([f"hacked={a},{b}", c])
+    assert {label: len(runs) for label, runs in conditions.items()} == {"hacked": 2, "c": 1}
+
+
+def test_numbers_of_the_table(tmp_path):
+    """First and last tenth by hand, means over runs with their range, and the steps of the first alarms."""
+    runs = [make_run(tmp_path / "0", last=0.4, alarm=12), make_run(tmp_path / "1", last=0.8)]
+    found = read_conditions([f"x={','.join(runs)}"])["x"]
+    # steps 1 and 2: 0 and 0.4 / 19; steps 19 and 20: 0.4 * 18 / 19 and 0.4
+    assert edges(found[0].metrics, "reward") == pytest.approx((0.2 / 19, 0.4 * 18.5 / 19))
+    assert from_to([(0.0, 0.4), (0.1, 0.8)]) == "0.05 → 0.60 (0.40..0.80)"
+    assert from_to([(0.0, 0.4), None]) == "0.00 → 0.40"
+    assert alarm_steps(found) == "12 -"
+    assert edges(found[0].metrics, "kl") is None
+    table = comparison_table({"x": found})
+    assert [str(column.header) for column in table.columns][-2:] == ["held-out pass@1", "alarms at"]
+
+
+def test_a_graded_score_has_a_column(tmp_path):
+    """Where the held-out score says more than pass@1; without intervals, as everything in the table."""
+    run = tmp_path / "graded"
+    make_run(run, last=0.5)
+    rows = [{"step": 0, "pass@1": 0.0, "score": -1.0}, {"step": 20, "pass@1": 0.0, "score": 2.5}]
+    (run / "eval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = comparison_table(read_conditions([str(run)]))
+    assert [str(column.header) for column in table.columns][-3:-1] == ["held-out pass@1", "held-out score"]
+    assert list(table.columns[-2].cells) == ["-1.00 → 2.50"]
+
+
+def test_the_figure_and_the_table_of_a_command(tmp_path, capsys):
+    """Two conditions, one of them without shadow and evaluations: a PNG, a row for each."""
+    a, b = make_run(tmp_path / "a", last=0.9, alarm=9), make_run(tmp_path / "b", last=0.6)
+    plain = make_run(tmp_path / "plain", last=0.3, shadow=False, evaluated=False)
+    out = tmp_path / "figures" / "both.png"
+    assert main(["compare", f"two seeds={a},{b}", plain, "--out", str(out)]) == 0
+    assert out.read_bytes().startswith(PNG)
+    printed = capsys.readouterr().out
+    assert "two seeds │    2 │ 0.02 → 0.73 (0.58..0.88) " in printed
+    assert "no shadow" in printed
+    assert str(out) in printed
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ([], "name at least one run"),
+        (["nowhere"], "nowhere: no metrics.jsonl"),
+        (["x="], "expected label=FOLDER,FOLDER"),
+        (["={a}"], "expected label=FOLDER,FOLDER"),
+        (["x={a}", "x={a}"], "two conditions are labelled 'x'"),
+        (["{empty}"], "nothing to draw"),
+    ],
+)
+def test_what_cannot_be_compared(runs, message, tmp_path, capsys):
+    """One line, exit code 2."""
+    a, empty = make_run(tmp_path / "a", last=0.5), tmp_path / "empty"
+    empty.mkdir()
+    (empty / "metrics.jsonl").write_text("")
+    assert main(["compare", *(run.format(a=a, empty=empty) for run in runs), "--out", str(tmp_path / "x.png")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "x.png").exists()
+
+
+def test_where_the_figure_goes(tmp_path, capsys):
+    """The path that is printed is the file's; a folder is refused, and nothing is written beside it."""
+    a = make_run(tmp_path / "a", last=0.5)
+    assert main(["compare", a, "--out", str(tmp_path / "figure")]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(str(tmp_path / "figure.png"))
+    assert (tmp_path / "figure.png").exists()
+    assert main(["compare", a, "--out", str(tmp_path / "a")]) == 2
+    assert "is a folder" in capsys.readouterr().err
+    assert not (tmp_path / "a.png").exists()

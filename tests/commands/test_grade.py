@@ -1,0 +1,249 @@
+"""`rlvr grade`: its output, its summary, and its answers to bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlvr.commands.grade import main, parse_args
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LINES = [
+    {"id": "a", "prompt": "6*3?", "reference": "18", "completion": r"\boxed{18}", "expected": True},
+    {"id": "b", "gold": "18", "completion": "The answer is 18.", "expected": True},
+    {"id": "c", "answer": 18, "completion": r"\boxed{17}", "expected": False, "note": "kept"},
+    {"reference": r"\frac12", "completion": r"\boxed{0.5}", "expected": False},
+    {"id": "e", "reference": "18", "completion": "no idea", "expected": True},
+]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes lines (objects, or text as it is) to a file."""
+
+    def make(lines, name="in.jsonl"):
+        path = tmp_path / name
+        path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+        return str(path)
+
+    return make
+
+
+def verdicts(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_verdict_for_each_line(write, tmp_path, capsys):
+    """With --output the verdicts go to the file, and the summary to standard output."""
+    output = tmp_path / "out.jsonl"
+    assert main(["--verifier", "math", write(LINES), "--output", str(output)]) == 0
+    found = verdicts(output.read_text())
+    assert [line["id"] for line in found] == ["a", "b", "c", 4, "e"]
+    assert [line["status"] for line in found] == ["correct", "correct", "incorrect", "correct", "no_answer"]
+    assert [line["correct"] for line in found] == [True, True, False, True, False]
+    assert found[2]["extracted"] == "17"
+    assert set(found[0]) == {"id", "status", "score", "correct", "reason", "extracted", "seconds"}
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "5 lines: 3 correct, 1 incorrect, 1 no_answer" in captured.out
+    assert "verifications/s" in captured.out
+    assert "agreement 3/5 (60.00%), false negatives 1, false positives 1" in captured.out
+    assert "false negative: line 5 (id e): no_answer" in captured.out
+    assert "false positive: line 4: correct, read '0.5'" in captured.out
+
+
+def test_without_output_verdicts_go_to_standard_output(write, capsys):
+    """And the summary to standard error, so that a pipe gets verdicts alone."""
+    lines = [{key: value for key, value in line.items() if key != "expected"} for line in LINES]
+    assert main([write(lines), "--verifier", "math"]) == 0
+    captured = capsys.readouterr()
+    assert len(verdicts(captured.out)) == 5
+    assert "verifications/s" in captured.err
+    assert "agreement" not in captured.err
+
+
+def test_options(write, capsys):
+    """Given once with several values, several times, before or after the file."""
+    path = write([{"reference": "Paris", "completion": "The answer is paris."}])
+    ways = [
+        ["--verifier", "exact", "--option", "extract=marked", path],
+        ["--verifier", "exact", path, "--option", "extract=marked", "case=false"],
+        [path, "--verifier", "exact", "--option", "extract=marked", "--option", "case=no"],
+    ]
+    for arguments in ways:
+        assert main(arguments) == 0
+        assert verdicts(capsys.readouterr().out)[0]["status"] == "correct"
+    assert main([*ways[0], "--option", "case=yes"]) == 0
+    assert verdicts(capsys.readouterr().out)[0]["status"] == "incorrect"
+
+
+def test_arguments():
+    """Numbers as numbers, paths as paths."""
+    args = parse_args(["--verifier", "math", "--workers", "3", "--timeout", "0.5", "f.jsonl", "--output", "o"])
+    assert (args.file, args.workers, args.timeout, args.output) == (Path("f.jsonl"), 3, 0.5, Path("o"))
+
+
+GOOD = LINES[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "message"),
+    [
+        ([GOOD], ["--verifier", "maths"], "no verifier 'maths'; did you mean math?"),
+        ([GOOD], ["--verifier", "math", "--option", "extrac=strict"], "has no option 'extrac'; did you mean extract?"),
+        ([GOOD], ["--verifier", "math", "--option", "extract=loose"], "'loose' is not one of strict, marked, lenient"),
+        ([GOOD], ["--verifier", "length", "--option", "max=many"], "option max: 'many' is not one of int"),
+        ([GOOD], ["--verifier", "length", "--option", "max=0"], "length from 0 to 0: expected"),
+        ([GOOD], ["--verifier", "nowhere:check"], "no module 'nowhere' can be imported"),
+        ([GOOD, "{not json"], ["--verifier", "math"], "line 2: not JSON"),
+        ([GOOD, "[" * 100_000], ["--verifier", "math"], "line 2: not JSON"),
+        ([GOOD, "", "3"], ["--verifier", "math"], "line 3: a int; expected an object"),
+        ([GOOD, {"completion": "x"}], ["--verifier", "math"], "line 2: no reference"),
+        (
+            [GOOD, {"completion": "x"}],
+            ["--verifier", "combine", "--option", "parts=length,exact"],
+            "line 2: no reference",
+        ),
+        ([{"reference": "x"}], ["--verifier", "math"], "line 1: no completion"),
+        ([{"reference": "x", "completion": None}], ["--verifier", "math"], "line 1: completion is a NoneType"),
+        ([{**GOOD, "expected": "yes"}], ["--verifier", "math"], "line 1: expected is 'yes'; expected true or false"),
+        ([], ["--verifier", "math"], "is empty"),
+        (["", "  "], ["--verifier", "math"], "is empty"),
+        ([GOOD], ["--verifier", "math", "--workers", "0"], "--workers 0: expected a number from 1 to 1,024"),
+        ([GOOD], ["--verifier", "math", "--timeout", "soon"], "argument --timeout: invalid float value: 'soon'"),
+        ([GOOD], ["--verifier", "math", "--frob"], "no flag --frob; none is spelt like it"),
+        ([GOOD], [], "the following arguments are required: --verifier"),
+        ([GOOD], ["--verifier", "math", "--output", "/nowhere/out.jsonl"], "No such file or directory"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(write, capsys, lines, arguments, message):
+    """What was found, where, and what was expected; nothing on standard output, no traceback."""
+    assert main([write(lines), *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+
+
+SHOUTING = """
+from rlvr import register
+
+@register("shouting")
+def shouting(problem, completion):
+    return completion.isupper()
+"""
+
+
+def test_a_function_of_ones_own_needs_no_references(write, tmp_path, monkeypatch, capsys):
+    """Nor do those of the built-in verifiers that read none, alone or together."""
+    (tmp_path / "shouting_of_mine.py").write_text(SHOUTING)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = write([{"completion": "HELLO"}, {"completion": "hello"}, {"completion": "HEY", "reference": "unread"}])
+    assert main(["--verifier", "shouting_of_mine:shouting", path]) == 0
+    assert [line["correct"] for line in verdicts(capsys.readouterr().out)] == [True, False, True]
+    for arguments in (
+        ["length"],
+        ["combine", "--option", "parts=length,repetition"],
+        ["regex", "--option", "pattern=H.*"],
+    ):
+        assert main([path, "--verifier", *arguments]) == 0
+        assert "error" not in capsys.readouterr().out
+
+
+def test_missing_file(capsys, tmp_path):
+    """The path is named."""
+    assert main(["--verifier", "math", str(tmp_path / "none.jsonl")]) == 2
+    assert "none.jsonl" in capsys.readouterr().err
+    assert main(["--verifier", "math"]) == 2
+    assert "required: FILE.jsonl" in capsys.readouterr().err
+
+
+def test_bytes_that_are_not_text(tmp_path, capsys):
+    """The line is named."""
+    path = tmp_path / "latin.jsonl"
+    path.write_bytes(json.dumps(GOOD).encode() + b'\n{"reference": "\xe9", "completion": "x"}\n')
+    assert main(["--verifier", "exact", str(path)]) == 2
+    assert "line 2: not text in UTF-8 (byte 0xe9 at column 16)" in capsys.readouterr().err
+
+
+def test_the_input_is_not_overwritten(write, capsys):
+    """A slip of the hand must not cost the data."""
+    path = write(LINES)
+    assert main(["--verifier", "math", path, "--output", path]) == 2
+    assert "is the input file" in capsys.readouterr().err
+    assert len(Path(path).read_text().splitlines()) == 5
+
+
+def test_references_that_cannot_be_read(write, capsys):
+    """The other verdicts are written; one line names the bad ones; exit code 2."""
+    lines = [
+        {"reference": {"numbers": [1, 2], "target": 3}, "completion": r"\boxed{1 + 2}"},
+        {"reference": "three", "completion": r"\boxed{1 + 2}"},
+        {"reference": {"numbers": [1, 2], "target": 4}, "completion": r"\boxed{1 + 2}"},
+        {"reference": None, "completion": r"\boxed{1 + 2}"},
+    ]
+    assert main(["--verifier", "countdown", write(lines)]) == 2
+    captured = capsys.readouterr()
+    found = verdicts(captured.out)
+    assert [line["status"] for line in found] == ["correct", "bad_reference", "incorrect", "bad_reference"]
+    assert [line["score"] for line in found] == [1.0, None, 0.0, None]
+    errors = [line for line in captured.err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert "the reference cannot be read on lines 2, 4" in errors[0]
+
+
+def test_text_that_utf8_cannot_hold(write, capsys):
+    """Half a surrogate pair in a completion comes back escaped."""
+    path = write(['{"reference": "x", "completion": "\\ud800", "expected": true}'])
+    assert main(["--verifier", "exact", path]) == 0
+    captured = capsys.readouterr()
+    assert verdicts(captured.out)[0]["extracted"] == "\ud800"
+    assert "false negative: line 1: incorrect" in captured.err
+
+
+def test_the_command_starts_fast_and_without_torch(write):
+    """From the shell to the verdicts, without the packages of training."""
+    code = (
+        "import sys\nfrom rlvr.commands.cli import main\n"
+        f"code = main(['grade', '--verifier', 'exact', {write(LINES[:1])!r}])\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'sympy', 'jsonschema', 'tyro'} & set(sys.modules)\n"
+        "print(code, sorted(heavy), file=sys.stderr)"
+    )
+    times = []
+    for _ in range(3):
+        start = time.monotonic()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+        times.append(time.monotonic() - start)
+        assert done.stderr.splitlines()[-1] == "0 []"
+    assert min(times) < 1.0
+
+
+def test_gsm8k_solutions_are_right(rlvr_data, tmp_path, capsys):
+    """All 1,319 gold solutions, by the verifier `math` with its marked answers."""
+    lines = []
+    for line in rlvr_data("gsm8k/test.jsonl").read_text().splitlines():
+        answer = json.loads(line)["answer"]
+        lines.append({"reference": answer.rpartition("####")[2].strip(), "completion": answer, "expected": True})
+    path = tmp_path / "gsm8k.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    assert main(["--verifier", "math", str(path), "--output", str(tmp_path / "out.jsonl")]) == 0
+    assert "agreement 1319/1319" in capsys.readouterr().out
+
+
+def test_math500_answers_are_right(rlvr_data, tmp_path, capsys):
+    """All 500 gold answers in a box, each equal to itself."""
+    lines = []
+    for line in rlvr_data("math500/test.jsonl").read_text().splitlines():
+        answer = json.loads(line)["answer"]
+        lines.append({"reference": answer, "completion": rf"So it is \boxed{{{answer}}}.", "expected": True})
+    path = tmp_path / "math500.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    assert main(["--verifier", "math", str(path), "--output", str(tmp_path / "out.jsonl")]) == 0
+    assert "agreement 500/500" in capsys.readouterr().out

@@ -1,0 +1,364 @@
+"""Token logprobs against the plain transformers path, for several families of models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import rlvr.model.kernels
+import rlvr.model.logprobs
+import rlvr.model.packing
+from rlvr.config import ModelConfig
+from rlvr.model.attention import PackedGroups
+from rlvr.model.kernels import Visible, fused, multiplied_out
+from rlvr.model.logprobs import take, token_logprobs
+from rlvr.model.packing import ContextRows, Rows, Spread, rectangles
+from rlvr.model.policy import Policy, load_policy
+from rlvr.model.tiny import tiny_tokenizer
+
+CORPUS = ["0123456789+-= abc"]
+# Families by how they are run: in fewer passes, packed by their own forward, or padded (windows, recurrence, alibi).
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "qwen3": ("llama", {"tie_word_embeddings": True}),
+    "qwen2_moe": ("llama", {"moe_intermediate_size": 32, "num_experts": 4, "shared_expert_intermediate_size": 32}),
+    "granite": ("llama", {"logits_scaling": 3.0}),
+    "cohere": ("own", {"logit_scale": 0.3}),
+    "gpt2": ("own", {"n_embd": 64, "n_layer": 2, "n_head": 4}),
+    "olmo2": ("own", {}),
+    "mistral": ("padded", {"sliding_window": 6}),
+    "gemma2": ("padded", {"sliding_window": 4, "final_logit_softcapping": 5.0}),
+    "bloom": ("padded", {"n_layer": 2, "n_head": 4}),
+    "mamba": ("padded", {"state_size": 4}),
+}
+
+
+def make_model(family: str, folder: Path) -> Path:
+    """A random tiny model of a family with a tokenizer of 20 tokens, saved."""
+    tokenizer = tiny_tokenizer(CORPUS)
+    sizes = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "intermediate_size": 96,
+        "max_position_embeddings": 128,
+        "initializer_range": 0.2,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": None,
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **{**sizes, **FAMILIES[family][1]}))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_batch(vocabulary: int) -> tuple[Tensor, Tensor]:
+    """Seven rows of three prompts, of different lengths, right-padded; one row scores nothing, one skips a token."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(0, 5, 9), (0, 5, 4), (0, 5, 1), (1, 8, 7), (1, 8, 7), (2, 1, 11), (2, 1, 3)]  # prompt, its length, n
+    prompts = [torch.randint(vocabulary, (8,), generator=generator) for _ in range(3)]
+    tokens, mask = torch.zeros(7, 17, dtype=torch.long), torch.zeros(7, 17, dtype=torch.bool)
+    for row, (prompt, start, count) in enumerate(shapes):
+        tokens[row, :start] = prompts[prompt][:start]
+        tokens[row, start : start + count] = torch.randint(vocabulary, (count,), generator=generator)
+        mask[row, start : start + count] = True
+    mask[1] = False
+    mask[3, 10] = False
+    return tokens, mask
+
+
+def plain(policy: Policy, tokens: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Logprobs and entropies by transformers' own forward, one row at a time, all logits held."""
+    logprobs, entropies = [], []
+    for row, scored in zip(tokens, mask):
+        logits = policy.model(input_ids=row[None], use_cache=False).logits[0, :-1].float()
+        everything = (logits / temperature).log_softmax(-1)
+        chosen = everything.gather(1, row[1:, None])[:, 0]
+        entropy = -(everything.exp() * everything).sum(-1)
+        logprobs.append(torch.cat([chosen.new_zeros(1), chosen]) * scored)
+        entropies.append(torch.cat([chosen.new_zeros(1), entropy]) * scored)
+    return torch.stack(logprobs), torch.stack(entropies)
+
+
+def gradients(policy: Policy, logprobs: Tensor, entropies: Tensor) -> dict[str, Tensor]:
+    """Gradients of a weighted sum, by parameter, scaled to a largest entry of 1 over all of them."""
+    policy.model.zero_grad()
+    weights = torch.linspace(-1, 1, logprobs.numel()).view_as(logprobs)
+    (logprobs * weights + 0.3 * entropies * weights.flip(1)).sum().backward()
+    found = {name: p.grad.clone() for name, p in policy.model.named_parameters() if p.grad is not None}
+    scale = max(float(grad.abs().max()) for grad in found.values())
+    return {name: grad / scale for name, grad in found.items()}
+
+
+def assert_same(
+    policy: Policy, tolerance: float = 1e-5, tokens: Tensor | None = None, mask: Tensor | None = None
+) -> None:
+    """token_logprobs and its gradients are those of the plain path."""
+    if tokens is None or mask is None:
+        tokens, mask = make_batch(20)
+    logprobs, entropies = token_logprobs(policy, tokens, mask, temperature=0.7, with_entropy=True)
+    assert entropies is not None
+    expected = plain(policy, tokens, mask, 0.7)
+    torch.testing.assert_close(logprobs, expected[0], atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(entropies, expected[1], atol=tolerance, rtol=tolerance)
+    found, wanted = gradients(policy, logprobs, entropies), gradients(policy, *expected)
+    assert found.keys() == wanted.keys()
+    for name, grad in found.items():
+        torch.testing.assert_close(grad, wanted[name], atol=tolerance, rtol=0, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logprobs_entropies_and_gradients_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+    """Packed or padded, shared prompts or not: the numbers and the gradients of the model's own forward to 1e-5."""
+    policy = load_policy(ModelConfig(name=str(make_model(family, tmp_path)), device="cpu"))
+    how = FAMILIES[family][0]
+    assert (policy.causal.rlvr_pass if policy.packs else "padded") == how
+    assert_same(policy)
+
+
+def test_padded_and_packed_paths_agree(tmp_path: Path) -> None:
+    """The fallback for other models computes the same on a model that needs none."""
+    policy = load_policy(ModelConfig(name=str(make_model("llama", tmp_path)), device="cpu"))
+    policy.packs = False
+    assert_same(policy)
+
+
+def test_chunks_through_the_head_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven logits at a time, computed again in the backward pass."""
+    policy = load_policy(ModelConfig(name=str(make_model("gemma2", tmp_path)), device="cpu"))
+    monkeypatch.setattr(rlvr.model.logprobs, "MAX_LOGITS", 7 * 20)
+    assert_same(policy)
+
+
+def test_recomputing_activations_changes_nothing(tmp_path: Path) -> None:
+    """Gradient checkpointing gives the same gradients in the passes of llama-like models and in the model's own."""
+    for family in ("llama", "olmo2"):
+        folder = make_model(family, tmp_path / family)
+        assert_same(load_policy(ModelConfig(name=str(folder), device="cpu", gradient_checkpointing=True)))
+
+
+def test_recomputed_attention_agrees_with_multiplied_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores too large to hold are computed again in the backward pass: the same numbers, grouped-query heads too."""
+    monkeypatch.setattr("rlvr.model.kernels.MAX_SCORES", 0)
+    policy = load_policy(ModelConfig(name=str(make_model("llama", tmp_path)), device="cpu"))
+    assert policy.packs
+    assert_same(policy)
+
+
+def test_adapters_get_the_gradients_of_the_plain_path(tmp_path: Path) -> None:
+    """With LoRA the projections are peft's, and run in the same passes."""
+    policy = load_policy(ModelConfig(name=str(make_model("llama", tmp_path)), device="cpu", lora_rank=4))
+    with torch.no_grad():
+        for weight in policy.parameters():
+            weight.add_(0.02)
+    assert policy.packs
+    assert_same(policy)
+
+
+def test_bfloat16_stays_near_float32(tmp_path: Path) -> None:
+    """bf16 rounds in the matmuls alone: weights, log-softmax and results are float32."""
+    folder = str(make_model("qwen3", tmp_path))
+    tokens, mask = make_batch(20)
+    exact, _ = token_logprobs(load_policy(ModelConfig(name=folder, device="cpu")), tokens, mask)
+    policy = load_policy(ModelConfig(name=folder, device="cpu", dtype="bfloat16"))
+    rounded, _ = token_logprobs(policy, tokens, mask)
+    assert rounded.dtype is torch.float32
+    assert all(weight.dtype is torch.float32 for weight in policy.parameters())
+    assert 0 < (rounded - exact).abs().max() < 0.5
+    assert (rounded - exact)[mask].abs().mean() < 0.05
+
+
+def test_first_token_cannot_be_scored(tmp_path: Path) -> None:
+    """Nothing precedes it, so the mask is refused."""
+    policy = load_policy(ModelConfig(device="cpu"), corpus=CORPUS)
+    with pytest.raises(ValueError, match="first token"):
+        token_logprobs(policy, torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 3, dtype=torch.bool))
+
+
+def test_a_mask_without_tokens_gives_zeros_that_can_be_differentiated() -> None:
+    """As when every completion of a microbatch was cut off and is masked."""
+    policy = load_policy(ModelConfig(device="cpu"), corpus=CORPUS)
+    tokens = torch.zeros(2, 4, dtype=torch.long)
+    logprobs, entropies = token_logprobs(policy, tokens, tokens.bool(), with_entropy=True)
+    assert entropies is not None
+    assert not logprobs.any()
+    (logprobs.sum() + entropies.sum()).backward()
+    assert all(weight.grad is None for weight in policy.parameters())
+
+
+def test_groups_of_very_different_sizes() -> None:
+    """One prompt with nine rows beside eight with one each: the numbers are those of the plain path."""
+    policy = load_policy(ModelConfig(device="cpu"), corpus=CORPUS)
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(20, (17, 10), generator=generator)
+    tokens[:9, :4] = tokens[0, :4]
+    mask = torch.zeros(17, 10, dtype=torch.bool)
+    mask[:, 4:] = True
+    assert_same(policy, tokens=tokens, mask=mask)
+
+
+def make_ragged() -> tuple[Tensor, Tensor]:
+    """One long row beside short ones, of three prompts of very different lengths."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(0, 3, 60), (0, 3, 4), (1, 40, 5), (1, 40, 2), (1, 40, 3), (2, 11, 7), (2, 11, 1), (0, 3, 6), (2, 11, 2)]
+    prompts = [torch.randint(20, (40,), generator=generator) for _ in range(3)]
+    tokens, mask = torch.zeros(9, 63, dtype=torch.long), torch.zeros(9, 63, dtype=torch.bool)
+    for row, (prompt, start, count) in enumerate(shapes):
+        tokens[row, :start] = prompts[prompt][:start]
+        tokens[row, start : start + count] = torch.randint(20, (count,), generator=generator)
+        mask[row, start : start + count] = True
+    return tokens, mask
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral"])
+@pytest.mark.parametrize("held", [True, False], ids=["held", "recomputed"])
+def test_rectangles_of_similar_rows_change_nothing(
+    family: str, held: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows cut into many rectangles, their scores held or computed again in pieces: the numbers of the plain path."""
+    monkeypatch.setattr("rlvr.model.packing.SMALL", 1)
+    monkeypatch.setattr("rlvr.model.packing.MAX_PADDING", 1.2)
+    if not held:
+        monkeypatch.setattr("rlvr.model.kernels.MAX_SCORES", 0)
+        monkeypatch.setattr("rlvr.model.kernels.AT_ONCE", 1000)
+    tokens, mask = make_ragged()
+    policy = load_policy(ModelConfig(name=str(make_model(family, tmp_path)), device="cpu"))
+    assert policy.packs == (FAMILIES[family][0] != "padded")
+    assert_same(policy, tokens=tokens, mask=mask)
+
+
+def test_padded_rows_are_read_with_little_padding(tmp_path: Path) -> None:
+    """A model that does not pack reads one row of 800 tokens beside 33 of 20 apart from them: 1.5 times the pairs."""
+    policy = load_policy(ModelConfig(device="cpu", attention="sdpa"), corpus=CORPUS)
+    assert not policy.packs
+    lengths = [800] + [20] * 33
+    tokens, mask = torch.ones(34, 800, dtype=torch.long), torch.zeros(34, 800, dtype=torch.bool)
+    for row, length in enumerate(lengths):
+        mask[row, 5:length] = True
+    read: list[tuple[int, int]] = []
+    policy.causal.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: read.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    with torch.no_grad():
+        token_logprobs(policy, tokens, mask)
+    assert sum(rows for rows, _ in read) == 34
+    assert sum(rows * width**2 for rows, width in read) <= 1.5 * sum(n * n for n in lengths) + rlvr.model.packing.SMALL
+
+
+@pytest.mark.parametrize("prompts", [1, 34], ids=["shared prompt", "own prompts"])
+def test_one_long_row_makes_no_rectangle_of_its_length_for_the_others(prompts: int) -> None:
+    """8,000 tokens beside 33 rows of 250: at most 1.5 times the query-key pairs of the rows; 22 in one rectangle."""
+    lengths = [8000] + [250] * 33
+    contexts = [50 + p * 7 for p in range(prompts)]
+    groups = [lengths] if prompts == 1 else [[length] for length in lengths]
+    layout = PackedGroups(
+        [[5] * context for context in contexts],
+        [[[6] * length for length in group] for group in groups],
+        torch.device("cpu"),
+    )
+    real = sum(c * c for c in contexts) + sum(n * (n + c) for c, group in zip(contexts, groups) for n in group)
+    assert real <= layout.score_elements <= 1.5 * real + 2 * rlvr.model.packing.SMALL
+
+
+@pytest.mark.parametrize("parents", [[0, 0, 2, 2], [0, 0, 1, 1, 1, 2, 3, 3], [3, 1, 1, 3, 0]])
+def test_gradient_of_shared_prompts_is_that_of_indexing(parents: list[int]) -> None:
+    """Groups of one size, of several that only on average are, and rows in any order; prompts that no row has."""
+    lengths, own = np.array([3, 1, 4, 2]), Rows(np.arange(1, len(parents) + 1), torch.device("cpu"))
+    starts = np.cumsum(lengths) - lengths
+    rows = ContextRows(starts, lengths, np.array(parents), 10, torch.device("cpu")).followed_by(own)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(10 + len(own.tokens) * (len(own.tokens) + 1) // 2, 2, 3, generator=generator, requires_grad=True)
+    grid = Spread.apply(x, rows)
+    weights = torch.randn(grid.shape, generator=generator)
+    width, wanted = grid.shape[2] - own.width, torch.zeros_like(x)
+    for row, parent in enumerate(parents):
+        seen = slice(starts[parent], starts[parent] + lengths[parent])
+        torch.testing.assert_close(grid[row, :, : lengths[parent]], x[seen].transpose(0, 1))
+        wanted[seen] += weights[row, :, : lengths[parent]].transpose(0, 1)
+        first = 10 + row * (row + 1) // 2
+        wanted[first : first + row + 1] += weights[row, :, width : width + row + 1].transpose(0, 1)
+    (found,) = torch.autograd.grad(grid, x, weights)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_rectangles_hold_every_row_once_and_little_padding() -> None:
+    """Over random lengths, drawn evenly on a logarithmic scale as real completions nearly are."""
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        count = int(generator.integers(1, 60))
+        lengths, contexts = (np.exp(generator.uniform(0, 9, count)).astype(np.int64) for _ in range(2))
+        parts = rectangles(lengths, contexts)
+        assert sorted(np.concatenate(parts).tolist()) == list(range(count))
+        for part in parts:
+            size = len(part) * lengths[part].max() * (lengths[part].max() + contexts[part].max())
+            real = int((lengths[part] * (lengths[part] + contexts[part])).sum())
+            assert size <= max(1.5 * real, rlvr.model.packing.SMALL)
+    assert rectangles(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)) == []
+
+
+def test_no_mask_or_score_of_a_long_row_is_held() -> None:
+    """4,000 tokens on four heads: no tensor of a fifth of the 64 million scores is made, forward or backward."""
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, (tuple, list)) else [out]:
+                if isinstance(tensor, Tensor):
+                    largest = max(largest, tensor.untyped_storage().nbytes() // tensor.element_size())
+            return out
+
+    rows = [4000, *range(100, 120)]
+    layout = PackedGroups([[5] * (30 + n % 5) for n in rows], [[[6] * n] for n in rows], torch.device("cpu"))
+    tokens = layout.ids.shape[1]
+    query = torch.randn(tokens, 4, 8, requires_grad=True)
+    key = torch.randn(tokens, 2, 8, requires_grad=True)
+    with Watch():
+        layout.attend(0, query, key, key, 0.3).sum().backward()
+    assert largest <= 3 * rlvr.model.kernels.AT_ONCE < 4 * 4000**2 / 5
+
+
+@pytest.mark.parametrize("contexts", [[0, 0, 0], [5, 5, 5], [5, 2, 7]])
+def test_fused_kernels_without_a_mask_agree(contexts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU computes, with a mask and with none, is what the CPU multiplies out."""
+    visible = Visible(np.array(contexts), 6, torch.device("cpu"))
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(3, heads, width, 8, generator=generator)
+        for heads, width in ((4, 6), (2, visible.context + 6), (2, visible.context + 6))
+    )
+    expected = multiplied_out(query, key, value, visible.bias(torch.float32))
+    torch.testing.assert_close(fused(query, key, value, visible), expected)
+    monkeypatch.setattr("rlvr.model.kernels.MAX_SCORES", 0)
+    torch.testing.assert_close(fused(query, key, value, visible), expected)
+
+
+def test_gradient_of_states_that_are_taken_often_is_the_same_each_time():
+    """Threads that meet at one row do not add up in the order in which they come: a resumed run would differ."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3000, 128, generator=generator, requires_grad=True)
+    index = torch.randint(0, 16, (4000,), generator=generator)
+    weights = torch.randn(4000, 128, generator=generator)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        (expected,) = torch.autograd.grad(take(x, index), x, weights)
+        for _ in range(100):
+            (found,) = torch.autograd.grad(take(x, index), x, weights)
+            assert torch.equal(found, expected)
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,362 @@
+"""Training reward models: pairs, the loss, what is measured, and `rlvr rm` from end to end."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from rlvr.commands.cli import main
+from rlvr.commands.reward_model import launch_reward_model
+from rlvr.config import ModelConfig, OptimConfig
+from rlvr.config.reward_model import BaseModelConfig, PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
+from rlvr.model.policy import load_policy
+from rlvr.model.tiny import tiny_tokenizer
+from rlvr.reward_model import RewardModel
+from rlvr.reward_model.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
+from rlvr.reward_model.scorer import load_classifier
+from rlvr.reward_model.training import (
+    bradley_terry,
+    calibration,
+    clustered_share,
+    load_learner,
+    microbatches,
+    num_training_steps,
+    set_padding,
+    train_reward_model,
+)
+from rlvr.training.passk import clustered
+from rlvr.types import Completion, Group, Problem, RunError, correct, error, incorrect
+
+LETTERS = "abcdefgh"
+# Better is what ends with its prompt's letter.
+PAIRS = [
+    PreferencePair(f"{a}{i} ", f"{b}{i} {a}", f"{b}{i} {b}")
+    for i in range(6)
+    for a in LETTERS
+    for b in LETTERS
+    if a != b
+]
+
+PACK = '''
+from rlvr import Problem, Task, register_task
+
+
+def even_length(problem, completion):
+    """Something that a random policy does now and then."""
+    return len(completion) % 2 == 0
+
+
+@register_task("lengths")
+def lengths(*, num_train: int = 12) -> Task:
+    """Any text of even length."""
+    problems = [Problem(str(i), f"{i}+{i}=", "") for i in range(num_train + 2)]
+    return Task("lengths", problems[:num_train], problems[num_train:], even_length)
+
+
+def never(problem, completion):
+    return False
+'''
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory) -> str:
+    """The folder of a random tiny policy."""
+    folder = tmp_path_factory.mktemp("policy")
+    load_policy(ModelConfig(device="cpu"), corpus=["0123456789+= " + LETTERS]).save(folder)
+    return str(folder)
+
+
+def learner(policy: str, *, seed: int = 0, **options):
+    return load_learner(BaseModelConfig(device="cpu", **options), policy, seed=seed)
+
+
+def trained(policy: str, *, seed: int = 0, tokens_per_microbatch: int = 16384, **options):
+    """Four steps on 32 pairs; the learner and its numbers."""
+    made = learner(policy, seed=seed, **options)
+    numbers: list[dict[str, float]] = []
+    train_reward_model(
+        made,
+        PAIRS[:32],
+        RewardTrainConfig(epochs=2, batch_size=16),
+        OptimConfig(lr=1e-3, tokens_per_microbatch=tokens_per_microbatch),
+        seed=seed,
+        on_step=numbers.append,
+    )
+    return made, numbers
+
+
+def test_bradley_terry_by_hand():
+    """-log sigmoid(2) = .126928, with a margin of 1 -log sigmoid(1) = .313262; equal scores give log 2."""
+    scores = torch.tensor([[2.0, 0.0], [2.0, 0.0], [1.0, 1.0]])
+    parts = [bradley_terry(scores[i : i + 1], torch.tensor([m])).item() for i, m in enumerate((0.0, 1.0, 0.0))]
+    assert parts == pytest.approx([0.126928, 0.313262, math.log(2)], abs=1e-6)
+    assert bradley_terry(scores, torch.tensor([0.0, 1.0, 0.0])).item() == pytest.approx(sum(parts))
+
+
+def test_microbatches_do_not_change_the_result(policy):
+    """Cut to one pair each, the losses and the first gradient are those of the whole batch."""
+    (_, whole), (_, cut) = trained(policy), trained(policy, tokens_per_microbatch=1)
+    assert [n["step"] for n in whole] == [1, 2, 3, 4]
+    assert [n["loss"] for n in whole] == pytest.approx([n["loss"] for n in cut], rel=1e-3)
+    assert whole[0]["loss"] == pytest.approx(cut[0]["loss"], rel=1e-5)
+    assert whole[0]["grad_norm"] == pytest.approx(cut[0]["grad_norm"], rel=1e-4)
+
+
+def test_microbatches_hold_whole_pairs_within_the_limit(policy):
+    """Order is kept; a part is at most so many tokens wide and high, or one pair."""
+    encoded = [learner(policy).encode(pair) for pair in PAIRS[:10]]
+    width = len(encoded[0][0].ids)
+    parts = list(microbatches(encoded, 2 * 3 * width))
+    assert [len(part) for part in parts] == [3, 3, 3, 1]
+    assert [pair for part in parts for pair in part] == encoded
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_training_is_a_function_of_the_seed(policy, lora_rank):
+    """Another call gives the same bits whatever was drawn before; another seed another head and order."""
+    _, first = trained(policy, lora_rank=lora_rank)
+    torch.rand(7)
+    _, again = trained(policy, lora_rank=lora_rank)
+    _, other = trained(policy, lora_rank=lora_rank, seed=1)
+    assert first == again
+    assert first[0]["loss"] != other[0]["loss"]
+
+
+def test_lora_trains_adapters_and_head_and_merges_them(policy, tmp_path):
+    """The trunk's own weights stay; what is saved is a plain classifier with the learner's scores."""
+    made, _ = trained(policy, lora_rank=4)
+    names = {name for name, weight in made.model.named_parameters() if weight.requires_grad}
+    assert names
+    assert all("lora_" in name or "score" in name for name in names)
+    assert any("score" in name for name in names)
+    with torch.no_grad():
+        expected = made.scores([made.encode(PAIRS[0])])[0].tolist()
+    made.save(tmp_path)
+    verifier = RewardModel(model=str(tmp_path), device="cpu")
+    found = [verifier(Problem("p", PAIRS[0].prompt), text).score for text in (PAIRS[0].chosen, PAIRS[0].rejected)]
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_every_pair_is_seen_in_every_epoch():
+    """10 pairs in batches of 4 for 2 epochs: 5 steps; a batch larger than all pairs is all of them."""
+    assert num_training_steps(10, RewardTrainConfig(epochs=2, batch_size=4)) == 5
+    assert num_training_steps(10, RewardTrainConfig(epochs=3, batch_size=32)) == 3
+
+
+def test_a_padding_token_is_found(policy):
+    """None, or the end token: the unknown token, which is free, takes the place."""
+    for pad in (None, "<eos>"):
+        tokenizer = tiny_tokenizer(["ab"])
+        tokenizer.pad_token = pad
+        classifier, _ = load_classifier(policy, device="cpu", dtype="float32", num_labels=1)
+        set_padding(tokenizer, classifier.model)
+        assert tokenizer.pad_token == "<unk>"
+        assert classifier.model.config.pad_token_id == tokenizer.unk_token_id
+
+
+def test_accuracy_has_an_interval_over_prompts():
+    """Prompts count by their pairs, and as the unit: with one pair each it is the interval of pass@1; 100 right of 100
+    leave room for what was not drawn."""
+    share, low, high = clustered_share([True, True, False, False], ["a", "a", "b", "b"])
+    assert (share, low, high) == (0.5, 0.0, 1.0)
+    wide = clustered_share([True] * 60 + [False] * 40, [str(i) for i in range(100)])
+    estimate = clustered([1.0] * 60 + [0.0] * 40)
+    assert wide == pytest.approx((0.6, estimate.low, estimate.high))
+    assert clustered_share([True] * 100, [str(i) for i in range(100)])[1:] == pytest.approx((0.955, 1.0), abs=2e-3)
+    alike = clustered_share([True] * 60 + [False] * 40, [str(i // 10) for i in range(100)])
+    assert alike[1] < wide[1] - 0.15
+    assert clustered_share([True, False], ["a", "a"]) == (0.5, 0.0, 1.0)
+
+
+def test_sizes_of_prompts_count():
+    """Three pairs of one prompt and one of another: share 3/4, not the mean of the prompts, 1/2."""
+    assert clustered_share([True, True, True, False], ["a", "a", "a", "b"])[0] == 0.75
+
+
+def test_calibration_by_hand():
+    """Four pairs with confidence .75, three right: no error. With confidence .75 and one right: |.75 - .25|."""
+    d = math.log(3)
+    ece, table = calibration([d, d, d, -d])
+    assert ece == pytest.approx(0)
+    assert table == [{"from": 0.75, "pairs": 4, "confidence": pytest.approx(0.75), "accuracy": 0.75}]
+    assert calibration([d, -d, -d, -d])[0] == pytest.approx(0.5)
+    assert calibration([0.0])[0] == pytest.approx(0.0)
+    assert calibration([-1000.0])[0] == pytest.approx(1.0)
+
+
+def test_pairs_of_a_group_are_distinct_right_and_wrong_texts():
+    """Two right texts (one twice), two wrong ones: four pairs; an error is neither; a limit draws some of them."""
+    texts = ["r1", "r1", "r2", "w1", "w2", "e"]
+    verdicts = (correct(), correct(), correct(), incorrect(), incorrect(), error("x"))
+    group = Group(Problem("p", "q"), (1,), tuple(Completion(text) for text in texts), verdicts)
+    pairs = pairs_of(group, limit=10, seed=0)
+    assert {(p.chosen, p.rejected) for p in pairs} == {("r1", "w1"), ("r1", "w2"), ("r2", "w1"), ("r2", "w2")}
+    assert {p.prompt for p in pairs} == {"q"}
+    assert pairs_of(group, limit=2, seed=0) == pairs[:2]
+    orders = {tuple((p.chosen, p.rejected) for p in pairs_of(group, limit=2, seed=seed)) for seed in range(10)}
+    assert len(orders) > 1
+
+
+def test_a_prompt_is_on_one_side_of_the_split():
+    """About a share of the prompts is held out, the same ones when the order changes."""
+    train, held = split_by_prompt(PAIRS, 0.25, seed=0)
+    assert not {p.key for p in train} & {p.key for p in held}
+    assert len({p.key for p in held}) == 12  # of 48
+    assert len(train) + len(held) == len(PAIRS)
+    assert {p.key for p in split_by_prompt(PAIRS[::-1], 0.25, seed=0)[1]} == {p.key for p in held}
+    assert {p.key for p in split_by_prompt(PAIRS, 0.25, seed=1)[1]} != {p.key for p in held}
+    with pytest.raises(ValueError, match="1 prompts; expected at least 2"):
+        split_by_prompt(PAIRS[:1], 0.5, seed=0)
+
+
+def test_pairs_are_read_as_they_were_written(tmp_path):
+    """Prompts as text and as messages, with and without a margin; blank lines are skipped."""
+    pairs = [PreferencePair("p", "a", "b", 0.5), PreferencePair([{"role": "user", "content": "q"}], "a", "b")]
+    path = tmp_path / "pairs.jsonl"
+    write_pairs(path, pairs)
+    path.write_text(path.read_text() + '\n\n{"prompt": "x", "chosen": "1", "rejected": "2", "more": 3}\n')
+    assert read_pairs(path) == [*pairs, PreferencePair("x", "1", "2")]
+
+
+GOOD = '{"prompt": "p", "chosen": "a", "rejected": "b"}\n'
+BROKEN = [
+    (GOOD + "{", "line 2: not JSON"),
+    ("[1]", "line 1: a list"),
+    (GOOD + '{"prompt": "p"}', "line 2: no chosen and no rejected"),
+    ('{"prompt": "p", "chosen": "a", "rejected": 1}', "line 1: rejected is a int"),
+    ('{"prompt": "p", "chosen": "a", "rejected": "a"}', "line 1: chosen and rejected are the same"),
+    ('{"prompt": 3, "chosen": "a", "rejected": "b"}', "line 1: the prompt is 3"),
+    ('{"prompt": "p", "chosen": "a", "rejected": "b", "margin": "x"}', "line 1: margin 'x'"),
+    ('{"prompt": "\\ud800", "chosen": "a", "rejected": "b"}', "line 1: not text in UTF-8"),
+    (GOOD + '{"prompt": "\udce9", "chosen": "a", "rejected": "b"}', "line 2: not text in UTF-8"),
+    ("\n\n", "the file is empty"),
+    (GOOD, "1 pairs of 1 prompts"),
+]
+
+
+@pytest.mark.parametrize("content, message", BROKEN)
+def test_a_broken_file_of_pairs_is_one_line(capsys, tmp_path, policy, content, message):
+    """With the number of the line; exit code 2."""
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(content, encoding="utf-8", errors="surrogateescape")
+    flags = ("--pairs.file", str(path), "--model.name", policy, "--run.out-dir", str(tmp_path / "run"))
+    assert main(["rm", "rm_pairs", *flags]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ")
+    assert printed.count("\n") == 1
+    assert message in printed
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_settings_are_one_line(capsys, tmp_path, policy):
+    """No such file; no model for a file's pairs; a share out of range; a folder in use; the wrong command."""
+
+    def rejected(*argv: str) -> str:
+        assert main(argv) == 2
+        return capsys.readouterr().err
+
+    path = tmp_path / "pairs.jsonl"
+    out = ("--run.out-dir", str(tmp_path / "run"))
+    assert str(path) in rejected("rm", "rm_pairs", "--pairs.file", str(path), "--model.name", policy, *out)
+    path.write_text(GOOD)
+    assert "model.name" in rejected("rm", "rm_pairs", "--pairs.file", str(path), *out)
+    options = ("--pairs.policy", policy, "--pairs.verifier-options", "a=1")
+    assert "set --pairs.verifier" in rejected("rm", "rm_pairs", *options, *out)
+    assert "held_out 1" in rejected("rm", "rm_pairs", "--pairs.policy", policy, "--pairs.held-out", "1", *out)
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")
+    assert "holds files that no run" in rejected("rm", "rm_pairs", "--pairs.policy", policy, *out)
+    record = {key: {} for key in ("run", "pairs", "train", "versions")}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(record))
+    (tmp_path / "run" / "model-0").mkdir()
+    assert "holds a run already" in rejected("rm", "rm_pairs", "--pairs.policy", policy, *out)
+    (tmp_path / "run" / "pairs.jsonl").write_text(GOOD)
+    inside = ("--pairs.file", str(tmp_path / "run" / "pairs.jsonl"), "--model.name", policy, "--run.overwrite")
+    path.write_text(GOOD.replace('"p"', '"q"') + GOOD)
+    (tmp_path / "run" / "pairs.jsonl").write_text(path.read_text())
+    assert "pairs.jsonl lies in --run.out-dir" in rejected("rm", "rm_pairs", *inside, *out)
+    assert read_pairs(tmp_path / "run" / "pairs.jsonl") == read_pairs(path)
+    assert "rlvr rm rm_pairs" in rejected("train", "rm_pairs")
+    assert "rlvr train tiny_math" in rejected("rm", "tiny_math")
+    assert main(["list"]) == 0
+    assert "rm_pairs" in capsys.readouterr().out
+
+
+def config(tmp_path: Path, **groups) -> RewardConfig:
+    made = RewardConfig(
+        run=RewardRunConfig(out_dir=tmp_path / "run"),
+        model=BaseModelConfig(device="cpu"),
+        train=RewardTrainConfig(epochs=3, batch_size=32),
+        optim=OptimConfig(lr=1e-3, schedule="linear"),
+    )
+    for name, values in groups.items():
+        made = dataclasses.replace(made, **{name: dataclasses.replace(getattr(made, name), **values)})
+    return made
+
+
+def test_a_model_is_trained_from_a_file_and_scores_as_measured(tmp_path, policy):
+    """Two models on pairs that can be told apart; accuracy, logs, and what others load."""
+    path = tmp_path / "pairs.jsonl"
+    write_pairs(path, PAIRS)
+    results = launch_reward_model(
+        config(tmp_path, pairs={"file": path, "held_out": 0.2}, model={"name": policy}, run={"models": 2})
+    )
+    assert [result["accuracy"] >= 0.9 for result in results] == [True, True]
+    run = tmp_path / "run"
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = num_training_steps(len(read_pairs(run / "pairs.jsonl")), RewardTrainConfig(epochs=3, batch_size=32))
+    assert [(line["model"], line["step"]) for line in lines] == [(m, s + 1) for m in (0, 1) for s in range(steps)]
+    assert json.loads((run / "config.json").read_text())["train"]["epochs"] == 3
+    measured = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
+    assert [line["accuracy"] for line in measured] == [result["accuracy"] for result in results]
+
+    held_out = read_pairs(run / "held_out.jsonl")
+    AutoModelForSequenceClassification.from_pretrained(run / "model-0")
+    verifier = RewardModel(model=str(run / "model-0"), device="cpu")
+    texts = {(p.key, text): (Problem(p.key, p.prompt), text) for p in held_out for text in (p.chosen, p.rejected)}
+    scores = dict(zip(texts, (verdict.score for verdict in verifier.verify_batch(list(texts.values())))))
+    right = [scores[p.key, p.chosen] > scores[p.key, p.rejected] for p in held_out]
+    assert sum(right) / len(right) == pytest.approx(results[0]["accuracy"])
+    mean = sum(scores.values()) / len(scores)
+    assert mean == pytest.approx(0, abs=1e-3)
+    assert sum((s - mean) ** 2 for s in scores.values()) / len(scores) == pytest.approx(1, abs=1e-3)
+
+
+def test_pairs_are_made_from_a_policy_and_a_verifier(tmp_path, policy, monkeypatch):
+    """Within one problem, the better one is what the verifier calls correct; at most so many of a problem."""
+    (tmp_path / "my_pairs_pack.py").write_text(PACK)
+    monkeypatch.syspath_prepend(tmp_path)
+    pairs = PairsConfig(
+        task="my_pairs_pack:lengths", policy=policy, num_problems=8, samples=6, max_new_tokens=5, per_problem=3,
+        held_out=0.3,
+    )  # fmt: skip
+    launch_reward_model(dataclasses.replace(config(tmp_path), pairs=pairs))
+    made = [*read_pairs(tmp_path / "run" / "pairs.jsonl"), *read_pairs(tmp_path / "run" / "held_out.jsonl")]
+    assert made
+    assert all(len(p.chosen) % 2 == 0 and len(p.rejected) % 2 == 1 for p in made)
+    counts = [sum(p.prompt == prompt for p in made) for prompt in {p.prompt for p in made}]
+    assert max(counts) <= 3
+    with pytest.raises(RunError, match=r"no pairs: none of 8 problems.*48 incorrect"):
+        launch_reward_model(
+            dataclasses.replace(
+                config(tmp_path, run={"overwrite": True}),
+                pairs=dataclasses.replace(pairs, verifier="my_pairs_pack:never"),
+            )
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_recipe_reaches_nine_tenths(tmp_path, capsys):
+    """Fine-tuning, sampling and training by the recipe as it stands; at least 90 % of held-out pairs told apart."""
+    assert main(["rm", "rm_pairs", "--run.out-dir", str(tmp_path / "rm")]) == 0
+    measured = json.loads((tmp_path / "rm" / "eval.jsonl").read_text())
+    assert measured["accuracy"] >= 0.9
+    assert measured["pairs"] >= 100

@@ -1,0 +1,240 @@
+"""Whole runs, small: what a user does with a recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlvr import Problem, Task
+from rlvr.commands.cli import main
+from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig
+from rlvr.launch import launch
+from rlvr.model.policy import load_policy
+from rlvr.registry import make_verifier
+from rlvr.types import Verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PACK = '''
+from rlvr import Problem, Task, register, register_task
+
+
+@register("has_digit")
+def has_digit(problem, completion, *, digit: str = "7"):
+    """Whether a digit occurs."""
+    return digit in completion
+
+
+@register("broken")
+def broken(problem, completion):
+    """Fails on every completion."""
+    raise RuntimeError("no verdict from me")
+
+
+@register_task("sums")
+def sums(*, num_train: int = 20) -> Task:
+    """Sums of two equal numbers."""
+    problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(num_train + 8)]
+    return Task("sums", problems[:num_train], problems[num_train:], has_digit)
+'''
+
+
+def has_seven(problem, completion):
+    return "7" in completion
+
+
+def share_of_sevens(problem, completion):
+    return 0.9 * completion.count("7") / max(len(completion), 1)
+
+
+def seven_with_parts(problem, completion):
+    right = "7" in completion
+    verdict = Verdict("correct" if right else "incorrect", float(right))
+    return dataclasses.replace(verdict, parts={"seven": float(right)})
+
+
+def tiny(out_dir: Path, **groups) -> Config:
+    """Three steps of a random tiny model."""
+    config = Config(
+        run=RunConfig(out_dir=out_dir, steps=3, sample_every=2),
+        model=ModelConfig(name="tiny", device="cpu"),
+        rollout=RolloutConfig(problems_per_step=4, group_size=4, max_new_tokens=10),
+        algo=AlgoConfig(advantage="reinforce"),
+        optim=OptimConfig(lr=1e-3),
+        eval=EvalConfig(num_problems=4, samples=4, k=(1, 4)),
+    )
+    for name, values in groups.items():
+        config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
+    return config
+
+
+def sums(verifier=has_seven) -> Task:
+    problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(28)]
+    return Task("sums", problems[:20], problems[20:], verifier)
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_run_evaluates_before_and_after_and_reports(tmp_path, capsys):
+    """eval.jsonl has step 0 and the last; metrics a line a step; the table and the report are there."""
+    evaluations = launch(tiny(tmp_path), task=sums())
+    assert [record["step"] for record in evaluations] == [0, 3]
+    assert {"pass@1", "pass@4", "num_problems", "truncated", "pass@1_ci"} <= set(evaluations[0])
+    assert [record["step"] for record in lines(tmp_path / "metrics.jsonl")] == [1, 2, 3]
+    assert (tmp_path / "report.html").stat().st_size > 1000
+    assert "pass@1" in capsys.readouterr().out
+
+
+def test_a_finished_run_is_not_repeated(tmp_path):
+    """The same call again changes nothing."""
+    launch(tiny(tmp_path), task=sums())
+    before = {name: (tmp_path / name).read_bytes() for name in ("metrics.jsonl", "rollouts.jsonl", "eval.jsonl")}
+    launch(tiny(tmp_path), task=sums())
+    assert before == {name: (tmp_path / name).read_bytes() for name in before}
+
+
+def test_lenient_extraction_stands_beside_the_strict_one(tmp_path):
+    """The math verifier judges held-out answers both ways."""
+    evaluations = launch(tiny(tmp_path), task=sums(make_verifier("math")))
+    assert evaluations[0]["lenient_pass@1"] >= evaluations[0]["pass@1"]
+
+
+def test_lora_trains_the_adapter_alone(tmp_path):
+    """With KL against the model without its adapter; the checkpoint is an adapter that peft loads."""
+    base = load_policy(ModelConfig(name="tiny", device="cpu"), corpus=["0123456789+="], seed=0)
+    base.save(tmp_path / "base")
+    model = {"name": str(tmp_path / "base"), "lora_rank": 4}
+    config = tiny(tmp_path / "run", model=model, algo={"kl_coef": 0.1}, eval={"every": -1})
+    launch(config, task=sums())
+    folder = tmp_path / "run" / "checkpoints" / "step-000003"
+    assert (folder / "adapter_model.safetensors").exists()
+    assert not (folder / "model.safetensors").exists()
+    records = lines(tmp_path / "run" / "metrics.jsonl")
+    assert records[0]["kl"] == pytest.approx(0, abs=1e-6)
+    assert records[-1]["kl"] > 0
+    before = (tmp_path / "run" / "rollouts.jsonl").read_bytes()
+    launch(dataclasses.replace(config, run=dataclasses.replace(config.run, steps=4)), task=sums())
+    assert (tmp_path / "run" / "rollouts.jsonl").read_bytes().startswith(before)
+
+
+@pytest.mark.parametrize(
+    "algo",
+    [
+        {"advantage": "grpo", "loss": "gspo", "normalize": "sequence", "clip_low": 3e-4, "clip_high": 4e-4},
+        {"advantage": "rloo", "loss": "sequence", "normalize": "sequence", "kl_coef": 0.05, "kl_in": "reward"},
+        {"advantage": "dr_grpo", "loss": "cispo", "clip_low": 1.0, "clip_high": 4.0, "epochs": 2, "minibatches": 2},
+        {"advantage": "reinforce_pp", "normalize": "constant", "kl_coef": 0.01, "kl_estimator": "k2"},
+        {"advantage": "maxrl", "advantage_scale": "whiten", "dual_clip": 3.0, "importance": "token"},
+    ],
+    ids=lambda algo: f"{algo['advantage']}-{algo.get('loss', 'clip')}",
+)
+def test_every_algorithm_runs(tmp_path, algo):
+    """Two steps each; numbers stay finite."""
+    launch(tiny(tmp_path, run={"steps": 2}, algo=algo, eval={"every": -1}), task=sums())
+    for record in lines(tmp_path / "metrics.jsonl"):
+        assert all(value == value and abs(value) < 1e6 for value in record.values())
+
+
+def test_shuffled_rewards_are_the_control(tmp_path, capsys):
+    """Rewards no longer belong to their completions; verdicts, metrics and printed samples stay true and say so."""
+    run = {"shuffle_rewards": True, "sample_every": 1}
+    launch(tiny(tmp_path, run=run, algo={"advantage": "gdpo"}, eval={"every": -1}), task=sums(seven_with_parts))
+    records = lines(tmp_path / "rollouts.jsonl")
+    assert all((row["score"] == 1) == (row["status"] == "correct") == ("7" in row["completion"]) for row in records)
+    assert any(row["reward"] != row["score"] for row in records)
+    assert all((row["reward"] == 1) == (row["shuffled_status"] == "correct") for row in records)
+    for step in lines(tmp_path / "metrics.jsonl"):
+        mine = [row["status"] == "correct" for row in records if row["step"] == step["step"]]
+        assert step["correct"] == pytest.approx(sum(mine) / len(mine))
+    printed = capsys.readouterr().out
+    assert printed.count("; shuffled: rewarded +") == 3
+
+
+def test_a_graded_reward_is_measured_by_its_score_and_a_threshold(tmp_path, capsys):
+    """Never right without a threshold, and yet a score; with it pass@1 is the share that reaches it."""
+    launch(tiny(tmp_path / "plain", run={"steps": 0}), task=sums(share_of_sevens))
+    plain = lines(tmp_path / "plain" / "eval.jsonl")[0]
+    assert plain["pass@1"] == 0 < plain["score"] < 0.9
+    assert plain["score_ci"][0] < plain["score"] < plain["score_ci"][1]
+    assert f"score {plain['score']:.3f}" in capsys.readouterr().out
+    launch(tiny(tmp_path / "held", run={"steps": 0}, eval={"threshold": 0.09}), task=sums(share_of_sevens))
+    held = lines(tmp_path / "held" / "eval.jsonl")[0]
+    assert held["score"] == plain["score"]
+    assert held["threshold"] == 0.09
+    assert held["pass@1"] > 0
+    with pytest.raises(ValueError, match=r"eval\.threshold nan: expected a score"):
+        tiny(tmp_path, eval={"threshold": float("nan")}).check()
+
+
+def test_fine_tuning_needs_demonstrations(tmp_path):
+    """A pack without them says so."""
+    with pytest.raises(ValueError, match="no demonstrations"):
+        launch(tiny(tmp_path, sft=dataclasses.asdict(SFTConfig(steps=2))), task=sums())
+
+
+def test_unknown_tracker_is_named(tmp_path):
+    """Not installed, or no such thing: one line, and nothing is written."""
+    with pytest.raises(ValueError, match="did you mean tensorboard"):
+        launch(tiny(tmp_path / "run", run={"trackers": ("tensorbord",)}), task=sums())
+    assert not (tmp_path / "run").exists()
+
+
+def rlvr(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {"PYTHONPATH": f"{cwd}:{ROOT}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "HOME": str(cwd)}
+    return subprocess.run(
+        [sys.executable, "-m", "rlvr", *argv], capture_output=True, text=True, cwd=cwd, env=environment, timeout=240
+    )
+
+
+SMALL = (
+    "--sft.steps 0 --run.steps 1 --rollout.problems-per-step 2 --rollout.group-size 2 --rollout.max-new-tokens 5 "
+    "--eval.num-problems 2 --eval.samples 1 --eval.k 1 --model.device cpu"
+).split()
+
+
+@pytest.mark.slow
+def test_pack_and_verifier_of_a_users_own_file(tmp_path):
+    """ "module:attribute" names both; their options come from the command line."""
+    (tmp_path / "mine.py").write_text(PACK)
+    flags = ["--run.task", "mine:sums", "--run.verifier", "mine:has_digit", "--run.verifier-options", "digit=1"]
+    done = rlvr("train", "tiny_math", *SMALL, *flags, "--run.out-dir", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_a_verifier_that_always_fails_stops_the_run(tmp_path):
+    """Its errors are never a reward: the budget ends the run with one line that says which error it was."""
+    (tmp_path / "mine.py").write_text(PACK)
+    flags = ["--run.task", "mine:sums", "--run.verifier", "mine:broken", "--eval.every", "-1"]
+    done = rlvr("train", "tiny_math", *SMALL, *flags, "--run.out-dir", "out", cwd=tmp_path)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert "no verdict from me" in last
+
+
+@pytest.mark.slow
+def test_recipe_file_and_command_are_the_same(tmp_path):
+    """`python recipes/tiny_math.py` writes what `rlvr train tiny_math` writes."""
+    flags = [*SMALL, "--run.task-options", "num_train=16", "num_test=8", "num_demonstrations=16"]
+    one = rlvr("train", "tiny_math", *flags, "--run.out-dir", "one", cwd=tmp_path)
+    command = [sys.executable, str(ROOT / "recipes" / "tiny_math.py"), *flags, "--run.out-dir", "two"]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}
+    two = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=240)
+    assert one.returncode == two.returncode == 0, one.stderr + two.stderr
+    rollouts = [(tmp_path / name / "rollouts.jsonl").read_bytes() for name in ("one", "two")]
+    assert rollouts[0] == rollouts[1]
+
+
+def test_sft_command_needs_steps(capsys):
+    """A recipe without fine-tuning says which flag to set."""
+    assert main(["sft", "math_grpo"]) == 2
+    assert "--sft.steps" in capsys.readouterr().err

@@ -1,0 +1,113 @@
+"""What is logged of the difference between the trainer's logprobs and the sampler's."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from rlvr.algo.optim import make_optimizer
+from rlvr.config import AlgoConfig, Config, ModelConfig, RolloutConfig, RunConfig
+from rlvr.model.policy import load_policy
+from rlvr.runs.log import RunLog
+from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.train import train
+from rlvr.training.mismatch import mismatch, warn_of_mismatch
+from rlvr.training.run import Run
+from rlvr.types import Problem
+from rlvr.verifiers.runner import Runner
+
+
+def test_equal_engines_have_no_mismatch():
+    """No difference: every ratio is 1, and every sample counts in full."""
+    stats = mismatch(torch.zeros(7))
+    assert stats["mismatch/mean"] == stats["mismatch/max"] == 0
+    assert stats["mismatch/ratio_p01"] == stats["mismatch/ratio_p99"] == stats["mismatch/effective_samples"] == 1
+
+
+def test_mismatch_by_hand():
+    """Ratios 1, 1, 1, 3: mean |log| is log(3)/4, the effective sample size 6^2 / (4 * 12) = 0.75."""
+    stats = mismatch(torch.tensor([0.0, 0.0, 0.0, math.log(3)]))
+    assert stats["mismatch/mean"] == pytest.approx(math.log(3) / 4, abs=1e-6)
+    assert stats["mismatch/max"] == pytest.approx(math.log(3), abs=1e-6)
+    assert stats["mismatch/effective_samples"] == pytest.approx(0.75, abs=1e-6)
+    assert stats["mismatch/ratio_p50"] == pytest.approx(1.0)
+    # linear between the third ratio and the fourth: 1 + 2 * 0.97
+    assert stats["mismatch/ratio_p99"] == pytest.approx(2.94, abs=1e-5)
+
+
+def test_alarm_is_raised_past_the_bound_only():
+    """A mean difference at the bound is silent; beyond it the step is named."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_mismatch(mismatch(torch.full((3,), 0.1)), 4, bound=0.11)
+    with pytest.warns(RuntimeWarning, match="step 5"):
+        warn_of_mismatch(mismatch(torch.full((3,), -0.2)), 5, bound=0.11)
+
+
+def test_intended_age_raises_the_bound():
+    """A batch that was to be two steps old may differ three times as much; beyond that it is reported all the same."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_mismatch(mismatch(torch.full((3,), 0.29)), 4, bound=0.1, staleness=2)
+    with pytest.warns(RuntimeWarning, match=r"bound 0\.3"):
+        warn_of_mismatch(mismatch(torch.full((3,), 0.31)), 4, bound=0.1, staleness=2)
+
+
+def step_of(tmp_path: Path, model: ModelConfig, **settings: Any) -> dict[str, float]:
+    """What is logged of one step of the torch sampler's run, groups of mixed rewards."""
+    rollout = RolloutConfig(problems_per_step=4, group_size=4, max_new_tokens=24, **settings)
+    algo = AlgoConfig(importance="none" if settings else "auto")
+    config = Config(run=RunConfig(out_dir=tmp_path, steps=1), model=model, rollout=rollout, algo=algo)
+    config.check()
+    policy = load_policy(model, corpus=["0123456789+= "], seed=1)
+    problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(4)]
+    optimizer = make_optimizer(policy.parameters(), config.optim)
+    verifier = Runner(odd_length)
+    run = Run(
+        config, policy, optimizer, TorchSampler(policy), problems, verifier, RunLog(tmp_path), Accelerator(cpu=True)
+    )
+    with run.verifier:
+        train(run)
+    return run.log.read("metrics")[0]
+
+
+def odd_length(problem: Problem, completion: str) -> bool:
+    """A reward that the tiny model meets about half the time."""
+    return len(completion) % 2 == 1
+
+
+def test_torch_sampler_in_float32_is_the_trainer(tmp_path: Path) -> None:
+    """Its mismatch is logged, is rounding alone, and nothing is corrected."""
+    metrics = step_of(tmp_path, ModelConfig(device="cpu", dtype="float32"))
+    assert metrics["mismatch/mean"] < 1e-5
+    assert metrics["mismatch/max"] < 1e-4
+    assert metrics["importance"] == 1.0
+
+
+def test_torch_sampler_in_bfloat16_is_corrected(tmp_path: Path) -> None:
+    """One token at a time rounds otherwise than a whole row: it is logged, and weighed per token."""
+    metrics = step_of(tmp_path, ModelConfig(device="cpu", dtype="bfloat16"))
+    assert 1e-4 < metrics["mismatch/mean"] < 0.05
+    assert metrics["importance"] != 1.0
+    assert metrics["importance"] == pytest.approx(1.0, abs=0.05)
+
+
+def test_truncated_sampling_is_refused_or_said(tmp_path: Path) -> None:
+    """top-p and top-k train off policy with any sampler; with importance none the log says how far."""
+    for sampler in ("torch", "vllm"):
+        for settings in ({"top_p": 0.9}, {"top_k": 5}):
+            config = Config(rollout=RolloutConfig(sampler=sampler, **settings))
+            with pytest.raises(ValueError, match=r"set --algo\.importance none to train off policy"):
+                config.check()
+            dataclasses.replace(config, algo=AlgoConfig(importance="none")).check()
+    metrics = step_of(tmp_path, ModelConfig(device="cpu", dtype="float32"), top_k=5)
+    assert metrics["mismatch/mean"] > 0.1
+    assert metrics["mismatch/ratio_p99"] <= 1.0  # kept tokens are likelier in the sampler
+    assert metrics["importance"] == 1.0

@@ -1,0 +1,411 @@
+"""PPO: generalized advantages, the value loss, the critic's values, its warm-up, its checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from tests.test_train import FailsOnThree, HasSeven
+from tests.test_train import make_run as make_any_run
+
+from rlvr.algo.advantages import subtract_costs
+from rlvr.algo.batch import Batch
+from rlvr.algo.gae import explained_variance, generalized_advantages, token_rewards, whiten_tokens
+from rlvr.algo.losses import denominator, policy_loss, value_loss
+from rlvr.config import AlgoConfig, Config, CriticConfig, OptimConfig
+from rlvr.launch import launch
+from rlvr.model.critic import Critic
+from rlvr.model.logprobs import token_logprobs
+from rlvr.recipes.tiny_math import CONFIG
+from rlvr.train import train
+from rlvr.training.collect import collect
+from rlvr.training.prepare import kl_costs, score
+from rlvr.training.rollout import group_advantages, group_rewards
+from rlvr.training.run import Run
+from rlvr.training.update import accumulate_gradient, accumulate_value_gradient, critic_step, to_batch
+from rlvr.types import error
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "ppo_reference.json"
+KINDS = ("head", "separate")
+T = torch.tensor
+
+
+def make_run(tmp_path, **groups) -> Run:
+    """A run of PPO with a random tiny model; keyword arguments replace settings of a group, or are test_train's."""
+    groups["algo"] = {"advantage": "gae", **groups.get("algo", {})}
+    groups["critic"] = {"lr": 1e-3, **groups.get("critic", {})}
+    run = make_any_run(tmp_path, **{"verifier": HasSeven(), **groups})
+    run.critic = Critic(run.policy, run.config.critic, run.config.optim)
+    with torch.no_grad():  # a head that is not zero, so that values differ
+        run.critic.head.weight.normal_(0, 0.2, generator=torch.Generator().manual_seed(0))
+    return run
+
+
+def batch_of(run: Run) -> Batch:
+    groups = collect(run, 0)
+    rewards = group_rewards(groups, run.config.rollout)
+    return score(run, to_batch(run, groups, group_advantages(groups, rewards, run.config.algo)))
+
+
+def gradients_of(run: Run, minibatch: Batch) -> torch.Tensor:
+    """Of policy and critic, as one vector."""
+    for weight in (*run.policy.parameters(), *run.critic.parameters()):
+        weight.grad = None
+    accumulate_gradient(run, minibatch)
+    if not run.critic.shares_trunk:
+        accumulate_value_gradient(run, minibatch)
+    return torch.cat([w.grad.reshape(-1) for w in (*run.policy.parameters(), *run.critic.parameters())])
+
+
+def test_generalized_advantages_by_hand():
+    """r = [0, 0, 1], V = [.2, .4, .6], lambda .95: deltas .2, .2, .4, so A = [.751, .58, .4] and R = A + V."""
+    rewards, values = T([[0.0, 0.0, 1.0]]), T([[0.2, 0.4, 0.6]])
+    advantages, returns = generalized_advantages(rewards, values, torch.ones(1, 3).bool(), gamma=1.0, lam=0.95)
+    assert advantages[0].tolist() == pytest.approx([0.751, 0.58, 0.4], abs=1e-6)
+    assert returns[0].tolist() == pytest.approx([0.951, 0.98, 1.0], abs=1e-6)
+
+
+def test_discount_by_hand():
+    """gamma .9, lambda .5: deltas .16, .14, .4; A = .16 + .45 (.14 + .45 * .4) = .304, .32, .4."""
+    rewards, values = T([[0.0, 0.0, 1.0]]), T([[0.2, 0.4, 0.6]])
+    advantages, _ = generalized_advantages(rewards, values, torch.ones(1, 3).bool(), gamma=0.9, lam=0.5)
+    assert advantages[0].tolist() == pytest.approx([0.304, 0.32, 0.4], abs=1e-6)
+
+
+def test_prompt_and_padding_take_no_part():
+    """The same completion behind a prompt and before padding, with anything at those places."""
+    rewards, values = T([[9.0, 0.0, 0.0, 1.0, 9.0]]), T([[7.0, 0.2, 0.4, 0.6, 7.0]])
+    mask = T([[False, True, True, True, False]])
+    advantages, returns = generalized_advantages(rewards, values, mask, gamma=1.0, lam=0.95)
+    assert advantages[0].tolist() == pytest.approx([0, 0.751, 0.58, 0.4, 0], abs=1e-6)
+    assert returns[0].tolist() == pytest.approx([0, 0.951, 0.98, 1.0, 0], abs=1e-6)
+
+
+def test_lambda_one_is_the_return_minus_the_value():
+    """Without a discount every token's return is the sum of the rewards from it on."""
+    rewards, values = T([[0.5, 0.0, 1.0]]), T([[0.2, 0.4, 0.6]])
+    _, returns = generalized_advantages(rewards, values, torch.ones(1, 3).bool(), gamma=1.0, lam=1.0)
+    assert returns[0].tolist() == pytest.approx([1.5, 1.0, 1.0])
+
+
+def test_the_score_falls_on_the_last_token_and_the_cost_on_each():
+    """Two rows of two tokens and one, behind a prompt of one."""
+    mask = T([[False, True, True, False], [False, True, False, False]])
+    cost = torch.full((2, 4), 0.25)
+    assert token_rewards(T([1.0, 2.0]), mask).tolist() == [[0, 0, 1, 0], [0, 2, 0, 0]]
+    assert token_rewards(T([1.0, 2.0]), mask, cost).tolist() == [[0, -0.25, 0.75, 0], [0, 1.75, 0, 0]]
+
+
+def test_explained_variance_by_hand():
+    """Right values explain all, their mean nothing, and with equal returns there is nothing to explain."""
+    returns, mask = T([[0.0, 1.0, 2.0, 5.0]]), T([[True, True, True, False]])
+    assert explained_variance(returns, returns, mask) == 1.0
+    assert explained_variance(torch.ones(1, 4), returns, mask) == 0.0
+    assert explained_variance(T([[0.5, 1.0, 1.5, 0.0]]), returns, mask) == pytest.approx(0.75)
+    assert explained_variance(returns, torch.ones(1, 4), mask) == 0.0
+
+
+def test_value_loss_by_hand():
+    """V .9, old .5, R 1: clipped to .7, so (.3)^2 counts; V .1 is as far as it may go: (.9)^2; half of their mean."""
+    mask = T([[True, True, False]])
+    batch = make_batch(mask, values=T([[0.5, 0.3, 0.0]]), returns=T([[1.0, 1.0, 9.0]]))
+    loss, clipped = value_loss(T([[0.9, 0.1, 5.0]]), batch, 0.2, 2.0)
+    assert float(loss) == pytest.approx(0.5 * (0.09 + 0.81) / 2)
+    assert float(clipped) == pytest.approx(0.5)
+    loss, clipped = value_loss(T([[0.9, 0.1, 5.0]]), batch, None, 2.0)
+    assert float(loss) == pytest.approx(0.5 * (0.01 + 0.81) / 2)
+    assert float(clipped) == 0.0
+
+
+def make_batch(mask, **tensors) -> Batch:
+    return Batch(
+        tokens=torch.zeros(mask.shape, dtype=torch.long),
+        mask=mask,
+        sampler_logprobs=torch.zeros(mask.shape),
+        lengths=torch.full((len(mask),), mask.shape[1]),
+        groups=torch.arange(len(mask)),
+        **{"advantages": torch.zeros(len(mask)), **tensors},
+    )
+
+
+@pytest.mark.parametrize("case", [0, 1])
+def test_ppo_agrees_with_verl(case):
+    """Whitened advantages, returns, both losses and their gradients, to 1e-5.
+
+    The figures are those of verl 0.9.1's compute_gae_advantage_return, compute_policy_loss_vanilla and
+    compute_value_loss on the tensors in the file; tests/make_ppo_reference.py made it.
+    """
+    reference = json.loads(GOLDEN.read_text())
+    t = {name: T(values) for name, values in reference["tensors"].items()}
+    expected, mask = reference["ppo"][case], t["mask"].bool()
+    settings = expected["settings"]
+    torch.testing.assert_close(token_rewards(t["scores"], mask, t["cost"]), t["rewards"])
+    advantages, returns = generalized_advantages(
+        t["rewards"], t["old_values"], mask, gamma=settings["gamma"], lam=settings["lam"]
+    )
+    advantages = whiten_tokens(advantages, mask)
+    torch.testing.assert_close(advantages, T(expected["advantages"]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(returns, T(expected["returns"]), atol=1e-5, rtol=0)
+    batch = make_batch(
+        mask, advantages=advantages, old_logprobs=t["old_logprobs"], values=t["old_values"], returns=returns
+    )
+    logprobs, values = t["logprobs"].requires_grad_(), t["values"].requires_grad_()
+    total = denominator(batch, "token", 0)
+    policy, _ = policy_loss(logprobs, batch, AlgoConfig(advantage="gae", dual_clip=settings["dual_clip"]), total)
+    value, clipped = value_loss(values, batch, settings["value_clip"], total)
+    (policy + value).backward()
+    assert float(policy.detach()) == pytest.approx(expected["policy_loss"], abs=1e-5)
+    assert float(value.detach()) == pytest.approx(expected["value_loss"], abs=1e-5)
+    assert float(clipped) == pytest.approx(expected["value_clipped"], abs=1e-5)
+    torch.testing.assert_close(logprobs.grad, T(expected["grad_logprobs"]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(values.grad, T(expected["grad_values"]), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_value_is_that_of_the_state_before_its_token(tmp_path, kind):
+    """The head on the plain model's hidden state one position earlier; another token changes later values alone."""
+    run = make_run(tmp_path, critic={"kind": kind})
+    tokens = torch.randint(5, 12, (1, 9), generator=torch.Generator().manual_seed(1))
+    mask = T([[False] * 3 + [True] * 6])
+    with torch.no_grad():
+        values = run.critic.values(tokens, mask)
+        hidden = run.critic.trunk.causal.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        torch.testing.assert_close(values[0, 3:], run.critic.head(hidden)[0, 2:-1, 0], atol=1e-5, rtol=0)
+        assert values[0, :3].tolist() == [0, 0, 0]
+        other = tokens.clone()
+        other[0, 5] = 4
+        changed = run.critic.values(other, mask) != values
+    assert changed[0].tolist() == [False] * 6 + [True] * 3
+
+
+def test_a_head_takes_the_logprobs_pass(tmp_path):
+    """One forward gives the very logprobs and entropies of the policy, and the values of the critic."""
+    run = make_run(tmp_path, critic={"kind": "head"})
+    batch = batch_of(run)
+    with torch.no_grad():
+        logprobs, entropy, values = run.critic.logprobs_and_values(
+            batch.tokens, batch.mask, temperature=0.7, with_entropy=True
+        )
+        alone = token_logprobs(run.policy, batch.tokens, batch.mask, temperature=0.7, with_entropy=True)
+        assert torch.equal(values, run.critic.values(batch.tokens, batch.mask))
+    assert torch.equal(logprobs, alone[0])
+    assert torch.equal(entropy, alone[1])
+    torch.testing.assert_close(values, batch.values, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_do_not_depend_on_microbatches(tmp_path, kind):
+    """One microbatch, some, and one for each rollout: the same gradients of policy and critic up to rounding."""
+    run = make_run(tmp_path, critic={"kind": kind}, algo={"minibatches": 2, "advantage_scale": "whiten"})
+    batch = batch_of(run)
+    gradients = []
+    for tokens in (10**6, 60, 1):
+        run.config = dataclasses.replace(run.config, optim=OptimConfig(tokens_per_microbatch=tokens))
+        gradients.append(gradients_of(run, batch))
+    assert gradients[0].norm() > 1e-3
+    for other in gradients[1:]:
+        torch.testing.assert_close(other, gradients[0], atol=1e-6, rtol=1e-5)
+
+
+def test_whitening_scales_advantages_and_not_what_the_critic_learns(tmp_path):
+    """gae whitens unless told otherwise: tokens have mean 0 and deviation 1, returns are rewards."""
+    run = make_run(tmp_path, algo={"gae_lambda": 1.0})
+    groups = collect(run, 0)
+    rewards = group_rewards(groups, run.config.rollout)
+    batch = score(run, to_batch(run, groups, group_advantages(groups, rewards, run.config.algo)))
+    tokens = batch.advantages[batch.mask]
+    assert abs(float(tokens.mean())) < 1e-5
+    assert abs(float(tokens.std()) - 1) < 1e-4
+    firsts = batch.mask.int().argmax(-1)
+    flat = torch.tensor([value for row in rewards for value in row])
+    assert flat.max() > flat.min()
+    torch.testing.assert_close(batch.returns[torch.arange(24), firsts], flat, atol=1e-5, rtol=0)
+
+
+def test_kl_in_the_reward_is_paid_token_by_token(tmp_path):
+    """With lambda 1 the first token's return is the score minus the whole completion's KL cost."""
+    run = make_run(
+        tmp_path,
+        reference=True,
+        algo={"kl_coef": 0.5, "kl_in": "reward", "gae_lambda": 1.0},
+    )
+    with torch.no_grad():
+        for weight in run.policy.parameters():
+            weight.mul_(1.1)
+    groups = collect(run, 0)
+    rewards = group_rewards(groups, run.config.rollout)
+    batch = score(run, to_batch(run, groups, group_advantages(groups, rewards, run.config.algo)))
+    whole = torch.tensor([value for row in subtract_costs(rewards, kl_costs(run, groups)[0]) for value in row])
+    firsts = batch.mask.int().argmax(-1)
+    torch.testing.assert_close(batch.returns[torch.arange(24), firsts], whole, atol=1e-4, rtol=0)
+    assert (whole != torch.tensor([r for row in rewards for r in row])).any()
+
+
+def test_all_scored_rollouts_are_trained_on(tmp_path):
+    """Groups with equal rewards too, since the critic sees them; a rollout without score is left out."""
+    run = make_run(tmp_path, verifier=FailsOnThree(), rollout={"group_size": 1})
+    groups = collect(run, 0)
+    rewards = group_rewards(groups, run.config.rollout)
+    unscored = sum(r is None for row in rewards for r in row)
+    assert 0 < unscored < 6
+    assert len(to_batch(run, groups, group_advantages(groups, rewards, run.config.algo))) == 6 - unscored
+
+
+class AlwaysFails(HasSeven):
+    """Its own fault on every completion."""
+
+    def judge(self, problem, text):
+        return error("broken")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_without_any_score_is_a_step_with_gradient_zero(tmp_path, kind):
+    """Nothing to learn from: weights stay, nothing is NaN, and what cannot be known is not logged."""
+    run = make_run(tmp_path, verifier=AlwaysFails(), critic={"kind": kind}, algo={"minibatches": 2}, run={"steps": 1})
+    before = [w.detach().clone() for w in (*run.policy.parameters(), *run.critic.parameters())]
+    train(run)
+    after = (*run.policy.parameters(), *run.critic.parameters())
+    assert all(torch.equal(w, old) for w, old in zip(after, before, strict=True))
+    record = run.log.read("metrics")[0]
+    assert record["unscored"] == 1.0
+    assert record["grad_norm"] == record["critic/grad_norm"] == record["trained_tokens"] == 0.0
+    assert all(math.isfinite(value) for value in record.values())
+    assert "critic/explained_variance" not in record
+    assert "entropy" not in record
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_warm_up_moves_the_critic_alone(tmp_path, kind):
+    """Two steps of the critic, of a head only the head; in the third the policy moves too."""
+    run = make_run(tmp_path, critic={"kind": kind, "warmup": 2}, run={"steps": 2})
+    before, head = [w.detach().clone() for w in run.policy.parameters()], run.critic.head.weight.detach().clone()
+    train(run)
+    assert all(torch.equal(w, old) for w, old in zip(run.policy.parameters(), before, strict=True))
+    assert not torch.equal(run.critic.head.weight, head)
+    run.config = dataclasses.replace(run.config, run=dataclasses.replace(run.config.run, steps=3))
+    train(run, 2)
+    assert not all(torch.equal(w, old) for w, old in zip(run.policy.parameters(), before, strict=True))
+    records = run.log.read("metrics")
+    assert [record["lr"] > 0 for record in records] == [False, False, True]
+    assert all(math.isfinite(record["critic/value_loss"]) for record in records)
+
+
+def test_a_critic_of_its_own_leaves_the_policy_alone(tmp_path):
+    """Its gradient and its steps touch no weight of the policy; a head's gradient reaches the trunk."""
+    for kind in KINDS:
+        run = make_run(tmp_path, critic={"kind": kind})
+        batch = batch_of(run)
+        run.critic.values(batch.tokens, batch.mask).sum().backward()
+        reached = any(weight.grad is not None for weight in run.policy.parameters())
+        assert reached == (kind == "head")
+
+
+def test_with_lora_the_critic_has_adapters_of_its_own_on_the_same_weights(tmp_path):
+    """Frozen weights are held once; the adapters are copies, and they are what the critic trains beside its head."""
+    run = make_run(tmp_path, model={"lora_rank": 2})
+    policy, critic = run.policy, run.critic
+    mine = {id(weight) for weight in policy.model.parameters()}
+    frozen = [weight for weight in critic.trunk.model.parameters() if not weight.requires_grad]
+    assert frozen
+    assert all(id(weight) in mine for weight in frozen)
+    assert not any(id(weight) in mine for weight in critic.parameters())
+    assert len(critic.parameters()) == len(policy.parameters()) + 2
+    train(run)
+    assert run.log.read("metrics")[-1]["critic/grad_norm"] > 0
+
+
+def test_an_lm_head_of_its_own_is_neither_copied_nor_trained(tmp_path):
+    """Untied embeddings: the critic never computes logits."""
+    run = make_run(tmp_path)
+    causal = run.policy.causal
+    causal.lm_head.weight = torch.nn.Parameter(causal.lm_head.weight.detach().clone())
+    critic = Critic(run.policy, run.config.critic, run.config.optim)
+    assert critic.trunk.causal.lm_head.weight is causal.lm_head.weight
+    assert not any(weight is causal.lm_head.weight for weight in critic.parameters())
+    assert not {id(w) for w in critic.parameters()} & {id(w) for w in run.policy.parameters()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_learns_a_simple_reward(tmp_path, kind):
+    """Twenty-five steps on "has a 7" raise the reward far beyond chance."""
+    run = make_run(tmp_path, run={"steps": 25}, critic={"kind": kind, "lr": 3e-3})
+    train(run)
+    records = run.log.read("metrics")
+    assert sum(record["reward"] for record in records[:3]) / 3 < 0.7
+    assert sum(record["reward"] for record in records[-3:]) / 3 > 0.85
+    assert all(record["no_signal"] == 0 for record in records)
+
+
+def test_a_critic_learns_the_returns_of_a_batch(tmp_path):
+    """After sixty updates on one batch, its returns being "has a 7", the critic explains half of their variance."""
+    run = make_run(tmp_path, critic={"lr": 1e-3, "value_clip": None}, algo={"gae_lambda": 1.0})
+    batch = batch_of(run)
+    before = explained_variance(batch.values, batch.returns, batch.mask)
+    for _ in range(60):
+        accumulate_value_gradient(run, batch)
+        critic_step(run, 0)
+    with torch.no_grad():
+        values = run.critic.values(batch.tokens, batch.mask)
+    assert before < 0.2
+    assert explained_variance(values, batch.returns, batch.mask) > 0.5
+
+
+def small(out_dir: Path, steps: int, kind: str, minibatches: int) -> Config:
+    """The demo as PPO, cut down to seconds, with a reward that random text earns now and then."""
+    return dataclasses.replace(
+        CONFIG,
+        run=dataclasses.replace(
+            CONFIG.run,
+            out_dir=out_dir,
+            steps=steps,
+            save_every=0,
+            sample_every=0,
+            task_options=("num_train=64", "num_test=16", "num_demonstrations=256"),
+            verifier="regex",
+            verifier_options=("pattern=7.*7", "match=search"),
+        ),
+        sft=dataclasses.replace(CONFIG.sft, steps=6),
+        rollout=dataclasses.replace(CONFIG.rollout, problems_per_step=4, group_size=4),
+        algo=dataclasses.replace(CONFIG.algo, minibatches=minibatches, advantage="gae"),
+        critic=CriticConfig(kind=kind, lr=1e-3, warmup=1),
+        eval=dataclasses.replace(CONFIG.eval, every=-1),
+    )
+
+
+@pytest.mark.parametrize(("kind", "minibatches"), [("head", 1), ("separate", 2)])
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path, kind, minibatches):
+    """Four steps, against two, a resume, and two more: policy, critic, both optimizers and rollouts, byte for byte."""
+    launch(small(tmp_path / "whole", 4, kind, minibatches))
+    launch(small(tmp_path / "parts", 2, kind, minibatches))
+    launch(small(tmp_path / "parts", 4, kind, minibatches))
+    names = ["model", "optimizer", "critic", "critic_optimizer"]
+    for name in (*(f"checkpoints/step-000004/{n}.safetensors" for n in names), "rollouts.jsonl"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name
+    records = [json.loads(line) for line in (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == [1, 2, 3, 4]
+    assert all(record["critic/grad_norm"] > 0 for record in records)
+
+
+@pytest.mark.parametrize(
+    ("group", "values", "message"),
+    [
+        ("algo", {"gamma": 0.0}, "algo.gamma"),
+        ("algo", {"gae_lambda": 1.5}, "algo.gae_lambda"),
+        ("algo", {"advantage_scale": "batch_std"}, "none or whiten"),
+        ("algo", {"loss": "dpo"}, "go together"),
+        ("critic", {"lr": -1.0}, "critic.lr"),
+        ("critic", {"warmup": -1}, "critic.warmup"),
+        ("critic", {"value_clip": 0.0}, "critic.value_clip"),
+        ("critic", {"value_coef": 0.0}, "critic.value_coef"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(group, values, message):
+    """One line that names the setting."""
+    config = Config(algo=AlgoConfig(advantage="gae"))
+    config.check()
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **values)}).check()

@@ -1,0 +1,406 @@
+"""A run that was interrupted ends as one that was not: weights, optimizer and rollouts, byte for byte."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rlvr.commands.console import Display
+from rlvr.config import Config, to_json
+from rlvr.launch import launch
+from rlvr.recipes.tiny_math import CONFIG
+from rlvr.runs.lock import locked
+from rlvr.training.checkpoint import checkpoint_folder
+from rlvr.training.resume import RESUMABLE, difference, names
+from rlvr.types import RunError
+
+SMALL = (
+    "--sft.steps 6 --rollout.problems-per-step 4 --rollout.group-size 4 --eval.every -1 --run.sample-every 0 "
+    "--optim.lr 1e-3 --run.task-options num_train=64 num_test=16 num_demonstrations=256 "
+    "--run.verifier regex --run.verifier-options pattern=7.*7 match=search"
+).split()
+
+
+def small(out_dir: Path, *, steps: int, minibatches: int = 1, save_every: int = 0, **run) -> Config:
+    """The demo, cut down to a few seconds, with a reward that random text earns now and then."""
+    options = ("num_train=64", "num_test=16", "num_demonstrations=256")
+    return dataclasses.replace(
+        CONFIG,
+        run=dataclasses.replace(
+            CONFIG.run,
+            out_dir=out_dir,
+            steps=steps,
+            save_every=save_every,
+            sample_every=0,
+            task_options=options,
+            verifier="regex",
+            verifier_options=("pattern=7.*7", "match=search"),
+            **run,
+        ),
+        sft=dataclasses.replace(CONFIG.sft, steps=6),
+        rollout=dataclasses.replace(CONFIG.rollout, problems_per_step=4, group_size=4),
+        algo=dataclasses.replace(CONFIG.algo, minibatches=minibatches, advantage="reinforce"),
+        optim=dataclasses.replace(CONFIG.optim, lr=1e-3),
+        eval=dataclasses.replace(CONFIG.eval, every=-1),
+    )
+
+
+def results(out_dir: Path, step: int) -> dict[str, bytes]:
+    """Everything that must be equal."""
+    folder = out_dir / "checkpoints" / f"step-{step:06d}"
+    return {
+        "weights": (folder / "model.safetensors").read_bytes(),
+        "optimizer": (folder / "optimizer.safetensors").read_bytes(),
+        "rollouts": (out_dir / "rollouts.jsonl").read_bytes(),
+    }
+
+
+def check_learned(out_dir: Path) -> None:
+    """The comparison would say nothing of weights that did not move."""
+    metrics = [json.loads(line) for line in (out_dir / "metrics.jsonl").read_text().splitlines()]
+    assert sum(record["grad_norm"] > 0 for record in metrics) >= len(metrics) / 2
+
+
+def check_same(one: dict[str, bytes], other: dict[str, bytes]) -> None:
+    for name, content in one.items():
+        assert content == other[name], f"{name} differ"
+
+
+@pytest.mark.parametrize("minibatches", [1, 4])
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path, minibatches):
+    """Four steps, against two, a resume, and two more."""
+    launch(small(tmp_path / "whole", steps=4, minibatches=minibatches))
+    launch(small(tmp_path / "parts", steps=2, minibatches=minibatches))
+    launch(small(tmp_path / "parts", steps=4, minibatches=minibatches))
+    check_same(results(tmp_path / "whole", 4), results(tmp_path / "parts", 4))
+    steps = [json.loads(line)["step"] for line in (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [1, 2, 3, 4]
+    check_learned(tmp_path / "whole")
+
+
+def test_an_evaluation_that_a_stop_came_before_is_made_up_for(tmp_path, monkeypatch):
+    """A run that is stopped in a step after which held-out problems are due has the same evaluations in the end."""
+    whole, parts = (
+        dataclasses.replace(
+            small(tmp_path / name, steps=3), eval=dataclasses.replace(CONFIG.eval, every=1, num_problems=4, samples=8)
+        )
+        for name in ("whole", "parts")
+    )
+    launch(whole)
+    with monkeypatch.context() as patched:
+        patched.setattr("rlvr.launch.step_printer", lambda *_: interrupt_after_two)
+        with pytest.raises(KeyboardInterrupt, match=r"the same command without --run\.overwrite goes on"):
+            launch(changed(parts, run={"overwrite": True}))
+    launch(parts)
+    assert (tmp_path / "whole" / "eval.jsonl").read_bytes() == (tmp_path / "parts" / "eval.jsonl").read_bytes()
+
+
+def interrupt_after_two(step: int, *_: object) -> None:
+    if step == 2:
+        signal.raise_signal(signal.SIGINT)
+
+
+def command(out_dir: Path, *flags: str) -> list[str]:
+    train = [sys.executable, "-m", "rlvr", "train", "tiny_math", *SMALL, "--run.out-dir", str(out_dir)]
+    return [*train, "--algo.advantage", "reinforce", *flags]
+
+
+def wait_for_lines(path: Path, count: int, process: subprocess.Popen[bytes]) -> None:
+    """Until a log has so many lines; fails where the process ends before."""
+    deadline = time.monotonic() + 120
+    while not path.exists() or path.read_bytes().count(b"\n") < count:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("minibatches", ["1", "4"])
+def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, minibatches):
+    """SIGKILL in the middle of a step after the last save: the steps since are repeated exactly."""
+    flags = ("--run.steps", "8", "--run.save-every", "3", "--algo.minibatches", minibatches, "--optim.lr", "1e-4")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command(tmp_path / "whole", *flags), check=True, capture_output=True, env=environment)
+    process = subprocess.Popen(
+        command(tmp_path / "killed", *flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    wait_for_lines(tmp_path / "killed" / "metrics.jsonl", 5, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    again = subprocess.run(
+        command(tmp_path / "killed", *flags), check=True, capture_output=True, text=True, env=environment
+    )
+    assert "resuming from step" in again.stdout
+    check_same(results(tmp_path / "whole", 8), results(tmp_path / "killed", 8))
+    check_learned(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_the_step_saves_and_says_how_to_go_on(tmp_path, number):
+    """Ctrl-C loses nothing, and the same command resumes from the very step."""
+    process = subprocess.Popen(
+        command(tmp_path, "--run.steps", "1000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for_lines(tmp_path / "metrics.jsonl", 2, process)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert number.name in errors
+    assert "the same command goes on" in errors
+    done = len((tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert (tmp_path / "checkpoints" / f"step-{done:06d}" / "state.json").exists()
+
+
+def test_folder_of_another_run_is_refused(tmp_path):
+    """Other settings in the same folder: one line that names the first difference; nothing is touched."""
+    launch(small(tmp_path, steps=1))
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    with pytest.raises(ValueError, match=r"algo\.minibatches is 1 there and 2 here"):
+        launch(small(tmp_path, steps=1, minibatches=2))
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+    launch(small(tmp_path, steps=1, minibatches=2, overwrite=True))
+
+
+def test_only_the_last_checkpoints_are_kept_and_transformers_loads_them(tmp_path):
+    """Saved every step, two kept, and the last one is a model folder."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    launch(small(tmp_path, steps=4, save_every=1))
+    kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert kept == ["step-000003", "step-000004"]
+    folder = tmp_path / "checkpoints" / "step-000004"
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert model.config.vocab_size >= len(tokenizer.get_vocab()) > 10
+
+
+def changed(config: Config, **groups) -> Config:
+    """A config with other settings in some groups."""
+    return dataclasses.replace(
+        config, **{name: dataclasses.replace(getattr(config, name), **values) for name, values in groups.items()}
+    )
+
+
+# What rescues a run that ran out of memory, or that a limit ended.
+RESCUE = {
+    "model": {"gradient_checkpointing": True},
+    "optim": {"tokens_per_microbatch": 200},
+    "rollout": {"timeout": 20.0, "error_budget": 0.5, "workers": 1, "batch_size": 7},
+    "run": {"save_every": 1, "keep_checkpoints": 3, "keep_best": False},
+}
+
+
+def test_a_run_is_resumed_with_what_rescues_it_and_keeps_the_history(tmp_path, capsys):
+    """Memory, limits and evaluation may change; evaluations stay, and config.json says what changed at which step."""
+    config = changed(small(tmp_path, steps=1), eval={"every": 0, "num_problems": 4, "samples": 8})
+    launch(config)
+    first = (tmp_path / "eval.jsonl").read_bytes()
+    rescued = changed(config, **{**RESCUE, "eval": {"num_problems": 2, "samples": 4, "k": (1,)}})
+    launch(changed(rescued, run={**RESCUE["run"], "steps": 2}))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "resuming from step 1" in said
+    assert "2 to 4 held-out problems" in said
+    assert "at step 2, on 2 problems." in said  # what was measured otherwise is not compared
+    assert (tmp_path / "eval.jsonl").read_bytes().startswith(first)
+    record = json.loads((tmp_path / "config.json").read_text())
+    assert record["optim"]["tokens_per_microbatch"] == 200
+    (entry,) = record["history"]
+    assert entry["step"] == 1
+    assert entry["changed"]["optim.tokens_per_microbatch"] == [CONFIG.optim.tokens_per_microbatch, 200]
+    assert entry["changed"]["eval.k"] == [[1, 8], [1]]
+    assert entry["changed"]["run.steps"] == [1, 2]
+    assert not any(name.startswith("algo.") for name in entry["changed"])
+    launch(changed(rescued, run={**RESCUE["run"], "steps": 2}))
+    assert json.loads((tmp_path / "config.json").read_text())["history"] == [entry]
+
+
+def test_microbatches_and_recomputation_change_rounding_alone(tmp_path):
+    """What RESUMABLE says of them, measured: the weights of two steps agree to 1e-5."""
+    from safetensors.torch import load_file
+
+    launch(small(tmp_path / "one", steps=2))
+    launch(changed(small(tmp_path / "other", steps=1)))
+    rescue = {name: RESCUE[name] for name in ("model", "optim", "rollout")}
+    launch(changed(small(tmp_path / "other", steps=2), **rescue))
+    one, other = (load_file(checkpoint_folder(tmp_path / n, 2) / "model.safetensors") for n in ("one", "other"))
+    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-5
+
+
+def record_of(config: Config, **more) -> dict:
+    return {**json.loads(to_json(config)), "fingerprint": "f", "versions": {}, **more}
+
+
+def test_every_resumable_setting_exists_and_has_a_reason():
+    """A name that was mistyped would allow nothing."""
+    known = set(names())
+    for group, reasons in RESUMABLE.items():
+        for name, reason in reasons.items():
+            assert name == "*" or (group, name) in known
+            assert reason
+
+
+def test_a_run_of_an_earlier_version_is_resumed():
+    """Settings that it did not have count as their default, those that are gone are not asked for."""
+    now = record_of(CONFIG)
+    then = json.loads(json.dumps(now))
+    del then["run"]["keep_best"], then["optim"]["betas"], then["critic"]
+    then["algo"]["gone"] = 3
+    assert difference(then, now) is None
+
+
+def test_settings_are_compared_by_what_they_do():
+    """auto and what it stands for are the same; a setting of something that is off does not matter."""
+    base = record_of(CONFIG)
+
+    def against(**groups) -> str | None:
+        return difference(base, record_of(changed(CONFIG, **groups)))
+
+    assert against(algo={"loss": "clip", "advantage_scale": "none"}) is None
+    assert against(algo={"kl_estimator": "k1", "kl_in": "reward", "gamma": 0.5}) is None
+    assert against(critic={"lr": 1.0}, vllm={"lora": "adapter"}, shadow={"window": 3}) is None
+    assert against(model={"lora_alpha": 1.0}, rollout={"overlong_buffer": 3}) is None
+    assert against(algo={"loss": "cispo"}) == "algo.loss is 'auto' there and 'cispo' here"
+    assert against(algo={"kl_coef": 0.1}) == "algo.kl_coef is 0.0 there and 0.1 here"
+    assert against(sft={"lr": 1.0}) == f"sft.lr is {CONFIG.sft.lr} there and 1.0 here"
+    assert against(sft={"steps": 0}) == f"sft.steps is {CONFIG.sft.steps} there and 0 here"
+    assert against(shadow={"verifier": "math"}) == "shadow.verifier is None there and 'math' here"
+    assert "fingerprint f there and g here" in (difference(base, {**base, "fingerprint": "g"}) or "")
+
+
+def test_resume_falls_back_to_the_older_whole_checkpoint(tmp_path, capsys):
+    """The newest has lost half of a file: a line says so, and the run ends as the one that was never interrupted."""
+    launch(small(tmp_path / "whole", steps=4, save_every=1))
+    launch(small(tmp_path / "parts", steps=3, save_every=1))
+    newest = checkpoint_folder(tmp_path / "parts", 3) / "optimizer.safetensors"
+    os.truncate(newest, newest.stat().st_size // 2)
+    capsys.readouterr()
+    launch(small(tmp_path / "parts", steps=4, save_every=1))
+    said = capsys.readouterr().out
+    assert "step-000003 is damaged (optimizer.safetensors has" in said
+    assert "resuming from step 2" in said
+    check_same(results(tmp_path / "whole", 4), results(tmp_path / "parts", 4))
+
+
+def test_a_run_that_failed_before_its_first_checkpoint_leaves_the_folder_free(tmp_path, capsys):
+    """Other settings begin anew there, a line says so, and the fine-tuned model is used again where it is the same."""
+    with full_disk(tmp_path), pytest.raises(RunError, match=r"metrics\.jsonl: No space left on device"):
+        launch(small(tmp_path, steps=2))
+    tuned = (tmp_path / "start" / "model.safetensors").stat().st_mtime_ns
+    (tmp_path / "notes.md").write_text("mine")
+    capsys.readouterr()
+    launch(small(tmp_path, steps=1, minibatches=2))
+    assert f"{tmp_path} held a run without a checkpoint, which is begun anew" in capsys.readouterr().out
+    assert (tmp_path / "start" / "model.safetensors").stat().st_mtime_ns == tuned
+    assert (tmp_path / "notes.md").read_text() == "mine"
+    assert json.loads((tmp_path / "config.json").read_text())["history"] == []
+    (tmp_path / "checkpoints" / "step-000001").rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"sft\.steps is 6 there and 7 here"):
+        launch(changed(small(tmp_path, steps=1, minibatches=2), sft={"steps": 7}))
+
+
+@contextmanager
+def full_disk(folder: Path) -> Iterator[None]:
+    """From the end of the fine-tuning on metrics.jsonl is a device that is always full."""
+    folder.mkdir(exist_ok=True)
+    link = folder / "metrics.jsonl"
+
+    def wait_and_link() -> None:
+        deadline = time.monotonic() + 120
+        while not (folder / "start" / "state.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        link.symlink_to("/dev/full")
+
+    thread = threading.Thread(target=wait_and_link)
+    thread.start()
+    yield
+    thread.join()
+    link.unlink()
+
+
+def test_fewer_steps_than_were_done_are_refused(tmp_path):
+    """The weights of step 2 would be measured as those of step 1."""
+    config = changed(small(tmp_path, steps=2), eval={"every": 0, "num_problems": 4, "samples": 8})
+    launch(config)
+    before = [(tmp_path / name).read_bytes() for name in ("eval.jsonl", "config.json")]
+    with pytest.raises(ValueError, match=r"holds a run that has done 2 steps, and run\.steps is 1"):
+        launch(changed(config, run={"steps": 1}))
+    assert [(tmp_path / name).read_bytes() for name in ("eval.jsonl", "config.json")] == before
+
+
+def test_a_folder_in_which_another_run_writes_is_refused(tmp_path):
+    """Before any model is loaded; nothing is touched."""
+    launch(small(tmp_path, steps=1))
+    with locked(tmp_path):
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        for overwrite in (False, True):
+            with pytest.raises(ValueError, match=f"another run is writing in {tmp_path} .process {os.getpid()} on "):
+                launch(small(tmp_path, steps=2, overwrite=overwrite))
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+SCORES = {0: 0.1, 1: 0.5, 2: 0.9, 3: 0.4, 4: 0.3, 5: 0.2, 6: 0.95, 7: 0.1}
+
+
+def test_the_best_checkpoint_is_kept_and_named(tmp_path, monkeypatch, capsys):
+    """An evaluation that is the best so far is saved at once and kept, through a resume too, until one is better."""
+    step_of_evaluation = []
+    begin = Display.start
+
+    def measured(*_, progress, **__):
+        return {"pass@1": SCORES[step_of_evaluation[-1]], "pass@1_ci": [0.0, 1.0], "num_problems": 4, "truncated": 0.0}
+
+    def start(display, name: str, total: int, completed: int = 0) -> None:
+        if name.startswith("evaluating step "):
+            step_of_evaluation.append(int(name.rsplit(" ", 1)[1]))
+        begin(display, name, total, completed)
+
+    monkeypatch.setattr("rlvr.launch.evaluate", measured)
+    monkeypatch.setattr("rlvr.launch.Display.start", start)
+    config = changed(
+        small(tmp_path, steps=4, keep_checkpoints=1), eval={"every": 1, "num_problems": 4, "samples": 8, "k": (1,)}
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr("rlvr.launch.step_printer", lambda *_: interrupt_after_three)
+        with pytest.raises(KeyboardInterrupt):
+            launch(config)
+    assert kept(tmp_path) == [2, 3]
+    launch(config)
+    assert kept(tmp_path) == [2, 4]
+    said = capsys.readouterr().out
+    assert f"last checkpoint: {tmp_path}/checkpoints/step-000004, held-out pass@1 0.300" in said
+    assert f"best checkpoint: {tmp_path}/checkpoints/step-000002, held-out pass@1 0.900" in said
+    launch(changed(config, run={"steps": 7}))
+    assert kept(tmp_path) == [6, 7]
+    assert "best checkpoint" in capsys.readouterr().out
+
+
+def interrupt_after_three(step: int, *_: object) -> None:
+    if step == 3:
+        signal.raise_signal(signal.SIGINT)
+
+
+def kept(out_dir: Path) -> list[int]:
+    return sorted(int(path.name[5:]) for path in (out_dir / "checkpoints").iterdir())
+
+
+def test_steps_without_a_checkpoint_are_repeated_and_it_is_said(tmp_path, capsys):
+    """The same settings in a folder whose checkpoints are gone: the same logs again, each line once."""
+    launch(small(tmp_path, steps=1))
+    before = (tmp_path / "rollouts.jsonl").read_bytes()
+    shutil.rmtree(tmp_path / "checkpoints")
+    capsys.readouterr()
+    launch(small(tmp_path, steps=1))
+    assert "has no checkpoint yet: its steps are repeated, and its logs replaced" in capsys.readouterr().out
+    assert (tmp_path / "rollouts.jsonl").read_bytes() == before

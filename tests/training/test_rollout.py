@@ -1,0 +1,261 @@
+"""A step's data: which problems, which rewards, which groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlvr.config import AlgoConfig, Config, RolloutConfig
+from rlvr.runs.log import rollout_records
+from rlvr.training.rollout import (
+    _epoch_order,
+    _permutation,
+    draw,
+    draw_more,
+    group_rewards,
+    informative_groups,
+    occurrences,
+    rollout,
+    shuffle_verdicts,
+    soft_overlong,
+)
+from rlvr.training.summary import summarize
+from rlvr.types import Completion, Group, Problem, Sampling, Status, Verdict, correct, error, incorrect
+
+PROBLEMS = [Problem(str(i), f"{i}?") for i in range(10)]
+
+
+def group(scores, tokens=3):
+    verdicts = [error("broken") if s is None else correct() if s == 1 else incorrect() for s in scores]
+    completions = [Completion("x", tuple(range(tokens)), (0.0,) * tokens) for _ in scores]
+    return Group(PROBLEMS[0], (1,), tuple(completions), tuple(verdicts))
+
+
+def test_an_epoch_shows_each_problem_once():
+    """Five steps of two draw all ten; the next epoch has another order."""
+    first = [p.id for step in range(5) for p in draw(PROBLEMS, 2, seed=7, step=step)]
+    second = [p.id for step in range(5, 10) for p in draw(PROBLEMS, 2, seed=7, step=step)]
+    assert sorted(first) == sorted(second) == sorted(p.id for p in PROBLEMS)
+    assert first != second
+
+
+def test_a_step_is_a_function_of_seed_and_step():
+    """What was drawn before does not matter, the seed does."""
+    alone = draw(PROBLEMS, 4, seed=1, step=9)
+    for step in range(9):
+        draw(PROBLEMS, 4, seed=1, step=step)
+    assert draw(PROBLEMS, 4, seed=1, step=9) == alone
+    assert draw(PROBLEMS, 4, seed=2, step=9) != alone
+
+
+def test_a_step_may_be_larger_than_the_data():
+    """25 of 10: two epochs and a half."""
+    assert len(draw(PROBLEMS, 25, seed=0, step=0)) == 25
+
+
+@pytest.mark.parametrize(("size", "count"), [(10, 3), (10, 7), (10, 9), (11, 10), (12, 8), (100, 48), (50, 16), (7, 7)])
+def test_a_step_never_has_a_problem_twice(size, count):
+    """Also where an epoch ends within a step; each epoch still has every problem once."""
+    items = range(size)
+    for seed in range(5):
+        steps = [draw(items, count, seed=seed, step=step) for step in range(6 * size)]
+        assert all(len(set(chosen)) == count for chosen in steps)
+        everything = [item for chosen in steps for item in chosen]
+        epochs = [everything[start : start + size] for start in range(0, len(everything) - size + 1, size)]
+        assert all(sorted(epoch) == list(items) for epoch in epochs)
+
+
+@pytest.mark.parametrize(("size", "count"), [(10, 7), (11, 10), (100, 48)])
+def test_a_step_over_the_end_of_an_epoch_is_a_function_of_seed_and_step(size, count):
+    """Drawn alone, and in any order, it is what it is after all the steps before."""
+    in_order = [draw(range(size), count, seed=3, step=step) for step in range(40)]
+    _epoch_order.cache_clear()
+    assert [draw(range(size), count, seed=3, step=step) for step in reversed(range(40))] == in_order[::-1]
+    _epoch_order.cache_clear()
+    assert draw(range(size), count, seed=3, step=29) == in_order[29]
+
+
+def test_an_epoch_is_its_permutation_but_for_what_would_repeat():
+    """Of a thousand in steps of 16: only what is in the step that the epoch begins in changes, and what takes it up."""
+    differing = 0
+    for step in range(1000):
+        plain = [int(_permutation(1000, 5, p // 1000)[p % 1000]) for p in range(step * 16, step * 16 + 16)]
+        drawn = draw(range(1000), 16, seed=5, step=step)
+        differing += drawn != plain
+        if len(set(plain)) < 16:
+            assert drawn != plain
+        if step * 16 % 1000 > 16 and step * 16 % 1000 <= 984:  # neither at an epoch's beginning nor over its end
+            assert drawn == plain
+    assert differing <= 10
+
+
+def test_a_problem_that_comes_twice_gets_other_completions():
+    """The second occurrence of an id in a step has seeds of its own; the first has those that it would have alone."""
+    problems = [PROBLEMS[0], PROBLEMS[1], PROBLEMS[0]]
+    assert occurrences(problems) == [0, 0, 1]
+    assert occurrences(problems[1:], before=problems[:1]) == [0, 1]
+    whole = rollout(Plain(), Seeds(), problems, Sampling(), group_size=2, seed=(0,))
+    alone = rollout(Plain(), Seeds(), problems[:1], Sampling(), group_size=2, seed=(0,))
+    assert whole[0] == alone[0]
+    assert len({completion.text for group in whole for completion in group.completions}) == 6
+    # a process that has the last of them alone draws what a single process draws
+    assert rollout(Plain(), Seeds(), problems[2:], Sampling(), group_size=2, seed=(0,), numbers=[1]) == whole[2:]
+
+
+def test_further_problems_leave_out_those_in_use():
+    """Dynamic sampling does not ask the same question twice in a step."""
+    more = draw_more(PROBLEMS, 5, seed=0, step=3, round_number=0, used={"0", "1", "2", "3", "4", "5", "6"})
+    assert sorted(p.id for p in more) == ["7", "8", "9"]
+
+
+def test_soft_overlong_punishment_by_hand():
+    """100 tokens, buffer 20: 80 cost nothing, 81 cost .05, 90 .5, 100 and more 1."""
+    cost = {n: soft_overlong(n, max_new_tokens=100, buffer=20) for n in (0, 80, 81, 90, 100, 120)}
+    assert cost == pytest.approx({0: 0, 80: 0, 81: -0.05, 90: -0.5, 100: -1, 120: -1})
+
+
+def test_rewards_are_scores_and_missing_ones_stay_missing():
+    """An error is never a 0; the overlong punishment is added to what exists."""
+    config = RolloutConfig(max_new_tokens=3, truncated="punish", overlong_buffer=2)
+    assert group_rewards([group([1, None, 0])], RolloutConfig()) == [[1.0, None, 0.0]]
+    assert group_rewards([group([1, None, 0])], config) == [[0.0, None, -1.0]]
+
+
+def test_length_penalty_by_hand():
+    """A tenth for each token beyond five; with the overlong punishment both are taken, and both are logged."""
+    config = RolloutConfig(max_new_tokens=10, length_penalty=0.1, length_limit=5)
+    assert group_rewards([group([1, None], tokens=4)], config) == [[1.0, None]]
+    assert group_rewards([group([1, None], tokens=8)], config) == [[pytest.approx(0.7), None]]
+    both = RolloutConfig(max_new_tokens=10, length_penalty=0.1, length_limit=5, truncated="punish", overlong_buffer=4)
+    eight, four = group([1, 0], tokens=8), group([1, 0], tokens=4)
+    assert group_rewards([eight], both) == [[pytest.approx(0.2), pytest.approx(-0.8)]]
+    logged = summarize([eight, four], [[1.0, -1.0], [1.0, -1.0]], both)
+    assert logged["parts/length_penalty"] == pytest.approx(-0.15)
+    assert logged["parts/overlong"] == pytest.approx(-0.25)
+    assert not {name for name in summarize([eight], [[1.0, -1.0]], RolloutConfig()) if name.startswith("parts/")}
+
+
+def test_a_length_limit_needs_its_penalty():
+    """A limit alone would do nothing, and one that no completion can pass neither."""
+    Config(rollout=RolloutConfig(length_penalty=0.1, length_limit=100)).check()
+    for settings in ({"length_limit": 5}, {"length_penalty": 0.1, "length_limit": 256}, {"length_penalty": -1.0}):
+        with pytest.raises(ValueError, match=r"rollout\.length_(limit|penalty) "):
+            Config(rollout=RolloutConfig(**settings)).check()
+
+
+def test_informative_groups_have_different_rewards():
+    """All right, all wrong, or one reward among errors: nothing to learn from."""
+    groups = [group([1, 1]), group([0, 0]), group([1, None]), group([1, 0])]
+    assert informative_groups(groups, Config()) == [groups[3]]
+
+
+def test_shuffled_verdicts_are_the_same_verdicts():
+    """The control keeps every verdict and moves it elsewhere; what the verifier said of a completion stays with it."""
+    groups = [group([1] * 8), group([0] * 8)]
+    shuffled = shuffle_verdicts(groups, RolloutConfig(), seed=3)
+    flat = [v.status for g in shuffled for v in g.verdicts]
+    assert sorted(flat) == [Status.CORRECT] * 8 + [Status.INCORRECT] * 8
+    assert 0 < sum(v is Status.CORRECT for v in flat[:8]) < 8
+    assert [g.completions for g in shuffled] == [g.completions for g in groups]
+    assert [g.judged for g in shuffled] == [g.verdicts for g in groups] == [g.judged for g in groups]
+
+
+def test_shuffled_rewards_say_nothing_of_lengths_either():
+    """A length's cost moves with the verdict: over many shuffles long and short completions earn the same."""
+    config = RolloutConfig(max_new_tokens=10, length_penalty=0.1, length_limit=5)
+    groups = [group([1, 0], tokens=10), group([1, 0], tokens=5)]
+    assert group_rewards(groups, config) == [pytest.approx([0.5, -0.5]), pytest.approx([1.0, 0.0])]
+    means = [0.0, 0.0]
+    for seed in range(400):
+        rewards = group_rewards(shuffle_verdicts(groups, config, seed=seed), config)
+        assert sorted(rewards[0] + rewards[1]) == pytest.approx([-0.5, 0.0, 0.5, 1.0])
+        means = [mean + sum(row) / 2 / 400 for mean, row in zip(means, rewards)]
+    assert means == pytest.approx([0.25, 0.25], abs=0.06)
+
+
+def test_metrics_of_shuffled_rewards_are_of_the_true_verdicts():
+    """Three right of four are .75 correct, whatever they are rewarded with; an unscored one stays unscored."""
+    groups = [group([1, 1, 1, 0]), group([0, 0, None, 0])]
+    shuffled = shuffle_verdicts(groups, RolloutConfig(), seed=1)
+    assert summarize(shuffled, [[0.0] * 4] * 2) == summarize(groups, [[0.0] * 4] * 2)
+    assert summarize(shuffled[:1], [[0.0] * 4])["correct"] == 0.75
+
+
+def test_a_shuffled_rollout_is_marked():
+    """Its line has the verifier's own verdict, the reward that it was given, and the status of that one's verdict."""
+    groups = shuffle_verdicts([group([1, 1, 1, 0, 0, 0])], RolloutConfig(), seed=0)
+    rewards = group_rewards(groups, RolloutConfig())
+    records = rollout_records(1, groups, rewards, rewards)
+    assert [row["status"] for row in records] == ["correct"] * 3 + ["incorrect"] * 3
+    assert [row["score"] for row in records] == [1, 1, 1, 0, 0, 0]
+    assert sorted(rewards[0]) == [0, 0, 0, 1, 1, 1] != rewards[0][::-1]
+    assert [row["reward"] for row in records] == rewards[0]
+    assert [row["shuffled_status"] for row in records] == ["correct" if r else "incorrect" for r in rewards[0]]
+    plain = [group([1, 0])]
+    assert "shuffled_status" not in rollout_records(1, plain, group_rewards(plain, RolloutConfig()), [[0, 0]])[0]
+
+
+class Seeds:
+    """A completion is its seed."""
+
+    def generate(self, prompts, sampling, seeds):
+        return [[Completion(str(seed)) for seed in row] for row in seeds]
+
+    def load_weights(self, policy):
+        pass
+
+
+class ShortSampler:
+    """Returns one completion too few."""
+
+    def generate(self, prompts, sampling, seeds):
+        return [[Completion("x")] * (len(row) - 1) for row in seeds]
+
+    def load_weights(self, policy):
+        pass
+
+
+class Plain:
+    """Renders a prompt as its characters."""
+
+    def render(self, prompt):
+        return [ord(c) for c in prompt]
+
+
+def test_a_sampler_that_returns_part_of_a_group_is_an_error():
+    """Found and expected counts are named."""
+    with pytest.raises(ValueError, match=r"groups of \[3, 3\]; expected 2 groups of 4"):
+        rollout(Plain(), ShortSampler(), PROBLEMS[:2], Sampling(), group_size=4, seed=(0,))
+
+
+def test_a_verdict_without_score_needs_the_right_status():
+    """correct without score, or error with one, cannot be made."""
+    with pytest.raises(ValueError, match="only bad_reference and error"):
+        Verdict(Status.CORRECT, None)
+    with pytest.raises(ValueError, match="only bad_reference and error"):
+        Verdict(Status.ERROR, 0.0)
+    with pytest.raises(ValueError, match="finite"):
+        Verdict(Status.PARTIAL, float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "score"),
+    [(True, "correct", 1), (False, "incorrect", 0), (1.0, "correct", 1), (0.4, "partial", 0.4), (-1, "incorrect", -1)],
+)
+def test_what_a_verifier_returns_becomes_a_verdict(result, status, score):
+    """bool, float and Verdict are understood."""
+    verdict = Verdict.of(result)
+    assert (verdict.status, verdict.score) == (status, score)
+
+
+@pytest.mark.parametrize("result", [None, "yes", [1.0]])
+def test_other_results_are_errors(result):
+    """None is not a 0."""
+    with pytest.raises(TypeError, match="expected bool, float or Verdict"):
+        Verdict.of(result)
+
+
+def test_group_of_one_needs_an_advantage_that_can_use_it():
+    """group_size 1 with GRPO would never move the policy."""
+    with pytest.raises(ValueError, match="group_size 1 with the group-relative advantage 'grpo'"):
+        Config(rollout=RolloutConfig(group_size=1)).check()
+    Config(rollout=RolloutConfig(group_size=1), algo=AlgoConfig(advantage="reinforce")).check()

@@ -1,0 +1,235 @@
+"""Ctrl-C and SIGTERM, with real processes: what is said at once, what is waited for, what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rlvr.training.signals import Stopped, StopRequest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACK = '''
+import pathlib
+import time
+
+from rlvr import Problem, Task
+
+
+def waits(problem, completion):
+    """Takes the seconds that a file `slow` names, and leaves word that it is at work."""
+    slow = pathlib.Path("slow")
+    if slow.exists():
+        seconds = float(slow.read_text())
+        pathlib.Path("judging").touch()
+        time.sleep(seconds)
+    return "7" in completion
+
+
+waits.isolate = True
+
+
+def sums(*, slow: bool = False) -> Task:
+    if slow:
+        pathlib.Path("reading").touch()
+        time.sleep(120)
+    problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(20)]
+    return Task("sums", problems[:8], problems[8:12], waits, demonstrations=[(p, p.reference) for p in problems[12:]])
+'''
+TINY = (
+    "train tiny_math --run.task mine:sums --run.out-dir out --model.device cpu --run.sample-every 0 "
+    "--rollout.problems-per-step 1 --rollout.group-size 2 --rollout.max-new-tokens 4 --rollout.timeout 60 "
+    "--eval.num-problems 1 --eval.samples 1 --eval.k 1"
+).split()
+
+
+class Process:
+    """`rlvr ARGUMENTS` in a folder, its output in files."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        (folder / "mine.py").write_text(PACK)
+        self.folder = folder
+        environment = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+        with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rlvr", *arguments], cwd=folder, stdout=out, stderr=errors, env=environment
+            )
+
+    def text(self, name: str) -> str:
+        return (self.folder / name).read_text()
+
+    def wait(self, holds: Callable[[], bool], seconds: float = 120) -> float:
+        """Waits until something holds and returns how long it took."""
+        start = time.monotonic()
+        while not holds():
+            assert self.process.poll() is None or holds(), self.text("stderr")
+            assert time.monotonic() - start < seconds, self.text("stdout") + self.text("stderr")
+            time.sleep(0.02)
+        return time.monotonic() - start
+
+    def said(self, text: str) -> Callable[[], bool]:
+        return lambda: text in self.text("stderr")
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        return self.process.wait(timeout=60)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Starts processes; what still runs in the end is killed."""
+    started: list[Process] = []
+
+    def begin(*arguments: str) -> Process:
+        started.append(Process(tmp_path, *arguments))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        if process.process.poll() is None:
+            process.process.kill()
+            process.process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "again"), [(signal.SIGINT, "press Ctrl-C again"), (signal.SIGTERM, "a second signal")]
+)
+def test_a_step_is_finished_and_saved(start: Callable[..., Process], number: int, again: str) -> None:
+    """The answer comes while the verifier is still waited for, names the step, and the exit code the signal."""
+    run = start(*TINY, "--sft.steps", "0", "--run.steps", "5", "--eval.every", "-1")
+    run.wait(lambda: (run.folder / "out" / "metrics.jsonl").exists())
+    (run.folder / "slow").write_text("12")
+    run.wait(lambda: (run.folder / "judging").exists())
+    (run.folder / "slow").unlink()
+    done = len(run.text("out/metrics.jsonl").splitlines())
+    run.signal(number)
+    line = f"finishing step {done + 1}, then stopping; {again} to stop now and lose steps 1 to {done + 1}"
+    assert run.wait(run.said(line)) < 6
+    assert run.process.poll() is None
+    assert run.end() == 128 + number
+    saved = f"out/checkpoints/step-{done + 1:06d}"
+    assert (run.folder / saved / "state.json").exists()
+    assert run.text("stderr").splitlines()[-2:] == [
+        line,
+        f"stopped by {signal.Signals(number).name} after a checkpoint, {saved}; the same command goes on from there",
+    ]
+
+
+@pytest.mark.slow
+def test_the_second_signal_ends_at_once(start: Callable[..., Process]) -> None:
+    """One more line says what is lost and where the same command goes on; nothing of the step is waited for."""
+    run = start(*TINY, "--sft.steps", "0", "--run.steps", "9", "--run.save-every", "1", "--eval.every", "-1")
+    run.wait(lambda: (run.folder / "out" / "checkpoints" / "step-000001" / "state.json").exists())
+    (run.folder / "slow").write_text("50")
+    run.wait(lambda: (run.folder / "judging").exists())
+    run.signal(signal.SIGINT)
+    run.wait(run.said("finishing step"))
+    run.signal(signal.SIGINT)
+    assert run.wait(run.said("stopped now: step ")) < 10
+    began = time.monotonic()
+    assert run.end() == 130
+    assert time.monotonic() - began < 20
+    last = run.text("stderr").splitlines()[-1]
+    step = int(last.split("step ")[1].split()[0])
+    assert f"is lost; the same command goes on from step {step - 1} (out/checkpoints/step-{step - 1:06d})" in last
+    assert "Traceback" not in run.text("stderr")
+
+
+@pytest.mark.slow
+def test_fine_tuning_and_evaluation_say_what_a_stop_waits_for(start: Callable[..., Process]) -> None:
+    """Fine-tuning is saved only at its end: the first signal says so. Then the evaluation of step 0, likewise."""
+    run = start(*TINY, "--sft.steps", "100000", "--sft.batch-size", "2", "--run.steps", "5")
+    run.wait(lambda: (run.folder / "out" / "config.json").exists())
+    time.sleep(3)
+    run.signal(signal.SIGINT)
+    assert run.wait(run.said("finishing the fine-tuning (")) < 6
+    assert "of 100000 steps done), then stopping; press Ctrl-C again" in run.text("stderr")
+    run.signal(signal.SIGINT)
+    assert run.end() == 130
+    assert "is lost; the same command begins anew" in run.text("stderr").splitlines()[-1]
+
+    (run.folder / "slow").write_text("12")
+    run = start(*TINY, "--sft.steps", "2", "--sft.batch-size", "2", "--run.steps", "5", "--run.overwrite")
+    run.wait(lambda: (run.folder / "judging").exists())
+    run.signal(signal.SIGTERM)
+    assert run.wait(run.said("finishing the evaluation of step 0, then stopping; a second signal")) < 6
+    assert run.end() == 143
+    assert "stopped by SIGTERM after the evaluation of step 0" in run.text("stderr").splitlines()[-1]
+    assert len(run.text("out/eval.jsonl").splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "arguments", "left"),
+    [
+        (signal.SIGINT, [*TINY, "--sft.batch-size", "2", "--run.task-options", "slow=true"], "begins anew"),
+        (
+            signal.SIGTERM,
+            "eval --model tiny --task mine:sums --task-option slow=true --out-dir evaluated".split(),
+            "goes on from the answers in evaluated",
+        ),
+    ],
+)
+def test_where_nothing_is_lost_one_signal_is_enough(
+    start: Callable[..., Process], number: int, arguments: list[str], left: str
+) -> None:
+    """While the task is read the run ends at the first signal, with one line; so does `rlvr eval`."""
+    run = start(*arguments)
+    run.wait(lambda: (run.folder / "reading").exists())
+    run.signal(number)
+    assert run.end() == 128 + number
+    assert run.text("stderr").splitlines() == [f"stopped while reading the task; the same command {left}"]
+
+
+@pytest.mark.slow
+def test_an_evaluation_keeps_its_answers(start: Callable[..., Process]) -> None:
+    """`rlvr eval` ends at the first signal, also while a verifier is waited for, and goes on where it was."""
+    flags = "eval --model tiny --task mine:sums --max-new-tokens 4 --device cpu --batch-size 1 --out-dir evaluated"
+    run = start(*flags.split(), "--timeout", "60")
+    run.wait(lambda: (run.folder / "evaluated" / "answers.jsonl").exists())
+    run.process.kill()
+    run.process.wait()
+    kept = run.text("evaluated/answers.jsonl").splitlines()[:1]
+    (run.folder / "evaluated" / "answers.jsonl").write_text(f"{kept[0]}\n")
+    (run.folder / "slow").write_text("12")
+    run = start(*flags.split(), "--timeout", "60")
+    run.wait(lambda: (run.folder / "judging").exists())
+    run.signal(signal.SIGINT)
+    assert run.wait(run.said("stopped while evaluating; the same command goes on from the answers in evaluated")) < 6
+    assert run.end() == 130
+    (run.folder / "slow").unlink()
+    run = start(*flags.split(), "--timeout", "60")
+    assert run.end() == 0
+    answers = run.text("evaluated/answers.jsonl").splitlines()
+    assert answers[:1] == kept
+    assert len(answers) == 4
+
+
+def test_a_request_without_work_raises_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its exit code is the signal's; within `busy` the first one waits, and the second raises."""
+    stop = StopRequest()
+    stop.doing = "loading the model"
+    with stop.answering(), pytest.raises(Stopped) as raised:
+        signal.raise_signal(signal.SIGTERM)
+    assert raised.value.exit_code == 143
+    assert capfd.readouterr().err == "stopped while loading the model; the same command begins anew\n"
+    stop = StopRequest()
+    with stop.answering(), stop.answering():
+        with stop.busy("step 3"):
+            signal.raise_signal(signal.SIGINT)
+            assert stop
+            assert "finishing step 3, then stopping" in capfd.readouterr().err
+        stop.unsaved = "steps 2 to 4"
+        with stop.busy("step 4"), pytest.raises(Stopped):
+            signal.raise_signal(signal.SIGTERM)
+    assert "stopped now: steps 2 to 4 are lost" in capfd.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -1,0 +1,420 @@
+"""Every verifier runs where it can be killed, however and wherever it was defined, unless it opts out."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rlvr.commands.audit import main as audit
+from rlvr.registry import VERIFIERS, make_verifier, register
+from rlvr.sandbox import level
+from rlvr.sandbox import run as sandbox_run
+from rlvr.types import Problem, Status, Verdict, correct, incorrect
+from rlvr.verifiers.runner import Runner
+from rlvr.verifiers.runner.base import runs_killably
+
+ROOT = Path(__file__).resolve().parents[2]
+X = Problem("1", "", "x")
+PAIRS = [(X, "x"), (X, "loop"), (X, "y")]
+EXPECTED = [Status.CORRECT, Status.TIMEOUT, Status.INCORRECT]
+
+# Each verifier of DEFINED calls what is right "x" and never comes back from "loop".
+SCRIPT = """
+from __future__ import annotations
+import abc, dataclasses, enum, functools, itertools, json, logging, re, typing
+from rlvr import register
+from rlvr.types import Problem, Verdict, correct, incorrect
+
+logger = logging.getLogger("mine")
+PATTERN = re.compile("x|loop")
+IN_USE = (number for number in range(3))  # cannot be pickled, and no verifier names it
+
+def looped(completion):
+    while completion == "loop":
+        logger.debug("again")
+    return completion
+
+def parity(number):
+    return True if number == 0 else not parity(number - 1)
+
+@functools.lru_cache(maxsize=10)
+def fibonacci(number):
+    return number if number < 2 else fibonacci(number - 1) + fibonacci(number - 2)
+
+class Color(enum.StrEnum):
+    RED = "red"
+    def shout(self):
+        return self.upper() + Color.RED
+
+T = typing.TypeVar("T")
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gold:
+    text: str = "x"
+    tags: list = dataclasses.field(default_factory=list)
+
+@register("plain")
+def plain(problem, completion, *, power: int = 1, gold=Gold()):
+    assert parity(4) and fibonacci(10) == 55 and Color("red").shout() == "REDred" and json.loads("1") == power
+    return bool(PATTERN.search(looped(completion))) and completion == gold.text
+
+class Base(abc.ABC):
+    def __init__(self, text):
+        self.text, self.seen = text, []
+    @abc.abstractmethod
+    def __call__(self, problem, completion): ...
+
+class Mine(Base):
+    COLOR = Color.RED
+    def __init__(self, text):
+        super().__init__(text)
+        self.me = self
+    @functools.cached_property
+    def wanted(self):
+        return self.text
+    @property
+    def color(self):
+        return self.COLOR
+    @staticmethod
+    def same(one, other):
+        return one == other
+    @classmethod
+    def known(cls):
+        return issubclass(cls, Mine)
+    def __call__(self, problem, completion):
+        self.seen.append(looped(completion))
+        assert self.me is self and self.color is Color.RED and self.known() and isinstance(self, Base)
+        return self.same(completion, self.wanted)
+
+class Child(Mine):
+    def __call__(self, problem, completion):
+        return super().__call__(problem, completion)
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    text: str = "x"
+    def __call__(self, problem, completion):
+        assert dataclasses.replace(self, text="y") == Slotted("y") and len(dataclasses.fields(self)) == 1
+        return looped(completion) == self.text
+
+class Named(typing.NamedTuple):
+    text: str
+    def __call__(self, problem, completion):
+        return looped(completion) == self.text and isinstance(self, Named)
+
+class Generic(typing.Generic[T]):
+    def __call__(self, problem, completion):
+        return looped(completion) == "x"
+
+class Counting(type):
+    def number(cls):
+        return 1
+
+class WithMeta(metaclass=Counting):
+    def __call__(self, problem, completion):
+        return looped(completion) == "x" and type(self).number() == 1
+
+def closure(text):
+    calls = 0
+    def inner(problem, completion):
+        nonlocal calls
+        calls += 1
+        return looped(completion) == text
+    return inner
+
+def wrapped(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+    return wrapper
+
+@wrapped
+def decorated(problem, completion):
+    return looped(completion) == "x"
+
+async def judged(completion):
+    return looped(completion) == "x"
+
+def asynchronous(problem, completion):
+    import asyncio
+    return asyncio.run(judged(completion))
+
+def by_type(problem, completion):
+    return isinstance(problem.info["gold"], Gold) and looped(completion) == "x"
+
+import xml, xml.dom.minidom
+
+def submodule(problem, completion):
+    return looped(completion) == "x" and xml.dom.minidom.parseString("<a/>").documentElement.tagName == "a"
+
+DEFINED = {
+    "submodule": submodule,
+    "function": plain, "partial": functools.partial(plain, power=1), "object": Mine("x"), "method": Mine("x").__call__,
+    "child": Child("x"), "dataclass with slots": Slotted(), "named tuple": Named("x"), "generic": Generic(),
+    "metaclass": WithMeta(), "closure": closure("x"), "lambda": lambda problem, completion: looped(completion) == "x",
+    "decorated": decorated, "async inside": asynchronous, "by type": by_type,
+}
+"""
+RUN = """
+from rlvr.verifiers import Runner
+problem = Problem("1", "", "x", {"gold": Gold()})
+for name, verifier in DEFINED.items():
+    with Runner(verifier, workers=1, timeout=0.3) as runner:
+        found = [verdict.status for verdict in runner.verify([(problem, text) for text in ("x", "loop", "y")])]
+    if found != ["correct", "timeout", "incorrect"]:
+        print(name, found)
+print("end")
+"""
+
+
+def run(*command: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """A program of its own, from the tree's root."""
+    settings = {"capture_output": True, "text": True, "cwd": ROOT, "timeout": 120, **options}
+    return subprocess.run([sys.executable, *command], check=False, **settings)  # type: ignore[call-overload]
+
+
+def test_whatever_a_script_defines_is_killed_when_it_loops(tmp_path):
+    """Functions, lambdas, closures and objects of `python script.py`, with what they refer to, run in workers."""
+    (tmp_path / "script.py").write_text(SCRIPT + RUN)
+    done = run(str(tmp_path / "script.py"))
+    assert (done.stdout, done.stderr) == ("end\n", "")
+
+
+def test_whatever_a_notebook_defines_is_killed_when_it_loops(tmp_path):
+    """There is no file behind `__main__`, and a cell that is run again replaces what it defined."""
+    (tmp_path / "cells").write_text(SCRIPT)
+    cell = "exec(compile(text, f'<ipython-input-{number}>', 'exec'), vars(sys.modules['__main__']))"
+    text = f"import sys\ntext = open({str(tmp_path / 'cells')!r}).read()\nfor number in (1, 2):\n    {cell}\n{RUN}"
+    done = run("-", input=text)
+    assert (done.stdout, done.stderr) == ("end\n", "")
+
+
+def looping(problem: Problem, completion: str) -> bool:
+    while completion == "loop":
+        pass
+    return completion == problem.reference
+
+
+class Kind(enum.Enum):
+    RIGHT = "x"
+
+
+@pytest.mark.timeout(60)
+def test_functions_of_a_test_are_killed_when_they_loop():
+    """A module's function goes by its name; a local function, a lambda and an object of a local class by value."""
+
+    def local(problem: Problem, completion: str) -> bool:
+        return looping(problem, completion) and Kind("x") is Kind.RIGHT
+
+    @dataclasses.dataclass
+    class Local:
+        wanted: str = "x"
+
+        def __call__(self, problem: Problem, completion: str) -> bool:
+            return looping(problem, completion) and completion == self.wanted
+
+    forms = [looping, local, lambda p, c: looping(p, c), functools.partial(local), Local(), Local().__call__]
+    for verifier in forms:
+        with Runner(verifier, workers=1, timeout=0.5) as runner:
+            assert [verdict.status for verdict in runner.verify(PAIRS)] == EXPECTED
+
+
+@pytest.mark.timeout(60)
+def test_module_attribute_is_killed_when_it_loops(tmp_path, monkeypatch):
+    """The way that the command line names a user's own."""
+    (tmp_path / "loops_forever.py").write_text(
+        "def check(problem, completion):\n    while completion == 'loop':\n        pass\n    return completion == 'x'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with Runner(make_verifier("loops_forever:check"), workers=1, timeout=0.5) as runner:
+        assert [verdict.status for verdict in runner.verify(PAIRS)] == EXPECTED
+
+
+def test_a_module_of_the_same_name_elsewhere_is_not_taken_for_it(tmp_path, monkeypatch):
+    """A module that was loaded from a file that the import system does not find goes by value."""
+    (tmp_path / "mine").mkdir()
+    for folder, answer in (("mine", "x"), (".", "y")):
+        (tmp_path / folder / "recipe_of_mine.py").write_text(
+            f"def check(problem, completion):\n    return {answer!r} == 'x'\n"
+        )
+    spec = importlib.util.spec_from_file_location("recipe_of_mine", tmp_path / "mine" / "recipe_of_mine.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "recipe_of_mine", module)
+    spec.loader.exec_module(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    with Runner(module.check, workers=1) as runner:
+        assert runner.verify([(X, "")])[0].correct
+
+
+def test_a_verifier_may_opt_out():
+    """It then runs in the caller's process, whichever way it says so; options bound to it do not hide it."""
+
+    @register("tests/opted_out", isolate=False)
+    def opted_out(problem: Problem, completion: str, *, option: int = 0) -> Verdict:
+        return correct(str(os.getpid()))
+
+    @register("tests/opted_out_class", isolate=False)
+    class OptedOut:
+        def __call__(self, problem: Problem, completion: str) -> Verdict:
+            return correct(str(os.getpid()))
+
+    class Attribute(OptedOut):
+        isolate = False
+
+    try:
+        made = [make_verifier("tests/opted_out"), make_verifier("tests/opted_out", option="1")]
+        made += [make_verifier("tests/opted_out_class"), Attribute(), Attribute().__call__]
+        for verifier in made:
+            with Runner(verifier) as runner:
+                assert runner.verify([(X, "")])[0].extracted == str(os.getpid())
+    finally:
+        for name in ("tests/opted_out", "tests/opted_out_class"):
+            del VERIFIERS._entries[name]
+
+
+def test_built_in_verifiers_say_which_they_are():
+    """Those whose work is bounded run in process; a pattern or a schema may take for ever."""
+    bounded = {name for name in VERIFIERS.names() if getattr(VERIFIERS.get(name), "isolate", None) is False}
+    assert bounded == {"choice", "countdown", "exact", "format", "instructions", "length", "repetition"}
+    assert all(runs_killably(make_verifier(name)) for name in ("math", "regex", "json_schema"))
+
+
+def test_state_stays_in_the_worker():
+    """What a call changes in the verifier is changed in a copy, so that a count in the caller stays where it was."""
+    seen: list[str] = []
+
+    def counting(problem: Problem, completion: str) -> Verdict:
+        seen.append(completion)
+        return correct(str(len(seen)))
+
+    with Runner(counting, workers=1) as runner:
+        assert [verdict.extracted for verdict in runner.verify([(X, "a"), (X, "b")])] == ["1", "2"]
+    assert seen == []
+
+
+def test_what_cannot_be_sent_says_what_to_do():
+    """A lock, as a client of some service holds it: one line, with the way out in it."""
+
+    class Client:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def __call__(self, problem: Problem, completion: str) -> bool:
+            return True
+
+    with pytest.raises(
+        ValueError, match=r"Client cannot be sent .*cannot pickle '_thread.lock'.*isolate=False"
+    ) as raised:
+        Runner(Client())
+    assert "\n" not in str(raised.value)
+    Client.isolate = False
+    with Runner(Client()) as runner:
+        assert runner.verify([(X, "")])[0].correct
+
+
+def test_objects_of_one_class_stay_of_one_class():
+    """A class that is sent twice, with the verifier and with a problem, is one class at the other end."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Gold:
+        text: str
+
+    def check(problem: Problem, completion: str) -> Verdict:
+        return correct() if isinstance(problem.reference, Gold) else incorrect()
+
+    with Runner(check) as runner:
+        assert all(verdict.correct for verdict in runner.verify([(Problem(t, "", Gold(t)), t) for t in "abc"]))
+
+
+@pytest.mark.skipif(level().number < 2, reason="needs a sandbox of level 2 or 3")
+def test_a_function_may_use_the_sandbox_and_other_verifiers():
+    """In a worker they start what they need there, also where this process has a pool of its own."""
+    tests = make_verifier("unit_tests", slots=1)
+    reference = {"type": "stdio", "cases": [{"input": "2", "output": "4"}]}
+    assert tests(Problem("1", "", reference), "print(4)").correct
+
+    def check(problem: Problem, completion: str) -> Verdict:
+        assert sandbox_run(completion, stdin="3").stdout.strip() == "6"
+        return tests(Problem("1", "", reference), completion)
+
+    with Runner(check, workers=1) as runner:
+        assert runner.verify([(X, "print(2 * int(input()))")])[0].correct
+    tests.close()
+
+
+def test_running_out_of_memory_is_told_once(caplog):
+    """The completion scores 0, which may be the verifier's fault: one line says what counts."""
+
+    def allocate(problem: Problem, completion: str) -> bool:
+        return bool(bytearray(8 << 30))
+
+    with Runner(allocate, workers=1, memory_mb=256) as runner:
+        assert {verdict.status for verdict in runner.verify([(X, "a"), (X, "b")])} == {Status.LIMIT}
+    told = [record.getMessage() for record in caplog.records if "256 MB" in record.getMessage()]
+    assert len(told) == 1
+    assert "warm_up" in told[0]
+
+
+@pytest.mark.timeout(60)
+def test_audit_ends_with_a_verifier_that_loops(tmp_path, monkeypatch, capsys):
+    """Each looping completion costs its deadline, and is reported."""
+    (tmp_path / "loops_on_wrong.py").write_text(
+        "from rlvr import Problem, Task\n"
+        "def check(problem, completion):\n    while str(problem.reference) not in completion:\n        pass\n"
+        "    return True\n"
+        "def pack():\n    return Task('p', [Problem('a', 'q', '1')], [Problem('b', 'r', '2')], check)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert audit(["loops_on_wrong:pack", "--timeout", "0.5"]) == 0
+    assert "ok    wrong answers accepted: 0 of 2" in capsys.readouterr().out
+
+
+WAITING = """
+import os, signal, sys, threading, time
+from rlvr.training.signals import StopRequest
+from rlvr.types import Problem
+from rlvr.verifiers import Runner
+
+def loops(problem, completion):
+    open({log!r}, "w").write("looping")
+    while True:
+        pass
+loops.isolate = {isolate}
+with StopRequest().answering() as stop, Runner(loops, timeout=600) as runner:
+    stop.work = "step 1"
+    runner.verify([(Problem("1", "", ""), "")])
+"""
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_second_signal_ends_a_run_whose_verifier_loops(tmp_path, isolate, number):
+    """In workers and in the caller's own process: the first asks for the end of the step, the second ends it."""
+    log = tmp_path / "log"
+    text = WAITING.format(log=str(log), isolate=isolate)
+    program = subprocess.Popen([sys.executable, "-c", text], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        while not (log.exists() and log.read_text()):
+            assert program.poll() is None
+            time.sleep(0.02)
+        program.send_signal(number)
+        time.sleep(0.3)
+        assert program.poll() is None
+        program.send_signal(number)
+        _, told = program.communicate(timeout=10)
+    finally:
+        program.kill()
+        program.wait()
+    assert b"finishing step 1, then stopping" in told
+    assert b"stopped now: step 1 is lost" in told

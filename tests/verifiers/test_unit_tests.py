@@ -1,0 +1,523 @@
+"""The unit_tests verifier: its references, what passes, what does not, and what it says."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.sandbox import Job, Limits, Pool, Result, RunStatus, TestJob, host, level
+from rlvr.types import Problem, Status, Verdict
+from rlvr.verifiers.code import compare as code_compare
+from rlvr.verifiers.code import eval as code_eval
+from rlvr.verifiers.code import extract as code_extract
+from rlvr.verifiers.code import split as code_split
+from rlvr.verifiers.code.plans import MixedPlan, SplitPlan, WholePlan, integrity, make_plan
+from rlvr.verifiers.unit_tests import UnitTests
+
+runs_programs = pytest.mark.skipif(
+    sys.platform != "linux" or level().number < 2, reason="programs cannot be isolated here"
+)
+ADD = "assert add(2, 3) == 5\nassert add(-1, 1) == 0\nassert add(10, 20) == 30\n"
+CHECK = f"def check(candidate):\n    {ADD.strip().replace('add', 'candidate').replace(chr(10), chr(10) + '    ')}\n"
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[UnitTests]:
+    made = UnitTests(timeout=2, slots=1)
+    yield made
+    made.close()
+
+
+def asserts(code: str, **more: str) -> dict[str, Any]:
+    return {"type": "assert", "code": code, **more}
+
+
+def verdict(verifier: UnitTests, reference: Any, completion: str, **info: str) -> Verdict:
+    return verifier(Problem("p", "", reference, info), completion)
+
+
+GOOD = "def add(a, b): return a + b"
+REFERENCES = {
+    "assert": asserts(ADD),
+    "check": {"type": "check", "entry": "add", "code": CHECK},
+    "calls": {"type": "calls", "entry": "add", "cases": [{"args": (2, n), "expected": 2 + n} for n in (3, 0, -2)]},
+    "whole": asserts("for n in range(5):\n    assert add(n, 1) == n + 1\n"),
+}
+
+
+@runs_programs
+@pytest.mark.parametrize("kind", REFERENCES)
+def test_right_programs_pass_and_wrong_ones_do_not(verifier: UnitTests, kind: str):
+    """Each type of reference, and the tests that run whole."""
+    assert verdict(verifier, REFERENCES[kind], GOOD).correct
+    for wrong in ("def add(a, b): return None", "def add(a, b): return a - b", "def sub(a, b): return a + b", "pass"):
+        found = verdict(verifier, REFERENCES[kind], wrong)
+        assert (found.status, found.score) == (Status.INCORRECT, 0.0)
+
+
+@runs_programs
+def test_outputs_are_compared_whole(verifier: UnitTests):
+    """stdin and stdout: every line counts, blanks at the ends of lines do not, and every case is run."""
+    cases = [{"input": "2 3\n", "output": "5\nend\n"}, {"input": "10 20\n", "output": "30\nend\n"}]
+    reference = {"type": "stdio", "cases": cases}
+    program = "print(sum(map(int, input().split())))\nprint('end')"
+    assert verdict(verifier, reference, program).correct
+    assert verdict(verifier, reference, program.replace("'end'", "'end  \\n'")).correct
+    for wrong in ("print(5)\nprint('end')", program + "\nprint()\nprint(1)", program + "\nexit(1)", ""):
+        assert not verdict(verifier, reference, wrong).correct
+    assert verdict(verifier, reference, "print(5)\nprint('end')").reason == "failed: test 2 of 2: wrong answer"
+
+
+@runs_programs
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [
+        ("def add(a, b):\n    while True: pass", Status.TIMEOUT),
+        ("def add(a, b): return bytearray(8 << 30)", Status.INCORRECT),
+        ("x = bytearray(8 << 30)", Status.LIMIT),
+        ("while True: print('x' * 999)", Status.LIMIT),
+        ("def add(a, b) return a", Status.UNPARSEABLE),
+        ("import os; os._exit(0)", Status.INCORRECT),
+        ("raise SystemExit(0)", Status.INCORRECT),
+    ],
+)
+def test_the_end_of_a_run_decides_the_status(verifier: UnitTests, program: str, status: Status):
+    """Scores are 0 whatever the end; none of these is our error."""
+    found = verdict(verifier, asserts(ADD), program)
+    assert (found.status, found.score) == (status, 0.0)
+
+
+@runs_programs
+def test_the_share_passed_is_the_score_if_asked_for():
+    """partial: a third for one of three tests, also when the second hangs; correct stays all or nothing."""
+    verifier = UnitTests(timeout=0.5, slots=1, partial=True)
+    try:
+        found = verdict(verifier, asserts(ADD), "def add(a, b): return 5")
+        assert (found.status, found.score) == (Status.PARTIAL, pytest.approx(1 / 3))
+        hangs = "def add(a, b):\n    while a == -1: pass\n    return a + b"
+        assert verdict(verifier, asserts(ADD), hangs).score == pytest.approx(1 / 3)
+        assert verdict(verifier, asserts(ADD), "def add(a, b): return 7").status is Status.INCORRECT
+        assert verdict(verifier, asserts(ADD), GOOD).status is Status.CORRECT
+    finally:
+        verifier.close()
+
+
+@runs_programs
+def test_the_reason_names_the_test_and_not_the_answer(verifier: UnitTests):
+    """What the model may be told must not hold the expected value."""
+    reason = verdict(verifier, asserts("assert f(2) == 4711\n"), "def f(x): return x").reason
+    assert reason == "failed: test 1 of 1: wrong answer of f(2)"
+    reason = verdict(verifier, asserts("assert f(2) == 4711\n"), "def f(x): return 1 / 0").reason
+    assert reason == "failed: test 1 of 1: f(2) raised ZeroDivisionError"
+
+
+NONE = "def add(a, b): return None"
+LIARS = {
+    "always equal": """
+class R:
+    def __eq__(s, o): return True
+def add(a, b): return R()""",
+    "an int that is always equal": """
+class R(int):
+    def __eq__(s, o): return True
+    __hash__ = int.__hash__
+def add(a, b): return R()""",
+    "a lie about its class": """
+class R:
+    __class__ = int
+    def __eq__(s, o): return True
+def add(a, b): return R()""",
+    "frames": """
+import sys
+def add(a, b):
+    f = sys._getframe()
+    while f:
+        for v in [*f.f_locals.values(), *f.f_code.co_consts]:
+            if type(v) is int and v == a + b and v not in (a, b): return v
+        f = f.f_back""",
+    "memory": """
+import gc
+def add(a, b):
+    for o in gc.get_objects():
+        if isinstance(o, dict) and 'expected' in o: return o['expected']""",
+    "patched builtins": f"""
+import builtins
+builtins.all = builtins.any = builtins.eval = builtins.compile = lambda *a: True
+builtins.AssertionError = ValueError
+{NONE}""",
+    "printing": f"print('1 passed', '{{\"passed\": true}}')\n{NONE}",
+    "its own check": f"def check(candidate): pass\n{NONE}",
+    "a forged verdict": f"""
+import os
+for n in range(3, 64):
+    try: os.write(n, b'{{"passed": true}}\\n')
+    except OSError: pass
+{NONE}""",
+    "threads": """
+import threading, os, time
+threading.Timer(.1, os._exit, (0,)).start()
+def add(a, b): time.sleep(9)""",
+    "tracing": f"import sys\nsys.settrace(lambda *a: None)\nsys.setprofile(lambda *a: None)\n{NONE}",
+    "a generator": "def add(a, b):\n    while True: yield a + b",
+    "not a number": "def add(a, b): return float('nan')",
+    "a deep list": "def add(a, b):\n    x = []\n    for _ in range(10 ** 5): x = [x]\n    return x",
+    "a list in itself": "def add(a, b):\n    x = []; x.append(x)\n    return x",
+    "a huge number": "def add(a, b): return 1 << (1 << 24)",
+    "equal hashes": "def add(a, b): return [n * (2 ** 61 - 1) for n in range(10 ** 5)]",
+}
+
+
+@runs_programs
+@pytest.mark.parametrize("trick", LIARS)
+@pytest.mark.parametrize("kind", REFERENCES)
+def test_no_trick_passes(verifier: UnitTests, kind: str, trick: str):
+    """Each lie against each way of testing: 0, and never an error that would mask it."""
+    found = verdict(verifier, REFERENCES[kind], LIARS[trick])
+    assert (found.correct, found.score) == (False, 0.0)
+
+
+NODE = """
+class Node:
+    def __init__(self, v): self.left = None
+def depth(n): return 0 if n is None else 1 + depth(n.left)
+"""
+
+
+@runs_programs
+@pytest.mark.parametrize(
+    ("code", "program"),
+    [
+        ("assert abs(f(3) - 1.5) < 1e-6", "def f(x): return x / 2"),
+        ("import math\nassert math.isclose(f(2), 2 ** .5, rel_tol=0.001)", "def f(x): return x ** .5"),
+        ("from math import pi\nassert f(pi) > 3 and not f(0)", "def f(x): return x"),
+        ("assert set(f([1, 1])) == set((1,)) and sorted(f([2, 1])) == [1, 2]", "def f(x): return x"),
+        ("assert f() == ({1: 'a'}, {2, 3}, None)", "def f(): return {1: 'a'}, {3, 2}, None"),
+        ("assert f(2)\nassert not f(3)", "import re\ndef f(x): return re.match('2', str(x))"),
+        ("assert f(lambda x: x + 1, 3) == 4", "def f(g, x): return g(x)"),
+        ("assert sum(10, 15) == 25\nassert sum(1, 2) == 3", "def sum(a, b): return a + b"),
+        ("assert list(gen(4)) == [0, 1, 4, 9]", "def gen(n):\n    for i in range(n): yield i * i"),
+        ("assert f('aab') == {'a': 2, 'b': 1}", "from collections import Counter as f"),
+        ("assert f(f(2)) == 8\nassert LIMIT == 3", "LIMIT = 3\ndef f(x): return 2 * x"),
+        ("a = [3, 1, 2]\nassert f(a) is None\nassert a == [1, 2, 3]", "def f(a): a.sort()"),
+        ("try:\n    f(0)\n    assert False\nexcept ValueError:\n    pass", "def f(x): raise ValueError('x')"),
+        ("assert all(f(n) == n * n for n in range(9))", "def f(n): return n * n"),
+        ("assert A().f(3) == 4", "class A:\n    def f(self, x): return x + 1"),
+        ("a, b = f()\nassert a != a and b == float('inf')", "def f(): return float('nan'), float('inf')"),
+        ("assert f(1).startswith('a')", "def f(x): return 'abc'"),
+        ("try:\n    f(1)\n    assert False\nexcept:\n    pass\nassert not g()", "def f(x): raise KeyError\ndef g(): 0"),
+        ("x = Node(1)\nx.left = Node(2)\nassert depth(x) == 2", NODE),
+    ],
+)  # fmt: skip
+def test_what_tests_may_hold(verifier: UnitTests, code: str, program: str):
+    """Tolerances, truth, containers, errors, classes, changes in place: as MBPP, HumanEval and others write them."""
+    found = verdict(verifier, asserts(code), program)
+    assert found.correct, found
+    assert not verdict(verifier, asserts(code), "def f(*args): pass").correct
+
+
+def test_expected_values_are_not_in_the_jobs():
+    """What is sent into the sandbox holds the arguments, never the answer."""
+    for reference in (
+        asserts("assert f(2) == 4711\nassert abs(f(3) - 4711.5) < 1e-3\nassert f(4) in (4711, 47112)"),
+        {"type": "check", "entry": "f", "code": "def check(c):\n    assert c(2) == 4711\n    assert 4711 == c(3)\n"},
+        {"type": "calls", "entry": "f", "cases": [{"args": [2], "expected": 4711}]},
+        {"type": "stdio", "cases": [{"input": "2", "output": "4711"}]},
+    ):
+        (job,) = make_plan(reference).jobs("def f(x): return x", UnitTests().limits)
+        assert isinstance(job, Job)
+        assert "4711" not in repr(job)
+
+
+@pytest.mark.parametrize(
+    ("reference", "found"),
+    [
+        (None, "a mapping with a type"),
+        ({"type": "unit"}, "a mapping with a type"),
+        (asserts("assert f(2) =="), "does not parse"),
+        (asserts("print(f(2))"), "no assert"),
+        (asserts("assert 1 == 1"), "nothing of the program"),
+        ({"type": "check", "entry": "f", "code": "def check(c):\n    assert True"}, "nothing of the program"),
+        (asserts(""), "no 'code'"),
+        ({"type": "check", "code": CHECK}, "no 'entry'"),
+        ({"type": "check", "entry": "add", "code": ADD}, "no check"),
+        ({"type": "stdio", "cases": []}, "no cases"),
+        ({"type": "stdio", "cases": [{"input": "1"}]}, "input and output"),
+        ({"type": "calls", "entry": "f", "cases": [{"args": [1]}]}, "args and expected"),
+    ],
+)
+def test_references_that_cannot_be_used(reference: Any, found: str):
+    """They are refused when data is loaded, and a verdict on them is our error, not the model's."""
+    verifier = UnitTests()
+    with pytest.raises(ValueError, match=found):
+        verifier.check_reference(reference)
+    assert verdict(verifier, reference, GOOD).status is Status.BAD_REFERENCE
+
+
+class _Recorded:
+    """An executor in place of the pool: answers from a list, and remembers what it was asked."""
+
+    def __init__(self, status: RunStatus) -> None:
+        self.status = status
+        self.asked: list[int] = []
+
+    def run_many(self, jobs: Sequence[Job | TestJob]) -> list[Result]:
+        self.asked.append(len(jobs))
+        return [Result(self.status, stdout="1\n") for _ in jobs]
+
+
+def test_a_sandbox_error_is_masked():
+    """It is neither a 0 nor a 1."""
+    verifier = UnitTests()
+    verifier.executor = _Recorded(RunStatus.SANDBOX_ERROR)
+    found = verdict(verifier, asserts(ADD), GOOD)
+    assert (found.status, found.score) == (Status.ERROR, None)
+
+
+def test_all_pairs_go_out_together_and_failures_early():
+    """One batch with the first case of every pair, one with the next three of those that passed it, and so on."""
+    verifier = UnitTests()
+    recorded = _Recorded(RunStatus.OK)
+    verifier.executor = recorded
+    right, wrong = ([{"input": "", "output": out}] + [{"input": "", "output": "1"}] * 5 for out in ("1", "2"))
+    problems = [Problem("p", "", {"type": "stdio", "cases": cases}) for cases in (right, wrong)]
+    found = verifier.verify_batch([(problem, "print(1)") for problem in problems for _ in range(4)])
+    assert [v.correct for v in found] == [True] * 4 + [False] * 4
+    assert recorded.asked == [8, 12, 8]
+
+
+@pytest.mark.parametrize(
+    ("completion", "program"),
+    [
+        ("x = 1", "x = 1"),
+        ("Here:\n```python\nx = 1\n```\nDone.", "x = 1\n"),
+        ("```python\na\n```\nthen\n```py\nb\n```\n```text\nc\n```", "b\n"),
+        ("```\nx = 1\n```", "x = 1\n"),
+        ("````python\nx = '''\n```\n'''\n````", "x = '''\n```\n'''\n"),
+        ("```python\nx = 1", "x = 1"),
+        ("<think>```python\nold\n```</think>```python\nnew\n```", "new\n"),
+        ("<think>```python\nold\n```</think>y = 2", "y = 2"),
+    ],
+)
+def test_the_program_of_a_completion(completion: str, program: str):
+    """The last python fence after the thoughts, else all of it."""
+    assert code_extract.program_of(completion) == program
+
+
+@runs_programs
+def test_a_completion_may_go_on_from_the_prompt(verifier: UnitTests):
+    """info["prefix"] is put before a completion that does not define the function itself."""
+    reference = {"type": "check", "entry": "add", "code": CHECK}
+    prefix = "def add(a, b):\n    '''Sum.'''\n"
+    assert verdict(verifier, reference, "    return a + b\n", prefix=prefix).correct
+    assert verdict(verifier, reference, GOOD, prefix=prefix).correct
+    assert not verdict(verifier, reference, "    return a + b\n").correct
+
+
+@runs_programs
+def test_helpers_of_the_prompt_are_the_tests_own(verifier: UnitTests):
+    """A program that redefines a helper which the tests use (HumanEval/32) changes nothing for them."""
+    prelude = "def poly(xs, x):\n    return sum(c * x ** i for i, c in enumerate(xs))\n"
+    code = "def check(candidate):\n    assert abs(poly([1, 2], candidate([1, 2]))) < 1e-4\n"
+    reference = {"type": "check", "entry": "find_zero", "prelude": prelude, "code": code}
+    assert verdict(verifier, reference, "def find_zero(xs): return -.5").correct
+    assert not verdict(verifier, reference, "def poly(xs, x): return 0\ndef find_zero(xs): return 0.0").correct
+
+
+def test_which_tests_can_be_split():
+    """Asserts over calls are; loops, state and helpers of the tests' own are not."""
+    assert isinstance(make_plan(asserts(ADD)), SplitPlan)
+    for code in ("for n in range(3):\n    assert f(n)", "x = f(1)\nassert x", "def g(x): return f(x)\nassert g(1)"):
+        assert isinstance(make_plan(asserts(code)), WholePlan)
+    mixed = make_plan(
+        asserts("import math\nassert f(1) == math.pi\nassert all(f(n) for n in (1, 2))\nassert 5 in f(3)")
+    )
+    assert isinstance(mixed, MixedPlan)
+    assert (mixed.split.split.calls, mixed.whole.test.split("\n")[1:]) == (
+        ("f(1)", "f(3)"),
+        ["import math", "assert all((f(n) for n in (1, 2)))"],
+    )
+    plan = make_plan(asserts("assert size((1, 2)) == sys.getsizeof((1, 2))"))
+    assert isinstance(plan, SplitPlan)
+    assert plan.split.calls == ("size((1, 2))",)
+    split = code_split.split("import math\nassert math.floor(f(2.5)) == 2 and g(1) > f(0)")
+    assert split is not None
+    assert (split.calls, split.setup) == (("f(2.5)", "g(1)", "f(0)"), "import math")
+    assert code_split.program_names("s = Stack()\nassert len(s) == 0\nassert f(s) is None") == ("Stack", "f")
+
+
+@pytest.mark.parametrize(
+    ("code", "strength"),
+    [
+        (ADD, "strong"),
+        ("x = f(1)\nassert x is None and isinstance(x, int)", "strong"),
+        ("s = Stack()\ns.push(1)\nassert s.pop() == 1", "strong"),
+        ("for w in 'ab':\n    assert f(w).startswith(w)", "strong"),
+        ("for w in 'ab':\n    assert f(w).tolist() == [w]", "weak"),
+        ("assert isinstance(f(1), A)", "weak"),
+        ("assert f(1) == 2\nassert isinstance(f(1), A)", "weak"),
+        ("a = A()\nassert isinstance(a, A)", "weak"),
+        ("a = f(1)\nassert f(1) is a", "weak"),
+        ("class B(A): pass\nassert B().x == 1", "weak"),
+        ("x = 1\nassert f(lambda y: y + x) == 2", "weak"),
+        ("import mod\nmod.f = 1\nsetattr(mod, 'g', 2)\nassert f()", "weak"),
+    ],
+)
+def test_what_cannot_be_secured_is_marked(code: str, strength: str):
+    """Packs leave weak tests out of training."""
+    assert integrity(asserts(code)) == strength
+
+
+@pytest.mark.parametrize(
+    ("code", "classes"),
+    [
+        ("s = Stack()\ns.push(1)\nassert s.pop() == 1 and f(s)", ("Stack",)),
+        ("for w in 'ab':\n    assert w in Extract(w)", ()),
+        ("for w in 'ab':\n    assert Extract(w).startswith(w) or Find_Max(w)", ()),
+        ("for n in (1, 2):\n    assert sorted(Diff(n)) == [n]", ()),
+    ],
+)
+def test_what_is_a_class_is_decided_by_the_tests(code: str, classes: tuple[str, ...]):
+    """A capital letter does not make one where the tests take what a call returns for a value."""
+    assert code_split.program_classes(code) == classes
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "'a' * a", "[0] * a * a", "10 ** a", "1 << a", "'%0999999999d' % a", "set(b)", "list(range(a))", "frozenset(b)",
+        "{1}.issubset(b)", "dict(zip(b, b))", "frozenset(c)", "2.5 in range(a)", "sum([b, b], [])", "round(1, -a)",
+    ],
+)  # fmt: skip
+def test_expressions_stay_small(source: str):
+    """Values of a program cannot make a test expression large or slow."""
+    node = ast.parse(source, mode="eval").body
+    values = {"a": 10**9, "b": [n * (2**61 - 1) for n in range(5000)]}
+    # hash(-1) == hash(-2): all these tuples share one hash.
+    values["c"] = list(itertools.product((-1, -2), repeat=8))
+    assert code_eval.supported(node, frozenset(values), {})
+    with pytest.raises(code_eval.VALUE_ERRORS):
+        code_eval.evaluate(node, values, {})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "__import__('os')", "open('x')", "(lambda: 1)()", "a.__class__", "a.format(b)", "[x for x in a]", "f'{a}'",
+        "getattr(a, 'x')", "eval('1')", "math.factorial(a)", "unknown", "(a := 1)", "bytes(a)",
+    ],
+)  # fmt: skip
+def test_other_expressions_are_not_evaluated(source: str):
+    """What is not in the tables runs in a sandbox, or not at all."""
+    node = ast.parse(source, mode="eval").body
+    assert not code_eval.supported(node, frozenset(("a", "b")), {"math": "math"})
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "same"),
+    [
+        (1, 1, True), (True, 1, False), (1, True, False), (1.0, 1, True), (0.1 + 0.2, 0.3, True),
+        (float("nan"), float("nan"), True), ((1, [2]), [1, (2,)], True), ([1], [1, 2], False),
+        ({"a": (1,)}, {"a": [1]}, True), ({"a": 1}, {"b": 1}, False), ("1", 1, False), (None, None, True),
+        (None, 0, False), (10**400, 1.0, False), ({1}, {1}, True), (b"a", "a", False),
+    ],
+)  # fmt: skip
+def test_values_from_json_are_compared_by_meaning(value: Any, expected: Any, same: bool):
+    """Lists and tuples alike, floats nearly, True never as 1."""
+    assert code_compare.same_value(value, expected) is same
+
+
+def make_files() -> Any:
+    import importlib.util
+
+    path = Path(__file__).parents[1] / "reference" / "make_code_files.py"
+    spec = importlib.util.spec_from_file_location("make_code_files", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@runs_programs
+@pytest.mark.slow
+def test_humaneval_and_mbpp(rlvr_data: Callable[[str], Path]):
+    """All reference solutions pass (MBPP's own time limit aside), and no wrong program does."""
+    data = rlvr_data("mbpp/mbpp.jsonl").parent.parent
+    rlvr_data("humaneval/HumanEval.jsonl")
+    files = make_files()
+    sets = files.humaneval_files(data)
+    sets |= files.mbpp_files(data, "mbpp", sanitized=False) | files.mbpp_files(data, "sanitized", sanitized=True)
+    verifier = UnitTests(timeout=20)
+    try:
+        for name, rows in sets.items():
+            pairs = [(Problem(row["id"], "", row["reference"]), row["completion"]) for row in rows]
+            found = verifier.verify_batch(pairs)
+            wrong = [(row["id"], v.reason) for row, v in zip(rows, found) if v.correct is not row["expected"]]
+            assert not wrong, (name, json.dumps(wrong))
+    finally:
+        verifier.close()
+
+
+def left_behind() -> tuple[set[int], set[str]]:
+    """Our servers, processes of their users, and their directories."""
+    processes = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            user = os.stat(f"/proc/{name}").st_uid
+            parent = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        ours = host._FIRST_UID + os.getpid() * host._SERVERS_EACH
+        if ours <= user < ours + host._SERVERS_EACH or parent == os.getpid():
+            processes.add(int(name))
+    directories = (host.scratch_parent() or tempfile.gettempdir(), tempfile.gettempdir())
+    return processes, {name for path in directories for name in os.listdir(path) if name.startswith("rlvr-sandbox")}
+
+
+def resident_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@runs_programs
+@pytest.mark.slow
+def test_honest_programs_among_hostile_ones():
+    """2,000 honest runs and 300 bombs, daemons and kill attempts on four slots: no honest verdict is wrong.
+
+    Afterwards no process and no directory is left, and this process has not grown.
+    """
+    before, memory = left_behind(), resident_mb()
+    honest = Job("n = int(input())\nprint(sum(i * i for i in range(n)))", "100\n")
+    hostile = [
+        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(60)\n    os._exit(0)",
+        "import os, signal\nfor p in range(2000):\n    try: os.kill(p, signal.SIGKILL)\n    except OSError: pass",
+        "import os, signal\nos.kill(-1, signal.SIGKILL)",
+        "x = []\nwhile True: x.append(bytearray(1 << 20))",
+        "for n in range(10 ** 6): open(f'f{n}', 'wb').write(bytes(1 << 20))",
+    ]
+    jobs: list[Job | TestJob] = []
+    for number in range(2300):
+        bad = number % 23 in (3, 11, 19)
+        limits = Limits(seconds=0.5)
+        jobs.append(Job(hostile[number // 23 % len(hostile)], limits=limits) if bad else honest)
+    with Pool(4) as pool:
+        results = pool.run_many(jobs)
+    good = [result for job, result in zip(jobs, results) if job is honest]
+    assert len(good) == 2000
+    assert {(result.status, result.stdout) for result in good} == {(RunStatus.OK, "328350\n")}
+    assert not [result for result in results if result.status is RunStatus.SANDBOX_ERROR]
+    time.sleep(0.5)
+    processes, directories = left_behind()
+    assert not processes - before[0]
+    assert not directories - before[1]
+    assert resident_mb() - memory < 64

@@ -1,0 +1,356 @@
+"""A vLLM server that the trainer starts, loses and starts again; the doctor's table. Minutes, with the real engine."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file
+
+from rlvr.algo.optim import make_optimizer
+from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
+from rlvr.model.policy import load_policy
+from rlvr.runs.log import RunLog
+from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.train import train
+from rlvr.training.run import Run
+from rlvr.types import Problem, RunError, Sampling, Verdict, correct, incorrect
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
+try:
+    importlib.import_module("vllm")
+    from rlvr.vllm.client import Client, EngineLost
+    from rlvr.vllm.doctor import check_engine
+    from rlvr.vllm.engine import start_failure, start_options
+    from rlvr.vllm.sampler import VLLMSampler
+    from rlvr.vllm.server import REQUIRED_FLAGS, error_in, free_port, server_command, server_environment
+    from rlvr.vllm.sync import engine_weights, shared_folder, write_model
+except ImportError as why:
+    pytest.skip(f"vLLM cannot be imported: {why}", allow_module_level=True)
+
+PROBLEMS = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
+STEPS, KILLED_AFTER = 10, 5
+
+
+class OddDigits:
+    """Right where the completion has an odd number of digits: about half of random text."""
+
+    def verify(self, pairs) -> list[Verdict]:
+        return [correct() if sum(c.isdigit() for c in text) % 2 else incorrect() for _, text in pairs]
+
+
+def train_for(tmp_path: Path, sampler_of, on_step=None, max_staleness: int = 0) -> Run:
+    """Ten steps of a tiny model, sampled from a server; the run, its weights in the last checkpoint."""
+    sampling = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12, "max_staleness": max_staleness}
+    config = Config(
+        run=RunConfig(out_dir=tmp_path, steps=STEPS, sample_every=0),
+        model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
+        rollout=RolloutConfig(sampler="vllm-server", **sampling),
+        # without it the weights are a function of the tokens and the rewards alone
+        algo=AlgoConfig(importance="token" if max_staleness else "none"),
+        optim=OptimConfig(lr=1e-3),
+    )
+    policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
+    sampler = sampler_of(policy)
+    optimizer = make_optimizer(policy.parameters(), config.optim)
+    run = Run(config, policy, optimizer, sampler, PROBLEMS, OddDigits(), RunLog(tmp_path), Accelerator(cpu=True))
+    run.on_step = on_step and (lambda step, metrics, rollouts: on_step(step, sampler))
+    train(run)
+    return run
+
+
+def test_killed_server_changes_nothing(tmp_path):
+    """A server killed with SIGKILL in the middle of ten steps is replaced, and the run ends with the weights of a run
+    that lost none; every step has its rollouts once; afterwards no process of theirs is left."""
+    processes = []
+
+    def open_server(policy):
+        return VLLMSampler(policy, VLLMConfig(sync_check_every=1, restarts=1), server=True)
+
+    def kill(step, sampler):
+        processes.append(sampler.engine.process.pid)
+        if step == KILLED_AFTER:
+            os.kill(sampler.engine.process.pid, signal.SIGKILL)
+
+    whole = train_for(tmp_path / "whole", open_server)
+    whole.sampler.close()
+    broken = train_for(tmp_path / "broken", open_server, kill)
+    assert broken.sampler.engine.deaths == 1
+    broken.sampler.close()
+    weights = [load_file(run.log.out_dir / "checkpoints/step-000010/model.safetensors") for run in (whole, broken)]
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, rtol=0, atol=0)
+    texts = [
+        [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.log.read("rollouts")]
+        for run in (whole, broken)
+    ]
+    assert texts[0] == texts[1]
+    assert len(set(texts[0])) == STEPS * 24
+    assert len(set(processes)) == 2
+    for pid in set(processes):
+        with pytest.raises(ProcessLookupError):
+            os.killpg(pid, 0)
+
+
+def test_server_killed_beside_the_training_changes_nothing(tmp_path):
+    """Sampled one step ahead, a server killed while it samples is replaced with the weights that it had; the run ends
+    as one that lost none. Importance weights carry the last bits of logprobs, which vary with the batch."""
+
+    def open_server(policy):
+        return VLLMSampler(policy, VLLMConfig(sync_check_every=1, restarts=1), server=True)
+
+    def kill(step, sampler):
+        if step == KILLED_AFTER:  # before the push that ends the step: the next batch is being drawn
+            os.kill(sampler.engine.process.pid, signal.SIGKILL)
+
+    ends = []
+    for name, on_step in (("whole", None), ("broken", kill)):
+        run = train_for(tmp_path / name, open_server, on_step, max_staleness=1)
+        run.sampler.close()
+        lines = [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.log.read("rollouts")]
+        assert len(set(lines)) == STEPS * 24
+        ends.append((lines, load_file(run.log.out_dir / "checkpoints/step-000010/model.safetensors")))
+    assert run.sampler.engine.deaths == 1
+    assert ends[0][0] == ends[1][0]
+    for name, value in ends[0][1].items():
+        torch.testing.assert_close(ends[1][1][name], value, rtol=0, atol=1e-5)
+
+
+def test_groups_of_a_lost_server_are_handed_over_once(tmp_path):
+    """Killed when the first group has come, it is replaced for the rest; no group comes twice, and none is missing."""
+    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
+    sampler = VLLMSampler(policy, VLLMConfig(restarts=1), server=True)
+    prompts, sampling = [policy.encode(problem.prompt) for problem in PROBLEMS[:8]], Sampling(max_new_tokens=24)
+    seeds = [[10 * p + g for g in range(4)] for p in range(8)]
+    expected = sampler.generate(prompts, sampling, seeds)
+    handed = []
+
+    def keep(place, group):
+        if not handed:
+            os.kill(sampler.engine.process.pid, signal.SIGKILL)
+        handed.append(place)
+
+    drawn = sampler.stream(prompts, sampling, seeds, keep)
+    assert sampler.engine.deaths == 1
+    sampler.close()
+    assert sorted(handed) == list(range(8))
+    assert [[c.token_ids for c in group] for group in drawn] == [[c.token_ids for c in group] for group in expected]
+
+
+def test_interrupted_sampling_ends_at_once(tmp_path):
+    """A long draw in another thread ends with a RunError of one line, and the server is not started again."""
+    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
+    policy.eos_ids = frozenset()
+    sampler = VLLMSampler(policy, VLLMConfig(restarts=2), server=True)
+    sampling = Sampling(max_new_tokens=sampler.engine.max_model_len - 8)
+    prompts, seeds = [policy.encode("1+2=")], [list(range(200))]
+    with ThreadPoolExecutor(1) as pool:
+        drawing = pool.submit(sampler.generate, prompts, sampling, seeds)
+        time.sleep(1.0)
+        assert not drawing.done()
+        sampler.interrupt()
+        start = time.monotonic()
+        with pytest.raises(RunError, match="sampling was interrupted"):
+            drawing.result()
+    assert time.monotonic() - start < 10
+    assert sampler.engine.deaths == 0
+    sampler.close()
+
+
+@pytest.fixture
+def foreign_server(tmp_path):
+    """Starts servers that are not the sampler's, of a model with the weights of seed 1."""
+    started = []
+
+    def start(*, flags: bool = True) -> tuple[str, subprocess.Popen]:
+        model = ModelConfig(name="tiny", device="cpu", dtype="float32")
+        policy = load_policy(model, corpus=["0123456789+= "], seed=1)
+        folder, port = tmp_path / "model", free_port()
+        folder.mkdir(exist_ok=True)
+        write_model(policy, engine_weights(policy), folder)
+        command = server_command(folder, port, start_options(policy, VLLMConfig()))
+        command = command if flags else [part for part in command if part not in REQUIRED_FLAGS.split()]
+        log = (tmp_path / "log").open("wb")
+        process = subprocess.Popen(command, env=server_environment(on_cpu=True), stdout=log, stderr=log)
+        started.append(process)
+        client, deadline = Client(f"http://127.0.0.1:{port}", 5.0), time.monotonic() + 300
+        while time.monotonic() < deadline:
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            try:
+                client.call("/health")
+                break
+            except EngineLost:
+                time.sleep(0.3)
+        return f"http://127.0.0.1:{port}", process
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(60)
+
+
+def test_server_of_somebody_else(foreign_server):
+    """By its URL: the trainer's weights are pushed at the start and proved, pushed again, sampled from; `close` leaves
+    the server alone; once it is gone the run ends with a line that names it."""
+    url, process = foreign_server()
+    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "], seed=0)
+    config = VLLMConfig(url=url, sync_check_every=1)
+    sampling, seeds = Sampling(max_new_tokens=16, temperature=0), [[0]]
+    for _ in range(2):
+        sampler = VLLMSampler(policy, config, server=True)
+        for _ in range(2):
+            drawn, own = (s.generate([policy.encode("1+2=")], sampling, seeds) for s in (sampler, TorchSampler(policy)))
+            assert drawn[0][0].token_ids == own[0][0].token_ids
+            with torch.no_grad():
+                for weight in policy.parameters():
+                    weight.add_(torch.randn_like(weight) * 0.05)
+            sampler.load_weights(policy)
+        sampler.close()
+        assert process.poll() is None
+    sampler = VLLMSampler(policy, config, server=True)
+    process.terminate()
+    process.wait(60)
+    with pytest.raises(RunError, match=rf"the vLLM server {url} is lost"):
+        sampler.load_weights(policy)
+    sampler.close()
+
+
+def test_server_without_the_flags_is_refused(foreign_server):
+    """In a line that says how it must be started; so is an address where nobody listens."""
+    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
+    url, _ = foreign_server(flags=False)
+    for address in (url, f"http://127.0.0.1:{free_port()}"):
+        with pytest.raises(ValueError, match=rf"vLLM server {address}: .*must be started with .*--enable-scale-out"):
+            VLLMSampler(policy, VLLMConfig(url=address, timeout=20), server=True)
+    with pytest.raises(ValueError, match="expected http://HOST:PORT"):
+        VLLMSampler(policy, VLLMConfig(url="localhost:8000"), server=True)
+
+
+def test_lost_too_often_ends_the_run(tmp_path):
+    """Without a restart left the loss is an error that says how often."""
+    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
+    sampler = VLLMSampler(policy, VLLMConfig(restarts=0), server=True)
+    os.kill(sampler.engine.process.pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="lost 1 times"):
+        sampler.load_weights(policy)
+    sampler.close()
+    with pytest.raises(EngineLost):
+        sampler.engine.client.call("/health")
+
+
+def test_silent_server_is_replaced(tmp_path):
+    """A server that is stopped and answers nothing counts as lost after the timeout; the draws are those of before."""
+    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
+    sampler = VLLMSampler(policy, VLLMConfig(restarts=1), server=True)
+    prompts, seeds, sampling = [policy.encode("1+2=")], [[1, 2, 3]], Sampling(max_new_tokens=8)
+    before = sampler.generate(prompts, sampling, seeds)
+    sampler.engine.client.timeout = 5.0
+    os.kill(sampler.engine.process.pid, signal.SIGSTOP)
+    after = sampler.generate(prompts, sampling, seeds)
+    assert sampler.engine.deaths == 1
+    sampler.close()
+    assert [c.token_ids for c in after[0]] == [c.token_ids for c in before[0]]
+
+
+@pytest.mark.parametrize("staleness", ["0", "1"])
+def test_interrupted_command_leaves_no_process(tmp_path, staleness):
+    """Ctrl-C at `rlvr train` with a server, that samples meanwhile or not: a checkpoint, exit code 130, no server."""
+    command = [sys.executable, "-m", "rlvr", "train", "tiny_math", "--rollout.sampler", "vllm-server"]
+    command += ["--rollout.max-staleness", staleness]
+    command += ["--sft.steps", "0", "--run.steps", "1000", "--eval.every", "-1", "--run.out-dir", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 600
+    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.5)
+    started = children(process.pid)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 130, output
+    assert len(list((tmp_path / "run" / "checkpoints").rglob("ahead.jsonl"))) == int(staleness)
+    assert started
+    for pid in started:
+        assert not Path(f"/proc/{pid}").exists(), output
+
+
+TRAINER = """
+import time
+from rlvr.config import ModelConfig
+from rlvr.model.policy import load_policy
+from rlvr.vllm.sampler import VLLMSampler
+policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
+engine = VLLMSampler(policy, server=True).engine
+print(engine.process.pid, engine.folder, flush=True)
+time.sleep(600)
+"""
+
+
+def test_killed_trainer_leaves_no_server():
+    """After SIGKILL its server ends by itself, and its folder in memory goes with the next start."""
+    process = subprocess.Popen([sys.executable, "-c", TRAINER], stdout=subprocess.PIPE, text=True)
+    pid, folder = process.stdout.readline().split()
+    assert Path(folder, "model.safetensors").exists()
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 60
+    while group_lives(int(pid)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not group_lives(int(pid))
+    with shared_folder():
+        assert not Path(folder).exists()
+
+
+def group_lives(group: int) -> bool:
+    """Whether a process of this group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of a process that run vLLM's server."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == pid and "api_server" in (folder / "cmdline").read_text():
+                found.append(int(folder.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def test_doctor_finds_all_well():
+    """Every check of the table holds for the tiny model."""
+    checks = list(check_engine(ModelConfig(name="tiny", device="cpu", dtype="float32")))
+    assert [check.name for check in checks if not check.holds] == []
+    assert len(checks) == 6
+
+
+def test_error_of_a_log_is_the_cause():
+    """The cause is named, and not the last line, which only says that there was one."""
+    log = (
+        "INFO starting\n(EngineCore pid=3) ERROR 11-21 ValueError: No available memory for the cache blocks.\n"
+        "RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    assert error_in(log) == "ValueError: No available memory for the cache blocks."
+
+
+def test_start_without_memory_names_the_settings():
+    """Too little memory: vLLM's reason and the settings that change it; any other reason stands alone."""
+    message = start_failure("No available memory for the cache blocks.\nmore")
+    assert "No available memory" in message
+    assert "--vllm.memory-share" in message
+    assert "--vllm.max-model-len" in message
+    assert "memory-share" not in start_failure("unknown architecture")

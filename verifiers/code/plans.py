@@ -1,0 +1,328 @@
+"""How each type of reference is tested: the jobs to run, and what their results say.
+
+Expected values stay in the plan, beside the verifier; none is in a job.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Protocol
+
+from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
+from rlvr.verifiers.code import compare as code_compare
+from rlvr.verifiers.code import split as code_split
+
+# Calls through which test code looks at identity or type, or changes the program: stand-ins cannot carry those.
+_UNSAFE_CALLS = frozenset(
+    ("setattr", "delattr", "id", "issubclass", "vars", "globals", "locals", "patch", "monkeypatch")
+)
+_CONSTANT = (ast.Constant,)
+_PLAIN_TYPES = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset, deque, Fraction, Decimal)
+_PLAIN_METHODS = frozenset(name for kind in _PLAIN_TYPES for name in dir(kind))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Which tests passed, and of the first that did not: its number from 1, what happened, and how the run ended."""
+
+    passed: int
+    total: int
+    status: RunStatus = RunStatus.OK
+    test: int = 0
+    what: str = ""
+
+
+class Plan(Protocol):
+    """What one reference asks for."""
+
+    def jobs(self, program: str, limits: Limits) -> Sequence[Job | TestJob]: ...
+
+    def outcome(self, results: Sequence[Result]) -> Outcome:
+        """Of the results of the first jobs, in order; the later ones may be missing."""
+        ...
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """Calls answered by the program, asserts decided here."""
+
+    split: code_split.Split
+    prelude: str
+    setup: str
+
+    def jobs(self, program: str, limits: Limits) -> list[Job]:
+        """One job with every call."""
+        calls = tuple(Call(expression=call) for call in self.split.calls)
+        setup = "\n".join(part for part in (self.setup, self.split.setup) if part)
+        return [Job(_with_prelude(self.prelude, program), calls=calls, setup=setup, limits=limits)]
+
+    def outcome(self, results: Sequence[Result]) -> Outcome:
+        """A test passes if all its calls were answered and its assert holds."""
+        (result,) = results
+        wrong = [self._wrong(check, result) for check in self.split.checks]
+        total = len(wrong)
+        failed = next((number for number, what in enumerate(wrong) if what), None)
+        if failed is None:
+            ended = result.status is RunStatus.OK
+            return Outcome(total if ended else 0, total, result.status, 0, "" if ended else result.detail)
+        return Outcome(wrong.count(""), total, result.status, failed + 1, wrong[failed])
+
+    def _wrong(self, check: code_split.Check, result: Result) -> str:
+        for number in check.calls:
+            call = _short(self.split.calls[number])
+            if number >= len(result.returned):
+                return f"{call} gave no answer"
+            if result.returned[number].raised:
+                return f"{call} raised {result.returned[number].raised}"
+        if self.split.passes(check, [returned.value for returned in result.returned]):
+            return ""
+        return "wrong answer of " + ", ".join(_short(self.split.calls[number]) for number in check.calls)
+
+
+@dataclass(frozen=True)
+class WholePlan:
+    """Test code that runs as it is, in a sandbox of its own."""
+
+    test: str
+    names: tuple[str, ...]
+    classes: tuple[str, ...]
+    prelude: str
+    setup: str
+
+    def jobs(self, program: str, limits: Limits) -> list[TestJob]:
+        """One pair of sandboxes."""
+        job = Job(_with_prelude(self.prelude, program), setup=self.setup, limits=limits)
+        return [TestJob(job, self.test, self.names, self.classes)]
+
+    def outcome(self, results: Sequence[Result]) -> Outcome:
+        """All the tests are one."""
+        (result,) = results
+        if result.tests_passed:
+            return Outcome(1, 1)
+        return Outcome(0, 1, result.status, 1, result.detail or "the tests did not come to their end")
+
+
+@dataclass(frozen=True)
+class MixedPlan:
+    """Asserts of which some are decided here, and the others run whole."""
+
+    split: SplitPlan
+    whole: WholePlan
+
+    def jobs(self, program: str, limits: Limits) -> list[Job | TestJob]:
+        """The calls, then the pair of sandboxes."""
+        return [*self.split.jobs(program, limits), *self.whole.jobs(program, limits)]
+
+    def outcome(self, results: Sequence[Result]) -> Outcome:
+        """The asserts that run whole count as one, the last."""
+        first = self.split.outcome(results[:1])
+        if len(results) == 1:
+            return replace(first, total=first.total + 1)
+        last = self.whole.outcome(results[1:])
+        passed, total = first.passed + last.passed, first.total + 1
+        if first.passed < first.total:
+            return replace(first, passed=passed, total=total)
+        return replace(last, passed=passed, total=total, test=total if last.test else 0)
+
+
+@dataclass(frozen=True)
+class OutputPlan:
+    """Inputs for stdin, and the outputs that are expected."""
+
+    cases: tuple[tuple[str, str], ...]
+    setup: str
+
+    def jobs(self, program: str, limits: Limits) -> list[Job]:
+        """One job for each case."""
+        return [Job(_with_prelude(self.setup, program), stdin, limits=limits) for stdin, _ in self.cases]
+
+    def outcome(self, results: Sequence[Result]) -> Outcome:
+        """A case passes if the program ends well and prints just what is expected."""
+        wrong = [self._wrong(result, expected) for result, (_, expected) in zip(results, self.cases)]
+        failed = next((number for number, what in enumerate(wrong) if what), None)
+        if failed is None:
+            return Outcome(len(wrong), len(self.cases))
+        return Outcome(wrong.count(""), len(self.cases), results[failed].status, failed + 1, wrong[failed])
+
+    @staticmethod
+    def _wrong(result: Result, expected: str) -> str:
+        if result.status is not RunStatus.OK:
+            return result.detail or str(result.status)
+        return "" if code_compare.same_output(result.stdout, expected) else "wrong answer"
+
+
+@dataclass(frozen=True)
+class CallsPlan:
+    """Arguments of one function, and the values that are expected."""
+
+    entry: str
+    calls: tuple[Call, ...]
+    expected: tuple[Any, ...]
+    setup: str
+
+    def jobs(self, program: str, limits: Limits) -> list[Job]:
+        """One job with every call."""
+        return [Job(program, calls=self.calls, setup=self.setup, limits=limits)]
+
+    def outcome(self, results: Sequence[Result]) -> Outcome:
+        """A case passes if the call was answered by the expected value."""
+        (result,) = results
+        wrong = [self._wrong(number, result) for number in range(len(self.calls))]
+        failed = next((number for number, what in enumerate(wrong) if what), None)
+        if failed is None:
+            ended = result.status is RunStatus.OK
+            return Outcome(len(wrong) if ended else 0, len(wrong), result.status, 0, "" if ended else result.detail)
+        return Outcome(wrong.count(""), len(wrong), result.status, failed + 1, wrong[failed])
+
+    def _wrong(self, number: int, result: Result) -> str:
+        if number >= len(result.returned):
+            return "no answer"
+        returned = result.returned[number]
+        if returned.raised:
+            return f"raised {returned.raised}"
+        return "" if code_compare.same_value(returned.value, self.expected[number]) else "wrong answer"
+
+
+def _with_prelude(prelude: str, program: str) -> str:
+    return f"{prelude}\n{program}" if prelude else program
+
+
+def _short(call: str) -> str:
+    return call if len(call) <= 120 else call[:117] + "..."
+
+
+def _text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> str:
+    value = reference.get(key, "")
+    if not isinstance(value, str):
+        raise ValueError(f"reference {key!r} is a {type(value).__name__}; expected text")
+    if needed and not value.strip():
+        raise ValueError(f"the reference has no {key!r}")
+    return value
+
+
+def _tests_plan(reference: Mapping[str, Any], entry: str) -> Plan:
+    code, prelude, setup = (_text(reference, key, needed=key == "code") for key in ("code", "prelude", "setup"))
+    tree = code_split.parse(code)
+    if prelude:
+        code_split.parse(prelude)
+    if setup:
+        code_split.parse(setup)
+    code = code_split.implied_imports(tree) + code
+    if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
+        raise ValueError("the test code has no assert: every program would pass")
+    split = code_split.split(code, entry, prelude)
+    names = code_split.program_names(code, entry, prelude)
+    if not names or (split is not None and not split.calls and not split.rest):
+        raise ValueError("the tests use nothing of the program: every program would pass")
+    classes = code_split.program_classes(code, entry, prelude)
+    if split is None:
+        call = f"\ncheck({entry})\n" if entry else ""
+        return WholePlan(f"{prelude}\n{code}{call}", names, classes, prelude, setup)
+    here = SplitPlan(split, prelude, setup)
+    if not split.rest:
+        return here
+    return MixedPlan(here, WholePlan(f"{prelude}\n{split.rest}", names, classes, prelude, setup))
+
+
+def _assert_plan(reference: Mapping[str, Any]) -> Plan:
+    return _tests_plan(reference, "")
+
+
+def _check_plan(reference: Mapping[str, Any]) -> Plan:
+    entry = _text(reference, "entry", needed=True)
+    if not entry.isidentifier():
+        raise ValueError(f"reference entry {entry!r} is no name")
+    tree = code_split.parse(_text(reference, "code", needed=True))
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
+        raise ValueError("the test code defines no check(candidate)")
+    return _tests_plan(reference, entry)
+
+
+def _cases(reference: Mapping[str, Any], *keys: str) -> list[Mapping[str, Any]]:
+    cases = reference.get("cases")
+    if not isinstance(cases, (list, tuple)) or not cases:
+        raise ValueError("the reference has no cases")
+    for case in cases:
+        if not isinstance(case, Mapping) or not all(key in case for key in keys):
+            raise ValueError(f"a case needs {' and '.join(keys)}")
+    return list(cases)
+
+
+def _stdio_plan(reference: Mapping[str, Any]) -> Plan:
+    cases = _cases(reference, "input", "output")
+    if not all(isinstance(case[key], str) for case in cases for key in ("input", "output")):
+        raise ValueError("the input and the output of a case are text")
+    return OutputPlan(tuple((case["input"], case["output"]) for case in cases), _text(reference, "setup"))
+
+
+def _calls_plan(reference: Mapping[str, Any]) -> Plan:
+    entry = _text(reference, "entry", needed=True)
+    cases = _cases(reference, "args", "expected")
+    calls = tuple(Call(entry, tuple(case["args"]), dict(case.get("kwargs", {}))) for case in cases)
+    return CallsPlan(entry, calls, tuple(case["expected"] for case in cases), _text(reference, "setup"))
+
+
+TYPES = {"assert": _assert_plan, "check": _check_plan, "stdio": _stdio_plan, "calls": _calls_plan}
+
+
+def make_plan(reference: Any) -> Plan:
+    """The plan of a reference; ValueError where it cannot be used."""
+    if not isinstance(reference, Mapping) or reference.get("type") not in TYPES:
+        raise ValueError(f"a reference is a mapping with a type among {', '.join(TYPES)}")
+    return TYPES[reference["type"]](reference)
+
+
+def integrity(reference: Any) -> str:
+    """ "strong", or "weak" where the tests can be secured against the program only in part.
+
+    Weak are tests that run whole and compare identities or types of the program's objects, change them, subclass its
+    classes, hand it functions, or ask a method that no plain value has of what a function returned.
+    """
+    plan = make_plan(reference)
+    whole = plan.whole if isinstance(plan, MixedPlan) else plan
+    if not isinstance(whole, WholePlan):
+        return "strong"
+    tree, theirs = code_split.parse(whole.test), set(whole.names)
+    values = theirs - set(whole.classes)
+    weak = any(_is_weak(node, theirs) or _asks_an_object(node, values) for node in ast.walk(tree))
+    return "weak" if weak else "strong"
+
+
+def _asks_an_object(node: ast.AST, values: set[str]) -> bool:
+    """A method that no plain value has, of what a function returned: an honest object could not answer it, either."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr in _PLAIN_METHODS:
+        return False
+    inner = node.func.value
+    return isinstance(inner, ast.Call) and _reads(inner.func, values)
+
+
+def _is_weak(node: ast.AST, theirs: set[str]) -> bool:
+    if isinstance(node, ast.Call):
+        return _is_weak_call(node, theirs)
+    if isinstance(node, ast.Compare):
+        identity = any(isinstance(kind, (ast.Is, ast.IsNot)) for kind in node.ops)
+        return identity and not any(isinstance(part, _CONSTANT) for part in (node.left, *node.comparators))
+    if isinstance(node, ast.ClassDef):
+        return any(_reads(base, theirs) for base in node.bases)
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return any(isinstance(target, ast.Attribute) and _reads(target, theirs) for target in targets)
+
+
+def _is_weak_call(node: ast.Call, theirs: set[str]) -> bool:
+    called = node.func
+    name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+    if name in _UNSAFE_CALLS:
+        return True
+    if name == "isinstance" and len(node.args) == 2:
+        return _reads(node.args[1], theirs)
+    given = (*node.args, *(keyword.value for keyword in node.keywords))
+    return name in theirs and any(isinstance(part, ast.Lambda) for part in given)
+
+
+def _reads(node: ast.AST, names: set[str]) -> bool:
+    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))

@@ -1,0 +1,267 @@
+"""Tests split into calls, which a program answers in its sandbox, and checks of the answers, which it never sees.
+
+`assert f(2) == 4` becomes the call `f(2)` and the check `answer == 4`. Tests that are more than asserts over such calls
+keep their code: it then runs in a sandbox of its own (rlvr.sandbox.TestJob).
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from rlvr.verifiers.code import eval as code_eval
+
+_BUILTINS = frozenset(dir(builtins))
+_ANSWER = "answer "
+
+
+@dataclass(frozen=True)
+class Check:
+    """One assert: its expression over `answer 0`, `answer 1`, ..., and the numbers of the calls it needs."""
+
+    test: ast.expr
+    calls: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Tests as calls and checks. `setup` is run after the program; `modules` is what the checks may use.
+
+    `rest` is the code of the asserts that have to run whole, with the imports: empty where there are none.
+    """
+
+    calls: tuple[str, ...]
+    checks: tuple[Check, ...]
+    setup: str
+    modules: dict[str, str]
+    rest: str = ""
+
+    def passes(self, check: Check, answers: list[Any]) -> bool:
+        """Whether an assert holds for the answers of its calls."""
+        values = {f"{_ANSWER}{number}": answers[number] for number in check.calls}
+        try:
+            return bool(code_eval.evaluate(check.test, values, self.modules))
+        except code_eval.VALUE_ERRORS:
+            return False
+
+
+class _NotSplit(Exception):
+    """The tests need more than calls and checks."""
+
+
+@lru_cache(maxsize=4096)
+def parse(code: str) -> ast.Module:
+    """The tree of test code; ValueError where it does not parse."""
+    try:
+        return ast.parse(code)
+    except (SyntaxError, RecursionError, MemoryError) as problem:
+        raise ValueError(f"the test code does not parse: {problem}") from problem
+
+
+@lru_cache(maxsize=4096)
+def split(code: str, entry: str = "", prelude: str = "") -> Split | None:
+    """Test code split, or None where it has to run whole.
+
+    With `entry` the code defines `check(candidate)`, and `candidate` stands for the program's function `entry`. The
+    names that `prelude` defines are the tests' own, not the program's.
+    """
+    tree = parse(code)
+    body = [statement for statement in tree.body if not _inert(statement)]
+    if entry:
+        checks = [s for s in body if isinstance(s, ast.FunctionDef) and s.name == "check"]
+        if len(checks) != 1 or len(checks[0].args.args) != 1:
+            return None
+        candidate = checks[0].args.args[0].arg
+        body = [s for s in body if s is not checks[0]] + [s for s in checks[0].body if not _inert(s)]
+        body = [_Rename(candidate, entry).visit(ast.parse(ast.unparse(s)).body[0]) for s in body]
+    try:
+        return _Splitter(body, defined_in(parse(prelude)) - {entry}).split()
+    except _NotSplit:
+        return None
+
+
+def implied_imports(tree: ast.AST) -> str:
+    """Imports of the modules that the tests use without importing them (MBPP/596).
+
+    The program's own object of that name must not work out what is expected.
+    """
+    used = {n.value.id for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
+    return "".join(f"import {name}\n" for name in sorted((used & code_eval.MODULES.keys()) - defined_in(tree)))
+
+
+def _inert(statement: ast.stmt) -> bool:
+    """Docstrings, bare names, `pass`, and HumanEval's METADATA."""
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, (ast.Constant, ast.Name))
+    named = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+    metadata = named and statement.targets[0].id == "METADATA"  # type: ignore[attr-defined]
+    return metadata or isinstance(statement, ast.Pass)
+
+
+class _Rename(ast.NodeTransformer):
+    def __init__(self, old: str, new: str) -> None:
+        self.old, self.new = old, new
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self.new, node.ctx) if node.id == self.old else node
+
+
+def defined_in(tree: ast.AST) -> set[str]:
+    """Names bound by assignments, definitions and imports, at any depth."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            names.add(node.name)
+    return names
+
+
+def program_names(code: str, entry: str = "", prelude: str = "") -> tuple[str, ...]:
+    """What the tests expect the program to define."""
+    tree = parse(code)
+    loaded = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    ours = defined_in(tree) | defined_in(parse(prelude))
+    found = {name for name in loaded - ours if name not in _BUILTINS or _program_defines_builtin(tree, name)}
+    return tuple(sorted(found | ({entry} if entry else set())))
+
+
+def _program_defines_builtin(tree: ast.Module, name: str) -> bool:
+    """`assert sum(10, 15) == 6`: where asserts name only builtins, the one they all call is the program's own."""
+    asserts = [s for s in tree.body if isinstance(s, ast.Assert)]
+    loaded = {node.id for s in asserts for node in ast.walk(s) if isinstance(node, ast.Name)}
+    return loaded <= _BUILTINS and {_outermost_call(s.test) for s in asserts} == {name}
+
+
+def _outermost_call(test: ast.expr) -> str:
+    side = test.left if isinstance(test, ast.Compare) else test
+    return side.func.id if isinstance(side, ast.Call) and isinstance(side.func, ast.Name) else ""
+
+
+_MAKING_VALUES = frozenset("abs all any bool dict float frozenset int list max min round set sorted sum tuple".split())
+_PREDICATES = frozenset("startswith endswith issubset issuperset isdisjoint is_integer equals".split())
+
+
+def program_classes(code: str, entry: str = "", prelude: str = "") -> tuple[str, ...]:
+    """Those of the program's names that the tests use as classes.
+
+    By their spelling, unless what a call of one returns is used as a value: compared, asserted or counted. The program
+    itself has no say: a function that returned an object could answer in the place of a string.
+    """
+    tree = parse(code)
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    spelled = {
+        name
+        for name in program_names(code, entry, prelude)
+        if name[:1].isupper() and "_" not in name and (name in called or not name.isupper())
+    } - {entry}
+    used = [call for node in ast.walk(tree) for call in _used_as_values(node)]
+    return tuple(sorted(spelled - {node.func.id for node in used if isinstance(node.func, ast.Name)}))
+
+
+def _used_as_values(node: ast.AST) -> list[ast.Call]:
+    """The calls right below a node that takes their results for values."""
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.Compare):
+        parts = [node.left, *node.comparators]
+    elif isinstance(node, ast.Assert):
+        parts = [node.test]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _MAKING_VALUES:
+        parts = node.args
+    elif isinstance(node, ast.Attribute) and (node.attr in _PREDICATES or node.attr.startswith("is")):
+        parts = [node.value]
+    return [part for part in parts if isinstance(part, ast.Call)]
+
+
+class _Splitter:
+    def __init__(self, body: list[ast.stmt], trusted: set[str]) -> None:
+        self.body = body
+        self.calls: list[str] = []
+        self.modules: dict[str, str] = {}
+        whole = ast.Module(body, [])
+        imports = [s for s in body if isinstance(s, (ast.Import, ast.ImportFrom))]
+        self.setup = "\n".join(ast.unparse(s) for s in imports)
+        for statement in imports:
+            self._import(statement)
+        loaded = {n.id for n in ast.walk(whole) if isinstance(n, ast.Name)}
+        self.theirs = {
+            name
+            for name in loaded - trusted - set(self.modules)
+            if name not in _BUILTINS or _program_defines_builtin(whole, name)
+        }
+
+    def _import(self, statement: ast.Import | ast.ImportFrom) -> None:
+        if isinstance(statement, ast.Import):
+            self.modules.update({alias.asname or alias.name: alias.name for alias in statement.names})
+        else:
+            self.modules.update({a.asname or a.name: f"{statement.module}.{a.name}" for a in statement.names})
+
+    def split(self) -> Split:
+        """Each assert by itself. Where there are other statements, asserts depend on them: nothing is split."""
+        if not all(isinstance(statement, (ast.Assert, ast.Import, ast.ImportFrom)) for statement in self.body):
+            raise _NotSplit
+        checks, rest = [], []
+        for statement in self.body:
+            if not isinstance(statement, ast.Assert):
+                continue
+            first = len(self.calls)
+            try:
+                checks.append(self._check(statement.test))
+            except _NotSplit:
+                del self.calls[first:]
+                rest.append(ast.unparse(statement))
+        if not checks:
+            raise _NotSplit
+        whole = "\n".join([self.setup, *rest]) if rest else ""
+        return Split(tuple(self.calls), tuple(checks), self.setup, self.modules, whole)
+
+    def _check(self, test: ast.expr) -> Check:
+        first = len(self.calls)
+        replaced = self._replace(test)
+        numbers = tuple(range(first, len(self.calls)))
+        known = frozenset(f"{_ANSWER}{number}" for number in numbers)
+        if not code_eval.supported(replaced, known, self.modules):
+            raise _NotSplit
+        return Check(replaced, numbers)
+
+    def _replace(self, node: Any) -> Any:
+        """The tree with each call into the program, and each of its values, replaced by a name for the answer."""
+        if self._is_type_test(node):
+            raise _NotSplit
+        if isinstance(node, ast.expr) and self._is_theirs(node):
+            self.calls.append(ast.unparse(node))
+            return ast.Name(f"{_ANSWER}{len(self.calls) - 1}", ast.Load())
+        if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)):
+            raise _NotSplit
+        changed = type(node)()
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                value = [self._replace(v) if isinstance(v, ast.AST) else v for v in value]
+            elif isinstance(value, ast.AST):
+                value = self._replace(value)
+            setattr(changed, name, value)
+        return changed
+
+    def _is_type_test(self, node: Any) -> bool:
+        """`isinstance(x, T)` with a class of the program's: it does not cross the boundary."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id != "isinstance":
+            return False
+        return any(self._is_theirs(p) for a in node.args[1:] for p in ast.walk(a) if isinstance(p, ast.expr))
+
+    def _is_theirs(self, node: ast.expr) -> bool:
+        """A call `f(...)` of a name of the program, or that name itself.
+
+        A method of what it returns is not: an object of the program's own must not answer for a string.
+        """
+        if isinstance(node, ast.Call):
+            return isinstance(node.func, ast.Name) and node.func.id in self.theirs
+        return isinstance(node, ast.Name) and node.id in self.theirs

@@ -1,0 +1,142 @@
+"""The verifier `math`: is the answer of a completion the reference?
+
+Extraction (rlvr.verifiers.extract), a grammar (math_parse) and a comparison in layers (math_compare), each under bounds
+that make a verdict a matter of milliseconds. Nothing is evaluated as text.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from rlvr.registry import register
+from rlvr.types import Problem, Verdict, bad_reference, no_answer
+from rlvr.verifiers.extract import Conflict, Mode, extract
+from rlvr.verifiers.extract.answers import reference_text
+from rlvr.verifiers.math.answer import Reference, judge_answer, read_reference
+from rlvr.verifiers.math.compare import Rules
+from rlvr.verifiers.runner.base import check_choices
+
+QUICK_CHARS = 1_000  # longer answers are compared in the pool
+
+
+@register("math")
+@dataclass(frozen=True, kw_only=True)
+class MathVerifier:
+    """Whether the answer of a completion equals the reference.
+
+    Extraction. After the last `</think>`; thinking that does not end holds no answer. The last complete box counts,
+    an empty last box is no answer, boxes with only separators between them are one list. Without a box, a marked answer
+    ("the answer is", "####", `<answer>`, bold, ...). `extract`: "strict" boxes only; "marked"; "lenient" also the last
+    formula or number. `conflict`: "reject" makes several different boxes no answer.
+
+    Precision. An exact gold wants an exact answer; only a decimal of at least `exact_digits` right digits (the last one
+    rounded or cut) stands for a number that no decimal can equal. A decimal gold of at least 3 digits is matched by an
+    exact number that rounds to it, one of at least 4 digits also by a longer decimal. `digits` accepts agreement to
+    that many significant digits, `rel_tol` a relative difference; two integers are never rounded.
+
+    Numbers. Thousands in all spellings; 1,234 is also read as a list, 3,14 as a decimal where the gold is one. Mixed
+    numbers are sums. 50% is 0.5 or, against a number without the sign, 50. Numbers in words are read. The real odd root
+    of a negative number is real. `\\log` is natural or of base 10, the same on both sides. 52_8 may be written 52, not
+    42. Unevaluated arithmetic is accepted (`unevaluated="reject"`: not for a rational gold). Limits, integrals, sums
+    and derivatives are not evaluated, since they repeat the question. 0/0 and 0^0 equal nothing.
+
+    Structures. Lists and sets in any order; tuples, vectors and matrices in theirs; a tuple may lack its brackets,
+    (a, b) is also an open interval. Alternatives ("5 or 6") are a list, so no answer to a question with one. x = 5 is 5
+    and the other way round; a chain of equalities must hold; an equation to be solved (2x = 10), a tautology and an
+    unsolved inequality are not their solutions. What names a value (f(2), P(X = 2), a limit) may stand before it; f(x)
+    may be y or f(t); a bound on a variable of the formula beside it (k in Z) is dropped. Equations are equal up to
+    a factor and cleared denominators, inequalities as sets of numbers. 3:2 is 3/2. A determinant is no matrix.
+
+    Units. Dropped where one side has none, converted where both have one (`units="ignore"`: always dropped); other
+    dimensions are wrong. Degrees are radians against a multiple of pi. 4:30 p.m. is 4:30 and 16:30. Dates in either
+    order.
+
+    Text. Compared without case, articles and punctuation, never as a product of letters. A choice is its letter, with
+    or without the text after it. Letters that look alike in another script are other letters.
+    """
+
+    extract: Mode = "marked"
+    conflict: Conflict = "last"
+    digits: int | None = None
+    rel_tol: float | None = None
+    exact_digits: int = 10
+    units: Literal["convert", "ignore"] = "convert"
+    unevaluated: Literal["accept", "reject"] = "accept"
+
+    isolate: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name, lowest in (("digits", 1), ("rel_tol", 0), ("exact_digits", 1)):
+            value = getattr(self, name)
+            if value is not None and not value >= lowest:
+                raise ValueError(f"{name} {value}: expected a number of at least {lowest}")
+
+    def __call__(self, problem: Problem, completion: str) -> Verdict:
+        """The verdict; bounded, and killable in the pool."""
+        verdict = self._decide(problem, completion, None)
+        assert verdict is not None
+        return verdict
+
+    def quick(self, problem: Problem, completion: str) -> Verdict | None:
+        """The verdict where it takes at most a few milliseconds; None leaves it to the pool."""
+        return self._decide(problem, completion, QUICK_CHARS)
+
+    def check_reference(self, reference: Any) -> None:
+        """Raises ValueError where the reference cannot be read."""
+        _reference(reference)
+
+    def _decide(self, problem: Problem, completion: str, longest: int | None) -> Verdict | None:
+        try:
+            gold = _reference(problem.reference)
+        except ValueError as found:
+            return bad_reference(str(found))
+        answer = extract(completion, self.extract, self.conflict)
+        if answer.text is None:
+            return no_answer(answer.how)
+        if longest is not None and len(answer.text) > longest:
+            return None
+        return judge_answer(gold, answer.text, self._rules)
+
+    @functools.cached_property
+    def _rules(self) -> Rules:
+        return Rules(self.digits, self.rel_tol, self.exact_digits, self.units, self.unevaluated)
+
+
+def _reference(reference: Any) -> Reference:
+    return read_reference(reference_text(reference))
+
+
+def verify_math(reference: str | float, completion: str, **options: Any) -> Verdict:
+    """The verdict on one completion; options are those of MathVerifier."""
+    return MathVerifier(**options)(Problem("", "", reference), completion)
+
+
+def _pairs(pairs: Iterable[tuple[str | float, str]]) -> list[tuple[Problem, str]]:
+    return [(Problem(str(index), "", reference), completion) for index, (reference, completion) in enumerate(pairs)]
+
+
+def verify_math_batch(
+    pairs: Iterable[tuple[str | float, str]], *, workers: int = 2, timeout: float = 5.0, **options: Any
+) -> list[Verdict]:
+    """The verdicts on (reference, completion) pairs, in order.
+
+    What is not decided within milliseconds goes to a pool of `workers` processes, with `timeout` seconds for each.
+    """
+    from rlvr.verifiers.runner import Runner
+
+    with Runner(MathVerifier(**options), workers=workers, timeout=timeout) as runner:
+        return runner.verify(_pairs(pairs))
+
+
+async def verify_math_async(
+    pairs: Iterable[tuple[str | float, str]], *, workers: int = 2, timeout: float = 5.0, **options: Any
+) -> list[Verdict]:
+    """`verify_math_batch` for asyncio: the event loop is not blocked."""
+    from rlvr.verifiers.runner import Runner
+
+    with Runner(MathVerifier(**options), workers=workers, timeout=timeout) as runner:
+        return await runner.averify(_pairs(pairs))

@@ -1,0 +1,87 @@
+"""Comparison of a parsed answer with a parsed gold, in layers, cheapest first.
+
+The layers: equal trees; quantities (math_quantities); relations (math_relations); structures (math_structures); values
+(math_identity), which may be rounded (math_rounding). The rules of the domain stand in the docstring of MathVerifier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlvr.verifiers.math.exact import Inexact, Undefined, rational
+from rlvr.verifiers.math.identity import same_value
+from rlvr.verifiers.math.quantities import quantities
+from rlvr.verifiers.math.relations import relations
+from rlvr.verifiers.math.rounding import literal, rounded
+from rlvr.verifiers.math.structures import EITHER_SIDE, STRUCTURES, digits_of, distributed
+from rlvr.verifiers.math.tree import OO, Node, Op, Quantity, Rel, Words, number, symbols
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The options that touch comparison (see MathVerifier), and comparison under them."""
+
+    digits: int | None = None
+    rel_tol: float | None = None
+    exact_digits: int = 10
+    units: Literal["convert", "ignore"] = "convert"
+    unevaluated: Literal["accept", "reject"] = "accept"
+
+    def same(self, gold: Node, answer: Node) -> bool:
+        """Whether the answer is the gold. Raises TooLarge or Undecided."""
+        gold, answer = distributed(gold), distributed(answer)
+        if isinstance(gold, Quantity) or isinstance(answer, Quantity):
+            return quantities(gold, answer, self)
+        if isinstance(gold, Rel) or isinstance(answer, Rel):
+            return relations(gold, answer, self)
+        if isinstance(answer, Op) and answer.head == "either":
+            answer = self._only_one(answer)
+        if isinstance(gold, Op) and gold.head in STRUCTURES:
+            return STRUCTURES[gold.head](gold, answer, self)
+        if isinstance(answer, Op) and answer.head == "mod":
+            return self.same(gold, answer.args[0])
+        if isinstance(answer, Op) and answer.head == "based":
+            return answer.args[1] == number(10) and Words(digits_of(gold)) == answer.args[0]
+        if isinstance(answer, Op) and answer.head in STRUCTURES:
+            return answer.head in EITHER_SIDE and STRUCTURES[answer.head](answer, gold, self)
+        return self.values(gold, answer)
+
+    def values(self, gold: Node, answer: Node) -> bool:
+        """Two expressions: equal exactly, or to the digits that count."""
+        if isinstance(gold, Words) or isinstance(answer, Words):
+            return gold == answer
+        infinite = _infinity(gold), _infinity(answer)
+        if infinite != (0, 0):
+            return infinite[0] == infinite[1]
+        if self.unevaluated == "reject" and rational(gold) is not None and not _is_evaluated(answer):
+            return False
+        try:
+            if same_value(gold, answer):
+                return True
+            return not symbols(gold) and not symbols(answer) and rounded(gold, answer, self)
+        except (Inexact, Undefined):
+            return False
+
+    def _only_one(self, answer: Op) -> Node:
+        """Alternatives that are all the same are one answer; others are a list."""
+        first = answer.args[0]
+        if all(self.same(first, other) for other in answer.args[1:]):
+            return first
+        return Op("list", answer.args)
+
+
+def _infinity(node: Node) -> int:
+    """1 or -1 for an infinity, 0 for anything else."""
+    if isinstance(node, Op) and node.head == "neg":
+        return -_infinity(node.args[0])
+    return 1 if node == OO else 0
+
+
+def _is_evaluated(node: Node) -> bool:
+    """Whether a number is written as a number: an integer, a decimal, a fraction or a power of integers."""
+    if literal(node) is not None:
+        return True
+    if isinstance(node, Op) and node.head in ("div", "pow", "neg"):
+        return all(_is_evaluated(arg) for arg in node.args)
+    return False

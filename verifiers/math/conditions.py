@@ -1,0 +1,80 @@
+"""Conditions beside an answer, which restate the question: `2k + 2 for k >= 1`, `f(x) = 2x, x \\in \\mathbb{R}`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, TooLarge, Unreadable, Words, symbols
+
+if TYPE_CHECKING:
+    from rlvr.verifiers.math.parse import Parser
+
+MAX_TRIES = 3  # of reading a condition, in one answer
+QUANTIFIERS = frozenset(("for", "where", "with", "when", "forall", "\\forall"))
+_FILLERS = frozenset(
+    "all any every each some real reals integer integers natural positive nonnegative nonzero number numbers value "
+    "values of the".split()
+)
+_BOUNDS = frozenset(("<", "<=", ">", ">=", "!=", "in"))
+
+
+def skip_condition(parser: Parser, names: frozenset[str] | None = None) -> bool:
+    """Moves over a condition at the position; stays where there is none. It bounds one of `names`, if given."""
+    token = parser.token
+    if token.kind != "name" or token.text.lower() not in QUANTIFIERS or parser.conditions >= MAX_TRIES:
+        return False
+    parser.conditions += 1
+    saved = parser.at, parser.depth, parser.bars, parser.in_set
+    parser.at += 1
+    filled = token.text == "\\forall"
+    while parser.kind == "name" and parser.token.text.lower() in _FILLERS:
+        filled = True
+        parser.at += 1
+    try:
+        condition = parser.item()
+    except (Unreadable, TooLarge):
+        condition = Words("")
+    bare = filled and isinstance(condition, Sym) and bool(symbols(condition))
+    if bare:
+        return True
+    bounded = symbols(condition) if isinstance(condition, Rel) and set(condition.ops) <= _BOUNDS else frozenset()
+    if bounded and (names is None or bounded <= names):
+        return True
+    parser.at, parser.depth, parser.bars, parser.in_set = saved
+    return False
+
+
+def without_conditions(items: list[Node]) -> list[Node]:
+    """The items of an answer without `x in R` and the bounds on a variable of the formula before them."""
+    items = [_unbound(item) for item in items]
+    while len(items) > 1 and _only_restricts(items[-1], items[0]):
+        items = items[:-1]
+    return items
+
+
+def _unbound(item: Node) -> Node:
+    """The formula of `k \\pi (k \\in \\mathbb{Z})`, which is read as a product."""
+    if isinstance(item, Rel) and item.sides:
+        return Rel(item.ops, (*item.sides[:-1], _unbound(item.sides[-1])))
+    if not isinstance(item, Op) or item.head not in ("mul", "add") or not isinstance(item.args[-1], (Rel, Op)):
+        return item
+    last, rest = item.args[-1], item.args[:-1]
+    if item.head == "add":
+        return Op("add", (*rest, _unbound(last)))
+    if not isinstance(last, Rel) or not set(last.ops) <= _BOUNDS:
+        return item
+    return rest[0] if len(rest) == 1 else Op("mul", rest)
+
+
+def _only_restricts(condition: Node, formula: Node) -> bool:
+    if not isinstance(condition, Rel) or not set(condition.ops) <= _BOUNDS:
+        return False
+    names = symbols(condition)
+    inequality = isinstance(formula, Rel) and not set(formula.ops) <= {"=", "~"}
+    if condition.ops == ("in",):
+        domain = condition.sides[1]
+        known = isinstance(domain, Op) and domain.head == "domain"
+        return known and names <= symbols(formula) and (not inequality or domain == Op("domain", (Words("reals"),)))
+    if inequality or not isinstance(formula, (Rel, Op)) or len(names) != 1:
+        return False
+    return names <= symbols(formula.sides[-1] if isinstance(formula, Rel) else formula)

@@ -1,0 +1,335 @@
+"""Tokens of LaTeX and plain-text answers: one linear pass of one regular expression.
+
+Spellings are made one here: unicode signs become LaTeX commands, every thousands spelling one number, `\\left`,
+colours, sizes and math delimiters vanish, and the contents of `\\text{}` and its like become upright words.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from fractions import Fraction
+from typing import NamedTuple
+
+from rlvr.verifiers.math.tree import Num, TooLarge, Unreadable
+
+MAX_CHARS = 6_000
+MAX_TOKENS = 4_000
+MAX_DIGITS = 2_000
+MAX_EXPONENT_DIGITS = 30
+
+
+class Token(NamedTuple):
+    """`kind`: num, name (letters), op (a sign or a command's meaning), end. `spaced`: white space stands before it.
+    `upright`: a name inside `\\text{}` or its like, never a product of letters."""
+
+    kind: str
+    text: str
+    spaced: bool = False
+    upright: bool = False
+    number: Num | None = None
+
+
+_SIGNS = {
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-", "×": "*", "⋅": "*", "·": "*", "∙": "*",
+    "•": "*", "∗": "*", "✕": "*", "✖": "*", "÷": "/", "∕": "/", "⁄": "/", "π": r"\pi ", "∞": r"\infty ",
+    "≤": r"\le ", "⩽": r"\le ", "≦": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≧": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
+    "≃": r"\approx ", "≅": r"\approx ", "≒": r"\approx ", "∪": r"\cup ", "⋃": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
+    "∉": r"\notin ", "∅": r"\emptyset ", "∖": r"\setminus ", "±": r"\pm ", "∓": r"\mp ", "°": "^\\circ ",
+    "º": "^\\circ ",
+    "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "″": "''", "…": r"\ldots ", "⋯": r"\ldots ", "√": r"\usqrt ",
+    "∛": r"\ucbrt ", "∜": r"\uqdrt ", "ℝ": r"\reals ", "ℤ": r"\integers ", "ℕ": r"\naturals ", "ℚ": r"\rationals ",
+    "ℂ": r"\complexes ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "⟨": r"\langle ",
+    "⟩": r"\rangle ", "∠": r"\angle ", "∧": r"\land ", "∨": r"\lor ", "→": r"\to ", "⇒": r"\implies ", "∶": ":",
+    "：": ":", "，": ",", "、": ",", "；": ";", "（": "(", "）": ")", "［": "[", "］": "]", "｛": r"\{", "｝": r"\}",
+    "＝": "=", "＋": "+", "％": r"\%", "＄": r"\$", "。": ".", "．": ".", "∣": "|", "ⅈ": "i", "ⅇ": "e",
+    "∫": r"\int ", "∑": r"\sum ", "∏": r"\prod ", "∂": r"\partial ", "∘": r"\circ ", "△": r"\triangle ",
+    "\u00a0": " ", "\u2009": r"\,", "\u202f": r"\,", "\u2007": r"\,", "\u2008": " ", "\u200a": " ", "\u3000": " ",
+    "✓": "", "✔": "", "✅": "", "∎": "", "■": "", "\u200b": "", "\u200c": "", "\u200d": "", "\u2060": "",
+    "\ufeff": "", "\u2061": "", "\u2062": "*", "\u2063": ",",
+}  # fmt: skip
+_GREEK = dict(
+    zip(
+        "αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΦΨΩϕϵϑ",
+        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi "
+        "chi psi omega "
+        "Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega phi epsilon theta".split(),
+    )
+)
+_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱˣ", "0123456789+-nix"))
+_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₙₓ", "0123456789nx"))
+_SUPERSCRIPT_RUN = re.compile("[" + "".join(_SUPERSCRIPTS) + "]+")
+_SUBSCRIPT_RUN = re.compile("[" + "".join(_SUBSCRIPTS) + "]+")
+_TRANSLATION = str.maketrans({**_SIGNS, **{letter: f"\\{name} " for letter, name in _GREEK.items()}})
+
+
+def plain(text: str) -> str:
+    """Unicode signs as LaTeX. Letters that only look like others (Cyrillic A) keep their identity."""
+    if text.isascii():
+        return text
+    text = _SUPERSCRIPT_RUN.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
+    text = _SUBSCRIPT_RUN.sub(lambda m: "_{" + "".join(_SUBSCRIPTS[c] for c in m[0]) + "}", text)
+    text = text.translate(_TRANSLATION)
+    if text.isascii():
+        return text
+    return "".join(c if c.isascii() else _fold(c) for c in text)
+
+
+_FOLDED = frozenset(("<font>", "<wide>", "<narrow>", "<fraction>", "<noBreak>", "<super>", "<sub>"))
+
+
+def _fold(char: str) -> str:
+    """One character: fullwidth, mathematical and vulgar-fraction forms by their compatibility decomposition."""
+    kind = unicodedata.decomposition(char).partition(" ")[0]
+    folded = unicodedata.normalize("NFKC", char) if kind in _FOLDED else char
+    if "⁄" in folded:
+        top, _, bottom = folded.partition("⁄")
+        return f"\\frac{{{top}}}{{{bottom or 1}}}"
+    if unicodedata.category(char) in ("Cf", "Mn", "Cc"):
+        return "" if unicodedata.category(char) != "Cc" else " "
+    return folded.translate(_TRANSLATION)
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+_OPS = {
+    "times": "*", "cdot": "*", "ast": "*", "star": "*", "bullet": "*", "div": "/", "slash": "/", "pm": "pm", "mp": "mp",
+    "le": "<=", "leq": "<=", "leqslant": "<=", "leqq": "<=", "ge": ">=", "geq": ">=", "geqslant": ">=", "geqq": ">=",
+    "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "~", "simeq": "~", "cong": "~", "doteq": "~", "sim": "~",
+    "in": "in", "notin": "notin", "cup": "cup", "cap": "cap", "setminus": "setminus", "backslash": "setminus",
+    "bigcup": "cup", "bigcap": "cap", "circ": "deg", "degree": "deg", "degrees": "deg", "%": "%", "$": "$", "{": "{{",
+    "}": "}}", "lbrace": "{{", "rbrace": "}}", "vert": "|", "lvert": "|", "rvert": "|", "mid": "|", "|": "||",
+    "Vert": "||", "lVert": "||", "rVert": "||", "ldots": "dots", "dots": "dots", "cdots": "dots", "dotsc": "dots",
+    "dotsb": "dots", "langle": "<(", "rangle": ")>", "lfloor": "lfloor", "rfloor": "rfloor", "lceil": "lceil",
+    "rceil": "rceil", "land": "and", "wedge": "and", "lor": "or", "vee": "or", "colon": ":", "prime": "'", "equiv": "=",
+    "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "#": "#", "_": "_blank", "\\": "newline",
+    "newline": "newline", "cr": "newline", "&": "and", "because": "because", "implies": "implies", "to": "to",
+    "Rightarrow": "implies", "rightarrow": "to", "Longrightarrow": "implies", "iff": "implies",
+    "Leftrightarrow": "implies",
+    "pounds": "£", "euro": "€", "yen": "¥", "textdollar": "$", "textdegree": "deg", "textasciicircum": "^",
+    "emptyset": "emptyset", "varnothing": "emptyset", "reals": "reals", "integers": "integers", "naturals": "naturals",
+    "rationals": "rationals", "complexes": "complexes", "R": "reals", "Z": "integers", "N": "naturals", "over": "over",
+    "angle": "angle", "measuredangle": "angle", "triangle": "angle", "overarc": "angle",
+}  # fmt: skip
+_SKIPPED = frozenset(
+    "left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr middle displaystyle textstyle "
+    "scriptstyle "
+    "scriptscriptstyle limits nolimits rm bf it sf tt cal quad qquad , ; : ! > space thinspace medspace thickspace "
+    "negthinspace enspace enskip hfill null protect large Large LARGE huge Huge small normalsize mathstrut "
+    "strut nobreak "
+    "allowbreak hline displaylimits boldmath left. right. noindent centering bfseries relax checkmark "
+    "blacksquare square qed qedsymbol Box bigstar".split()
+)
+_UPRIGHT = frozenset(
+    "text mathrm textrm textbf textit textsf texttt textnormal mbox hbox mathsf mathtt operatorname operatorname* emph "
+    "textup textsc".split()
+)
+# Wrappers whose group is read like any other.
+_PLAIN_GROUPS = frozenset(
+    "boxed fbox framebox bbox underline uline mathbf mathit boldsymbol bm pmb mathnormal mathop mathord "
+    "mathscr mathcal "
+    "mathfrak mathring mathclose mathopen mathrel mathbin ensuremath vec hat".split()
+)
+_ARGUMENT_DROPPED = frozenset(
+    "color hspace vspace phantom hphantom vphantom label tag tag* hspace* fontsize textcolor kern cellcolor".split()
+)
+_KEPT = frozenset(
+    "frac dfrac tfrac cfrac sfrac nicefrac sqrt usqrt ucbrt uqdrt binom dbinom tbinom overline bar widehat "
+    "overrightarrow "
+    "begin end mathbb Bbb not dot pmod bmod mod int sum prod lim iint iiint oint partial nabla xrightarrow "
+    "substack choose "
+    "underbrace overbrace".split()
+)
+
+_LONG = r"\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d\d)+,\d{3}|\d{1,3}(?:(?:\\[,; ]|['\u0020~])\d{3})+"
+_AFTER = r"(?![\d]|,\d|\\[,; ]\d|[ '~]\d)"
+_TOKEN = re.compile(
+    rf"""
+      (?P<repeat>\d*\.\d*(?:\\(?:overline|bar|overbar|dot)\s*(?:\{{\d+\}}|\d)\d*(?:\\dot\s*(?:\{{\d\}}|\d))?|\(\d+\))|\d*\.\d+\s*(?:\.\.\.|\\[lc]?dots\b))
+    | (?P<num>(?:(?:{_LONG}){_AFTER}(?:\.\d+)?|\d+\.\d+|\d+\.(?![\d.])|\.\d+|\d+)(?:[eE][+-]?\d+(?![\d.A-Za-z]))?)
+    | (?P<name>[^\W\d_]+)
+    | (?P<cmd>\\(?:[A-Za-z]+\*?|.))
+    | (?P<space>[\s~\x00-\x1f\x7f]+)
+    | (?P<op>\*\*|<=|>=|=<|=>|!=|==|<>|->|\.\.\.|:=|''|\\$|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_LIST_NUMBER = re.compile(r"(?:\d+\.\d+|\d+\.(?![\d.])|\.\d+|\d+)(?:[eE][+-]?\d+(?![\d.A-Za-z]))?")
+_COMMA_NUMBER = re.compile(r"\d+,\d+")
+_PLAIN_OPS = {"**": "^", "==": "=", "=<": "<=", "=>": "implies", "<>": "!=", "->": "to", "...": "dots", ":=": "="}
+_GLUE = re.compile(r",\\!\s*|\{,\}\s?|\{,\\!\}\s?")
+_GROUP = re.compile(r"\s*\{([^{}]*)\}")
+_ROW_SPACING = re.compile(r"\s*\[\s*-?[\d.]+\s*(?:pt|e[mx]|[cm]m|in)\s*\]")
+_DEGREE_LETTER = re.compile(r"(?<=[\d}])\^\s*(?:o(?![A-Za-z])|\{\s*o\s*\})")
+_UNIT_QUOTIENT = re.compile(
+    r"\\[dt]?frac\s*\{\s*\\(?:text|mathrm)\s*\{\s*([A-Za-z]{1,20})\s*\}\s*\}"
+    r"\s*\{\s*\\(?:text|mathrm)\s*\{\s*([A-Za-z]{1,20})\s*\}\s*\}"
+)
+_NEGATED = re.compile(r"\\not\s*(=|\\in(?![A-Za-z]))")
+_BETWEEN_SETS = re.compile(r"\s*(?:\\left\s*)?[(\[]")
+_OPTION = re.compile(r"\s*\[[^\[\]]*\]")
+
+
+def tokenize(text: str, commas: str = "thousands") -> list[Token]:
+    """The tokens of `text`, closed by one of kind "end".
+
+    `commas` says how `1,234` reads: "thousands" (1234), "list" (1 and 234) or "decimal" (1.234).
+    Raises TooLarge beyond MAX_CHARS, MAX_TOKENS or MAX_DIGITS, Unreadable for an unknown command.
+    """
+    if len(text) > MAX_CHARS:
+        raise TooLarge(f"an answer of {len(text)} characters; at most {MAX_CHARS} are read")
+    text = plain(text)
+    if ("," in text and "\\" in text) or "{" in text:
+        text = _GLUE.sub(",", text).replace("{:}", ":").replace("{.}", ".")
+    if "\\!" in text:
+        text = text.replace("\\!", "")
+    if "^" in text:
+        text = _DEGREE_LETTER.sub(r"^\\circ ", text)
+    if "\\not" in text:
+        text = _NEGATED.sub(lambda match: "\\ne " if match[1] == "=" else "\\notin ", text)
+    if "frac" in text:
+        text = _UNIT_QUOTIENT.sub(r"\\text{ \1/\2}", text)
+    return _scan(text, commas)
+
+
+def _scan(text: str, commas: str) -> list[Token]:
+    tokens: list[Token] = []
+    position, end, spaced = 0, len(text), False
+    groups: list[bool] = []  # of every open brace: whether it belongs to \text{} or its like
+    upright = 0
+    while position < end:
+        match = _TOKEN.match(text, position)
+        assert match is not None
+        kind, value = match.lastgroup, match.group()
+        if kind == "num" and commas != "thousands":
+            match = (commas == "decimal" and _COMMA_NUMBER.match(text, position)) or _LIST_NUMBER.match(text, position)
+            assert match
+            value = match.group().replace(",", ".")
+        position = match.end()
+        if kind == "space":
+            spaced = True
+            continue
+        if kind == "num":
+            tokens.append(Token("num", value, spaced, bool(upright), _decimal(value)))
+        elif kind == "repeat":
+            tokens.append(Token("num", value, spaced, bool(upright), repeating(value)))
+        elif kind == "name":
+            if value == "U" and tokens and tokens[-1].text in (")", "]") and _BETWEEN_SETS.match(text, position):
+                tokens.append(Token("op", "cup", spaced))
+                spaced = False
+                continue
+            tokens.append(Token("name", value, spaced, bool(upright)))
+        elif kind == "cmd":
+            position, wrapper = _command(text, position, value[1:], spaced, tokens)
+            if wrapper:
+                groups.append(True)
+                upright += 1
+            spaced = wrapper or value[1:] in _SKIPPED or value[1:].isspace()
+            continue
+        elif value == "{":
+            groups.append(False)
+            tokens.append(Token("op", "{", spaced))
+        elif value == "}":
+            if groups and groups.pop():
+                upright -= 1
+                spaced = True
+                continue
+            tokens.append(Token("op", "}", spaced))
+        elif value != "$":
+            tokens.append(Token("op", _PLAIN_OPS.get(value, value), spaced))
+        spaced = False
+        if len(tokens) > MAX_TOKENS:
+            raise TooLarge(f"an answer of more than {MAX_TOKENS} tokens")
+    tokens.append(Token("end", "", True))
+    return tokens
+
+
+def _command(text: str, position: int, name: str, spaced: bool, tokens: list[Token]) -> tuple[int, bool]:
+    """Handles `\\name` whose end is at `position`; returns where to go on, and whether an upright group was opened."""
+    if name in _SKIPPED or name in ("(", ")", "[", "]", " ", "\n", "\t"):
+        if name in ("left", "right") and text[position : position + 1] == ".":
+            position += 1
+        return position, False
+    if name == "\\" and (spacing := _ROW_SPACING.match(text, position)):
+        position = spacing.end()
+    if name in _PLAIN_GROUPS:
+        option = _OPTION.match(text, position) if name in ("framebox", "bbox") else None
+        return (option.end() if option else position), False
+    if name in _UPRIGHT:
+        after = len(text) - len(text[position:].lstrip()) if text[position : position + 1] in (" ", "\n") else position
+        if text[after : after + 1] == "{":
+            return after + 1, True
+        return position, False
+    if name in _ARGUMENT_DROPPED:
+        group = _GROUP.match(text, position)
+        return (group.end() if group else position), False
+    meaning = _OPS.get(name)
+    if meaning is not None:
+        if meaning == "deg" and tokens and tokens[-1].text == "^":
+            tokens.pop()
+        elif meaning == "deg" and len(tokens) > 1 and tokens[-1].text == "{" and tokens[-2].text == "^":
+            del tokens[-2:]
+            brace = text.find("}", position)
+            if brace < 0 or text[position:brace].strip():
+                raise Unreadable("a degree sign inside a longer exponent")
+            position = brace + 1
+        tokens.append(Token("op", meaning, spaced))
+    elif name in _KEPT:
+        tokens.append(Token("op", "\\" + name, spaced))
+    else:
+        tokens.append(Token("name", "\\" + name, spaced))
+    return position, False
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+
+def _decimal(text: str) -> Num:
+    """An integer, decimal or scientific literal, with its thousands marks taken out."""
+    if text.isdigit():
+        if len(text) > MAX_DIGITS:
+            raise TooLarge(f"a number of {len(text)} digits; at most {MAX_DIGITS} are read")
+        return Num(Fraction(int(text)))
+    mantissa, _, exponent = text.lower().partition("e")
+    mantissa = "".join(c for c in mantissa if c.isdigit() or c == ".")
+    if len(mantissa) > MAX_DIGITS or len(exponent) > MAX_EXPONENT_DIGITS:
+        raise TooLarge(f"a number of {len(mantissa)} digits; at most {MAX_DIGITS} are read")
+    power = int(exponent) if exponent else 0
+    if abs(power) > MAX_DIGITS:
+        raise TooLarge(f"a number with the exponent {power}; at most {MAX_DIGITS} is read")
+    whole, _, fraction = mantissa.partition(".")
+    value = Fraction(int(whole + fraction or "0"), 10 ** len(fraction)) * Fraction(10) ** power
+    if not fraction and power == 0:
+        return Num(value)
+    return Num(value, max(0, len(fraction) - power), len((whole + fraction).lstrip("0")))
+
+
+_BLOCK = re.compile(r"(\d*)\.(\d*?)(\d{1,12}?)\3{2,}\Z")
+_LONG_BLOCK = re.compile(r"(\d*)\.(\d*?)(\d{2,12}?)\3+\Z")
+
+
+def repeating(text: str) -> Num:
+    """0.1\\overline{6}, 0.1\\dot{6}, 0.\\dot{1}4\\dot{2}, 0.(3), 0.333... as exact numbers.
+
+    Raises Unreadable where the dots follow no repeated block."""
+    if len(text) > MAX_DIGITS:
+        raise TooLarge(f"a number of {len(text)} characters; at most {MAX_DIGITS} are read")
+    if text.endswith(("...", "dots")):
+        digits = text.removesuffix("...").rstrip() if text.endswith("...") else text[: text.rindex("\\")].rstrip()
+        digits = digits[:40] if len(digits) > 40 else digits
+        match = _BLOCK.match(digits) or _LONG_BLOCK.match(digits)
+        if match is None:
+            return _decimal(digits)
+        whole, fixed, block = match.groups()
+    else:
+        head = re.match(r"(\d*)\.(\d*)", text)
+        assert head is not None
+        whole, fixed = head.groups()
+        block = "".join(c for c in text[head.end() :] if c.isdigit())
+        if "overline" in text or "bar" in text:
+            inner = re.match(r"\\\w+\s*(?:\{(\d+)\}|(\d))(\d*)", text[head.end() :])
+            if inner is None or inner[3]:
+                raise Unreadable("digits after a repeating block")
+    value = Fraction(int(whole + fixed or "0"), 10 ** len(fixed))
+    value += Fraction(int(block), (10 ** len(block) - 1) * 10 ** len(fixed))
+    return Num(value)

@@ -1,0 +1,433 @@
+"""Numeric values with a running error bound: in floats, then at 200 and 500 digits where floats cannot tell.
+
+Every value comes with a bound on its absolute error (first-order, Wilkinson's running analysis), so that "different" is
+said only where the difference exceeds the errors, and "equal" only where it stays below them at 200 digits.
+"""
+
+from __future__ import annotations
+
+import cmath
+import functools
+import math
+import threading
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from rlvr.verifiers.math.exact import Inexact, Undefined, exact
+from rlvr.verifiers.math.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Sym, TooLarge
+
+MAX_LOG = 1e6  # |log| of the largest intermediate value
+MAX_ANGLE = 1e24  # largest argument of a periodic function
+
+Value = tuple[Any, Any]  # a number and the bound of its absolute error
+
+
+class OutsideReals(ValueError):
+    """A root or logarithm of a negative number, met in real evaluation."""
+
+
+class Numbers:
+    """A number system: floats here, mpmath's in `Digits`."""
+
+    epsilon: Any = 2.0**-51
+    lib: Any = math
+    complex_lib: Any = cmath
+    pi: Any = math.pi
+    e: Any = math.e
+    i: Any = 1j
+    precise = False
+
+    def __init__(self, real: bool, log_base: int | None = None) -> None:
+        self.real = real
+        self.log_base = log_base  # what \\log means; None: natural
+
+    def of(self, value: Any) -> Any:
+        return float(value)
+
+    def call(self, name: str, x: Any) -> Any:
+        """A function of the library; outside its real domain the complex one."""
+        if not isinstance(x, complex):
+            try:
+                return getattr(self.lib, name)(x)
+            except ValueError:
+                self.leave_reals()
+        return getattr(self.complex_lib, name)(x)
+
+    def leave_reals(self) -> None:
+        if self.real:
+            raise OutsideReals
+
+    def power(self, x: Any, y: Any) -> Any:
+        if not isinstance(x, complex) and x < 0 and not isinstance(y, complex) and y != int(y):
+            self.leave_reals()
+        return x**y
+
+    def is_complex(self, x: Any) -> bool:
+        return isinstance(x, complex)
+
+
+@functools.lru_cache(maxsize=64)
+def _context(digits: int, thread: int) -> Any:
+    """An mpmath context of this many decimal digits; one for each thread, since functions change it while they run."""
+    import mpmath
+
+    context = mpmath.MPContext()
+    context.dps = digits
+    return context
+
+
+class Digits(Numbers):
+    """mpmath's numbers at a fixed number of decimal digits, in a context of its own."""
+
+    precise = True
+
+    def __init__(self, real: bool, log_base: int | None = None, digits: int = 60) -> None:
+        super().__init__(real, log_base)
+        self.context = _context(digits, threading.get_ident())
+        self.epsilon = self.context.mpf(10) ** (2 - digits)
+        self.pi, self.e, self.i = +self.context.pi, +self.context.e, self.context.mpc(0, 1)
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, float):
+            return self.context.mpf(value)
+        return self.context.mpf(value.numerator) / value.denominator
+
+    def call(self, name: str, x: Any) -> Any:
+        result = getattr(self.context, name)(x)
+        if self.is_complex(result) and not self.is_complex(x):
+            self.leave_reals()
+        return result
+
+    def power(self, x: Any, y: Any) -> Any:
+        result = self.context.power(x, y)
+        if self.is_complex(result) and not self.is_complex(x) and not self.is_complex(y):
+            self.leave_reals()
+        return result
+
+    def is_complex(self, x: Any) -> bool:
+        return isinstance(x, self.context.mpc)
+
+
+def evaluate(node: Node, point: Mapping[str, float], numbers: Numbers) -> Value:
+    """The value of a tree at a point, and the bound of its error.
+
+    Raises Inexact (no number: a structure, an unknown name), Undefined, OutsideReals, TooLarge, and OverflowError or
+    ZeroDivisionError from floats.
+    """
+    if isinstance(node, Num):
+        value = numbers.of(node.value)
+        return value, abs(value) * numbers.epsilon
+    if isinstance(node, Sym):
+        return _symbol(node, point, numbers)
+    if not isinstance(node, Op):
+        raise Inexact
+    handler = _OPERATIONS.get(node.head)
+    if handler is not None:
+        return handler(node.args, point, numbers)
+    pair = _FUNCTIONS.get(node.head)
+    if pair is None or len(node.args) != 1:
+        raise Inexact
+    return _function(node.head, pair, evaluate(node.args[0], point, numbers), numbers)
+
+
+def _symbol(node: Sym, point: Mapping[str, float], numbers: Numbers) -> Value:
+    if node.name in point:
+        return numbers.of(point[node.name]), 0 * numbers.epsilon
+    constant = {PI: numbers.pi, E: numbers.e, IMAGINARY: numbers.i}.get(node)
+    if node == IMAGINARY:
+        return numbers.i, 0 * numbers.epsilon
+    if constant is None:
+        raise Undefined("infinity is no number") if node == OO else Inexact
+    return constant, constant * numbers.epsilon
+
+
+Args = tuple[Node, ...]
+
+
+def _add(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+    total, error = evaluate(args[0], point, numbers)
+    for arg in args[1:]:
+        value, extra = evaluate(arg, point, numbers)
+        total = total + value
+        error = error + extra + abs(total) * numbers.epsilon
+    return total, error
+
+
+def _times(left: Value, right: Value, numbers: Numbers) -> Value:
+    value = left[0] * right[0]
+    error = abs(left[0]) * right[1] + abs(right[0]) * left[1] + left[1] * right[1] + abs(value) * numbers.epsilon
+    return value, error
+
+
+def _mul(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+    total = evaluate(args[0], point, numbers)
+    for arg in args[1:]:
+        total = _times(total, evaluate(arg, point, numbers), numbers)
+    return total
+
+
+def _inverse(value: Value, numbers: Numbers) -> Value:
+    x, error = value
+    size = abs(x)
+    if size <= 4 * error:
+        raise Undefined("a division by zero") if numbers.precise else ZeroDivisionError
+    inverse = 1 / x
+    return inverse, error / (size * (size - error)) + abs(inverse) * numbers.epsilon
+
+
+def _div(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+    return _times(evaluate(args[0], point, numbers), _inverse(evaluate(args[1], point, numbers), numbers), numbers)
+
+
+def _neg(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+    value, error = evaluate(args[0], point, numbers)
+    return -value, error
+
+
+def _percent(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+    value, error = evaluate(args[0], point, numbers)
+    return value / 100, error / 100 + abs(value) * numbers.epsilon
+
+
+def _deg(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+    return _times(evaluate(args[0], point, numbers), (numbers.pi / 180, numbers.epsilon), numbers)
+
+
+def _pow(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+    base = evaluate(args[0], point, numbers)
+    try:
+        exponent = exact(args[1])
+    except Inexact:
+        return _general_power(base, evaluate(args[1], point, numbers), numbers)
+    if exponent.denominator == 1:
+        return _integer_power(base, exponent.numerator, numbers)
+    if exponent.denominator % 2 and not numbers.is_complex(base[0]) and base[0] < 0 and exponent.denominator < 100:
+        # The real odd root of a negative number, as at school: (-8)^{1/3} = -2.
+        value, error = _general_power((-base[0], base[1]), (numbers.of(exponent), 0 * numbers.epsilon), numbers)
+        return (-value if exponent.numerator % 2 else value), error
+    return _general_power(base, (numbers.of(exponent), 0 * numbers.epsilon), numbers)
+
+
+def _integer_power(base: Value, n: int, numbers: Numbers) -> Value:
+    x, error = base
+    size = abs(x)
+    if n == 0:
+        return numbers.of(1.0), 0 * numbers.epsilon
+    if n < 0:
+        return _inverse(_integer_power(base, -n, numbers), numbers)
+    if n > 1 and size and n * abs(_log_size(size)) > MAX_LOG:
+        raise TooLarge("a power beyond what is evaluated")
+    value = x**n
+    relative = n * (error / size + numbers.epsilon) if size else 0
+    if relative > 0.1:
+        raise Undefined("a power without a significant digit")
+    return value, abs(value) * relative * 2 if size else error**n
+
+
+def _log_size(size: Any) -> float:
+    return math.log(size) if isinstance(size, float) else float(size.context.log(size))
+
+
+def _general_power(base: Value, exponent: Value, numbers: Numbers) -> Value:
+    (x, dx), (y, dy) = base, exponent
+    size = abs(x)
+    if size <= 2 * dx:
+        if x == 0 and not numbers.is_complex(y) and y > 0:
+            return x, dx
+        raise Undefined("zero to a power that is not an integer")
+    log_size = _log_size(size)
+    if abs(y) * (abs(log_size) + 4) > MAX_LOG:
+        raise TooLarge("a power beyond what is evaluated")
+    value = numbers.power(x, y)
+    relative = abs(y) * dx / size + (abs(log_size) + 4) * (dy + abs(y) * numbers.epsilon) + numbers.epsilon
+    if relative > 0.1:
+        raise Undefined("a power without a significant digit")
+    return value, abs(value) * relative * 2
+
+
+def _root(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+    index = exact(args[0])
+    x, error = evaluate(args[1], point, numbers)
+    if index.denominator != 1 or not 2 <= index <= 10_000:
+        raise Inexact
+    if abs(x) <= error:
+        # A radicand that vanishes: the root is at most that of the error.
+        return 0 * x, error ** numbers.of(1 / index if numbers.precise else float(1 / index))
+    if not numbers.is_complex(x) and x < 0 and index.numerator % 2:
+        value, error = _root_of(-x, error, index.numerator, numbers)
+        return -value, error
+    return _root_of(x, error, index.numerator, numbers)
+
+
+def _root_of(x: Any, error: Any, index: int, numbers: Numbers) -> Value:
+    value = numbers.call("sqrt", x) if index == 2 else numbers.power(x, numbers.of(1.0) / index)
+    size = abs(x)
+    return value, abs(value) * (error / (size if size > 2 * error else error) + (index + 2) * numbers.epsilon)
+
+
+def _abs(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+    value, error = evaluate(args[0], point, numbers)
+    return abs(value), error + abs(value) * numbers.epsilon
+
+
+def _log(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+    natural = _function("ln", _FUNCTIONS["ln"], evaluate(args[0], point, numbers), numbers)
+    if numbers.log_base is None:
+        return natural
+    return _divide_logs(natural, (numbers.call("log", numbers.of(float(numbers.log_base))), numbers.epsilon), numbers)
+
+
+def _logb(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+    base, x = (_function("ln", _FUNCTIONS["ln"], evaluate(arg, point, numbers), numbers) for arg in args)
+    return _divide_logs(x, base, numbers)
+
+
+def _divide_logs(x: Value, base: Value, numbers: Numbers) -> Value:
+    return _times(x, _inverse(base, numbers), numbers)
+
+
+def _rounded(name: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]:
+    def rounded(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+        value, error = evaluate(args[0], point, numbers)
+        if numbers.is_complex(value):
+            raise Inexact
+        nearest = int(value + (0.5 if value >= 0 else -0.5))
+        if abs(value - nearest) <= 4 * error:
+            if not numbers.precise:
+                raise OverflowError
+            return numbers.of(float(nearest)), 0 * numbers.epsilon
+        result = math.floor(value) if name == "floor" else math.ceil(value)
+        return numbers.of(float(result)), 0 * numbers.epsilon
+
+    return rounded
+
+
+def _extreme(name: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]:
+    def extreme(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+        values = [evaluate(arg, point, numbers) for arg in args]
+        if any(numbers.is_complex(value) for value, _ in values):
+            raise Inexact
+        chosen = min(values) if name == "min" else max(values)
+        return chosen[0], max(error for _, error in values)
+
+    return extreme
+
+
+def _exactly(head: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]:
+    """Functions of integers: of numbers by exact arithmetic, of variables at integer points."""
+
+    def at_point(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+        filled = tuple(_substituted(arg, point) for arg in args)
+        value = numbers.of(exact(Op(head, filled)))
+        return value, abs(value) * numbers.epsilon
+
+    return at_point
+
+
+def _substituted(node: Node, point: Mapping[str, float]) -> Node:
+    if isinstance(node, Sym) and node.name in point:
+        return Num(Fraction(point[node.name]))
+    return Op(node.head, tuple(_substituted(arg, point) for arg in node.args)) if isinstance(node, Op) else node
+
+
+_OPERATIONS: dict[str, Callable[[Args, Mapping[str, float], Numbers], Value]] = {
+    "add": _add,
+    "mul": _mul,
+    "div": _div,
+    "neg": _neg,
+    "pow": _pow,
+    "root": _root,
+    "percent": _percent,
+    "deg": _deg,
+    "abs": _abs,
+    "log": _log,
+    "logb": _logb,
+    **{head: _rounded(head) for head in ("floor", "ceil")},
+    **{head: _extreme(head) for head in ("min", "max")},
+    **{head: _exactly(head) for head in ("fact", "binom", "gcd", "lcm")},
+}
+
+# --- functions of one variable ----------------------------------------------------------------------------------------
+
+# name: (f of the number system, |f'| as a bound on how an error grows).
+_Pair = tuple[Callable[[Numbers, Any], Any], Callable[[Numbers, Any, Any], Any]]
+
+
+def _library(name: str) -> Callable[[Numbers, Any], Any]:
+    return lambda numbers, x: numbers.call(name, x)
+
+
+def _reciprocal(name: str) -> Callable[[Numbers, Any], Any]:
+    return lambda numbers, x: 1 / numbers.call(name, x)
+
+
+def _of_reciprocal(name: str) -> Callable[[Numbers, Any], Any]:
+    return lambda numbers, x: numbers.call(name, 1 / x)
+
+
+def _arccot(numbers: Numbers, x: Any) -> Any:
+    """The branch with values in (0, pi)."""
+    if numbers.is_complex(x):
+        return numbers.call("atan", 1 / x)
+    return numbers.pi / 2 - numbers.call("atan", x)
+
+
+def _exp(numbers: Numbers, x: Any) -> Any:
+    if abs(x) > MAX_LOG:
+        raise TooLarge("an exponential beyond what is evaluated")
+    return numbers.call("exp", x)
+
+
+def _sgn(numbers: Numbers, x: Any) -> Any:
+    return numbers.of(0.0) if x == 0 else x / abs(x)
+
+
+def _root_slope(sign: int, shift: int) -> Callable[[Numbers, Any, Any], Any]:
+    return lambda numbers, x, f: 1 / abs(sign * x * x + shift) ** 0.5
+
+
+_FUNCTIONS: dict[str, _Pair] = {
+    "sin": (_library("sin"), lambda n, x, f: 1 + abs(f)),
+    "cos": (_library("cos"), lambda n, x, f: 1 + abs(f)),
+    "tan": (_library("tan"), lambda n, x, f: 1 + abs(f) ** 2),
+    "cot": (_reciprocal("tan"), lambda n, x, f: 1 + abs(f) ** 2),
+    "sec": (_reciprocal("cos"), lambda n, x, f: abs(f) * (1 + abs(f))),
+    "csc": (_reciprocal("sin"), lambda n, x, f: abs(f) * (1 + abs(f))),
+    "sinh": (_library("sinh"), lambda n, x, f: 1 + abs(f)),
+    "cosh": (_library("cosh"), lambda n, x, f: 1 + abs(f)),
+    "tanh": (_library("tanh"), lambda n, x, f: 1 + abs(f) ** 2),
+    "coth": (_reciprocal("tanh"), lambda n, x, f: 1 + abs(f) ** 2),
+    "sech": (_reciprocal("cosh"), lambda n, x, f: abs(f)),
+    "csch": (_reciprocal("sinh"), lambda n, x, f: abs(f) * (1 + abs(f))),
+    "arcsin": (_library("asin"), _root_slope(-1, 1)),
+    "arccos": (_library("acos"), _root_slope(-1, 1)),
+    "arctan": (_library("atan"), lambda n, x, f: 1 / abs(1 + x * x)),
+    "arccot": (_arccot, lambda n, x, f: 1 / abs(1 + x * x)),
+    "arcsec": (_of_reciprocal("acos"), lambda n, x, f: 1 / (abs(x) * abs(x * x - 1) ** 0.5)),
+    "arccsc": (_of_reciprocal("asin"), lambda n, x, f: 1 / (abs(x) * abs(x * x - 1) ** 0.5)),
+    "arcsinh": (_library("asinh"), _root_slope(1, 1)),
+    "arccosh": (_library("acosh"), _root_slope(1, -1)),
+    "arctanh": (_library("atanh"), lambda n, x, f: 1 / abs(1 - x * x)),
+    "ln": (_library("log"), lambda n, x, f: 1 / abs(x)),
+    "exp": (_exp, lambda n, x, f: abs(f)),
+    "sgn": (_sgn, lambda n, x, f: 0),
+}
+_PERIODIC = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
+
+
+def _function(head: str, pair: _Pair, argument: Value, numbers: Numbers) -> Value:
+    function, slope = pair
+    x, error = argument
+    if head in _PERIODIC and abs(x) > MAX_ANGLE:
+        raise TooLarge("the sine of a number beyond what is evaluated")
+    if head in ("ln", "sgn") and abs(x) <= 2 * error:
+        raise Undefined("a logarithm of zero")
+    if head in ("sinh", "cosh", "tanh", "coth", "sech", "csch") and abs(x) > MAX_LOG:
+        raise TooLarge("an exponential beyond what is evaluated")
+    value = function(numbers, x)
+    try:
+        grown = 2 * slope(numbers, x, value) * error
+    except ZeroDivisionError:  # the end of arcsin's domain: the error grows like a square root
+        grown = 4 * abs(error) ** 0.5
+    return value, grown + 4 * numbers.epsilon * abs(value) + 0 * error

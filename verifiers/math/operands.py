@@ -1,0 +1,368 @@
+"""The operands of the grammar: numbers, names, functions, fractions, brackets, sets, matrices.
+
+Each handler gets the parser, which stands behind the sign that chose it, and that sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from rlvr.verifiers.math.exact import rational
+from rlvr.verifiers.math.lex import Token
+from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, Sym, Unreadable, Words, number
+from rlvr.verifiers.math.vocabulary import (
+    ARITY,
+    BLOCKED,
+    CONSTANT_NAMES,
+    FUNCTIONS,
+    GREEK,
+    INVERSES,
+    STOP,
+    is_product,
+)
+from rlvr.verifiers.math.words import NUMBER_WORDS, number_words
+
+if TYPE_CHECKING:
+    from rlvr.verifiers.math.parse import Parser
+
+_DOMAINS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
+_DOMAIN_OPS = frozenset(_DOMAINS.values())
+_MATRICES = frozenset("matrix pmatrix bmatrix Bmatrix smallmatrix array".split())
+_ROWS = frozenset("aligned align align* cases gathered gather gather* split equation equation* alignedat".split())
+_CLOSERS = {"(": (")", "]"), "[": ("]", ")", "["), "<(": (")>", ">"), "]": ("[", "]")}
+
+
+def product(factors: Sequence[Node], last: Node) -> Node:
+    return Op("mul", (*factors, last)) if factors else last
+
+
+def numeral(parser: Parser, token: Token) -> Node:
+    """A number, or a mixed number: 1\\frac{1}{2}, 1 1/2."""
+    parser.at += 1
+    assert token.number is not None
+    whole = token.number
+    if whole.places is not None or whole.value.denominator != 1:
+        return whole
+    start = parser.at
+    if parser.op() in ("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac"):
+        parser.at += 1
+        part = _fraction(parser, "")
+    elif (
+        parser.kind == "num"
+        and parser.token.spaced
+        and parser.op(1) == "/"
+        and parser.tokens[parser.at + 2].kind == "num"
+    ):
+        top, bottom = parser.token.number, parser.tokens[parser.at + 2].number
+        parser.at += 3
+        part = Op("div", (top, bottom)) if top and bottom else whole
+    else:
+        return whole
+    if isinstance(part, Op) and part.head == "div":
+        above, below = part.args
+        proper = isinstance(above, Num) and isinstance(below, Num) and above.places is None is below.places
+        share = rational(part) if proper and parser.op() != "^" else None
+        if share is not None and 0 < share < 1:
+            return Num(whole.value + share)
+    parser.at = start
+    return whole
+
+
+def name(parser: Parser, token: Token) -> Node:
+    """A variable, a constant, a function with its argument, a number word, a product of letters."""
+    text = token.text
+    bare = text[1:] if text.startswith("\\") else text
+    if bare in FUNCTIONS and (text != bare or len(bare) > 1):
+        parser.at += 1
+        return _function(parser, FUNCTIONS[bare])
+    if bare in CONSTANT_NAMES:
+        parser.at += 1
+        return CONSTANT_NAMES[bare]
+    if text != bare or bare in GREEK:
+        if bare not in GREEK:
+            raise Unreadable(f"the command \\{bare[:40]}")
+        parser.at += 1
+        return Sym(bare.removeprefix("var"))
+    if len(text) == 1:
+        parser.at += 1
+        return E if text == "e" else IMAGINARY if text == "i" else Sym(text)
+    if text.lower() in NUMBER_WORDS:
+        return _spelled(parser)
+    if text.lower() in BLOCKED or text in STOP:
+        raise Unreadable(f"the word {text!r}")
+    if token.upright or not is_product(text):
+        return _split_function(parser, token)
+    parser.at += 1
+    letters = [E if c == "e" else IMAGINARY if c == "i" else Sym(c) for c in text]
+    if parser.op() == "^" or parser.op() == "_":  # xy^2 is x y^2
+        parser.at -= 1
+        parser.tokens[parser.at] = token._replace(text=text[-1])
+        return product(letters[:-1], parser.expression(30))
+    return product(letters[:-1], letters[-1])
+
+
+def _spelled(parser: Parser) -> Node:
+    """A number in words."""
+    words: list[str] = []
+    places: list[int] = []
+    at = parser.at
+    while at < len(parser.tokens) and len(words) < 16:
+        token = parser.tokens[at]
+        if token.kind == "name":
+            words.append(token.text.lower())
+            places.append(at)
+        elif token.text != "-":
+            break
+        at += 1
+    found = number_words(words)
+    assert found is not None
+    value, used = found
+    parser.at = places[used - 1] + 1
+    return Num(value)
+
+
+def _split_function(parser: Parser, token: Token) -> Node:
+    """sinx, cos2 and the like: a function's name with its argument stuck to it."""
+    for name in ("arcsin", "arccos", "arctan", "sqrt", "sin", "cos", "tan", "log", "ln"):
+        rest = token.text[len(name) :]
+        if token.text.startswith(name) and len(rest) <= 2 and not token.upright and rest.isalpha():
+            parser.tokens[parser.at] = token._replace(text=rest)
+            return _function(parser, FUNCTIONS[name])
+    raise Unreadable(f"the word {token.text[:40]!r}")
+
+
+def _function(parser: Parser, head: str) -> Node:
+    power: Node | None = None
+    base: Node | None = None
+    while parser.op() in ("^", "_"):
+        mark = parser.op()
+        parser.at += 1
+        if mark == "^" and power is None:
+            power = parser.exponent()
+        elif mark == "_" and head == "log" and base is None:
+            base = _argument(parser)
+        else:
+            raise Unreadable(f"an index of {head}")
+    if power == Op("neg", (number(1),)) and head in INVERSES:
+        head, power = INVERSES[head], None
+    arguments = _function_arguments(parser)
+    node = _applied(parser, head, arguments, base)
+    return node if power is None else Op("pow", (node, power))
+
+
+def _function_arguments(parser: Parser) -> tuple[Node, ...]:
+    """A parenthesised list, a group, or the factors that follow: \\sin 2x, \\cos\\frac{\\pi}{4}."""
+    if parser.op() == "(":
+        parser.at += 1
+        inner = parser.answer()
+        parser.expect(")")
+        return inner.args if isinstance(inner, Op) and inner.head == "list" else (inner,)
+    if parser.op() == "{":  # \sin{x}^2 is (sin x)^2
+        return (_argument(parser),)
+    if parser.op() == "-":
+        parser.at += 1
+        return (Op("neg", (parser.expression(25),)),)
+    parser.deeper()
+    factors = [parser.expression(40)]
+    while _continues_argument(parser):
+        factors.append(parser.expression(40))
+    parser.depth -= 1
+    return (product(factors[:-1], factors[-1]),)
+
+
+def _continues_argument(parser: Parser) -> bool:
+    token = parser.token
+    if token.kind == "name":
+        bare = token.text.removeprefix("\\")
+        return (bare not in FUNCTIONS) and parser.is_factor(token, parser.tokens[parser.at - 1])
+    return token.kind == "op" and token.text in ("\\frac", "\\dfrac", "\\tfrac", "\\sqrt")
+
+
+def _applied(parser: Parser, head: str, arguments: tuple[Node, ...], base: Node | None) -> Node:
+    wanted = ARITY.get(head, 1)
+    if wanted is not None and len(arguments) != wanted:
+        raise Unreadable(f"{head} of {len(arguments)} arguments")
+    if head == "sqrt" or head == "cbrt":
+        return Op("root", (number(2 if head == "sqrt" else 3), arguments[0]))
+    if head == "lg":
+        return Op("logb", (number(10), arguments[0]))
+    if base is not None:
+        return Op("logb", (base, arguments[0]))
+    return Op(head, arguments)
+
+
+def _argument(parser: Parser) -> Node:
+    """The argument of \\frac, \\sqrt, ...: a group, one digit, or one operand."""
+    if parser.take("{"):
+        inner = parser.expression(0)
+        parser.expect("}")
+        return inner
+    token = parser.token
+    if token.kind == "num" and token.text.isdigit() and len(token.text) > 1:
+        rest = token.text[1:]
+        parser.tokens[parser.at] = token._replace(text=rest, number=Num(Fraction(int(rest))), spaced=False)
+        return number(int(token.text[0]))
+    if token.kind == "name" and len(token.text) > 1 and not token.text.startswith("\\") and not token.upright:
+        parser.tokens[parser.at] = token._replace(text=token.text[1:], spaced=False)
+        letter = token.text[0]
+        return E if letter == "e" else IMAGINARY if letter == "i" else Sym(letter)
+    return parser.prefix()
+
+
+def _fraction(parser: Parser, _: str) -> Node:
+    top = _argument(parser)
+    bottom = _argument(parser)
+    return Op("div", (top, bottom))
+
+
+def _binomial(parser: Parser, _: str) -> Node:
+    top = _argument(parser)
+    return Op("binom", (top, _argument(parser)))
+
+
+def _root(parser: Parser, _: str) -> Node:
+    index: Node = number(2)
+    if parser.take("["):
+        index = parser.expression(0)
+        parser.expect("]")
+    return Op("root", (index, _argument(parser)))
+
+
+def _sign_root(parser: Parser, text: str) -> Node:
+    """The unicode root signs: the operand is a group or one number or name."""
+    index = {"\\usqrt": 2, "\\ucbrt": 3, "\\uqdrt": 4}[text]
+    operand = _argument(parser) if parser.op() == "{" else parser.prefix()
+    return Op("root", (number(index), operand))
+
+
+def _signed(parser: Parser, text: str) -> Node:
+    operand = parser.expression(25)
+    if text == "+":
+        return operand
+    if text in ("pm", "mp"):
+        return Op(text, (number(0), operand))
+    return Op("neg", (operand,))
+
+
+def _group(parser: Parser, _: str) -> Node:
+    """{...}: grouping, or a set written with plain braces."""
+    saved, parser.bars, parser.in_set = (parser.bars, parser.in_set), 0, 0
+    inner = parser.answer()
+    parser.expect("}")
+    parser.bars, parser.in_set = saved
+    return Op("set", inner.args) if isinstance(inner, Op) and inner.head == "list" else inner
+
+
+def _bracket(parser: Parser, opener: str) -> Node:
+    """( ), [ ], half-open pairs and ]a, b[; one item is only grouped."""
+    saved, parser.bars, parser.in_set = (parser.bars, parser.in_set), 0, 0
+    inner = parser.answer()
+    closer = parser.expect(*_CLOSERS[opener])
+    parser.bars, parser.in_set = saved
+    if not isinstance(inner, Op) or inner.head != "list":
+        if opener + closer in ("()", "[]"):
+            return inner
+        raise Unreadable("brackets that do not match")
+    head = opener + closer if opener != "<(" else "()"
+    return Op({"[[": "[)", "]]": "(]", "][": "()"}.get(head, head) if len(inner.args) == 2 else head, inner.args)
+
+
+def _braces(parser: Parser, _: str) -> Node:
+    """\\{...\\}: a set, or a set by a condition."""
+    if parser.take("}}"):
+        return Op("set", ())
+    saved, parser.bars, parser.in_set = (parser.bars, parser.in_set), 0, 1
+    inner = parser.answer()
+    if parser.op() in ("|", ":"):
+        parser.at += 1
+        parser.in_set = 0
+        inner = parser.answer()
+        parser.expect("}}")
+        parser.bars, parser.in_set = saved
+        return inner
+    parser.expect("}}")
+    parser.bars, parser.in_set = saved
+    return Op("set", inner.args if isinstance(inner, Op) and inner.head in ("list", "either") else (inner,))
+
+
+def _bar(parser: Parser, closer: str) -> Node:
+    parser.bars += 1
+    inner = parser.expression(0)
+    parser.expect(closer)
+    parser.bars -= 1
+    return Op("abs", (inner,))
+
+
+def _rounded(parser: Parser, opener: str) -> Node:
+    inner = parser.expression(0)
+    parser.expect("r" + opener[1:])
+    return Op("floor" if opener == "lfloor" else "ceil", (inner,))
+
+
+def _domain(parser: Parser, text: str) -> Node:
+    if text in _DOMAIN_OPS:
+        return Op("domain", (Words(text),))
+    name = parser.argument_text()
+    if name not in _DOMAINS:
+        raise Unreadable(f"the set {name[:20]!r}")
+    return Op("domain", (Words(_DOMAINS[name]),))
+
+
+def _empty(parser: Parser, _: str) -> Node:
+    return Op("set", ())
+
+
+def _decorated(parser: Parser, text: str) -> Node:
+    """\\overline{AB}, \\angle ABC: a name with a mark."""
+    mark = text.removeprefix("\\")
+    if parser.op() == "{":
+        return Sym(f"{mark} {parser.argument_text()}")
+    if parser.kind != "name":
+        raise Unreadable(f"{mark} of something that is no name")
+    parser.at += 1
+    return Sym(f"{mark} {parser.tokens[parser.at - 1].text}")
+
+
+def _environment(parser: Parser, _: str) -> Node:
+    name = parser.argument_text()
+    if name == "array":
+        parser.argument_text()
+    if name not in _MATRICES and name not in _ROWS:
+        raise Unreadable(f"the environment {name[:20]!r}")
+    rows: list[tuple[Node, ...]] = []
+    while parser.op() != "\\end":
+        cells = [parser.item()]
+        while parser.take("&"):
+            cells.append(parser.item())
+        rows.append(tuple(cells))
+        if not parser.take("newline") and parser.op() != "\\end":
+            raise Unreadable("a matrix that does not end")
+    parser.at += 1
+    if parser.argument_text() != name:
+        raise Unreadable("a matrix that does not end")
+    if name in _ROWS:
+        cells_ = tuple(cell for row in rows for cell in row)
+        return cells_[0] if len(cells_) == 1 else Op("list", cells_)
+    if len({len(row) for row in rows}) != 1:
+        raise Unreadable("a matrix with rows of different lengths")
+    return Op("matrix", tuple(Op("row", row) for row in rows))
+
+
+PREFIX: dict[str, Callable[[Parser, str], Node]] = {
+    **dict.fromkeys(("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac"), _fraction),
+    **dict.fromkeys(("\\binom", "\\dbinom", "\\tbinom"), _binomial),
+    **dict.fromkeys(("\\usqrt", "\\ucbrt", "\\uqdrt"), _sign_root),
+    **dict.fromkeys(("+", "-", "pm", "mp"), _signed),
+    **dict.fromkeys(("(", "[", "]", "<("), _bracket),
+    **dict.fromkeys((*_DOMAIN_OPS, "\\mathbb", "\\Bbb"), _domain),
+    **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "angle"), _decorated),
+    **dict.fromkeys(("|", "||"), _bar),
+    **dict.fromkeys(("lfloor", "lceil"), _rounded),
+    "\\sqrt": _root,
+    "{": _group,
+    "{{": _braces,
+    "emptyset": _empty,
+    "\\begin": _environment,
+}

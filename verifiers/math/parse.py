@@ -1,0 +1,448 @@
+"""The grammar of math answers: a precedence parser over the tokens of rlvr.verifiers.math.lex, in linear time.
+
+    answer   := item ((`,` | `;` | and | or | newline) item)*
+    item     := side (relation side)*
+    side     := lead-words? currency? expression unit-or-words?
+    expression: precedence climbing over  cup cap setminus < : < + - pm mp < * / juxtaposition < unary - < ^ < ! % deg _
+
+Heads of `Op`: add, mul, div, pow, neg, pm, mp, root (index, radicand), abs, floor, ceil, fact, deg, percent, log (x),
+logb (base, x), binom, gcd, lcm, min, max and the functions of `FUNCTIONS` for values; based (digits, base), ratio, mod,
+list, both (and, of inequalities), either (or), set, "()" "(]" "[)" "[]", union, inter, minus, matrix, row, domain for
+structures.
+Bounds: characters, tokens and digits (math_lex), nesting (MAX_DEPTH); beyond them TooLarge, for anything that is no
+answer Unreadable.
+"""
+
+from __future__ import annotations
+
+import functools
+from fractions import Fraction
+
+from rlvr.verifiers.math.conditions import skip_condition, without_conditions
+from rlvr.verifiers.math.lex import Token, tokenize
+from rlvr.verifiers.math.operands import PREFIX, name, numeral
+from rlvr.verifiers.math.tail import CURRENCIES, lead, tail
+from rlvr.verifiers.math.tree import (
+    Node,
+    Num,
+    Op,
+    Quantity,
+    Rel,
+    Sym,
+    TooLarge,
+    Unit,
+    Unreadable,
+    Words,
+    height,
+    number,
+    symbols,
+)
+from rlvr.verifiers.math.units import LETTER_UNITS, NO_UNIT, SQUARED, UNITS, find_unit
+from rlvr.verifiers.math.vocabulary import BLOCKED, CONSTANT_NAMES, FUNCTIONS, GREEK, SEPARATORS, STOP, is_product
+from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
+
+MAX_DEPTH = 48
+MAX_HEIGHT = 100
+MAX_ITEMS = 2_000
+
+_RELATIONS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in", "notin"))
+_BINARY = {"cup": 10, "cap": 10, "setminus": 10, ":": 15, "+": 20, "-": 20, "pm": 20, "mp": 20, "*": 30, "/": 30,
+           "^": 50, "over": 5, "\\choose": 5}  # fmt: skip
+_SET_HEADS = {"cup": "union", "cap": "inter", "setminus": "minus"}
+JUXTAPOSED = 30
+CJK = "\u2e80"  # from here on letters are words, never variables
+_POSTFIX = {"!": "fact", "%": "percent", "deg": "deg", "'": "prime", "''": "prime", "_": "sub"}
+_OPENERS = frozenset(
+    ("(", "{", "{{", "<(", "lfloor", "lceil", "\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac",
+     "\\sqrt", "\\usqrt", "\\ucbrt", "\\uqdrt", "\\binom", "\\dbinom", "\\tbinom", "\\begin", "\\mathbb", "\\Bbb",
+     "\\overline", "\\bar", "\\overrightarrow", "\\widehat", "angle")
+)  # fmt: skip
+_SCALES = frozenset("CFK")
+_ARGUMENTS = frozenset(("(", "{", "^", "\\frac"))  # after a function's name
+
+
+@functools.lru_cache(maxsize=4096)
+def parse(text: str, commas: str = "thousands", units: bool = True) -> Node:
+    """The tree of a whole answer. `commas`: see tokenize. `units`: letters after a number may be a unit.
+
+    Raises Unreadable (not of the grammar) or TooLarge (beyond the bounds).
+    """
+    parser = Parser(tokenize(_trimmed(text), commas), units)
+    tree = parser.answer()
+    while parser.op() in (".", '"', "`"):
+        parser.at += 1
+    if parser.kind != "end":
+        raise Unreadable(f"cannot read {parser.token.text[:40]!r} here")
+    if height(tree) > MAX_HEIGHT:
+        raise TooLarge(f"an expression nested deeper than {MAX_HEIGHT}")
+    return tree
+
+
+def _trimmed(text: str) -> str:
+    """The answer without quotes, emphasis and the punctuation of its sentence."""
+    text = text.strip().lstrip("*`\"'").rstrip('*`"')
+    if text.endswith("\\") and not text.endswith("\\\\"):
+        text = text[:-1].rstrip()  # a forced space whose space is gone
+    bare = text.rstrip(".,;:")
+    return text if text.endswith("..") or bare.endswith("\\") else bare.rstrip()
+
+
+def _is_unit(word: str) -> bool:
+    """A unit, the start of one ("sq. ft."), or the end of an ordinal (12th)."""
+    return find_unit(word) is not None or word.lower() in SQUARED or word in ("st", "nd", "rd", "th")
+
+
+class Parser:
+    """The state of one parse: the tokens, the position, and what is open around it."""
+
+    def __init__(self, tokens: list[Token], units: bool) -> None:
+        self.tokens = tokens
+        self.units = units
+        self.at = 0
+        self.depth = 0
+        self.conditions = 0  # conditions that were tried
+        self.named: frozenset[str] = frozenset()  # the variables of the sides before this one
+        self.bars = 0  # open | signs
+        self.in_set = 0  # a set whose condition bar | or colon may still come
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.at]
+
+    @property
+    def kind(self) -> str:
+        return self.tokens[self.at].kind
+
+    def op(self, offset: int = 0) -> str:
+        """The sign at the position, "" if there is none."""
+        token = self.tokens[min(self.at + offset, len(self.tokens) - 1)]
+        return token.text if token.kind == "op" else ""
+
+    def take(self, text: str) -> bool:
+        """Move over the sign `text` if it is here."""
+        if self.op() == text:
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, *texts: str) -> str:
+        for text in texts:
+            if self.take(text):
+                return text
+        raise Unreadable(f"expected {' or '.join(texts)}, found {self.token.text[:40]!r}")
+
+    def deeper(self) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise TooLarge(f"nested deeper than {MAX_DEPTH}")
+
+    def answer(self) -> Node:
+        """Items with separators between them; a list ("and") or alternatives ("or")."""
+        if skip_condition(self):
+            self.separator()
+        items = [self.item()]
+        alternatives = conjunction = False
+        while True:
+            skip_condition(self, symbols(items[-1]))
+            separator = self.separator()
+            if not separator:
+                break
+            if skip_condition(self, symbols(items[-1])):
+                continue
+            alternatives |= separator == "or"
+            conjunction |= separator == "and"
+            if self.kind == "end" or self.op() in ("}", "}}", ")", "]"):
+                break
+            items.append(self.item())
+            if len(items) > MAX_ITEMS:
+                raise TooLarge(f"more than {MAX_ITEMS} items")
+        if not self.in_set:
+            items = without_conditions(items)
+        if len(items) == 1:
+            return items[0]
+        if conjunction and any(isinstance(item, Rel) and not set(item.ops) <= {"=", "~"} for item in items):
+            return Op("both", tuple(items))
+        return Op("either" if alternatives else "list", tuple(items))
+
+    def separator(self) -> str:
+        """Moves over `,`, `and`, `, and`, ...; returns ",", "and", "or" or ""."""
+        found = ""
+        while True:
+            token = self.token
+            if token.kind == "op" and token.text in (",", ";", "newline"):
+                found = found or ","
+            elif token.kind == "op" and token.text == "and":
+                found = "and"
+            elif token.kind == "op" and token.text == "or":
+                found = "or"
+            elif token.kind == "name" and token.text.lower() in SEPARATORS:
+                found = SEPARATORS[token.text.lower()]
+            else:
+                return found
+            self.at += 1
+
+    def item(self) -> Node:
+        """A side, or a chain of relations."""
+        self.deeper()
+        while self.op() in ("=", "~", ":", "&", "because"):
+            self.at += 1
+        self.named = frozenset()
+        first = self.side()
+        if self.op() not in _RELATIONS and not (self.op() == "&" and self.op(1) in _RELATIONS):
+            self.depth -= 1
+            return first
+        sides, ops = [first], []
+        while True:
+            self.take("&")
+            if self.op() not in _RELATIONS:
+                break
+            ops.append(self.op())
+            self.at += 1
+            self.take("&")
+            self.named |= symbols(sides[-1])
+            sides.append(self.side())
+        self.depth -= 1
+        return Rel(tuple(ops), tuple(sides))
+
+    def side(self) -> Node:
+        """An expression with the words, the currency and the unit around it."""
+        lead(self)
+        sign = False
+        currency = None
+        if self.op() == "-" and self.op(1) in CURRENCIES:
+            sign, self.at = True, self.at + 1
+        if self.op() in CURRENCIES and self.op():
+            currency = UNITS[self.op()]
+            self.at += 1
+        if self.kind == "name" and self.token.text.lower() in ("negative", "minus"):
+            sign, self.at = not sign, self.at + 1
+        value = self.expression(0)
+        value = Op("neg", (value,)) if sign else value
+        if self.op() in ("\\pmod", "\\mod", "\\bmod"):
+            self.at += 1
+            return Op("mod", (value, self.prefix()))
+        value, unit = tail(self, value)
+        value = self.smaller_units(value, unit)
+        if currency is not None:
+            if unit.dims and unit != currency:
+                raise Unreadable("two currencies or units")
+            unit = currency
+        if isinstance(value, Op) and value.head == "percent" and unit == NO_UNIT:
+            return Quantity(value.args[0], UNITS["%"])
+        if isinstance(value, Op) and value.head == "deg" and unit == NO_UNIT:
+            return Quantity(value.args[0], UNITS["°"])
+        if isinstance(value, Op) and value.head == "scale" and isinstance(value.args[1], Words) and unit == NO_UNIT:
+            return Quantity(value.args[0], Unit(Fraction(1), ((f"degree {value.args[1].text}", 1),)))
+        return value if unit == NO_UNIT else Quantity(value, unit)
+
+    def smaller_units(self, value: Node, unit: Unit) -> Node:
+        """5 feet 6 inches: the value in the first unit."""
+        while unit.dims and self.kind == "num":
+            more, smaller = tail(self, self.expression(JUXTAPOSED))
+            if smaller.dims != unit.dims or smaller.factor >= unit.factor:
+                raise Unreadable("two quantities side by side")
+            value = flat("add", value, Op("mul", (more, Num(smaller.factor / unit.factor))))
+        return value
+
+    def expression(self, least: int) -> Node:
+        """Precedence climbing: operators that bind more tightly than `least`."""
+        left = self.prefix()
+        while True:
+            token = self.tokens[self.at]
+            if token.kind == "op":
+                text = token.text
+                binding = _BINARY.get(text)
+                if binding is not None:
+                    if binding <= least or (text == ":" and self.in_set):
+                        return left
+                    self.at += 1
+                    left = self.binary(text, binding, left)
+                    continue
+                if text in _POSTFIX:
+                    left = self.postfix(_POSTFIX[text], left)
+                    continue
+                if not self.juxtaposable(token):
+                    return left
+            elif token.text == "to" and token.kind == "name":
+                if least >= _BINARY[":"]:
+                    return left
+                self.at += 1
+                left = self.binary(":", _BINARY[":"], left)
+                continue
+            elif token.kind == "end" or not self.juxtaposable(token):
+                return left
+            if least >= JUXTAPOSED:
+                return left
+            left = flat("mul", left, self.expression(JUXTAPOSED))
+
+    def juxtaposable(self, token: Token) -> bool:
+        """Whether the operand at the position is multiplied by what stands before it."""
+        before = self.tokens[self.at - 1]
+        if token.kind == "num":
+            if before.kind == "num" or before.upright or before.text == "}":
+                raise Unreadable("two numbers side by side")
+            return True
+        if token.kind == "name":
+            return self.is_factor(token, before)
+        if token.text == "|":
+            return not self.bars and not self.in_set
+        if token.text == "(":
+            return not self.is_word(self.tokens[self.at + 1])
+        return token.text in _OPENERS
+
+    def is_word(self, token: Token) -> bool:
+        """Whether a name is a word of a remark or a unit rather than mathematics."""
+        text = token.text
+        if (
+            token.kind != "name"
+            or len(text) < 2
+            or text.startswith("\\")
+            or text in FUNCTIONS
+            or text in CONSTANT_NAMES
+        ):
+            return False
+        if text.lower() in NUMBER_WORDS or text in GREEK:
+            return False
+        return token.upright or text[0] >= CJK or not is_product(text) or (self.units and find_unit(text) is not None)
+
+    def is_factor(self, token: Token, before: Token) -> bool:
+        """Whether a name after an operand is a factor (a variable, a function), not a unit or a word."""
+        text = token.text
+        if (
+            text in FUNCTIONS
+            and before.kind == "num"
+            and find_unit(text)
+            and self.op(1) not in ("(", "{", "^", "\\frac")
+        ):
+            return self.tokens[self.at + 1].kind == "name"  # 5 min, 5 sec; but 2 sec x
+        if text.startswith("\\") or text in FUNCTIONS or text in CONSTANT_NAMES or text in GREEK:
+            return True
+        if text.lower() in SEPARATORS or text.lower() in MULTIPLIERS or text.lower() in BLOCKED or text in STOP:
+            return False
+        if text[0] >= CJK:
+            return False
+        if token.upright:
+            stuck = before.kind == "num" and before.upright and not token.spaced and text not in LETTER_UNITS
+            return len(text) == 1 and (text in "ei" or stuck)
+        if len(text) > 1:
+            if self.units and (before.kind == "num" or before.text in ("}", ")")) and _is_unit(text):
+                return False
+            return is_product(text)
+        if self.units and token.spaced and before.kind == "num" and text in LETTER_UNITS:
+            return self.tokens[self.at + 1].kind != "end" and self.op(1) not in ("/", ",", "^")
+        return True
+
+    def binary(self, text: str, binding: int, left: Node) -> Node:
+        self.deeper()
+        if text == "^":
+            right = self.exponent()
+            self.depth -= 1
+            return Op("pow", (left, right))
+        if text == "*" and self.op() == "*":
+            raise Unreadable("two signs side by side")
+        right = self.expression(binding)
+        self.depth -= 1
+        if text == "+":
+            return flat("add", left, right)
+        if text == "-":
+            return flat("add", left, Op("neg", (right,)))
+        if text == "*":
+            return flat("mul", left, right)
+        if text in ("/", "over"):
+            return Op("div", (left, right))
+        if text == "\\choose":
+            return Op("binom", (left, right))
+        if text == ":":
+            return Op("ratio", (*(left.args if isinstance(left, Op) and left.head == "ratio" else (left,)), right))
+        if text in _SET_HEADS:
+            return flat(_SET_HEADS[text], left, right) if text != "setminus" else Op("minus", (left, right))
+        return Op(text, (left, right))
+
+    def exponent(self) -> Node:
+        """What stands after ^: a group, or a signed atom with its own exponents; 2^10 is read as in plain text."""
+        if self.take("-"):
+            return Op("neg", (self.exponent(),))
+        self.take("+")
+        if self.op() == "'":
+            raise Unreadable("a prime as an exponent")
+        base = self.prefix()
+        while self.op() == "!" or self.op() == "_":
+            base = self.postfix(_POSTFIX[self.op()], base)
+        if self.op() == "^":
+            self.at += 1
+            self.deeper()
+            base = Op("pow", (base, self.exponent()))
+            self.depth -= 1
+        return base
+
+    def postfix(self, head: str, left: Node) -> Node:
+        primes = len(self.token.text)
+        self.at += 1
+        if head == "fact" and isinstance(left, Op) and left.head == "fact" and self.tokens[self.at - 2].text == "!":
+            raise Unreadable("a double factorial")
+        if head == "deg" and self.kind == "name" and self.token.text in _SCALES:
+            self.at += 1
+            return Op("scale", (left, Words(self.tokens[self.at - 1].text)))
+        if head == "prime":
+            if not isinstance(left, Sym):
+                raise Unreadable("a prime after something that is no name")
+            return Sym(left.name + "'" * primes)
+        if head == "sub":
+            return self.subscript(left)
+        return Op(head, (left,))
+
+    def subscript(self, left: Node) -> Node:
+        index = self.argument_text()
+        if isinstance(left, Num) and left.places is None and left.value.denominator == 1:
+            base = int(index) if index.isdigit() and len(index) < 4 else NUMBER_WORDS.get(index.lower())
+            if base is None or base < 2:
+                raise Unreadable(f"the base {index[:20]!r}")
+            digits = str(left.value.numerator)
+            if any(int(d) >= base for d in digits):
+                raise Unreadable(f"the digits {digits[:40]} in base {base}")
+            return Op("based", (Words(digits), number(base)))
+        if isinstance(left, Sym):
+            return Sym(f"{left.name}_{index}")
+        raise Unreadable("a subscript after something that is no name")
+
+    def argument_text(self) -> str:
+        """The raw text of a group or of one token (an index)."""
+        if not self.take("{"):
+            text = self.token.text
+            if self.kind == "end":
+                raise Unreadable("a missing index")
+            self.at += 1
+            return text
+        parts: list[str] = []
+        level = 1
+        while level:
+            if self.kind == "end":
+                raise Unreadable("an open brace")
+            level += {"{": 1, "}": -1}.get(self.op(), 0)
+            parts.append(self.token.text)
+            self.at += 1
+        return "".join(parts[:-1])
+
+    def prefix(self) -> Node:
+        self.deeper()
+        token = self.token
+        if token.kind == "num":
+            node = numeral(self, token)
+        elif token.kind == "name":
+            node = name(self, token)
+        elif token.kind == "end":
+            raise Unreadable("the answer breaks off")
+        else:
+            handler = PREFIX.get(token.text)
+            if handler is None:
+                raise Unreadable(f"cannot read {token.text[:40]!r} here")
+            self.at += 1
+            node = handler(self, token.text)
+        self.depth -= 1
+        return node
+
+
+def flat(head: str, left: Node, right: Node) -> Node:
+    """left head right as one n-ary node."""
+    parts = left.args if isinstance(left, Op) and left.head == head else (left,)
+    return Op(head, (*parts, right))

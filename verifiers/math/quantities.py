@@ -1,0 +1,68 @@
+"""Values with units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlvr.verifiers.math.exact import rational
+from rlvr.verifiers.math.tree import Node, Num, Op, Quantity, Sym, Unit
+from rlvr.verifiers.math.units import UNITS
+
+if TYPE_CHECKING:
+    from rlvr.verifiers.math.compare import Rules
+
+
+def quantities(gold: Node, answer: Node, rules: Rules) -> bool:
+    """With units on one side only they are dropped; on both sides they must agree after conversion."""
+    gold_value, gold_unit = (gold.value, gold.unit) if isinstance(gold, Quantity) else (gold, None)
+    value, unit = (answer.value, answer.unit) if isinstance(answer, Quantity) else (answer, None)
+    if gold_unit is not None and gold_unit.dims and unit is None and (found := _letter_unit(value)):
+        value, unit = found
+    if gold_unit is not None and unit is not None and rules.units == "convert":
+        return _both_units(gold_value, gold_unit, value, unit, rules)
+    if rules.same(gold_value, value):
+        return True
+    one = gold_unit or unit
+    if one is not None and one.dims == (("percent", 1),):
+        return rules.same(_times(gold_value, gold_unit), _times(value, unit))
+    if one is not None and one.dims == (("degree", 1),) and rational(gold_value if unit else value) is None:
+        turned = (Op("deg", (v,)) if u else v for v, u in ((gold_value, gold_unit), (value, unit)))
+        return rules.same(*turned)
+    return False
+
+
+def _letter_unit(answer: Node) -> tuple[Node, Unit] | None:
+    """100m and 2h, which are read as products, beside a gold with a unit."""
+    if not isinstance(answer, Op) or answer.head != "mul" or len(answer.args) != 2:
+        return None
+    value, letter = answer.args
+    if not isinstance(value, Num) or not isinstance(letter, Sym) or letter.name not in UNITS:
+        return None
+    return value, UNITS[letter.name]
+
+
+def _times(value: Node, unit: Unit | None) -> Node:
+    return value if unit is None else Op("mul", (value, Num(unit.factor)))
+
+
+def _both_units(gold: Node, gold_unit: Unit, answer: Node, unit: Unit, rules: Rules) -> bool:
+    if gold_unit.words or unit.words:
+        return rules.same(gold, answer) and _same_words(gold_unit, unit)
+    if gold_unit == unit:
+        return rules.same(gold, answer)
+    if gold_unit.dims != unit.dims:
+        angles = {(("degree", 1),), (("radian", 1),)}
+        if {gold_unit.dims, unit.dims} == angles:
+            turned = [
+                Op("deg", (v,)) if u.dims == (("degree", 1),) else v for v, u in ((gold, gold_unit), (answer, unit))
+            ]
+            return rules.same(turned[0], turned[1])
+        return False
+    return rules.same(_times(gold, gold_unit), _times(answer, unit))
+
+
+def _same_words(gold: Unit, answer: Unit) -> bool:
+    if not gold.words or not answer.words:
+        return False
+    left, right = ([word.rstrip("s") for word in unit.words.split()] for unit in (gold, answer))
+    return left == right

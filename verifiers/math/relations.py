@@ -1,0 +1,238 @@
+"""Equations, chains of equalities, assignments and inequalities."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlvr.verifiers.math.exact import Inexact, Undefined
+from rlvr.verifiers.math.identity import Undecided, proportional, same_value
+from rlvr.verifiers.math.rounding import approximates, literal
+from rlvr.verifiers.math.sets import NotASet, real_set
+from rlvr.verifiers.math.structures import ordered, real_sets
+from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, number, symbols, walk
+
+if TYPE_CHECKING:
+    from rlvr.verifiers.math.compare import Rules
+
+_EQUAL = frozenset("=~")
+_INTERVALS = frozenset(("()", "[]", "[)", "(]", "union", "inter", "minus", "domain", "set", "list", "either", "both"))
+_LABELS = frozenset(("add", "mul", "div", "abs", "()", "neg", "max", "min"))
+_FUNCTIONS = frozenset("fghFGHP")
+_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
+
+
+def relations(gold: Node, answer: Node, rules: Rules) -> bool:
+    """Two sides at least one of which is a relation."""
+    if isinstance(gold, Rel) and isinstance(answer, Rel):
+        return _both_relations(gold, answer, rules)
+    if isinstance(answer, Rel):
+        if set(answer.ops) <= _EQUAL:
+            written = literal(gold)
+            value = chain_value(answer, rules, decimal=written is not None and bool(written.places))
+            return value is not None and rules.same(gold, value)
+        if answer.ops == ("in",) and isinstance(answer.sides[0], Sym):
+            return rules.same(gold, answer.sides[1])
+        return isinstance(gold, Op) and gold.head in _INTERVALS and real_sets(gold, answer, rules)
+    assert isinstance(gold, Rel)
+    if set(gold.ops) <= _EQUAL:
+        if not any(_is_name(side) or _is_function(side) or _is_point(side) for side in (gold.sides[0], gold.sides[-1])):
+            return False
+        value = chain_value(gold, rules)
+        return value is not None and rules.same(value, answer)
+    if gold.ops == ("in",):
+        return rules.same(gold.sides[1], answer)
+    return isinstance(answer, Op) and real_sets(gold, answer, rules)
+
+
+def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
+    """What a chain of equalities says the answer is: `x = 5` 5, `2 + 3 = 5` 5, `A = \\frac12 b h = 6` 6.
+
+    `decimal`: after an approximation sign the decimal is meant. None where the chain contradicts itself (5 = 6), says
+    nothing (x = x), or is an equation to be solved (2x = 10).
+    """
+    sides, ops = list(chain.sides), list(chain.ops)
+    if len(sides) > 1 and is_label(sides[0]) and not _is_name(sides[-1]):
+        del sides[0], ops[0]
+    elif len(sides) > 1 and _is_name(sides[-1]) and not _is_name(sides[0]):
+        del sides[-1], ops[-1]
+    kept = sides[:1]
+    for op, side in zip(ops, sides[1:], strict=True):
+        if op == "~":
+            if not approximates(kept[-1], side):
+                return None
+            if not decimal:
+                break
+        kept.append(side)
+    value = kept[-1]
+    for side in kept[:-1]:
+        if symbols(side) and not symbols(value):
+            if not is_label(side):
+                return None
+        elif (
+            not symbols(side) and not symbols(value) and not (rules.same(side, value) or _rounded_decimal(side, value))
+        ):
+            return None
+    return None if len(kept) > 1 and kept[0] == value and symbols(value) else value
+
+
+def _rounded_decimal(side: Node, value: Node) -> bool:
+    written = literal(value)
+    return written is not None and bool(written.places) and approximates(side, value)
+
+
+def _is_name(node: Node) -> bool:
+    return isinstance(node, Sym) and bool(symbols(node))
+
+
+def is_label(node: Node) -> bool:
+    """Whether a side only names a quantity: x, f(x), f(2), P(X = 2), AB, BC^2, x + y; not a polynomial."""
+    if _is_call(node):
+        return True
+    if isinstance(node, Op) and node.head == "mul":
+        node = Op("mul", tuple(map(_base, node.args)))
+    node = _base(node)
+    if isinstance(node, Sym):
+        return bool(symbols(node))
+    if not isinstance(node, Op) or node.head not in _LABELS or not symbols(node):
+        return False
+    return all(isinstance(part, Sym) or (isinstance(part, Op) and part.head in _LABELS) for part in walk(node))
+
+
+def _is_call(node: Node) -> bool:
+    """f(2), f(-1) or P(X = 2), which are read as products: a name before what no factor follows."""
+    if not isinstance(node, Op) or node.head != "mul" or len(node.args) != 2 or not _is_name(node.args[0]):
+        return False
+    return literal(node.args[1]) is not None or isinstance(node.args[1], Rel)
+
+
+def _base(node: Node) -> Node:
+    return node.args[0] if isinstance(node, Op) and node.head == "pow" else node
+
+
+def _is_point(node: Node) -> bool:
+    """(x, y), a point without coordinates."""
+    return isinstance(node, Op) and node.head == "()" and all(map(_is_name, node.args))
+
+
+def _is_function(node: Node) -> bool:
+    """f(x), which is read as a product of two letters."""
+    return (
+        isinstance(node, Op)
+        and node.head == "mul"
+        and len(node.args) == 2
+        and all(map(_is_name, map(_base, node.args)))
+    )
+
+
+def _definition(chain: Rel) -> tuple[str, str, Node] | None:
+    """(f, x, value) of f(x) = value; (y, "", value) of y = value."""
+    left, value = chain.sides[0], chain.sides[-1]
+    if len(chain.sides) != 2:
+        return None
+    if isinstance(left, Sym) and left.name == "y" and left.name not in symbols(value):
+        return left.name, "", value
+    if not isinstance(left, Op) or left.head != "mul" or len(left.args) != 2:
+        return None
+    function, variable = left.args
+    if isinstance(function, Sym) and function.name in _FUNCTIONS and isinstance(variable, Sym):
+        return function.name, variable.name, value
+    return None
+
+
+def _same_definition(gold: Rel, answer: Rel, rules: Rules) -> bool:
+    """f(x) = x^2 against f(t) = t^2, or against y = x^2."""
+    left, right = _definition(gold), _definition(answer)
+    if left is None or right is None or not (left[1] or right[1]):
+        return False
+    if left[0] != right[0] and left[1] and right[1]:
+        return False
+    value = right[2]
+    if left[1] and right[1] and left[1] != right[1]:
+        if left[1] in symbols(value):
+            return False
+        value = _renamed(value, right[1], left[1])
+    return rules.same(left[2], value)
+
+
+def _renamed(node: Node, old: str, new: str) -> Node:
+    if isinstance(node, Sym):
+        return Sym(new) if node.name == old else node
+    return Op(node.head, tuple(_renamed(arg, old, new) for arg in node.args)) if isinstance(node, Op) else node
+
+
+def _both_relations(gold: Rel, answer: Rel, rules: Rules) -> bool:
+    if set(gold.ops) <= _EQUAL and set(answer.ops) <= _EQUAL:
+        return _equations(gold, answer, rules)
+    if gold.ops == ("in",) or answer.ops == ("in",):
+        left = gold.sides[1] if gold.ops == ("in",) else gold
+        right = answer.sides[1] if answer.ops == ("in",) else answer
+        return rules.same(left, right)
+    if (
+        gold.ops == answer.ops
+        and any(symbols(side) for side in gold.sides)
+        and ordered(gold.sides, answer.sides, rules)
+    ):
+        return True
+    try:
+        real_set(gold)
+    except NotASet:
+        return len(gold.ops) == 1 == len(answer.ops) and _inequalities(gold, answer)
+    # A solved gold wants a solved answer, not the inequality to be solved.
+    return real_sets(gold, answer, rules)
+
+
+def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
+    """x = 5 against x = 5, y = f(x) against its rearrangements."""
+    if _same_definition(gold, answer, rules):
+        return True
+    if _is_value(gold) and not _is_value(answer):
+        return False
+    if not _is_solved(gold) or not _is_solved(answer):
+        if len(gold.sides) == len(answer.sides) == 2:
+            return _same_equation(_difference(gold), _difference(answer), rules)
+    elif gold.sides[0] != answer.sides[0]:
+        return False
+    left, right = chain_value(gold, rules), chain_value(answer, rules)
+    return left is not None and right is not None and rules.same(left, right)
+
+
+def _is_value(chain: Rel) -> bool:
+    """x = 5 or 5 = x, not 2x = 10: a variable at one end and nowhere else."""
+    at_ends = _is_name(chain.sides[0]) or _is_name(chain.sides[-1])
+    return at_ends and sum(isinstance(node, Sym) and bool(symbols(node)) for node in walk(chain)) == 1
+
+
+def _is_solved(chain: Rel) -> bool:
+    """x = 5: a variable and its value."""
+    return _is_name(chain.sides[0]) and len(symbols(chain)) == 1
+
+
+def _same_equation(gold: Op, answer: Op, rules: Rules) -> bool:
+    """Whether left minus right differ by a constant factor, or by the denominators that were cleared."""
+    try:
+        return proportional(gold, answer)
+    except (Inexact, Undefined):
+        pass
+    if rules.values(answer, number(0)):
+        return False
+    return rules.values(gold, answer) or rules.values(gold, Op("neg", (answer,)))
+
+
+def _difference(chain: Rel) -> Op:
+    return Op("add", (chain.sides[0], Op("neg", (chain.sides[-1],))))
+
+
+def _inequalities(gold: Rel, answer: Rel) -> bool:
+    """Inequalities in several variables: the same difference up to a positive factor that is a power of two apart."""
+    op, other = gold.ops[0], answer.ops[0]
+    if op not in _TURNED or other not in _TURNED:
+        return False
+    right = _difference(answer)
+    if op != other:
+        if _TURNED[other] != op:
+            return False
+        right = Op("neg", (right,))
+    try:
+        return same_value(_difference(gold), right)
+    except (Inexact, Undefined, Undecided):
+        return False

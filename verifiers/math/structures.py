@@ -1,0 +1,230 @@
+"""Lists, sets, tuples, intervals, matrices, ratios and numbers in a base, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rlvr.verifiers.math.exact import rational
+from rlvr.verifiers.math.rounding import is_integer, literal
+from rlvr.verifiers.math.sets import NotASet, real_set, same_real_set, signs
+from rlvr.verifiers.math.tree import Node, Op, Sym, TooLarge, Words
+
+if TYPE_CHECKING:
+    from rlvr.verifiers.math.compare import Rules
+
+MAX_UNORDERED = 64  # elements of a list that are matched pair by pair
+_SETS = frozenset(("union", "inter", "minus", "domain", "both", "[)", "(]"))
+
+
+def _elements(node: Node) -> list[Node]:
+    """The elements of a list or set, plus-minus written out."""
+    parts = node.args if isinstance(node, Op) and node.head in ("list", "either", "set") else (node,)
+    return [signed for part in parts for signed in signs(part)]
+
+
+def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
+    """Lists of solutions and sets: the same elements in any order."""
+    head = answer.head if isinstance(answer, Op) else ""
+    if head in ("()", "[]"):
+        assert isinstance(answer, Op)
+        if gold.head == "set":
+            return head == "[]" and len(answer.args) > 2 and _match(_elements(gold), list(answer.args), rules)
+        return (head == "()" or len(answer.args) > 2) and ordered(gold.args, answer.args, rules)
+    if head in _SETS:
+        return real_sets(gold, answer, rules)
+    left, right = _elements(gold), _elements(answer)
+    if "set" in (gold.head, head):
+        left, right = _distinct(left), _distinct(right)
+    return _match(left, right, rules)
+
+
+def _distinct(nodes: list[Node]) -> list[Node]:
+    return list(dict.fromkeys(nodes))
+
+
+def _match(left: list[Node], right: list[Node], rules: Rules) -> bool:
+    """A perfect matching; elements of equal value are paired off first, so that only the rest costs comparisons."""
+    if len(left) != len(right):
+        return False
+    places: dict[object, list[int]] = {}
+    for place, node in enumerate(right):
+        places.setdefault(_key(node), []).append(place)
+    rest = dict(enumerate(right))
+    unmatched: list[Node] = []
+    for node in left:
+        same_key = places.get(_key(node))
+        if same_key:
+            del rest[same_key.pop()]
+        else:
+            unmatched.append(node)
+    if len(unmatched) > MAX_UNORDERED:
+        raise TooLarge(f"more than {MAX_UNORDERED} elements that differ in form")
+    for node in unmatched:
+        match = next((place for place, other in rest.items() if rules.same(node, other)), None)
+        if match is None:
+            return False
+        del rest[match]
+    return True
+
+
+def _key(node: Node) -> object:
+    """Equal keys mean equal nodes: the exact value, else the tree."""
+    value = rational(node)
+    return node if value is None else value
+
+
+def ordered(left: tuple[Node, ...], right: tuple[Node, ...], rules: Rules) -> bool:
+    return len(left) == len(right) and all(rules.same(g, a) for g, a in zip(left, right, strict=True))
+
+
+def _tuple(gold: Op, answer: Node, rules: Rules) -> bool:
+    """(a, b): a point, a vector, or an open interval, as the answer is written."""
+    if isinstance(answer, Op) and (answer.head in ("()", "list") or (answer.head == "[]" and len(answer.args) != 2)):
+        return ordered(gold.args, _unlabelled(answer.args), rules) or ordered(gold.args, answer.args, rules)
+    if isinstance(answer, Op) and answer.head == "matrix":
+        return _vector(answer) is not None and ordered(gold.args, _vector(answer) or (), rules)
+    return len(gold.args) == 2 and real_sets(gold, answer, rules)
+
+
+def _unlabelled(entries: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The coordinates of P(1, 2), whose label was worked into the entries like a factor."""
+    labels = {entry.args[0] if isinstance(entry, Op) and entry.head == "mul" else None for entry in entries}
+    label = labels.pop()
+    if labels or not isinstance(label, Sym) or not label.name[:1].isupper():
+        return entries
+    return tuple(entry.args[1] for entry in entries if isinstance(entry, Op) and len(entry.args) == 2)
+
+
+def _brackets(gold: Op, answer: Node, rules: Rules) -> bool:
+    """[a, b]: a closed interval or a list in square brackets."""
+    if isinstance(answer, Op) and answer.head == gold.head:
+        return ordered(gold.args, answer.args, rules)
+    if isinstance(answer, Op) and answer.head in ("list", "set") and len(gold.args) != 2:
+        return ordered(gold.args, answer.args, rules)
+    return len(gold.args) == 2 and real_sets(gold, answer, rules)
+
+
+def real_sets(gold: Node, answer: Node, rules: Rules) -> bool:
+    """Intervals, unions, solved inequalities, finite sets beside them."""
+    try:
+        return same_real_set(real_set(gold), real_set(answer), lambda g, a: rules.values(g, a))
+    except NotASet:
+        return False
+
+
+def distributed(node: Node) -> Node:
+    """A matrix with its scalar factor, its sign and its transposition worked into the entries."""
+    if not isinstance(node, Op):
+        return node
+    if node.head in ("[]", "()") and all(isinstance(arg, Op) and arg.head == "[]" for arg in node.args):
+        return Op("matrix", tuple(Op("row", arg.args) for arg in node.args if isinstance(arg, Op)))
+    if node.head not in ("mul", "div", "neg", "pow"):
+        return node
+    places = [n for n, arg in enumerate(node.args) if isinstance(arg, Op) and arg.head in ("matrix", "()")]
+    if len(places) != 1:
+        return node
+    matrix = node.args[places[0]]
+    assert isinstance(matrix, Op)
+    if node.head == "pow":
+        return _transposed(matrix) if places == [0] and node.args[1] in (Sym("T"), Sym("\\top")) else node
+
+    def entry(cell: Node) -> Node:
+        return Op(node.head, (*node.args[: places[0]], cell, *node.args[places[0] + 1 :]))
+
+    if matrix.head == "()":
+        return Op("()", tuple(entry(cell) for cell in matrix.args))
+    return Op(
+        "matrix",
+        tuple(Op("row", tuple(entry(cell) for cell in row.args)) for row in matrix.args if isinstance(row, Op)),
+    )
+
+
+def _transposed(matrix: Op) -> Op:
+    if matrix.head == "()":
+        return Op("matrix", tuple(Op("row", (cell,)) for cell in matrix.args))
+    rows = [row.args for row in matrix.args if isinstance(row, Op)]
+    return Op("matrix", tuple(Op("row", column) for column in zip(*rows, strict=True)))
+
+
+def _vector(matrix: Op) -> tuple[Node, ...] | None:
+    """The entries of a matrix of one column or one row."""
+    rows = [row.args for row in matrix.args if isinstance(row, Op)]
+    if len(rows) == 1:
+        return rows[0]
+    return tuple(row[0] for row in rows) if all(len(row) == 1 for row in rows) else None
+
+
+def _matrix(gold: Op, answer: Node, rules: Rules) -> bool:
+    if isinstance(answer, Op) and answer.head == "()":
+        return ordered(_vector(gold) or (), answer.args, rules)
+    if not isinstance(answer, Op) or answer.head != "matrix" or len(gold.args) != len(answer.args):
+        return False
+    return all(
+        isinstance(g, Op) and isinstance(a, Op) and ordered(g.args, a.args, rules)
+        for g, a in zip(gold.args, answer.args, strict=True)
+    )
+
+
+def _based(gold: Op, answer: Node, rules: Rules) -> bool:
+    """52_8: the same digits in the same base; the base may be left out."""
+    if isinstance(answer, Op) and answer.head == "based":
+        return gold == answer
+    return Words(digits_of(answer)) == gold.args[0]
+
+
+def digits_of(node: Node) -> str:
+    """The digits of an integer literal, "" for anything else."""
+    written = literal(node)
+    return str(written.value) if written is not None and is_integer(written) else ""
+
+
+def _ratio(gold: Op, answer: Node, rules: Rules) -> bool:
+    """a:b as a fraction, a:b:c up to a factor."""
+    parts = answer.args if isinstance(answer, Op) and answer.head == "ratio" else None
+    if parts is None:
+        return len(gold.args) == 2 and rules.values(Op("div", gold.args), answer)
+    if len(parts) != len(gold.args):
+        return False
+    return all(
+        rules.values(Op("mul", (gold.args[0], other)), Op("mul", (parts[0], wanted)))
+        for wanted, other in zip(gold.args[1:], parts[1:], strict=True)
+    )
+
+
+def _modular(gold: Op, answer: Node, rules: Rules) -> bool:
+    """3 (mod 7): the same residue class; the modulus may be left out."""
+    if not isinstance(answer, Op) or answer.head != "mod":
+        return rules.same(gold.args[0], answer)
+    modulus, other = rational(gold.args[1]), rational(answer.args[1])
+    left, right = rational(gold.args[0]), rational(answer.args[0])
+    if modulus is None or not modulus or left is None or right is None:
+        return ordered(gold.args, answer.args, rules)
+    return modulus == other and ((left - right) / modulus).denominator == 1
+
+
+def _domain(gold: Op, answer: Node, rules: Rules) -> bool:
+    return gold == answer or real_sets(gold, answer, rules)
+
+
+def _plus_minus(gold: Op, answer: Node, rules: Rules) -> bool:
+    return _unordered(Op("list", (gold,)), answer, rules)
+
+
+STRUCTURES: dict[str, Callable[[Op, Node, Rules], bool]] = {
+    "list": _unordered,
+    "either": _unordered,
+    "set": _unordered,
+    "()": _tuple,
+    "[]": _brackets,
+    **dict.fromkeys(("[)", "(]", "union", "inter", "minus", "both"), real_sets),
+    "matrix": _matrix,
+    "based": _based,
+    "ratio": _ratio,
+    "domain": _domain,
+    "mod": _modular,
+    "pm": _plus_minus,
+    "mp": _plus_minus,
+}
+# Structures of an answer that may stand against a gold without structure.
+EITHER_SIDE = frozenset(("ratio", "set"))

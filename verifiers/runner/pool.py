@@ -1,0 +1,313 @@
+"""A pool of worker processes that can be killed.
+
+One thread of the pool owns the processes: it hands out the items, reads the answers, and kills a worker whose item has
+passed its deadline. Callers of any thread put a batch in and wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from rlvr.sandbox import forks
+from rlvr.types import Verdict, limit, timeout
+from rlvr.verifiers.runner.base import Failure, failed, log_failure
+from rlvr.verifiers.runner.server import PoolError, Server
+from rlvr.verifiers.runner.state import Batch, Item, Worker
+from rlvr.verifiers.runner.worker import RETIRED, STARTED
+
+logger = logging.getLogger("rlvr.verifiers")
+
+# A worker is given items worth about this much of its time, so that it need not wait for the next message.
+QUEUED_SECONDS = 0.05
+MAX_QUEUED = 64
+
+
+class Pool:
+    """Runs one verifier in worker processes; `pickled` is what `pickle_verifier` made of it.
+
+    `timeout`: seconds for an item from its dispatch. `memory_mb`: address space that a worker may take beyond what it
+    starts with. `recycle_after`: items after which a worker is replaced, so that a leak cannot grow.
+    """
+
+    def __init__(self, pickled: bytes, *, workers: int, timeout: float, memory_mb: int, recycle_after: int) -> None:
+        self._pickled = pickled
+        self._num_workers = workers
+        self._timeout = timeout
+        self._memory_bytes = memory_mb << 20
+        self._recycle_after = recycle_after
+        self._inbox: deque[Item] = deque()
+        self._lock = threading.Lock()
+        self._closing = False
+        self._problem = PoolError("the verifier pool is closed")
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        # Below: touched by the pool's thread only.
+        self._pending: deque[Item] = deque()
+        self._workers: dict[int, Worker] = {}
+        self._next_number = 0
+        self._server: Server | None = None
+        self._failed_servers = 0
+        self._mean_seconds = QUEUED_SECONDS
+        self._told_of_memory = False
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_out, selectors.EVENT_READ, None)
+        # The server asks to die with the thread that starts it, so one thread must outlive it whoever calls.
+        self._thread = threading.Thread(target=self._run, name="rlvr-verifier-pool", daemon=True)
+        self._thread.start()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In the child: all of it is the parent's. Only the copies of its connections are closed."""
+        self._lock = threading.Lock()
+        self._closing = True
+        self._selector.close()
+        for sock in (self._wake_in, self._wake_out, *(worker.sock for worker in self._workers.values())):
+            sock.close()
+        if self._server is not None:
+            self._server.abandon()
+
+    def submit(self, payloads: Sequence[tuple[bytes, str]]) -> Batch:
+        """Put checks in. Wait for `done` of the batch; set `abandoned` to give up on it."""
+        batch = Batch([None] * len(payloads), len(payloads))
+        with self._lock:
+            if self._closing:
+                raise self._problem
+            self._inbox.extend(Item(payload, batch, i) for i, payload in enumerate(payloads))
+        self._wake()
+        return batch
+
+    def close(self) -> None:
+        """Kill the processes and end the thread. Batches under way fail."""
+        with self._lock:
+            self._closing = True
+        self._wake()
+        # The collector may drop the owner in any thread, this pool's included.
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _wake(self) -> None:
+        # A full buffer means that the thread is to wake anyway; a closed one that it has ended.
+        with contextlib.suppress(BlockingIOError, OSError):
+            self._wake_in.send(b"x")
+
+    def _run(self) -> None:
+        """The pool's thread."""
+        try:
+            while not self._closing:
+                self._take_inbox()
+                self._kill_overdue()
+                if self._pending:
+                    self._dispatch()
+                for key, events in self._selector.select(self._seconds_to_deadline()):
+                    self._handle(key, events)
+        except PoolError as raised:
+            self._problem = raised
+        except Exception as raised:
+            self._problem = PoolError(f"the verifier pool failed: {raised!r}")
+            logger.exception("the verifier pool failed")
+        finally:
+            with self._lock:
+                self._closing = True
+            self._stop_server()
+            self._take_inbox()
+            for batch in {item.batch for item in self._pending}:
+                batch.fail(self._problem)
+            self._selector.close()
+            self._wake_in.close()
+            self._wake_out.close()
+
+    def _take_inbox(self) -> None:
+        with self._lock:
+            self._pending.extend(self._inbox)
+            self._inbox.clear()
+
+    def _seconds_to_deadline(self) -> float | None:
+        left = [worker.seconds_left(self._timeout) for worker in self._workers.values() if worker.queue]
+        return max(0.0, min(left)) if left else None
+
+    def _handle(self, key: selectors.SelectorKey, events: int) -> None:
+        if key.fileobj is self._wake_out:
+            with contextlib.suppress(BlockingIOError):
+                self._wake_out.recv(4096)
+        elif self._server is not None and key.fileobj is self._server.control:
+            self._read_reports()
+        elif key.data.number in self._workers:
+            worker = key.data
+            if events & selectors.EVENT_WRITE:
+                worker.send()
+                self._watch(worker)
+            if events & selectors.EVENT_READ and not self._receive(worker) and worker.number in self._workers:
+                # The report of the server says how it ended.
+                self._selector.unregister(worker.sock)
+
+    # Items out, answers in
+
+    def _dispatch(self) -> None:
+        """Give items to the workers that have room, starting workers while there are fewer than allowed."""
+        self._server = self._server or self._start_server()
+        idle = sum(not worker.queue for worker in self._workers.values())
+        for _ in range(min(self._num_workers - len(self._workers), len(self._pending) - idle)):
+            self._spawn()
+        share = -(-len(self._pending) // (2 * self._num_workers))
+        room = max(1, min(share, MAX_QUEUED, int(QUEUED_SECONDS / max(self._mean_seconds, 1e-6))))
+        for worker in sorted(self._workers.values(), key=lambda worker: len(worker.queue)):
+            if worker.sock not in self._selector.get_map():
+                continue  # it has ended, and the report of it is on its way
+            if worker.served >= self._recycle_after and not worker.queue:
+                self._discard(worker)
+                worker = self._spawn()
+            if len(worker.queue) <= room // 2:
+                self._give(worker, min(room - len(worker.queue), self._recycle_after - worker.served))
+
+    def _give(self, worker: Worker, count: int) -> None:
+        items: list[Item] = []
+        while self._pending and len(items) < count:
+            item = self._pending.popleft()
+            if not item.batch.abandoned:
+                items.append(item)
+        if not items:
+            return
+        worker.give(items)
+        self._watch(worker)
+
+    def _watch(self, worker: Worker) -> None:
+        """Be told when the worker's socket takes more, as long as there is more."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.unsent else 0)
+        if worker.sock in self._selector.get_map() and self._selector.get_key(worker.sock).events != events:
+            self._selector.modify(worker.sock, events, worker)
+
+    def _receive(self, worker: Worker) -> bool:
+        """Settle what the worker has answered; False at the end of its stream."""
+        answers, alive = worker.receive()
+        for answer in answers:
+            if answer == STARTED:
+                worker.started = True
+                continue
+            if answer == RETIRED:
+                self._tell_of_memory()
+                self._discard(worker)
+                return True
+            verdict, failure = _unpickled(answer)
+            if failure is not None:
+                log_failure(failure)
+            item = worker.queue.popleft()
+            item.batch.settle(item.index, verdict)
+            self._mean_seconds += 0.05 * (verdict.seconds - self._mean_seconds)
+            self._failed_servers = 0
+        return alive
+
+    def _tell_of_memory(self) -> None:
+        """Say once that a completion was scored 0 for memory: what the verifier loads in its first call counts too."""
+        if not self._told_of_memory:
+            self._told_of_memory = True
+            logger.warning(
+                "a verifier took more than %d MB for a completion, which then scores 0 (status limit); import large "
+                "packages at the top of its module or in its method warm_up, which do not count",
+                self._memory_bytes >> 20,
+            )
+
+    # Deadlines and deaths
+
+    def _kill_overdue(self) -> None:
+        for worker in list(self._workers.values()):
+            if not worker.queue or worker.seconds_left(self._timeout) > 0:
+                continue
+            # What it has answered by now counts, and what it has not been sent does not, however late this thread comes
+            # to see to it (the caller may hold the interpreter for long).
+            worker.send()
+            self._receive(worker)
+            if worker.number not in self._workers or not worker.queue or worker.seconds_left(self._timeout) > 0:
+                continue
+            seconds = worker.seconds()
+            item = worker.queue.popleft()
+            item.batch.settle(item.index, timeout(f"no verdict within {self._timeout:g} s").timed(seconds))
+            self._discard(worker)
+
+    def _discard(self, worker: Worker) -> None:
+        """Kill a worker; what it had not begun goes back to the front of the line."""
+        if self._server is not None:
+            self._server.kill(worker.number)
+        self._forget(worker)
+
+    def _forget(self, worker: Worker) -> None:
+        del self._workers[worker.number]
+        if worker.sock in self._selector.get_map():
+            self._selector.unregister(worker.sock)
+        worker.sock.close()
+        self._pending.extendleft(reversed(worker.queue))
+        worker.queue.clear()
+
+    def _read_reports(self) -> None:
+        assert self._server is not None
+        ended = self._server.reports()
+        if ended is None:
+            self._server_died()
+            return
+        for number, how in ended:
+            if number in self._workers:
+                self._receive(self._workers[number])
+            if number in self._workers:
+                self._worker_died(self._workers[number], how)
+
+    def _worker_died(self, worker: Worker, how: str) -> None:
+        """Blame the item in progress: once may be an accident, so it is tried again; twice is its own doing."""
+        if worker.queue:
+            item = worker.queue[0]
+            item.deaths += 1
+            if item.deaths >= 2:
+                worker.queue.popleft()
+                item.batch.settle(item.index, limit(f"the worker process {how}, twice").timed(worker.seconds()))
+            logger.debug("a verifier worker %s while judging an item", how)
+        self._forget(worker)
+
+    # Processes
+
+    def _start_server(self) -> Server:
+        server = Server(self._pickled, self._memory_bytes)
+        self._selector.register(server.control, selectors.EVENT_READ, None)
+        return server
+
+    def _spawn(self) -> Worker:
+        assert self._server is not None
+        number, self._next_number = self._next_number, self._next_number + 1
+        worker = Worker(number, self._server.spawn(number))
+        self._workers[number] = worker
+        self._selector.register(worker.sock, selectors.EVENT_READ, worker)
+        return worker
+
+    def _server_died(self) -> None:
+        """Its workers die with it. The next items start another, unless servers die without a verdict between."""
+        logger.warning("the verifier's server process died")
+        for worker in list(self._workers.values()):
+            self._receive(worker)
+            if worker.number in self._workers:
+                self._worker_died(worker, "died with its server")
+        self._stop_server()
+        self._failed_servers += 1
+        if self._failed_servers >= 3:
+            raise PoolError("the verifier's server process died three times without a verdict")
+
+    def _stop_server(self) -> None:
+        for worker in list(self._workers.values()):
+            self._discard(worker)
+        if self._server is not None:
+            self._selector.unregister(self._server.control)
+            self._server.stop()
+            self._server = None
+
+
+def _unpickled(answer: bytes) -> tuple[Verdict, Failure | None]:
+    try:
+        verdict, failure = pickle.loads(answer)
+    # Unpickling runs the constructors of what the verifier put into its verdict, which may raise anything.
+    except Exception as raised:
+        return failed(pickle.loads, raised)
+    return verdict, failure

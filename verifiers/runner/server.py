@@ -1,0 +1,141 @@
+"""The caller's side of the pool's server process: starting it, and what it is told and tells."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from typing import Any
+
+from rlvr.types import RunError
+from rlvr.verifiers.runner import by_value
+from rlvr.verifiers.runner.base import describe
+from rlvr.verifiers.runner.worker import KILL, REPORT, REQUEST, SPAWN, frame, read_frame
+
+logger = logging.getLogger("rlvr.verifiers")
+
+LOAD_SECONDS = 120.0
+STOP_SECONDS = 5.0  # to kill the workers in
+OPT_OUT = (
+    "let it run in this process, where no deadline holds: @register(NAME, isolate=False), or isolate = False as an "
+    "attribute of the function or class"
+)
+_BOOT = (
+    "import sys, socket; sys.path[:] = sys.argv[3:]; from rlvr.verifiers.runner.worker import serve; "
+    "serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))"
+)
+
+
+class PoolError(RunError):
+    """The worker processes cannot be started, or the pool is closed."""
+
+
+class Server:
+    """A running server process with the verifier loaded. Raises PoolError when it cannot be had.
+
+    `pickled` is what `pickle_verifier` made; `memory_bytes` the memory of each worker beyond what it starts with. The
+    server dies with the thread that makes this object.
+    """
+
+    def __init__(self, pickled: bytes, memory_bytes: int) -> None:
+        self.control, theirs = socket.socketpair()
+        self._reports = bytearray()
+        # Numerical libraries must not start threads in a process that forks.
+        single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), *sys.path],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **single},
+            start_new_session=True,  # ctrl-C at the terminal is for the caller
+        )
+        theirs.close()
+        self.control.settimeout(LOAD_SECONDS)
+        try:
+            self.control.sendall(frame(pickle.dumps((pickled, memory_bytes))))
+            answer = read_frame(self.control)
+        except (TimeoutError, BrokenPipeError, ConnectionResetError):
+            answer = None
+        if answer != b"":
+            self.stop()
+            if answer is None:
+                raise PoolError("the verifier's server process did not start; see its output above")
+            told = answer.decode().rstrip()
+            logger.error("the verifier cannot be loaded in a worker process\n%s", told)
+            raise PoolError(f"the verifier cannot be loaded in a worker process ({told.splitlines()[-1]}); {OPT_OUT}")
+        self.control.settimeout(None)
+
+    def spawn(self, number: int) -> socket.socket:
+        """Fork worker `number`. Returns the (non-blocking) socket to it."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self._request(SPAWN, number, theirs)
+        theirs.close()
+        return ours
+
+    def kill(self, number: int) -> None:
+        """Kill worker `number`, if it still runs, and what it has started."""
+        self._request(KILL, number)
+
+    def reports(self) -> list[tuple[int, str]] | None:
+        """Reads `control` once: the workers that have ended, and how; None when the server itself has."""
+        try:
+            data = self.control.recv(4096)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            return None
+        self._reports += data
+        whole = len(self._reports) // REPORT.size * REPORT.size
+        ended = [(number, _ending(status)) for number, status in REPORT.iter_unpack(bytes(self._reports[:whole]))]
+        del self._reports[:whole]
+        return ended
+
+    def abandon(self) -> None:
+        """In a forked process: the server is the parent's. Only this copy of the connection is closed."""
+        self.control.close()
+        self._process.returncode = 0  # it is no child of this process, and not to be waited for
+
+    def stop(self) -> None:
+        """End the server, which kills its workers and what they have started."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.control.close()
+
+    def _request(self, kind: bytes, number: int, sock: socket.socket | None = None) -> None:
+        fds = [] if sock is None else [sock.fileno()]
+        # A server that has died is noticed when `control` is read.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            socket.send_fds(self.control, [REQUEST.pack(kind, number)], fds)
+
+
+def _ending(status: int) -> str:
+    """A wait status in words."""
+    if os.WIFSIGNALED(status):
+        return f"was killed by signal {os.WTERMSIG(status)}"
+    return f"ended with exit code {os.waitstatus_to_exitcode(status)}"
+
+
+def pickle_verifier(verifier: Any) -> bytes:
+    """The verifier for the worker processes. ValueError where it cannot be sent to another process."""
+    try:
+        return by_value.dumps(verifier)
+    # Pickling runs the verifier's own __getstate__ and __reduce__, which may raise anything.
+    except Exception as error:
+        raise ValueError(
+            f"the verifier {describe(verifier)} cannot be sent to the worker processes that verifiers run in, so that "
+            f"one which hangs can be ended ({_first_line(error)}); define it in a module of its own, make open files, "
+            f"locks and connections inside the call, or {OPT_OUT}"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

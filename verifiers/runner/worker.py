@@ -1,0 +1,252 @@
+"""The processes of the verifier pool: a server that has everything imported, and the workers that it forks.
+
+The server is started afresh (never a fork of the caller, which may hold CUDA, threads and locks), has one thread, loads
+the verifier once and then forks a worker whenever it is asked for one: a replacement costs milliseconds, not an import
+of sympy. Nothing here imports the caller's `__main__`.
+
+Frames are a 4-byte length and a pickle. Requests to the server and its reports have fixed sizes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import pickle
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NoReturn
+
+from rlvr.types import Problem
+from rlvr.verifiers.runner.base import OUT_OF_MEMORY, Failure, attempt, failed
+
+LENGTH = struct.Struct("!I")
+# To the server: what to do (SPAWN comes with a socket) and the number of a worker.
+REQUEST = struct.Struct("!cq")
+SPAWN, KILL = b"s", b"k"
+# A worker's first answer, and its last one when it ends of its own accord.
+STARTED, RETIRED = b"started", b""
+# From the server: number and wait status of a worker that ended.
+REPORT = struct.Struct("!qq")
+
+_PR_SET_PDEATHSIG = 1
+
+
+def frame(data: bytes) -> bytes:
+    """`data` with its length before it."""
+    return LENGTH.pack(len(data)) + data
+
+
+def split_frames(buffer: bytearray) -> Iterator[bytes]:
+    """The complete frames at the start of `buffer`, which are removed from it."""
+    start = 0
+    while len(buffer) - start >= LENGTH.size:
+        end = start + LENGTH.size + LENGTH.unpack_from(buffer, start)[0]
+        if len(buffer) < end:
+            break
+        yield bytes(buffer[start + LENGTH.size : end])
+        start = end
+    del buffer[:start]
+
+
+def read_frame(sock: socket.socket) -> bytes | None:
+    """The next frame of a blocking socket; None at its end."""
+    head = read_exactly(sock, LENGTH.size)
+    return None if head is None else read_exactly(sock, LENGTH.unpack(head)[0])
+
+
+def read_exactly(sock: socket.socket, size: int) -> bytes | None:
+    """`size` bytes of a blocking socket; None where it ends before them."""
+    data = bytearray()
+    while len(data) < size:
+        more = sock.recv(min(size - len(data), 1 << 20))
+        if not more:
+            return None
+        data += more
+    return bytes(data)
+
+
+def serve(control: socket.socket, parent: int) -> None:
+    """Body of the server process. Returns when the other end of `control` is closed.
+
+    The first frame is (pickled verifier, bytes of memory for a worker). The answer is a frame: empty when the verifier
+    is loaded, else the traceback.
+    """
+    _die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(2, 1)  # what a verifier prints must not mix with the caller's output
+    first = read_frame(control)
+    if first is None:
+        return
+    pickled, memory_bytes = pickle.loads(first)
+    try:
+        verifier = pickle.loads(pickled)
+        warm_up = getattr(verifier, "warm_up", None)
+        if warm_up is not None:
+            warm_up()
+    except BaseException:
+        control.sendall(frame(traceback.format_exc().encode()))
+        raise
+    gc.collect()
+    gc.freeze()
+    control.sendall(frame(b""))
+    numbers: dict[int, int] = {}  # process id -> number of a worker
+    wake = socket.socketpair()
+    try:
+        # Reports to a caller that has just ended go nowhere.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            _supervise(control, verifier, memory_bytes, numbers, parent, wake)
+    finally:
+        signal.set_wakeup_fd(-1)  # before its socket is closed
+        for pid in numbers:
+            _kill_group(pid)
+
+
+def _supervise(
+    control: socket.socket,
+    verifier: Any,
+    memory_bytes: int,
+    numbers: dict[int, int],
+    parent: int,
+    wake: tuple[socket.socket, socket.socket],
+) -> None:
+    """Forks, kills and reaps workers until `control` is closed, or SIGTERM comes.
+
+    `numbers`: those that are there. `wake`: a pair of sockets, by which signals end a wait.
+    """
+    ends: list[int] = []
+    wake_in, wake_out = wake
+    wake_out.setblocking(False)
+    wake_in.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda number, _: ends.append(number))
+    signal.set_wakeup_fd(wake_out.fileno(), warn_on_full_buffer=False)
+    # Not killed outright from here on: what the workers have started has nobody else to end it.
+    _die_with(parent, signal.SIGTERM)
+    server = os.getpid()
+    while not ends:
+        ready, _, _ = select.select([control, wake_in], [], [])
+        if wake_in in ready:
+            wake_in.recv(4096)
+        _reap(control, numbers)
+        if control not in ready:
+            continue
+        data, fds, _, _ = socket.recv_fds(control, REQUEST.size, 1)
+        if not data:
+            return
+        kind, number = REQUEST.unpack(data)
+        if kind == KILL:
+            for pid in [pid for pid, held in numbers.items() if held == number]:
+                _kill_group(pid)
+            continue
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)
+            signal.set_wakeup_fd(-1)
+            for caught in (signal.SIGCHLD, signal.SIGTERM):
+                signal.signal(caught, signal.SIG_DFL)
+            for sock in (control, wake_in, wake_out):
+                sock.close()
+            _work_and_exit(socket.socket(fileno=fds[0]), verifier, memory_bytes, server)
+        os.close(fds[0])
+        # A group of its own, so that what a verifier started dies with it. Set on both sides: either may run first.
+        with contextlib.suppress(ProcessLookupError):
+            os.setpgid(pid, pid)
+        numbers[pid] = number
+
+
+def _reap(control: socket.socket, numbers: dict[int, int]) -> None:
+    """Reports the workers that have ended, and kills what they have left running."""
+    while numbers:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return
+        # Before its number is given back to the system, so that no stranger's group is hit.
+        _kill_group(ended.si_pid)
+        _, status = os.waitpid(ended.si_pid, 0)
+        if ended.si_pid in numbers:
+            control.sendall(REPORT.pack(numbers.pop(ended.si_pid), status))
+
+
+def _kill_group(leader: int) -> None:
+    """Kills a worker and what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _work_and_exit(sock: socket.socket, verifier: Any, memory_bytes: int, server: int) -> NoReturn:
+    code = 1
+    try:
+        _die_with(server)
+        _limit_memory(memory_bytes)
+        work(sock, verifier)
+        code = 0
+    except MemoryError:
+        pass  # while reading or answering an item; the caller sees the end of the process
+    finally:
+        os._exit(code)
+
+
+def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
+    """Body of a worker: judges the items of each frame and answers each as soon as it is done.
+
+    A frame is a list of (pickled problem, completion); an answer is (verdict, failure or None). Retires after an item
+    that ran out of memory, since its heap is then in pieces.
+    """
+    sock.sendall(frame(STARTED))
+    load_problem = lru_cache(maxsize=256)(pickle.loads)
+    sent: set[str] = set()
+    while (data := read_frame(sock)) is not None:
+        for pickled, completion in pickle.loads(data):
+            failure: Failure | None
+            try:
+                problem = load_problem(pickled)
+            # Unpickling runs the constructors of the caller's own types, which may raise anything.
+            except Exception as raised:
+                verdict, failure = failed(verifier, raised)
+            else:
+                verdict, failure = attempt(verifier, problem, completion)
+            if failure is not None and failure.kind in sent:
+                failure = None
+            try:
+                answer = pickle.dumps((verdict, failure))
+            # So may pickling what the verifier put into its verdict.
+            except Exception as raised:
+                answer = pickle.dumps(failed(verifier, raised))
+            if failure is not None:
+                sent.add(failure.kind)
+            sock.sendall(frame(answer))
+            if verdict.reason == OUT_OF_MEMORY:
+                sock.sendall(frame(RETIRED))
+                return
+
+
+def _limit_memory(memory_bytes: int) -> None:
+    """Bounds the address space at what the process has now plus `memory_bytes`; no core files."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        with open("/proc/self/statm") as file:
+            held = int(file.read().split()[0]) * resource.getpagesize()
+    except FileNotFoundError:
+        held = 0
+    total = held + memory_bytes
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        total = min(total, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (total, total))
+
+
+def _die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Has the kernel (Linux) send this process a signal when the thread that started it ends; exits if it has ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -22,7 +22,12 @@ CONFIG = Config(
     run=RunConfig(task="countdown", steps=400, out_dir=Path("runs/countdown_grpo"), save_every=50),
     model=ModelConfig(name="Qwen/Qwen2.5-3B", gradient_checkpointing=True, chat="never"),
     rollout=RolloutConfig(
-        problems_per_step=32, group_size=16, max_new_tokens=768, truncated="punish", overlong_buffer=128, batch_size=256
+        problems_per_step=32,
+        group_size=16,
+        max_new_tokens=768,
+        truncated="penalize",
+        overlong_buffer=128,
+        batch_size=256,
     ),
     algo=AlgoConfig(advantage="rloo", kl_coef=0.001, minibatches=2),
     optim=OptimConfig(lr=1e-6, warmup_steps=10, tokens_per_microbatch=8192),

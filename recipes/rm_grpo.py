@@ -1,6 +1,6 @@
 """RL of the tiny policy against a learned reward, with the exact rule watching: does the truth rise with the reward?
 
-The reward is the model that `rlvr rm rm_pairs` trained; the math verifier scores the same rollouts as a shadow, enters
+The reward is the model that `rlvr rm rm_pairs` trained; the math verifier scores the same rollouts as a monitor, enters
 nothing, and is what pass@k of held-out problems is measured by.
 
     rlvr rm rm_pairs
@@ -13,7 +13,7 @@ import dataclasses
 from pathlib import Path
 
 from rlvr.commands.train import script
-from rlvr.config import Config, EvalConfig, RunConfig, ShadowConfig
+from rlvr.config import Config, EvalConfig, MonitorConfig, RunConfig
 from rlvr.launch import launch
 from rlvr.recipes import tiny_math
 
@@ -27,8 +27,8 @@ CONFIG = dataclasses.replace(
         out_dir=Path("runs/rm_grpo"),
         save_every=20,
     ),
-    shadow=ShadowConfig(verifier="math"),
-    eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=20, verifier="shadow"),
+    monitor=MonitorConfig(verifier="math"),
+    eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=20, verifier="monitor"),
 )
 
 

@@ -15,12 +15,11 @@ import torch
 from accelerate import Accelerator
 from transformers.utils.logging import disable_progress_bar
 
-from rlvr.algo.optim import make_optimizer
 from rlvr.commands.console import Display, describe_alarm, describe_evaluation, describe_step, evaluation_table
 from rlvr.commands.outcome import eval_command, saved_models, what_happened
 from rlvr.commands.prompt import dry_run
 from rlvr.commands.report import write_report
-from rlvr.commands.task import build_shadow, build_task, corpus
+from rlvr.commands.task import build_monitor, build_task, corpus
 from rlvr.commands.verifier_runners import judges
 from rlvr.config import Config
 from rlvr.distributed import gather, share
@@ -28,6 +27,7 @@ from rlvr.model.context import fit_task, run_limit
 from rlvr.model.critic import Critic
 from rlvr.model.device import tune_cpu
 from rlvr.model.health import check_weights
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy, load_policy
 from rlvr.runs.log import STREAMS, RunLog
 from rlvr.runs.trackers import make_accelerator, start_trackers
@@ -39,7 +39,7 @@ from rlvr.training.best import best_steps, describe_checkpoints, eras, kept_step
 from rlvr.training.checkpoint import damage, list_checkpoints, load_checkpoint, newest_whole, save_checkpoint
 from rlvr.training.demonstrations import with_demonstrations
 from rlvr.training.evaluate import evaluate
-from rlvr.training.monitor import Shadow
+from rlvr.training.monitor import Monitor
 from rlvr.training.resume import is_fine_tuned, train_folder
 from rlvr.training.run import Run
 from rlvr.training.sft import sft
@@ -65,7 +65,7 @@ def _launch(config: Config, task: Task | None, verifier: Verifier | None, stop: 
     named = task is None and verifier is None
     task = with_demonstrations(sealed(task or build_task(config)), config.sft)
     task = dataclasses.replace(task, verifier=verifier or task.verifier)
-    watcher = build_shadow(config, task)
+    watcher = build_monitor(config, task)
     tune_cpu()
     disable_progress_bar()
     if config.sft.steps and not task.demonstrations:
@@ -143,8 +143,8 @@ def open_run(
     run.stop = stop
     if watchers:
         accelerator.wait_for_everyone()  # until the logs have been cut back to the checkpoint
-        run.shadow = Shadow(watchers["verifier"], config.shadow, log.read("metrics"))
-    run.evaluate = evaluator(run, task, watchers if config.eval.verifier == "shadow" else runners, display)
+        run.monitor = Monitor(watchers["verifier"], config.monitor, log.read("metrics"))
+    run.evaluate = evaluator(run, task, watchers if config.eval.verifier == "monitor" else runners, display)
     run.on_step = step_printer(config, display)
     run.on_warning = lambda text: display.say(f"WARNING {text}")
     run.on_alarm = lambda record: display.say(describe_alarm(record))
@@ -216,7 +216,7 @@ def restore(
     if not saved and accelerator.is_main_process:
         if log.read("metrics"):
             display.say(f"{out_dir} has no checkpoint yet: its steps are repeated, and its logs replaced")
-        log.cut_back(dict.fromkeys((*STREAMS, "parts"), 0), step=-1)
+        log.truncate_to(dict.fromkeys((*STREAMS, "parts"), 0), step=-1)
     if config.sft.steps:
         why = damage(first)
         if why is None:
@@ -229,14 +229,14 @@ def restore(
                 if accelerator.is_main_process:
                     save_checkpoint(first, 0, policy, None, {})
     reference = policy.reference() if config.algo.needs_reference else None
-    critic = Critic(policy, config.critic, config.optim) if config.algo.advantage == "gae" else None
+    critic = Critic(policy, config.critic, config.optim) if config.algo.row.critic else None
     if not saved:
         accelerator.wait_for_everyone()  # until the logs have been cut back
         return 0, reference, critic
     step, folder = saved
     state = load_checkpoint(folder, policy, optimizer, critic)
     if accelerator.is_main_process:
-        log.cut_back(state["log"], step)
+        log.truncate_to(state["log"], step)
     accelerator.wait_for_everyone()
     display.say(f"resuming from step {step} ({folder})")
     return step, reference, critic

@@ -160,11 +160,11 @@ class Registry:
         module = load(functools.partial(importlib.import_module, module_name), f"{self.kind} {spec!r}")
         try:
             made = functools.reduce(getattr, attribute.split("."), module)
-        except AttributeError as problem:
+        except AttributeError as error:
             known = [name for name in vars(module) if not name.startswith("_")]
             raise LookupError(
                 f"{self.kind} {spec!r}: {module_name} has no {attribute!r}; {did_you_mean(attribute, known)}"
-            ) from problem
+            ) from error
         if not callable(made):
             raise LookupError(f"{self.kind} {spec!r} is a {type(made).__name__}; expected a function or a class")
         return typing.cast(Callable[..., Any], made)
@@ -243,8 +243,8 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         return typing.get_origin(hint)(_convert(part, item, where) for part in value.split(",") if part)
     try:
         made = hint(value)
-    except (TypeError, ValueError) as problem:
-        raise ValueError(f"{where}: {value!r} is not a {getattr(hint, '__name__', hint)}") from problem
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {value!r} is not a {getattr(hint, '__name__', hint)}") from error
     if hint is float and not math.isfinite(made):
         raise ValueError(f"{where}: {value!r} is not a finite number")
     return made

@@ -18,7 +18,7 @@ from rlvr.seeding import derive_seed
 from rlvr.training.alarm import AlarmStop, alarm_record
 from rlvr.training.best import best_steps, kept_steps
 from rlvr.training.checkpoint import checkpoint_folder, delete_old_checkpoints, save_checkpoint
-from rlvr.training.prefetch import Rollouts
+from rlvr.training.prefetch import RolloutPrefetcher
 from rlvr.training.prepare import kl_costs, subtracts_kl
 from rlvr.training.rollout import among_all, group_advantages, group_rewards
 from rlvr.training.run import Run
@@ -33,7 +33,7 @@ def train(run: Run, start: int = 0) -> StopRequest:
     config = run.config
     stop = run.stop
     gradients = GradientWatch(run.warn, look_at(run), streak_of(run.log.read("metrics")) if start else 0)
-    with stop.answering(), Rollouts(run, start) as rollouts:
+    with stop.answering(), RolloutPrefetcher(run, start) as rollouts:
         for step in range(start, config.run.steps):
             stop.work = f"step {step + 1}"
             stop.unsaved = unsaved(config.run.out_dir, step + 1)
@@ -130,12 +130,12 @@ def step_records(
 def watch(
     run: Run, groups: Sequence[Group], metrics: dict[str, float]
 ) -> tuple[Sequence[Group] | None, dict[str, str]]:
-    """The rollouts as the shadow judges them, and the signs of hacking; its numbers are added to the metrics."""
-    if run.shadow is None:
+    """The rollouts as the monitor judges them, and the signs of hacking; its numbers are added to the metrics."""
+    if run.monitor is None:
         return None, {}
-    with run.timed("shadow"):
-        judged = run.shadow.judge(groups, run.accelerator)
-    found, signs = run.shadow.observe(groups, judged, metrics)
+    with run.timed("monitor"):
+        judged = run.monitor.judge(groups, run.accelerator)
+    found, signs = run.monitor.observe(groups, judged, metrics)
     metrics |= found
     return judged, signs
 
@@ -144,9 +144,9 @@ def alarm_ends(
     run: Run, step: int, signs: dict[str, str], metrics: dict[str, float], rollouts: list[dict[str, Any]]
 ) -> bool:
     """Raises the alarm in the step in which it is due. Returns whether it is to end the run."""
-    if run.shadow is None:
+    if run.monitor is None:
         return False
-    streak, settings = run.shadow.streak(), run.config.shadow
+    streak, settings = run.monitor.streak(), run.config.monitor
     if streak == settings.patience and run.accelerator.is_main_process:
         record = alarm_record(step, signs, metrics, rollouts)
         run.log.append("alarms", [record])
@@ -183,7 +183,7 @@ def stop_requested(stop: StopRequest, accelerator: Accelerator) -> bool:
     return bool(stop)
 
 
-def save(run: Run, step: int, rollouts: Rollouts, *, keep_all: bool = False) -> None:
+def save(run: Run, step: int, rollouts: RolloutPrefetcher, *, keep_all: bool = False) -> None:
     """A checkpoint after `step` steps, with the batches sampled ahead, written by the main process.
 
     keep_all: delete no older one; while gradients are not finite, the last good checkpoint may be among them.

@@ -169,7 +169,8 @@ class Verifier(Protocol):
     Optional attributes, read with getattr by the runner (rlvr.verifiers.runner):
     - `isolate: bool` (default True): run me in the killable worker pool; False: in the caller's process, where no
       deadline holds.
-    - `quick(problem, completion) -> Verdict | None`: decide in the caller's process, in bounded time; None: the pool.
+    - `fast_path(problem, completion) -> Verdict | None`: decide in the caller's process, in bounded time; None:
+      the pool.
     - `verify_batch(pairs) -> list[Verdict]`: I bring my own concurrency (the code sandbox, a reward model).
     - `warm_up() -> None`: imports and tables that every worker should find ready; called once before they start.
     - `check_reference(reference) -> None`: ValueError where the reference cannot be used; called when data is loaded.

@@ -98,8 +98,8 @@ class Server:
         ours.settimeout(_START_SECONDS)
         try:
             message = json.loads(ours.recv(CHUNK) or b"{}")
-        except TimeoutError as problem:
-            raise ServerDied(f"the fork server did not start in {_START_SECONDS:.0f} s") from problem
+        except TimeoutError as error:
+            raise ServerDied(f"the fork server did not start in {_START_SECONDS:.0f} s") from error
         if "error" in message:
             raise ServerRefused(message["error"])
         if "ready" not in message:
@@ -133,15 +133,15 @@ class Server:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         try:
             self.control.sendmsg([data], rights)
-        except OSError as problem:
-            raise ServerDied(f"the fork server is gone: {problem.strerror}") from problem
+        except OSError as error:
+            raise ServerDied(f"the fork server is gone: {error.strerror}") from error
 
     def receive(self) -> dict[str, Any] | None:
         """The report on a run, or None for a message on the way to it. ServerDied where the server is gone."""
         try:
             data = self.control.recv(CHUNK)
-        except OSError as problem:
-            raise ServerDied(f"the fork server is gone: {problem.strerror}") from problem
+        except OSError as error:
+            raise ServerDied(f"the fork server is gone: {error.strerror}") from error
         if not data:
             raise ServerDied("the fork server is gone")
         message: dict[str, Any] = json.loads(data)

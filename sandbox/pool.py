@@ -141,8 +141,8 @@ class Pool:
         for _ in range(_ATTEMPTS):
             try:
                 result = run(slot, job)  # type: ignore[arg-type]
-            except (ServerDied, ServerRefused) as damage:
-                problem = str(damage)
+            except (ServerDied, ServerRefused) as error:
+                problem = str(error)
             else:
                 if result.status is not RunStatus.SANDBOX_ERROR:
                     return result
@@ -270,8 +270,8 @@ def _answer(message: dict[str, Any]) -> Returned:
         return Returned(raised=str(message["x"])[:80] or "an exception")
     try:
         return Returned(plain.decode(message["v"]))
-    except plain.PlainError as problem:
-        return Returned(plain.Opaque(str(problem)))
+    except plain.PlainError as error:
+        return Returned(plain.Opaque(str(error)))
 
 
 def _result(run: Run, returned: tuple[Returned, ...]) -> Result:

@@ -90,8 +90,8 @@ class RayExecutor:
                 free.append(worker)
                 try:
                     done = self._get(reference)
-                except self._ray.exceptions.RayActorError as died:
-                    logger.warning("sandbox: worker %d of the cluster is gone (%s)", worker, type(died).__name__)
+                except self._ray.exceptions.RayActorError as error:
+                    logger.warning("sandbox: worker %d of the cluster is gone (%s)", worker, type(error).__name__)
                     if attempt < _ATTEMPTS:
                         waiting.append((start, attempt + 1))
                         continue
@@ -117,14 +117,14 @@ class RayExecutor:
         """What the workers answered; an exception of the pool as itself, not as Ray's."""
         try:
             return self._ray.get(references)
-        except self._ray.exceptions.RayTaskError as raised:
-            raise raised.cause from raised
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from error
 
 
 def import_ray() -> ModuleType:
     """Ray; ImportError that names the extra where it is not installed."""
     try:
         import ray
-    except ImportError as problem:
-        raise ImportError("the Ray executor needs the extra: pip install 'rlvr[ray]'") from problem
+    except ImportError as error:
+        raise ImportError("the Ray executor needs the extra: pip install 'rlvr[ray]'") from error
     return ray

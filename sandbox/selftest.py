@@ -82,8 +82,8 @@ def probe(number: int) -> str | None:
         )
         try:
             return _run(number, program)
-        except (ServerRefused, ServerDied) as problem:
-            return str(problem)
+        except (ServerRefused, ServerDied) as error:
+            return str(error)
 
 
 def _run(number: int, program: str) -> str | None:

@@ -44,8 +44,8 @@ def from_svamp(row: Row, where: str) -> tuple[str, str]:
     answer = column(row, ["Answer"], where)
     try:
         number = float(answer)
-    except (TypeError, ValueError) as why:
-        raise ValueError(f"{where}: the answer {answer!r} is not a number") from why
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: the answer {answer!r} is not a number") from error
     return f"{text} {column(row, ['Question'], where)}", str(int(number)) if number.is_integer() else str(number)
 
 

@@ -111,12 +111,12 @@ def read_hub(name: str, config: str | None, split: str) -> list[Row]:
 
     try:
         return [dict(row) for row in load_dataset(name, config, split=split)]
-    except (OSError, ValueError) as why:
-        first = str(why).split("\n")[0]
+    except (OSError, ValueError) as error:
+        first = str(error).split("\n")[0]
         raise OSError(
             f"data set {name!r} could not be loaded ({first}); give a local copy: --run.data PATH to train, "
             "--data PATH for other commands"
-        ) from why
+        ) from error
 
 
 def first(rows: list[Row], number: int | None, option: str) -> list[Row]:

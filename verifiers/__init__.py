@@ -6,7 +6,6 @@ imported where they are used.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from rlvr.verifiers import (
@@ -21,12 +20,13 @@ from rlvr.verifiers import (
     math,
     regex,
     repetition,
+    runner,
     unit_tests,
 )
 from rlvr.verifiers.math import MathVerifier, verify_math, verify_math_async, verify_math_batch
 from rlvr.verifiers.runner.base import check_references, judge
 
-_LATER = {"Runner": "runner", "VerifierErrors": "runner", "ErrorBudget": "runner", "PoolError": "pool_server"}
+_LATER = ("ErrorBudget", "PoolError", "Runner", "VerifierErrors")
 
 __all__ = [
     "ErrorBudget",
@@ -57,5 +57,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The runner, imported when it is first asked for."""
     if name in _LATER:
-        return getattr(importlib.import_module(f"rlvr.verifiers.{_LATER[name]}"), name)
+        return getattr(runner, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -58,8 +58,8 @@ class ChoiceVerifier:
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:
             wanted = _letters_of(problem.reference)
-        except ValueError as found:
-            return bad_reference(str(found))
+        except ValueError as error:
+            return bad_reference(str(error))
         answer = extract(completion, "marked", self.conflict)
         # "Answer:" on one line and the letter on the next.
         text = answer.text or (_last_line(completion) if answer.how == "no boxed or marked answer" else None)

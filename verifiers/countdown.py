@@ -66,8 +66,8 @@ class CountdownVerifier:
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:
             numbers, target = _puzzle(problem.reference)
-        except ValueError as found:
-            return bad_reference(str(found))
+        except ValueError as error:
+            return bad_reference(str(error))
         answer = read_answer(completion, "marked")
         if answer.text is None and answer.how == "no boxed or marked answer":
             answer = read_answer(completion, "last_line")
@@ -76,10 +76,10 @@ class CountdownVerifier:
         text = answer.text.strip()
         try:
             value, used = evaluate(text, target)
-        except _TooLarge as found:
-            return limit(str(found), excerpt(text))
-        except _Unreadable as found:
-            return unparseable(str(found), excerpt(text))
+        except _TooLarge as error:
+            return limit(str(error), excerpt(text))
+        except _Unreadable as error:
+            return unparseable(str(error), excerpt(text))
         except ZeroDivisionError:
             return incorrect("division by zero", text)
         extra, missing = used - numbers, numbers - used

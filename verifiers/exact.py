@@ -35,8 +35,8 @@ class ExactVerifier:
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:
             accepted = _accepted(problem.reference)
-        except ValueError as found:
-            return bad_reference(str(found))
+        except ValueError as error:
+            return bad_reference(str(error))
         answer = read_answer(completion, self.extract)
         if answer.text is None:
             return no_answer(answer.how)

@@ -36,8 +36,8 @@ class InstructionsVerifier:
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:
             instructions = read_instructions(problem.reference)
-        except ValueError as found:
-            return bad_reference(str(found))
+        except ValueError as error:
+            return bad_reference(str(error))
         answer = read_answer(completion, "all")
         if answer.text is None:
             return no_answer(answer.how)

@@ -41,8 +41,8 @@ class JsonSchemaVerifier:
 
         try:
             validator = self._validator_of(problem.reference)
-        except ValueError as found:
-            return bad_reference(str(found))
+        except ValueError as error:
+            return bad_reference(str(error))
         answer = read_answer(completion, "all")
         if answer.text is None:
             return no_answer(answer.how)
@@ -51,14 +51,14 @@ class JsonSchemaVerifier:
             return limit(f"JSON of {len(text)} characters; at most {MAX_CHARS} are read")
         try:
             value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
-        except ValueError as found:
-            return unparseable(f"not JSON: {found}", excerpt(text))
+        except ValueError as error:
+            return unparseable(f"not JSON: {error}", excerpt(text))
         except RecursionError:
             return limit("nested too deep")
         try:
             wrong = best_match(validator.iter_errors(value))
-        except Unresolvable as found:
-            return bad_reference(f"the schema refers to {found.ref!r}, which it does not hold")
+        except Unresolvable as error:
+            return bad_reference(f"the schema refers to {error.ref!r}, which it does not hold")
         except RecursionError:
             return limit("nested too deep")
         if wrong is not None:
@@ -106,8 +106,8 @@ def _schema_text(schema: Any) -> str:
         raise ValueError(f"a schema of type {type(schema).__name__}; expected an object")
     try:
         return json.dumps(schema, sort_keys=True)
-    except (TypeError, ValueError, RecursionError) as problem:
-        raise ValueError(f"the schema is not JSON: {problem}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"the schema is not JSON: {error}") from None
 
 
 @lru_cache(maxsize=256)
@@ -117,14 +117,14 @@ def _validator(text: str, formats: bool) -> Any:
 
     try:
         schema = json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise ValueError(f"the schema is not JSON: {problem}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the schema is not JSON: {error}") from None
     if not isinstance(schema, (dict, bool)):
         raise ValueError(f"the schema is a {type(schema).__name__}; expected an object")
     kind: Any = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         kind.check_schema(schema)
-    except jsonschema.SchemaError as problem:
-        raise ValueError(f"not a JSON Schema: {problem.message}") from None
+    except jsonschema.SchemaError as error:
+        raise ValueError(f"not a JSON Schema: {error.message}") from None
     # An empty registry: the library's default would fetch what a schema refers to from the network.
     return kind(schema, registry=referencing.Registry(), format_checker=kind.FORMAT_CHECKER if formats else None)

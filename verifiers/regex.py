@@ -41,8 +41,8 @@ class RegexVerifier:
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         try:
             pattern = _compiled(problem.reference if self.pattern is None else self.pattern, self._flags)
-        except ValueError as wrong:
-            return bad_reference(str(wrong))
+        except ValueError as error:
+            return bad_reference(str(error))
         answer = read_answer(completion, self.extract)
         if answer.text is None:
             return no_answer(answer.how)
@@ -72,5 +72,5 @@ def _compiled(pattern: Any, flags: int) -> re.Pattern[str]:
 def _compiled_text(pattern: str, flags: int) -> re.Pattern[str]:
     try:
         return re.compile(pattern, flags)
-    except (re.error, RecursionError, OverflowError) as problem:
-        raise ValueError(f"{excerpt(pattern, 200)!r} is not a regular expression: {problem}") from None
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"{excerpt(pattern, 200)!r} is not a regular expression: {error}") from None

@@ -151,8 +151,8 @@ class UnitTests:
     def _prepare(self, problem: Problem, completion: str) -> _Item | Verdict:
         try:
             plan = plan_of(problem.reference)
-        except ValueError as found:
-            return bad_reference(str(found))
+        except ValueError as error:
+            return bad_reference(str(error))
         program = code_extract.program_of(completion)
         if not program.strip() and problem.reference["type"] != "stdio":
             return no_answer("the completion holds no program")

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 Rewards = Sequence[float | None]
+BatchRule = Callable[[Sequence[Rewards]], list[list[float]]]
 
 EPSILON = 1e-4  # added to a standard deviation, as in TRL
 
@@ -66,7 +67,7 @@ def raft(rewards: Rewards) -> list[float]:
 
     A group with equal rewards has nothing to choose from: all 0.
     """
-    best = None if is_flat(rewards) else extreme(rewards, max)
+    best = None if is_flat(rewards) else first_best(rewards, max)
     return [float(i == best) for i in range(len(rewards))]
 
 
@@ -77,11 +78,11 @@ def dpo(rewards: Rewards) -> list[float]:
     """
     if is_flat(rewards):
         return [0.0] * len(rewards)
-    best, worst = extreme(rewards, max), extreme(rewards, min)
+    best, worst = first_best(rewards, max), first_best(rewards, min)
     return [float(i == best) - float(i == worst) for i in range(len(rewards))]
 
 
-def extreme(rewards: Rewards, choose: Callable[[list[float]], float]) -> int:
+def first_best(rewards: Rewards, choose: Callable[[list[float]], float]) -> int:
     """Index of the first largest (`max`) or smallest (`min`) reward."""
     return list(rewards).index(choose(scored(rewards)))
 
@@ -141,28 +142,11 @@ def by_batch_std(advantages: Sequence[Sequence[float]], groups: Sequence[Rewards
     return [[a / scale for a in row] for row in advantages]
 
 
-GROUP_RULES: dict[str, Callable[[Rewards], list[float]]] = {
-    "grpo": grpo,
-    "dr_grpo": dr_grpo,
-    "rloo": rloo,
-    "maxrl": maxrl,
-    "raft": raft,
-    "dpo": dpo,
-    "gae": unchanged,
-}
-BATCH_RULES: dict[str, Callable[[Sequence[Rewards]], list[list[float]]]] = {
-    "reinforce": reinforce,
-    "reinforce_pp": reinforce_pp,
-}
 SCALES: dict[str, Callable[[Sequence[Sequence[float]], Sequence[Rewards]], list[list[float]]]] = {
     "none": lambda advantages, groups: [list(row) for row in advantages],
     "batch_std": by_batch_std,
     "whiten": whiten,
 }
-
-
-# The baseline of the KL term: the rule's own where that is linear, else the group's mean.
-KL_BASELINES = {"rloo": "rloo", "reinforce": "reinforce"}
 
 
 def subtract_costs(rewards: Sequence[Rewards], costs: Sequence[Sequence[float]]) -> list[list[float | None]]:
@@ -173,18 +157,18 @@ def subtract_costs(rewards: Sequence[Rewards], costs: Sequence[Sequence[float]])
     ]
 
 
-def cost_advantages(rewards: Sequence[Rewards], costs: Sequence[Sequence[float]], rule: str) -> list[list[float]]:
-    """What the costs of completions add to the named rule's advantages: baseline - cost, scaled by nothing.
+def cost_advantages(
+    rewards: Sequence[Rewards], costs: Sequence[Sequence[float]], baseline: BatchRule
+) -> list[list[float]]:
+    """Return what the costs of completions add to the advantages (P x G): baseline - cost, scaled by nothing.
 
     So a cost that is k times as large weighs k times as much against any task reward, also where the rule divides (by
-    a group's std or mean, or the batch's std). With a rule that is linear, rule(r - cost) is the sum of both. Where
-    there is no reward there is no cost.
+    a group's std or mean, or the batch's std). With a baseline that is the rule itself, and linear, rule(r - cost) is
+    the sum of both. Where there is no reward there is no cost.
     """
-    negative = subtract_costs([[None if r is None else 0.0 for r in row] for row in rewards], costs)
-    return compute_advantages(negative, KL_BASELINES.get(rule, "dr_grpo"))
+    return baseline(subtract_costs([[None if r is None else 0.0 for r in row] for row in rewards], costs))
 
 
-def compute_advantages(groups: Sequence[Rewards], rule: str, scale: str = "none") -> list[list[float]]:
-    """Advantages of all groups (each G) by the named rule, scaled over the batch."""
-    rows = BATCH_RULES[rule](groups) if rule in BATCH_RULES else [GROUP_RULES[rule](group) for group in groups]
-    return SCALES[scale](rows, groups)
+def compute_advantages(groups: Sequence[Rewards], rule: BatchRule, scale: str = "none") -> list[list[float]]:
+    """Return the advantages of all groups (P x G) by a rule, scaled over the batch as SCALES[scale] does."""
+    return SCALES[scale](rule(groups), groups)

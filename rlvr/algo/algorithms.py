@@ -6,18 +6,19 @@ of its own), and add a row here. Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlvr.algo import advantages
-from rlvr.algo.advantages import Rewards
-
-BatchRule = Callable[[Sequence[Rewards]], list[list[float]]]
+from rlvr.algo import advantages as rules
+from rlvr.algo.advantages import BatchRule, Rewards
 
 
 def per_group(rule: Callable[[Rewards], list[float]]) -> BatchRule:
     """Return the rule of a single group (G rewards) as one of all groups."""
     return lambda groups: [rule(group) for group in groups]
+
+
+GROUP_MEAN = per_group(rules.dr_grpo)  # r - mean of the group
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Algorithm:
     """Whether the loss cannot be another than `loss`."""
     scale: str = "none"
     """How advantages are scaled over the batch (a key of advantages.SCALES) unless algo.advantage_scale says."""
-    kl_baseline: BatchRule = per_group(advantages.dr_grpo)
+    kl_baseline: BatchRule = GROUP_MEAN
     """Baseline of a KL cost that is in the reward: the algorithm's own rule where that is linear."""
     critic: bool = False
     """Trains a critic; it turns rewards into the advantages of tokens, and learns from all groups."""
@@ -80,34 +81,32 @@ LOSSES: dict[str, PolicyLoss] = {
 ALGORITHMS: dict[str, Algorithm] = {
     row.name: row
     for row in (
-        Algorithm("grpo", "arXiv:2402.03300", per_group(advantages.grpo)),
-        Algorithm("dr_grpo", "arXiv:2503.20783", per_group(advantages.dr_grpo)),
-        Algorithm("rloo", "arXiv:2402.14740", per_group(advantages.rloo), kl_baseline=per_group(advantages.rloo)),
+        Algorithm("grpo", "arXiv:2402.03300", per_group(rules.grpo)),
+        Algorithm("dr_grpo", "arXiv:2503.20783", per_group(rules.dr_grpo)),
+        Algorithm("rloo", "arXiv:2402.14740", per_group(rules.rloo), kl_baseline=per_group(rules.rloo)),
         Algorithm(
             "reinforce",
             "Williams 1992",
-            advantages.reinforce,
-            kl_baseline=advantages.reinforce,
+            rules.reinforce,
+            kl_baseline=rules.reinforce,
             group_relative=False,
         ),
-        Algorithm("reinforce_pp", "arXiv:2501.03262", advantages.reinforce_pp),
-        Algorithm("maxrl", "MaxRL", per_group(advantages.maxrl)),
+        Algorithm("reinforce_pp", "arXiv:2501.03262", rules.reinforce_pp),
+        Algorithm("maxrl", "MaxRL", per_group(rules.maxrl)),
         Algorithm("gdpo", "GDPO", None),
         Algorithm(
             "ppo",
             "arXiv:1707.06347",
-            per_group(advantages.unchanged),
+            per_group(rules.unchanged),
             scale="whiten",
             critic=True,
             group_relative=False,
         ),
-        Algorithm(
-            "raft", "arXiv:2304.06767", per_group(advantages.raft), loss="nll", fixed_loss=True, chooses=True
-        ),
+        Algorithm("raft", "arXiv:2304.06767", per_group(rules.raft), loss="nll", fixed_loss=True, chooses=True),
         Algorithm(
             "dpo",
             "arXiv:2402.04792",
-            per_group(advantages.dpo),
+            per_group(rules.dpo),
             loss="dpo",
             fixed_loss=True,
             reference=True,

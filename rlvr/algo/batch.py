@@ -19,8 +19,8 @@ class Batch:
     tokens, mask, sampler_logprobs, old_logprobs, ref_logprobs, values, returns: (B, T); lengths, groups: (B,);
     advantages: (B,), or (B, T) where a critic gives each token its own. `lengths` counts prompt and completion;
     `groups` numbers the problem. old_logprobs is None where the policy has not moved since sampling, ref_logprobs
-    where there is no reference, values and returns where there is no critic. `unit` rows that follow each other are
-    never parted (2: DPO's pairs).
+    where there is no reference, values and returns where there is no critic. Consecutive `rows_per_pair` rows
+    are never split (2: DPO's pairs).
 
     The rows are those that are computed. The S rollouts that the loss averages over may be more: `sampled_tokens` (S)
     holds for each of them the tokens that are trained on (0: it has no score, or is masked), and `places` (B,) which
@@ -37,7 +37,7 @@ class Batch:
     ref_logprobs: Tensor | None = None
     values: Tensor | None = None
     returns: Tensor | None = None
-    unit: int = 1
+    rows_per_pair: int = 1
     places: Tensor | None = None
     sampled_tokens: tuple[int, ...] | None = None
 
@@ -87,9 +87,9 @@ class Batch:
         lengths, groups = self.lengths.tolist(), self.groups.tolist()
         prompts = (self.lengths - self.mask.sum(-1)).tolist()
         start, total = 0, 0
-        for i in range(0, len(self), self.unit):
+        for i in range(0, len(self), self.rows_per_pair):
             is_first = i == start or groups[i] != groups[i - 1]
-            own = sum(lengths[j] - prompts[j] for j in range(i, i + self.unit))
+            own = sum(lengths[j] - prompts[j] for j in range(i, i + self.rows_per_pair))
             cost = own + prompts[i] if is_first else own
             if i > start and total + cost > max_tokens:
                 index = torch.arange(start, i, device=self.tokens.device)
@@ -102,8 +102,8 @@ class Batch:
 
     def share(self, rank: int, world: int) -> tuple[Tensor, Batch]:
         """The contiguous part of the rows that process `rank` of `world` computes, with its rows' indices."""
-        units = len(self) // self.unit
-        first, last = (units * r // world * self.unit for r in (rank, rank + 1))
+        units = len(self) // self.rows_per_pair
+        first, last = (units * r // world * self.rows_per_pair for r in (rank, rank + 1))
         index = torch.arange(first, last, device=self.tokens.device)
         return index, self.rows(index)
 
@@ -138,7 +138,7 @@ def collate(
     pad_id: int,
     device: torch.device | str = "cpu",
     mask_truncated: bool = False,
-    unit: int = 1,
+    rows_per_pair: int = 1,
     computed: Sequence[bool] | None = None,
 ) -> Batch:
     """The scored rollouts of some groups as one batch.
@@ -172,7 +172,7 @@ def collate(
         advantages=torch.tensor([row[2] for row in rows], dtype=torch.float32),
         lengths=torch.tensor(lengths, dtype=torch.long),
         groups=torch.tensor([row[3] for row in rows], dtype=torch.long),
-        unit=unit,
+        rows_per_pair=rows_per_pair,
         places=torch.tensor(places, dtype=torch.long),
         sampled_tokens=tuple(sampled),
     )
@@ -194,11 +194,11 @@ def minibatches(batch: Batch, *, count: int, epochs: int, seed: int) -> Iterator
     than `count` there are as many minibatches as units.
     """
     generator = torch.Generator().manual_seed(seed)
-    units = len(batch.token_counts) // batch.unit
+    units = len(batch.token_counts) // batch.rows_per_pair
     for _ in range(epochs if units else 0):
         if count == 1:
             yield batch
             continue
         for drawn in torch.randperm(units, generator=generator).tensor_split(min(count, units)):
-            index = drawn.sort().values[:, None] * batch.unit + torch.arange(batch.unit)
+            index = drawn.sort().values[:, None] * batch.rows_per_pair + torch.arange(batch.rows_per_pair)
             yield batch.of_sampled(index.flatten())

@@ -3,13 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from rlvr.algo.algorithms import Algorithm
 from rlvr.algo.batch import Batch
-from rlvr.config import AlgoConfig
+
+
+class LossSettings(Protocol):
+    """The settings that the losses read; rlvr.config.AlgoConfig has them."""
+
+    @property
+    def row(self) -> Algorithm: ...
+    @property
+    def policy_loss(self) -> str: ...
+    @property
+    def clip_low(self) -> float: ...
+    @property
+    def clip_high(self) -> float: ...
+    @property
+    def dual_clip(self) -> float | None: ...
+    @property
+    def kl_coef(self) -> float: ...
+    @property
+    def kl_in(self) -> str: ...
+    @property
+    def estimator(self) -> str: ...
+    @property
+    def normalizer(self) -> str: ...
+    @property
+    def importance_cap(self) -> float: ...
+    @property
+    def dpo_beta(self) -> float: ...
+
 
 # exp(20) is 4.9e8: a ratio beyond that is a broken run, and an infinity would hide which
 MAX_LOG_RATIO = 20.0
@@ -142,8 +171,8 @@ def denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> float:
     constant: the number of all completions, those without score and the masked ones too (as in TRL), times
     max_new_tokens.
     """
-    if minibatch.unit > 1:
-        return len(minibatch) / minibatch.unit
+    if minibatch.rows_per_pair > 1:
+        return len(minibatch) / minibatch.rows_per_pair
     counts = minibatch.token_counts
     if normalize == "token":
         return float(sum(counts))
@@ -161,7 +190,7 @@ def token_weights(mask: Tensor, normalize: str, denominator: float) -> Tensor:
 
 
 def policy_loss(
-    logprobs: Tensor, batch: Batch, algo: AlgoConfig, denominator: float, importance: str = "none"
+    logprobs: Tensor, batch: Batch, algo: LossSettings, denominator: float, importance: str = "none"
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of a microbatch, a scalar, and sums over its tokens for the log.
 
@@ -195,7 +224,7 @@ def policy_loss(
 
 
 def dpo_loss(
-    logprobs: Tensor, batch: Batch, algo: AlgoConfig, denominator: float, importance: str = "none"
+    logprobs: Tensor, batch: Batch, algo: LossSettings, denominator: float, importance: str = "none"
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """-log sigmoid(beta ((log pi / ref)(chosen) - (log pi / ref)(rejected))), a scalar (arXiv:2305.18290, eq. 7).
 
@@ -218,10 +247,10 @@ def dpo_loss(
 
 
 def batch_loss(
-    logprobs: Tensor, batch: Batch, algo: AlgoConfig, denominator: float, importance: str = "none"
+    logprobs: Tensor, batch: Batch, algo: LossSettings, denominator: float, importance: str = "none"
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The configured loss of a microbatch: of pairs, or of single rollouts."""
-    loss = dpo_loss if algo.policy_loss == "dpo" else policy_loss
+    loss = dpo_loss if algo.row.pairs else policy_loss
     return loss(logprobs, batch, algo, denominator, importance)
 
 

@@ -35,8 +35,8 @@ def parse(kind: type[T], argv: Sequence[str], *, prog: str, description: str = "
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             return tyro.cli(kind, args=list(argv), prog=prog, description=description or None, **defaults)
-    except SystemExit as end:
-        if not end.code:
+    except SystemExit as error:
+        if not error.code:
             sys.stdout.write(printed.getvalue())
             raise
         message = one_line(printed.getvalue())
@@ -72,12 +72,12 @@ def guarded(command: Callable[[], int]) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except KeyboardInterrupt as stop:
-        if text := str(stop) or ("" if isinstance(stop, Stopped) else "interrupted"):
+    except KeyboardInterrupt as error:
+        if text := str(error) or ("" if isinstance(error, Stopped) else "interrupted"):
             print(fitted(text), file=sys.stderr)
-        return stop.exit_code if isinstance(stop, Stopped) else 128 + signal.SIGINT
-    except EXPECTED_ERRORS as problem:
-        print(error_line(problem), file=sys.stderr)
+        return error.exit_code if isinstance(error, Stopped) else 128 + signal.SIGINT
+    except EXPECTED_ERRORS as error:
+        print(error_line(error), file=sys.stderr)
         return BAD_INPUT
 
 

@@ -121,8 +121,8 @@ def unreadable(task: Task, problems: Sequence[Problem]) -> Finding:
     for problem in problems:
         try:
             check_references(task.verifier, [problem])
-        except ValueError as why:
-            bad.append(str(why))
+        except ValueError as error:
+            bad.append(str(error))
     return Finding("unreadable references", len(problems), len(bad), tuple(bad[:EXAMPLES]))
 
 

@@ -28,7 +28,7 @@ COMMANDS = {
     "compare": (
         "rlvr.commands.compare",
         "main",
-        "runs side by side: reward, shadow and pass@k, a figure and a table",
+        "runs side by side: reward, monitor and pass@k, a figure and a table",
     ),
     "list": ("rlvr.commands.list", "main", "verifiers, task packs and recipes"),
     "doctor": ("rlvr.commands.doctor", "main", "what this machine offers: sandbox, GPU, versions"),

@@ -1,4 +1,4 @@
-"""`rlvr compare RUN [RUN ...]`: runs side by side, the reward against what the shadow says of it, in one figure."""
+"""`rlvr compare RUN [RUN ...]`: runs side by side, the reward against what the monitor says of it, in one figure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ MARK = "rlvr compare"  # in the figure's metadata: such a file may be replaced
 # Title, stream and name of the number that is drawn. A panel that no run has numbers for is left out.
 PANELS = (
     ("reward (the proxy)", "metrics", "reward"),
-    ("shadow", "metrics", "shadow/score"),
-    ("rank correlation within groups, proxy and shadow", "metrics", "shadow/rank"),
+    ("monitor", "metrics", "monitor/score"),
+    ("rank correlation within groups, proxy and monitor", "metrics", "monitor/rank"),
     ("KL to the reference (nats per token)", "metrics", "kl"),
 )
 
@@ -44,7 +44,7 @@ FORMATS = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp")
 
 @dataclass(frozen=True)
 class CompareArgs:
-    """Runs side by side: reward, shadow and held-out pass@k over the steps in one figure, first and last in a table."""
+    """Runs side by side: reward, monitor and held-out pass@k by step in one figure, first and last in a table."""
 
     runs: Positional[tuple[str, ...]]
     """Folders of runs. label=FOLDER,FOLDER,... are runs of one condition, such as seeds: thin lines and their mean."""
@@ -109,15 +109,15 @@ def read_run(folder: Path) -> RunRecords:
 
 
 def comparison_table(conditions: Mapping[str, Sequence[RunRecords]]) -> Table:
-    """For each condition the means over its runs: first and last tenth of reward and shadow, pass@k, alarms."""
+    """For each condition the means over its runs: first and last tenth of reward and monitor, pass@k, alarms."""
     held_out = held_out_names(conditions)
     table = Table(title="means over runs (lowest to highest of the last), first tenth of the steps → last")
-    heads = ["condition", "runs", "reward", "shadow", "rank", *(f"held-out {name}" for name in held_out), "alarms at"]
+    heads = ["condition", "runs", "reward", "monitor", "rank", *(f"held-out {name}" for name in held_out), "alarms at"]
     for head in heads:
         table.add_column(head, justify="left" if head == "condition" else "right")
     for label, runs in conditions.items():
         cells = [
-            from_to([edges(run.metrics, name) for run in runs]) for name in ("reward", "shadow/score", "shadow/rank")
+            from_to([edges(run.metrics, name) for run in runs]) for name in ("reward", "monitor/score", "monitor/rank")
         ]
         cells += [from_to([ends(run.eval, name) for run in runs]) for name in held_out]
         table.add_row(escape(printable(label)), str(len(runs)), *cells, alarm_steps(runs))
@@ -125,9 +125,9 @@ def comparison_table(conditions: Mapping[str, Sequence[RunRecords]]) -> Table:
 
 
 def alarm_steps(runs: Sequence[RunRecords]) -> str:
-    """The step of each run's first alarm; runs without a shadow have none to give."""
-    if not any("shadow/score" in row for run in runs for row in run.metrics):
-        return "no shadow"
+    """The step of each run's first alarm; runs without a monitor have none to give."""
+    if not any("monitor/score" in row for run in runs for row in run.metrics):
+        return "no monitor"
     return " ".join(str(run.alarms[0]["step"]) if run.alarms else "-" for run in runs)
 
 
@@ -180,7 +180,7 @@ def draw_comparison(conditions: Mapping[str, Sequence[RunRecords]], path: Path) 
         for (label, runs), color in zip(conditions.items(), cycle(COLORS, len(conditions))):
             shown = printable(label).replace("$", "\\$")  # matplotlib sets what stands between two of them as formulas
             draw_condition(axis, [series(getattr(run, stream), number) for run in runs], shown, color, stream)
-            if number == "shadow/score":
+            if number == "monitor/score":
                 draw_alarms(axis, runs, color)
         finish(axis, title)
     picture = io.BytesIO()
@@ -219,7 +219,7 @@ def smoothed(values: Sequence[float], stream: str) -> list[float]:
 def draw_alarms(axis: Axes, runs: Sequence[RunRecords], color: str) -> None:
     """A cross on each run's curve at its first alarm."""
     for run in runs:
-        steps, values = series(run.metrics, "shadow/score")
+        steps, values = series(run.metrics, "monitor/score")
         curve = dict(zip(steps, smoothed(values, "metrics")))
         for alarm in run.alarms[:1]:
             if alarm["step"] in curve:

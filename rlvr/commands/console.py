@@ -159,11 +159,11 @@ def _clip(text: str, limit: int = 1200) -> str:
 
 def describe_step(metrics: Mapping[str, float]) -> str:
     """A step's numbers in one line."""
-    shadow = f"shadow {metrics['shadow/score']:.3f}  " if "shadow/score" in metrics else ""
+    monitor = f"monitor {metrics['monitor/score']:.3f}  " if "monitor/score" in metrics else ""
     kept = f"kept {metrics['groups_kept']:.0f}/{metrics['groups_sampled']:.0f}  " if "groups_kept" in metrics else ""
     unscored = f"UNSCORED {metrics['unscored']:.2f}  " if metrics.get("unscored") else ""
     return (
-        f"reward {metrics['reward']:.3f}  {unscored}{shadow}no signal {metrics['no_signal']:.2f}  {kept}"
+        f"reward {metrics['reward']:.3f}  {unscored}{monitor}no signal {metrics['no_signal']:.2f}  {kept}"
         f"truncated {metrics['truncated']:.2f}  grad {metrics['grad_norm']:.2f}  "
         f"{metrics['tokens_per_second']:.0f} tok/s"
     )

@@ -17,13 +17,13 @@ MARK = "rlvr report"  # in the picture's metadata
 # Title and what is drawn in it: names of metrics.jsonl with their labels. A panel without any of them is left out.
 PANELS: tuple[tuple[str, dict[str, str]], ...] = (
     ("reward", {"reward": "mean reward", "correct": "share correct"}),
-    ("proxy and shadow", {"shadow/proxy": "proxy (reward)", "shadow/score": "shadow"}),
-    ("rank correlation within groups", {"shadow/rank": "proxy and shadow"}),
+    ("proxy and monitor", {"monitor/proxy": "proxy (reward)", "monitor/score": "monitor"}),
+    ("rank correlation within groups", {"monitor/rank": "proxy and monitor"}),
     (
         "accepted by one, rejected by the other (share)",
-        {"shadow/proxy_only": "proxy alone", "shadow/shadow_only": "shadow alone"},
+        {"monitor/proxy_only": "proxy alone", "monitor/monitor_only": "monitor alone"},
     ),
-    ("drift from the first steps", {"shadow/length_drift": "length", "shadow/repetition_drift": "repetition"}),
+    ("drift from the first steps", {"monitor/length_drift": "length", "monitor/repetition_drift": "repetition"}),
     ("shares of groups and completions", {"no_signal": "no signal", "truncated": "truncated", "unscored": "unscored"}),
     ("groups of dynamic sampling", {"groups_sampled": "sampled", "groups_kept": "trained on"}),
     ("completion tokens", {"completion_tokens": "mean"}),
@@ -37,7 +37,7 @@ PANELS: tuple[tuple[str, dict[str, str]], ...] = (
     ("values (mean over tokens)", {"critic/value": "predicted", "critic/return": "returns"}),
     ("pairs", {"dpo/accuracy": "share the right way round", "dpo/margin": "margin"}),
     ("learning rate", {"lr": "lr"}),
-    ("seconds per step", {f"seconds/{name}": name for name in ("sample", "verify", "train", "wait", "shadow")}),
+    ("seconds per step", {f"seconds/{name}": name for name in ("sample", "verify", "train", "wait", "monitor")}),
 )
 COLUMNS = 3
 COLORS = ("#1f6feb", "#d1495b", "#2e933c", "#8957e5", "#bf8700")
@@ -50,7 +50,7 @@ def draw_curves(
 ) -> bytes | None:
     """The curves as a PNG; None where there is nothing to draw. Points that are missing or not finite are left out.
 
-    Alarms are lines across the panels of the shadow.
+    Alarms are lines across the panels of the monitor.
     """
     from matplotlib.figure import Figure  # a second to import
 
@@ -71,7 +71,7 @@ def draw_curves(
         finish(axes.pop(0), "held-out score, 95 % intervals")
     for axis, (title, names) in zip(axes, panels):
         draw_panel(axis, title, names, metrics)
-        if any(name.startswith("shadow/") for name in names):
+        if any(name.startswith("monitor/") for name in names):
             draw_alarms(axis, alarms)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", metadata={"Software": MARK})

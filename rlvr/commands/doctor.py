@@ -138,8 +138,8 @@ def torch_version() -> Finding:
     """torch and the build it is."""
     try:
         import torch
-    except ImportError as why:
-        return Finding("torch", f"cannot be imported: {why}", "missing", INSTALL)
+    except ImportError as error:
+        return Finding("torch", f"cannot be imported: {error}", "missing", INSTALL)
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
     return Finding("torch", f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")
 
@@ -165,8 +165,8 @@ def transformers_version() -> Finding:
     """transformers, by import."""
     try:
         module = importlib.import_module("transformers")
-    except ImportError as why:
-        return Finding("transformers", f"cannot be imported: {why}", "missing", INSTALL)
+    except ImportError as error:
+        return Finding("transformers", f"cannot be imported: {error}", "missing", INSTALL)
     return Finding("transformers", str(module.__version__))
 
 
@@ -194,10 +194,10 @@ def hub(timeout: float) -> Finding:
     try:
         with urllib.request.urlopen(f"{endpoint}/api/models?limit=1", timeout=timeout) as answer:
             models = json.loads(answer.read(1_000_000))
-    except urllib.error.HTTPError as why:
-        return Finding("hub", f"{endpoint} answers {why.code} {why.reason}", "note", LOCAL)
-    except (OSError, ValueError) as why:  # ValueError: an answer that is not JSON, such as a portal's page
-        return Finding("hub", f"{endpoint} cannot be reached: {getattr(why, 'reason', why)}", "note", LOCAL)
+    except urllib.error.HTTPError as error:
+        return Finding("hub", f"{endpoint} answers {error.code} {error.reason}", "note", LOCAL)
+    except (OSError, ValueError) as error:  # ValueError: an answer that is not JSON, such as a portal's page
+        return Finding("hub", f"{endpoint} cannot be reached: {getattr(error, 'reason', error)}", "note", LOCAL)
     if not isinstance(models, list):
         return Finding("hub", f"{endpoint} answers, but not as the hub does", "note", LOCAL)
     return Finding("hub", f"{endpoint} answers")

@@ -35,7 +35,7 @@ ELSEWHERE = {
     "eval-steps": "eval.every",
 }
 # Groups whose setting is meant last where several groups have one of a name.
-LATER_GROUPS = ("eval", "sft", "critic", "shadow", "vllm")
+LATER_GROUPS = ("eval", "sft", "critic", "monitor", "vllm")
 SHOWN = 3
 NUMBERS = {int: "a whole number", float: "a number"}
 

@@ -53,8 +53,8 @@ def eval_command(config: Config, model: Path) -> str:
     run, e, m = config.run, config.eval, config.model
     sampling = config.eval_sampling()
     verifier = (run.verifier, run.verifier_options)
-    if e.verifier == "shadow":
-        verifier = (config.shadow.verifier, config.shadow.options)
+    if e.verifier == "monitor":
+        verifier = (config.monitor.verifier, config.monitor.options)
     flags: list[tuple[str, Sequence[Any]]] = [
         ("--model", [model]),
         ("--task", [run.task]),

@@ -132,13 +132,15 @@ def table(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def alarms_section(alarms: Sequence[Record]) -> str:
-    """Where reward and shadow parted: the signs, the figures, and rollouts that one rewards and the other rejects."""
+    """Where reward and monitor parted: the signs, the figures, and rollouts that one rewards and the other rejects."""
     parts = []
     for alarm in alarms:
         signs = "".join(f"<li>{html.escape(f'{name}: {text}')}</li>" for name, text in alarm["signs"].items())
         figures = table(alarm["figures"], [[f"{v:.4g}" if is_number(v) else v for v in alarm["figures"].values()]])
         parts.append(f"<h3>step {alarm['step']}</h3><ul>{signs}</ul>{figures}{''.join(map(sample, alarm['rollouts']))}")
-    intro = "<p>The reward (proxy) and its shadow parted; these rollouts the proxy rewards and the shadow rejects.</p>"
+    intro = (
+        "<p>The reward (proxy) and its monitor parted; these rollouts the proxy rewards and the monitor rejects.</p>"
+    )
     return "<h2>Alarms</h2>" + intro + "".join(parts) if parts else ""
 
 
@@ -159,7 +161,7 @@ def sample(row: Record) -> str:
     if isinstance(prompt, list) and all(isinstance(message, Mapping) for message in prompt):
         prompt = "\n".join(f"[{message.get('role')}] {message.get('content')}" for message in prompt)
     numbers = ", ".join(
-        f"{name} {row[name]:+.3f}" for name in ("reward", "advantage", "shadow_score") if is_number(row.get(name))
+        f"{name} {row[name]:+.3f}" for name in ("reward", "advantage", "monitor_score") if is_number(row.get(name))
     )
     if not row.get("kept", True):
         numbers += ", not trained on (dropped by dynamic sampling)"

@@ -24,7 +24,7 @@ from rlvr.model.device import tune_cpu
 from rlvr.model.policy import load_policy
 from rlvr.registry import make_task, make_verifier
 from rlvr.reward_model.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
-from rlvr.reward_model.training import RewardLearner, load_learner, measure, num_training_steps, train_reward_model
+from rlvr.reward_model.training import RewardModelTrainer, load_learner, measure, num_training_steps, train_reward_model
 from rlvr.runs.folder import REWARD_MODEL, RunFolder, texts
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
@@ -124,7 +124,7 @@ def train_one(
     return {"model": number, "folder": str(folder), **result}
 
 
-def save_learner(learner: RewardLearner, folder: Path, result: dict[str, Any]) -> None:
+def save_learner(learner: RewardModelTrainer, folder: Path, result: dict[str, Any]) -> None:
     """Writes the model, and beside it how texts are rendered and what was measured, for the verifier to read."""
     renderer = learner.renderer
     settings = {

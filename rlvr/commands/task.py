@@ -28,13 +28,15 @@ def build_task(config: Config) -> Task:
     return task
 
 
-def build_shadow(config: Config, task: Task) -> Verifier | None:
+def build_monitor(config: Config, task: Task) -> Verifier | None:
     """The verifier that watches the reward; None where the config has none. Its references are checked."""
-    if config.shadow.verifier is None:
+    if config.monitor.verifier is None:
         return None
-    shadow: Verifier = make_verifier(config.shadow.verifier, **key_values(config.shadow.options, "--shadow.options"))
-    check_references(shadow, [*task.train, *task.test])
-    return shadow
+    monitor: Verifier = make_verifier(
+        config.monitor.verifier, **key_values(config.monitor.options, "--monitor.options")
+    )
+    check_references(monitor, [*task.train, *task.test])
+    return monitor
 
 
 def corpus(task: Task) -> list[str]:

@@ -1,7 +1,7 @@
 """Every setting of a run. The text under a field is its `--help`.
 
-Groups: run, model, rollout, algo, critic, optim, eval, shadow, vllm, sft. A recipe builds a `Config`; each field can be
-set on the command line (`--algo.kl-coef 0.01`). Nothing reads a setting from anywhere else.
+Groups: run, model, rollout, algo, critic, optim, eval, monitor, vllm, sft. A recipe builds a `Config`; each field can
+be set on the command line (`--algo.kl-coef 0.01`). Nothing reads a setting from anywhere else.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from rlvr.algo.algorithms import ALGORITHMS, LOSSES, Algorithm, PolicyLoss
 from rlvr.config.rules import check
 from rlvr.types import Sampling
 
@@ -130,7 +131,7 @@ class RolloutConfig:
     max_staleness: int = 0
     """Train on batches sampled so many steps before: the batch of step s comes from the weights after step s - k.
     1 samples while the trainer trains; more is no faster. Needs vllm or vllm-server; corrected by algo.importance."""
-    truncated: Literal["keep", "mask", "punish"] = "keep"
+    truncated: Literal["keep", "mask", "penalize"] = "keep"
     """Completions cut at max_new_tokens: keep; mask them out of the loss; or DAPO's soft overlong punishment."""
     overlong_buffer: int = 64
     """With punish: the penalty grows from 0 to -1 over the last so many tokens."""
@@ -190,11 +191,21 @@ class AlgoConfig:
     """Upper bound of the importance weight."""
 
     @property
+    def row(self) -> Algorithm:
+        """The algorithm's row of the table."""
+        return ALGORITHMS[{"gae": "ppo"}.get(self.advantage, self.advantage)]
+
+    @property
+    def loss_row(self) -> PolicyLoss:
+        """The policy loss's row of its table."""
+        return LOSSES[self.policy_loss]
+
+    @property
     def scale(self) -> str:
         """`advantage_scale` with auto resolved."""
         if self.advantage_scale != "auto":
             return self.advantage_scale
-        return "whiten" if self.advantage == "gae" and not (self.kl_coef and self.kl_in == "reward") else "none"
+        return "none" if self.kl_coef and self.kl_in == "reward" else self.row.scale
 
     @property
     def estimator(self) -> str:
@@ -208,21 +219,17 @@ class AlgoConfig:
         """`normalize` with auto resolved."""
         if self.normalize != "auto":
             return self.normalize
-        return "sequence" if self.policy_loss in SEQUENCE_LOSSES else "token"
+        return "sequence" if self.loss_row.ratio == "sequence" else "token"
 
     @property
     def policy_loss(self) -> str:
         """The name of the loss, with auto resolved."""
-        return LOSS_OF.get(self.advantage, "clip") if self.loss == "auto" else self.loss
+        return self.row.loss if self.loss == "auto" else self.loss
 
     @property
     def needs_reference(self) -> bool:
         """Whether a reference policy is held."""
-        return self.kl_coef > 0 or self.policy_loss == "dpo"
-
-
-LOSS_OF = {"raft": "nll", "dpo": "dpo"}
-SEQUENCE_LOSSES = ("gspo", "sequence")  # one ratio for a whole completion
+        return self.kl_coef > 0 or self.row.reference
 
 
 @dataclass(frozen=True)
@@ -283,14 +290,14 @@ class EvalConfig:
     """Nucleus of the evaluation."""
     max_new_tokens: int | None = None
     """Tokens at most; the rollout's unless given."""
-    verifier: Literal["reward", "shadow"] = "reward"
-    """Who judges held-out problems: the reward's own verifier, or the shadow (the rule, where a model rewards)."""
+    verifier: Literal["reward", "monitor"] = "reward"
+    """Who judges held-out problems: the reward's own verifier, or the monitor (the rule, where a model rewards)."""
     threshold: float | None = None
     """For verifiers that grade: a score of at least this counts as right for pass@k. None: verdicts `correct` do."""
 
 
 @dataclass(frozen=True)
-class ShadowConfig:
+class MonitorConfig:
     """A second verifier that judges the same rollouts without entering the reward, and the alarm when the two part."""
 
     verifier: str | None = None
@@ -299,14 +306,14 @@ class ShadowConfig:
     options: tuple[str, ...] = ()
     """Options of that verifier, as key=value."""
     window: int = 10
-    """Steps over which proxy and shadow are averaged before they are compared."""
+    """Steps over which proxy and monitor are averaged before they are compared."""
     margin: float = 0.25
-    """Rise of the proxy that the shadow must share, and fall of the shadow that the proxy must share, in standard
+    """Rise of the proxy that the monitor must share, and fall of the monitor that the proxy must share, in standard
     deviations of the single scores."""
     noise: float = 3.0
     """Standard errors by which a difference must stand out."""
     rank: float = 0.1
-    """Rank correlation within groups below which the proxy says nothing of the shadow."""
+    """Rank correlation within groups below which the proxy says nothing of the monitor."""
     patience: int = 5
     """Suspicious steps in a row that raise the alarm."""
     stop: bool = False
@@ -321,10 +328,10 @@ class VLLMConfig:
     """Server on this machine to sample from; without it vllm-server starts one."""
     timeout: float = 600.0
     """Seconds that a server may take to start, or to answer, before it counts as lost."""
-    restarts: int = 2
+    max_restarts: int = 2
     """Times that a lost server is started again with the current weights. In this process its loss ends the run."""
 
-    memory_share: float = 0.4
+    gpu_memory_utilization: float = 0.4
     """Share of the GPU's memory that vLLM takes, weights included; the trainer has the rest."""
     max_model_len: int = 0
     """Tokens of prompt and completion together that the engine is made for. 0: the model's own limit."""
@@ -366,7 +373,7 @@ class Config:
     critic: CriticConfig = field(default_factory=CriticConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
-    shadow: ShadowConfig = field(default_factory=ShadowConfig)
+    monitor: MonitorConfig = field(default_factory=MonitorConfig)
     vllm: VLLMConfig = field(default_factory=VLLMConfig)
     sft: SFTConfig = field(default_factory=SFTConfig)
 

@@ -56,7 +56,7 @@ def model_rules(config: Config) -> Rules:
 def rollout_rules(config: Config) -> Rules:
     """Rules of the group `rollout`."""
     r, a = config.rollout, config.algo
-    group_relative = a.advantage not in ("reinforce", "gae")
+    group_relative = a.row.group_relative
     return [
         (r.problems_per_step >= 1, f"rollout.problems_per_step {r.problems_per_step}: expected at least 1"),
         (r.group_size >= 1, f"rollout.group_size {r.group_size}: expected at least 1"),
@@ -93,7 +93,7 @@ def rollout_rules(config: Config) -> Rules:
         (r.workers >= 1, f"rollout.workers {r.workers}: expected at least 1"),
         (0 <= r.error_budget <= 1, f"rollout.error_budget {r.error_budget}: expected a share in [0, 1]"),
         (
-            r.truncated != "punish" or 0 < r.overlong_buffer <= r.max_new_tokens,
+            r.truncated != "penalize" or 0 < r.overlong_buffer <= r.max_new_tokens,
             f"rollout.overlong_buffer {r.overlong_buffer}: expected 1 to max_new_tokens ({r.max_new_tokens})",
         ),
         (r.length_penalty >= 0, f"rollout.length_penalty {r.length_penalty}: expected at least 0"),
@@ -117,14 +117,14 @@ def algo_rules(config: Config) -> Rules:
             "which it would bound the ratio of good completions too",
         ),
         (
-            a.dual_clip is None or a.policy_loss in ("clip", "gspo", "sequence"),
+            a.dual_clip is None or a.loss_row.dual_clip,
             f"algo.dual_clip with algo.loss {a.policy_loss}, which does not read it; leave it out",
         ),
         (a.kl_coef >= 0, f"algo.kl_coef {a.kl_coef}: expected at least 0"),
         (a.epochs >= 1, f"algo.epochs {a.epochs}: expected at least 1"),
         (a.minibatches >= 1, f"algo.minibatches {a.minibatches}: expected at least 1"),
         (
-            not a.reward_weights or a.advantage == "gdpo",
+            not a.reward_weights or a.row.reads_parts,
             f"algo.reward_weights with algo.advantage {a.advantage}, which does not read them; set --algo.advantage "
             "gdpo, or give the verifier combine its weights in parts",
         ),
@@ -132,35 +132,35 @@ def algo_rules(config: Config) -> Rules:
         (0 < a.gamma <= 1, f"algo.gamma {a.gamma}: expected a number in (0, 1]"),
         (0 <= a.gae_lambda <= 1, f"algo.gae_lambda {a.gae_lambda}: expected a number in [0, 1]"),
         (
-            a.scale == "none" or a.advantage not in ("raft", "dpo"),
+            a.scale == "none" or not a.row.chooses,
             f"algo.advantage_scale {a.advantage_scale} with {a.advantage}, which chooses rollouts and scales none; "
             "set --algo.advantage-scale auto",
         ),
         (
-            a.advantage_scale != "batch_std" or a.advantage != "gae",
+            a.advantage_scale != "batch_std" or not a.row.critic,
             "algo.advantage_scale batch_std with gae, whose advantages belong to tokens; set none or whiten",
         ),
         (
-            (a.policy_loss == "dpo") == (a.advantage == "dpo"),
+            (a.policy_loss == "dpo") == a.row.pairs,
             f"algo.loss {a.loss} with algo.advantage {a.advantage}: the pairs of dpo and its loss go together; "
             "set --algo.loss auto",
         ),
         (
-            a.advantage != "dpo" or (a.kl_coef == 0 and a.importance in ("auto", "none")),
+            not a.row.pairs or (a.kl_coef == 0 and a.importance in ("auto", "none")),
             "algo.kl_coef or algo.importance with dpo, whose loss has no such term (algo.dpo_beta holds it to the "
             "reference); leave them out",
         ),
         (
-            a.advantage != "raft" or a.kl_coef == 0 or a.kl_in == "reward",
+            not a.row.chooses or a.row.pairs or a.kl_coef == 0 or a.kl_in == "reward",
             "algo.kl_coef in the loss with raft, whose loss holds chosen rollouts alone and could not estimate it; "
             "set --algo.kl-in reward",
         ),
         (
-            a.advantage != "gdpo"
+            not a.row.reads_parts
             or (
                 (a.kl_coef == 0 or a.kl_in == "loss")
                 and a.scale == "none"
-                and config.rollout.truncated != "punish"
+                and config.rollout.truncated != "penalize"
                 and config.rollout.length_penalty == 0
             ),
             "gdpo takes the parts of the reward alone: algo.kl_in reward, algo.advantage_scale, rollout.truncated "
@@ -186,7 +186,7 @@ def term_rules(config: Config) -> Rules:
     """Rules of the KL term's place and estimator, and of what the loss is averaged over."""
     a = config.algo
     kl_in = a.kl_in if a.kl_coef > 0 else None
-    whole = a.policy_loss in ("gspo", "sequence")
+    whole = a.loss_row.ratio == "sequence"
     return [
         (
             kl_in != "loss" or a.estimator != "k1",
@@ -204,7 +204,7 @@ def term_rules(config: Config) -> Rules:
             "not of the token; set k2 or k3",
         ),
         (
-            kl_in != "reward" or a.advantage != "gae" or a.scale == "none",
+            kl_in != "reward" or not a.row.critic or a.scale == "none",
             f"algo.advantage_scale {a.scale} with gae and algo.kl_in reward: it would scale the KL term with the "
             "rewards of the task; set auto or none, or --algo.kl-in loss",
         ),
@@ -270,22 +270,22 @@ def sft_rules(config: Config) -> Rules:
     return [(s.data is None or s.steps > 0, f"sft.data {s.data} with sft.steps 0, which reads none; set --sft.steps")]
 
 
-def shadow_rules(config: Config) -> Rules:
-    """Rules of the group `shadow`."""
-    s, e = config.shadow, config.eval
+def monitor_rules(config: Config) -> Rules:
+    """Rules of the group `monitor`."""
+    s, e = config.monitor, config.eval
     return [
-        (s.window >= 1, f"shadow.window {s.window}: expected at least 1"),
-        (s.margin > 0, f"shadow.margin {s.margin}: expected a number above 0"),
-        (s.noise >= 0, f"shadow.noise {s.noise}: expected at least 0"),
-        (-1 <= s.rank <= 1, f"shadow.rank {s.rank}: expected a correlation in [-1, 1]"),
+        (s.window >= 1, f"monitor.window {s.window}: expected at least 1"),
+        (s.margin > 0, f"monitor.margin {s.margin}: expected a number above 0"),
+        (s.noise >= 0, f"monitor.noise {s.noise}: expected at least 0"),
+        (-1 <= s.rank <= 1, f"monitor.rank {s.rank}: expected a correlation in [-1, 1]"),
         (
             s.verifier is None or config.rollout.problems_per_step >= 2,
-            "shadow.verifier with rollout.problems_per_step 1: noise is measured between problems; set 2 or more",
+            "monitor.verifier with rollout.problems_per_step 1: noise is measured between problems; set 2 or more",
         ),
-        (s.patience >= 1, f"shadow.patience {s.patience}: expected at least 1"),
+        (s.patience >= 1, f"monitor.patience {s.patience}: expected at least 1"),
         (
-            s.verifier is not None or not (s.options or s.stop or e.verifier == "shadow"),
-            "shadow.options, shadow.stop and eval.verifier shadow need a shadow; set --shadow.verifier",
+            s.verifier is not None or not (s.options or s.stop or e.verifier == "monitor"),
+            "monitor.options, monitor.stop and eval.verifier monitor need a monitor; set --monitor.verifier",
         ),
     ]
 
@@ -295,12 +295,15 @@ def vllm_rules(config: Config) -> Rules:
     v, r = config.vllm, config.rollout
     return [
         (v.timeout > 0, f"vllm.timeout {v.timeout}: expected seconds above 0"),
-        (v.restarts >= 0, f"vllm.restarts {v.restarts}: expected at least 0"),
+        (v.max_restarts >= 0, f"vllm.max_restarts {v.max_restarts}: expected at least 0"),
         (
             v.url is None or r.sampler == "vllm-server",
             f"vllm.url is set and rollout.sampler is {r.sampler}; set --rollout.sampler vllm-server",
         ),
-        (0 < v.memory_share <= 1, f"vllm.memory_share {v.memory_share}: expected a share in (0, 1]"),
+        (
+            0 < v.gpu_memory_utilization <= 1,
+            f"vllm.gpu_memory_utilization {v.gpu_memory_utilization}: expected a share in (0, 1]",
+        ),
         (v.max_model_len >= 0, f"vllm.max_model_len {v.max_model_len}: expected tokens, or 0"),
         (v.sync_check_every >= 0, f"vllm.sync_check_every {v.sync_check_every}: expected at least 0"),
         (v.mismatch_alarm > 0, f"vllm.mismatch_alarm {v.mismatch_alarm}: expected a number above 0"),
@@ -325,7 +328,7 @@ RULES: tuple[Callable[[Config], Rules], ...] = (
     critic_rules,
     optim_rules,
     eval_rules,
-    shadow_rules,
+    monitor_rules,
     vllm_rules,
     text_rules,
     bound_rules,

@@ -18,7 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlvr.model import kernels
 from rlvr.model.llama import llama_hidden_states
-from rlvr.model.packing import Collect, ContextRows, Rows, Spread, rectangles
+from rlvr.model.packing import ContextRows, Pad, Rows, Unpad, rectangles
 
 NAME = "rlvr_packed"
 
@@ -96,17 +96,17 @@ class PackedGroups:
             prompt_query, own_query = query.split(self.sizes)
             prompt_key, prompt_value = key[: self.sizes[0]], value[: self.sizes[0]]
             for block, q, k, v in zip(self._prompts, *_cut(self._prompts, prompt_query, prompt_key, prompt_value)):
-                k, v = Spread.apply(k, block.rows), Spread.apply(v, block.rows)
+                k, v = Pad.apply(k, block.rows), Pad.apply(v, block.rows)
                 if self.kept is not None:
                     self.kept[layer] = k, v
                 pieces.append(block.attend(q, k, v, hold))
             if len(self._own) == 1:
                 rows = self._own[0].keys
-                pieces.append(self._own[0].attend(own_query, Spread.apply(key, rows), Spread.apply(value, rows), hold))
+                pieces.append(self._own[0].attend(own_query, Pad.apply(key, rows), Pad.apply(value, rows), hold))
                 return torch.cat(pieces)
             own = _cut(self._own, own_query, key[self.sizes[0] :], value[self.sizes[0] :])
             for block, q, k, v in zip(self._own, *own):
-                k, v = (Spread.apply(torch.cat(both), block.keys) for both in ((prompt_key, k), (prompt_value, v)))
+                k, v = (Pad.apply(torch.cat(both), block.keys) for both in ((prompt_key, k), (prompt_value, v)))
                 pieces.append(block.attend(q, k, v, hold))
             return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
@@ -123,8 +123,8 @@ class _Block:
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, hold: bool) -> Tensor:
         """query (n, H, D) of its tokens, keys and values (R, H_kv, Lk, D) to (n, H, D)."""
-        grid = Spread.apply(query, self.rows)
-        return Collect.apply(kernels.attention(grid, keys, values, self.visible, hold=hold), self.rows)
+        grid = Pad.apply(query, self.rows)
+        return Unpad.apply(kernels.attention(grid, keys, values, self.visible, hold=hold), self.rows)
 
 
 def _cut(blocks: list[_Block], *tensors: Tensor) -> list[tuple[Tensor, ...]]:

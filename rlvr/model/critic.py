@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from rlvr.algo.optim import make_optimizer
 from rlvr.config import CriticConfig, OptimConfig
 from rlvr.model.logprobs import logprobs_of, on_tokens, preceding_states
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy
 
 

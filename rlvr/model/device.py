@@ -19,8 +19,8 @@ def pick_device(name: str = "auto") -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError as e:
-        raise ValueError(f"device {name!r}: expected auto, cpu, cuda, cuda:1 or mps") from e
+    except RuntimeError as error:
+        raise ValueError(f"device {name!r}: expected auto, cpu, cuda, cuda:1 or mps") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {name!r}: torch finds no CUDA GPU here; use --model.device cpu")
     return device

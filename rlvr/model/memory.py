@@ -48,7 +48,7 @@ def held_bytes(shape: Shape, config: Config) -> int:
     reference is the model without them.
     """
     rank = config.model.lora_rank
-    critic = config.algo.advantage == "gae" and config.critic.kind == "separate"
+    critic = config.algo.row.critic and config.critic.kind == "separate"
     trained = shape.adapters(rank) if rank else shape.parameters
     frozen = shape.parameters * BF16 if rank else 0
     reference = shape.parameters * FP32 if config.algo.needs_reference and not rank else 0

@@ -72,7 +72,7 @@ class Rows:
         _, out = self.indices(grid.shape[1])
         return grid.reshape(-1, grid.shape[3]).index_select(0, out).view(-1, grid.shape[1], grid.shape[3])
 
-    def uncollect(self, x: Tensor) -> Tensor:
+    def unpad_rows(self, x: Tensor) -> Tensor:
         """(n, heads, D) to (R, heads, L, D), with zeros in the padding."""
         _, out = self.indices(x.shape[1])
         grid = x.new_zeros(self.rows * x.shape[1] * self.width, x.shape[2])
@@ -153,7 +153,7 @@ class GroupRows:
         return torch.cat([self.context.summed(shared), self.own.collect(own)])
 
 
-class Spread(torch.autograd.Function):
+class Pad(torch.autograd.Function):
     """`rows.spread`, whose gradient is gathered where index_select's own would be scattered and added."""
 
     @staticmethod
@@ -166,7 +166,7 @@ class Spread(torch.autograd.Function):
         return ctx.rows.unspread(grad), None
 
 
-class Collect(torch.autograd.Function):
+class Unpad(torch.autograd.Function):
     """`rows.collect`; what is not collected gets gradient zero."""
 
     @staticmethod
@@ -176,4 +176,4 @@ class Collect(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.rows.uncollect(grad), None
+        return ctx.rows.unpad_rows(grad), None

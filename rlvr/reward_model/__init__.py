@@ -119,14 +119,14 @@ class RewardModel:
         start = time.perf_counter()
         with lock:
             first = self._opened is None  # type: ignore[attr-defined]
-            opened: Opened = open_model(self) if first else self._opened  # type: ignore[attr-defined]
+            opened: LoadedRewardModel = open_model(self) if first else self._opened  # type: ignore[attr-defined]
             texts = [self._encode(opened.renderer, problem.prompt, completion) for problem, completion in pairs]
             known = [(pair, text) for pair, text in zip(pairs, texts) if not isinstance(text, str)]
             try:
                 scores = iter(opened.backend.score([pair for pair, _ in known], [text for _, text in known]))
-            except MemoryError as why:
+            except MemoryError as error:
                 # As it is, it would pass for the completion's doing and score 0.
-                raise RuntimeError("the reward model ran out of memory; use a smaller batch_size") from why
+                raise RuntimeError("the reward model ran out of memory; use a smaller batch_size") from error
             found = [text if isinstance(text, str) else next(scores) for text in texts]
             if first and found and all(isinstance(scored, str) for scored in found):
                 raise RunError(str(found[0]))
@@ -139,8 +139,8 @@ class RewardModel:
             if self.separator:
                 return renderer.encode_steps(prompt, completion, self.separator)
             return renderer.encode(prompt, completion)
-        except ValueError as why:
-            return str(why)
+        except ValueError as error:
+            return str(error)
 
     def _verdict(self, scored: tuple[float, ...] | str, text: Encoded | str, mean: float, std: float) -> Verdict:
         if isinstance(scored, str) or isinstance(text, str):
@@ -159,7 +159,7 @@ REDUCE: dict[str, Any] = {"min": min, "product": math.prod, "last": lambda proba
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedRewardModel:
     """A reward model that is ready: how texts are rendered, who scores them, and their mean and standard deviation."""
 
     renderer: Renderer
@@ -187,8 +187,8 @@ class Server:
             chosen = slice(start, start + size)
             try:
                 found += [(self._log_odds(row),) for row in self._ask(pairs[chosen], texts[chosen])]
-            except (ServerLost, ValueError) as why:
-                return found + [str(why)] * (len(texts) - len(found))
+            except (ServerLost, ValueError) as error:
+                return found + [str(error)] * (len(texts) - len(found))
         return found
 
     def _ask(self, pairs: Sequence[Pair], texts: Sequence[Encoded]) -> list[list[float]]:
@@ -223,7 +223,7 @@ class Local:
         return list(self.scorer.score(texts)) if texts else []
 
 
-def open_model(options: RewardModel) -> Opened:
+def open_model(options: RewardModel) -> LoadedRewardModel:
     """Loads the model, or reaches the server. RunError with one line where that cannot be done."""
     from rlvr.model.device import pick_device
     from rlvr.reward_model.scorer import Scorer, find_label, load_classifier, load_parts, settings_file
@@ -271,13 +271,13 @@ def open_model(options: RewardModel) -> Opened:
             chat=recorded.get("chat", "auto") if options.chat == "auto" else options.chat,
             max_tokens=limit,
         )
-    except (ValueError, ServerLost) as why:
-        raise RunError(f"reward_model: {why}") from why
+    except (ValueError, ServerLost) as error:
+        raise RunError(f"reward_model: {error}") from error
     # The recorded ones are those of log-odds, not of the steps' probabilities.
     measured = {} if options.separator else recorded
     mean = options.mean if options.mean is not None else float(measured.get("mean", 0.0))
     std = options.std if options.std is not None else float(measured.get("std", 1.0))
-    return Opened(renderer, backend, mean, std)
+    return LoadedRewardModel(renderer, backend, mean, std)
 
 
 def least(*limits: int) -> int:

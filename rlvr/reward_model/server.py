@@ -70,10 +70,12 @@ class RewardServer:
             )
             answer = connection.getresponse()
             text = answer.read().decode(errors="replace")
-        except TimeoutError as why:
-            raise ServerLost(f"the reward server {self.url}{path} gave no answer in {self.timeout:g} s") from why
-        except (OSError, http.client.HTTPException) as why:
-            raise ServerLost(f"the reward server {self.url}{path} is not there: {why or type(why).__name__}") from why
+        except TimeoutError as error:
+            raise ServerLost(f"the reward server {self.url}{path} gave no answer in {self.timeout:g} s") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerLost(
+                f"the reward server {self.url}{path} is not there: {error or type(error).__name__}"
+            ) from error
         finally:
             connection.close()
         if answer.status >= 500:
@@ -82,14 +84,14 @@ class RewardServer:
             raise ValueError(f"the reward server {self.url}{path} refuses ({answer.status}): {text[:200]}")
         try:
             return json.loads(text)
-        except json.JSONDecodeError as why:
-            raise ServerLost(f"the reward server {self.url}{path} answers with something that is no JSON") from why
+        except json.JSONDecodeError as error:
+            raise ServerLost(f"the reward server {self.url}{path} answers with something that is no JSON") from error
 
     def _read(self, path: str, take: Any) -> Any:
         try:
             return take()
-        except (KeyError, IndexError, TypeError) as why:
-            raise ValueError(f"the reward server {self.url}{path} answers in another form than vLLM's") from why
+        except (KeyError, IndexError, TypeError) as error:
+            raise ValueError(f"the reward server {self.url}{path} answers in another form than vLLM's") from error
 
     def _numbers(self, row: Any, name: str) -> list[float]:
         # JSON has no NaN, and servers write null for it.

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlvr.algo.optim import learning_rate, make_optimizer, optimizer_step
 from rlvr.config import OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, RewardTrainConfig
 from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.model.lora import with_adapter
+from rlvr.model.optim import learning_rate, make_optimizer, optimizer_step
 from rlvr.model.policy import switch_off_dropout
 from rlvr.reward_model.preferences import PreferencePair
 from rlvr.reward_model.scorer import Classifier, Scorer, load_classifier
@@ -30,7 +30,7 @@ EncodedPair = tuple[Encoded, Encoded, float]
 
 
 @dataclass
-class RewardLearner:
+class RewardModelTrainer:
     """A model that is being trained to score: what transformers or peft made, the classifier inside, its renderer."""
 
     model: Any
@@ -57,7 +57,7 @@ class RewardLearner:
         self.tokenizer.save_pretrained(folder)
 
 
-def load_learner(config: BaseModelConfig, name: str, *, seed: int) -> RewardLearner:
+def load_learner(config: BaseModelConfig, name: str, *, seed: int) -> RewardModelTrainer:
     """The model to train, on its device. A new head is a function of the seed."""
     device = pick_device(config.device)
     dtype = pick_dtype(config.dtype, device)
@@ -94,7 +94,7 @@ def load_learner(config: BaseModelConfig, name: str, *, seed: int) -> RewardLear
             model, config, seed=derive_seed(seed, "adapter"), task_type="SEQ_CLS", trained_whole=["score"]
         )
     whole.to(device)
-    return RewardLearner(whole, classifier, tokenizer, renderer, dtype)
+    return RewardModelTrainer(whole, classifier, tokenizer, renderer, dtype)
 
 
 def set_padding(tokenizer: Any, model: Any) -> None:
@@ -122,7 +122,7 @@ def bradley_terry(scores: Tensor, margins: Tensor) -> Tensor:
 
 
 def train_reward_model(
-    learner: RewardLearner,
+    learner: RewardModelTrainer,
     pairs: Sequence[PreferencePair],
     config: RewardTrainConfig,
     optim: OptimConfig,
@@ -194,7 +194,7 @@ def microbatches(pairs: Sequence[EncodedPair], max_tokens: int) -> Iterator[list
         yield part
 
 
-def measure(learner: RewardLearner, pairs: Sequence[PreferencePair], *, batch_size: int = 64) -> dict[str, Any]:
+def measure(learner: RewardModelTrainer, pairs: Sequence[PreferencePair], *, batch_size: int = 64) -> dict[str, Any]:
     """What a reward model is worth on held-out pairs.
 
     accuracy with a 95 % interval over prompts; the mean Bradley-Terry loss; ece and reliability (see `calibration`);

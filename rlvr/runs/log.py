@@ -43,7 +43,7 @@ class RunLog:
             self._rotate()
 
     def position(self) -> dict[str, int]:
-        """What `cut_back` takes: each stream's bytes, flushed to the disk, and the number of rotated parts."""
+        """What `truncate_to` takes: each stream's bytes, flushed to the disk, and the number of rotated parts."""
         lengths = {}
         for name in STREAMS:
             lengths[name] = 0
@@ -53,7 +53,7 @@ class RunLog:
                     lengths[name] = os.fstat(file.fileno()).st_size
         return {**lengths, "parts": len(self._parts())}
 
-    def cut_back(self, position: Mapping[str, int], step: int) -> None:
+    def truncate_to(self, position: Mapping[str, int], step: int) -> None:
         """Drops every line written after `position` was taken. Evaluations of steps up to `step` stay.
 
         Each file is replaced whole or cut in one operation, and the part that lines are taken back from goes last: a
@@ -97,7 +97,7 @@ class RunLog:
 
     def _rotate(self) -> None:
         """Until the part has its name the lines are in rollouts.jsonl; a kill before that file goes leaves them twice,
-        and `cut_back` takes them from the part.
+        and `truncate_to` takes them from the part.
         """
         part = self._part(len(self._parts()))
         write_whole(part, gzip.compress(self.path("rollouts").read_bytes(), mtime=0), SAFE)
@@ -117,7 +117,7 @@ def rollout_records(
 
     Status, score, reason and parts are what the verifier said. Where rewards are shuffled, "reward" is made of another
     completion's verdict, whose status is "shuffled_status". rewards, advantages: of all groups, each G; an advantage is
-    None where the group is not trained on. `judged`: the same groups with the shadow's verdicts. `marked`: each line
+    None where the group is not trained on. `judged`: the same groups with the monitor's verdicts. `marked`: each line
     says whether its group is trained on ("kept") and in which round of dynamic sampling it was drawn.
     """
     records = [
@@ -148,5 +148,5 @@ def rollout_records(
         record["shuffled_status"] = str(verdict.status)
     watching = [verdict for group in judged or () for verdict in group.verdicts]
     for record, verdict in zip(records, watching):
-        record |= {"shadow_status": str(verdict.status), "shadow_score": verdict.score}
+        record |= {"monitor_status": str(verdict.status), "monitor_score": verdict.score}
     return records

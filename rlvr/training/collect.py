@@ -135,8 +135,8 @@ class Verification:
             while (some := self._next()) is not None:
                 places, groups = zip(*some)
                 self._verified.update(zip(places, with_verdicts(groups, self.verifier.verify_part)))
-        except BaseException as why:  # raised again where the batch is waited for
-            self._problem = why
+        except BaseException as error:  # raised again where the batch is waited for
+            self._problem = error
 
     def _next(self) -> list[tuple[int, Group]] | None:
         """What waits, at least one group; None at the end."""

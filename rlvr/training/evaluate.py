@@ -229,8 +229,8 @@ def read_answers(path: Path | None) -> dict[Key, Answer]:
         try:
             row = json.loads(line)
             answers[row["id"], row["sample"]] = row
-        except (json.JSONDecodeError, KeyError, TypeError) as why:
-            raise ValueError(f"{path}, line {number}: not an answer of an evaluation") from why
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}, line {number}: not an answer of an evaluation") from error
     return answers
 
 

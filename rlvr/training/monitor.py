@@ -1,6 +1,6 @@
 """A second verifier that watches the reward: it judges the same rollouts and never enters the reward.
 
-The score that is trained on is the proxy; the shadow is what it is held against: the exact rule against a learned
+The score that is trained on is the proxy; the monitor is what it is held against: the exact rule against a learned
 model, a strict rule against a lenient one. It judges all that was sampled, also what dynamic sampling does not train
 on. What is logged of a step is what the alarm (rlvr/training/alarm.py) reads.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from accelerate import Accelerator
 
-from rlvr.config import ShadowConfig
+from rlvr.config import MonitorConfig
 from rlvr.distributed import share
 from rlvr.training.alarm import drift, streak, suspicions
 from rlvr.training.rollout import verify_shared
@@ -23,26 +23,26 @@ REPEAT_N = 4  # tokens of the n-grams by which repetition is measured
 
 
 @dataclass
-class Shadow:
+class Monitor:
     """The verifier that watches a run, and the metrics of the steps that it has seen, as they are logged."""
 
     verifier: BatchVerifier
-    config: ShadowConfig
+    config: MonitorConfig
     rows: list[dict[str, float]] = field(default_factory=list)
 
     def judge(self, groups: Sequence[Group], accelerator: Accelerator) -> list[Group]:
-        """The groups with the shadow's verdicts in place of the proxy's."""
+        """The groups with the monitor's verdicts in place of the proxy's."""
         return verify_shared(share(groups, accelerator), self.verifier, accelerator)
 
     def observe(
         self, groups: Sequence[Group], judged: Sequence[Group], metrics: dict[str, float]
     ) -> tuple[dict[str, float], dict[str, str]]:
-        """A step's metrics with the shadow's numbers, and the signs of hacking that hold after it, in words."""
-        row = metrics | shadow_metrics(groups, judged)
+        """A step's metrics with the monitor's numbers, and the signs of hacking that hold after it, in words."""
+        row = metrics | monitor_metrics(groups, judged)
         row |= drift(self.rows, row, self.config.window)
         self.rows.append(row)
         signs = suspicions(self.rows, self.config)
-        row["shadow/suspicious"] = float(bool(signs))
+        row["monitor/suspicious"] = float(bool(signs))
         return row, signs
 
     def streak(self) -> int:
@@ -50,31 +50,31 @@ class Shadow:
         return streak(self.rows)
 
 
-def shadow_metrics(groups: Sequence[Group], shadow: Sequence[Group]) -> dict[str, float]:
-    """What a step's rollouts look like to the proxy and to the shadow; names begin with "shadow/".
+def monitor_metrics(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[str, float]:
+    """What a step's rollouts look like to the proxy and to the monitor; names begin with "monitor/".
 
-    groups, shadow: the same P groups with the proxy's and with the shadow's verdicts. Rollouts that either could not
+    groups, monitor: the same P groups with the proxy's and with the monitor's verdicts. Rollouts that either could not
     score are left out.
 
-    proxy, score: mean of the proxy's and of the shadow's scores. proxy_std, score_std: deviation over the rollouts.
+    proxy, score: mean of the proxy's and of the monitor's scores. proxy_std, score_std: deviation over the rollouts.
     proxy_se, score_se: standard error of the means, from the spread of the groups' means. groups_r: Pearson
-    correlation of the groups' means. correct: share that the shadow calls correct. worth: what a point of the shadow's
-    score is worth to the proxy, the slope of a regression within groups; score_within: mean variance of the shadow's
-    scores within groups; score_range, proxy_range: highest less lowest score. rank: Spearman correlation within a
+    correlation of the groups' means. correct: share that the monitor calls correct. worth: what a point of the
+    monitor's score is worth to the proxy, the slope of a regression within groups; score_within: mean variance of the
+    monitor's scores within groups; score_range, proxy_range: highest less lowest score. rank: Spearman correlation within a
     group, averaged over the `ranked` groups in which neither is flat; rank_se: its standard error. proxy_only: share
-    that the proxy rewards and the shadow rejects; shadow_only: the reverse. repetition: share of a completion's token
-    4-grams that occurred before in it. unscored: share of rollouts that the shadow could not score.
+    that the proxy rewards and the monitor rejects; monitor_only: the reverse. repetition: share of a completion's token
+    4-grams that occurred before in it. unscored: share of rollouts that the monitor could not score.
     A number that a step does not give (no group to rank in) is left out.
     """
-    pairs = [paired_scores(ours, theirs) for ours, theirs in zip(groups, shadow, strict=True)]
+    pairs = [paired_scores(ours, theirs) for ours, theirs in zip(groups, monitor, strict=True)]
     pairs = [pair for pair in pairs if pair[0]]
-    verdicts = [verdict for group in shadow for verdict in group.verdicts]
+    verdicts = [verdict for group in monitor for verdict in group.verdicts]
     ids = [completion.token_ids for group in groups for completion in group.completions]
     found = {
         "correct": portion(verdict.correct for verdict in verdicts),
         "unscored": portion(verdict.score is None for verdict in verdicts),
         "repetition": statistics.fmean(repeated_ngrams(row) for row in ids),
-        **disagreement(groups, shadow),
+        **disagreement(groups, monitor),
     }
     if pairs:
         found |= level("proxy", [proxy for proxy, _ in pairs]) | level("score", [score for _, score in pairs])
@@ -83,23 +83,23 @@ def shadow_metrics(groups: Sequence[Group], shadow: Sequence[Group]) -> dict[str
         )
         found |= worth(pairs)
     found |= rank_agreement(pairs)
-    return {f"shadow/{name}": value for name, value in found.items()}
+    return {f"monitor/{name}": value for name, value in found.items()}
 
 
-def paired_scores(group: Group, shadow: Group) -> tuple[list[float], list[float]]:
-    """The scores of a group by proxy and shadow, of the rollouts that both scored."""
+def paired_scores(group: Group, monitor: Group) -> tuple[list[float], list[float]]:
+    """The scores of a group by proxy and monitor, of the rollouts that both scored."""
     both = [
         (mine.score, theirs.score)
-        for mine, theirs in zip(group.judged, shadow.verdicts, strict=True)
+        for mine, theirs in zip(group.judged, monitor.verdicts, strict=True)
         if mine.score is not None and theirs.score is not None
     ]
     return [mine for mine, _ in both], [theirs for _, theirs in both]
 
 
 def worth(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, float]:
-    """The slope of the proxy on the shadow within groups (left out where the shadow is flat in all), its weight, range.
+    """The slope of the proxy on the monitor within groups (left out where the monitor is flat), its weight, its range.
 
-    pairs: the scores of each group by proxy and by shadow.
+    pairs: the scores of each group by proxy and by monitor.
     """
     products, squares = 0.0, 0.0
     for proxy, score in pairs:
@@ -149,17 +149,17 @@ def accepted(verdicts: Sequence[Verdict]) -> Sequence[bool | None]:
     return [verdict.score is not None and verdict.score > mean for verdict in verdicts]
 
 
-def disagreement(groups: Sequence[Group], shadow: Sequence[Group]) -> dict[str, float]:
+def disagreement(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[str, float]:
     """Shares of the rollouts of which both say something: accepted by one of the two and rejected by the other."""
     both = [
         (mine, theirs)
-        for group, other in zip(groups, shadow, strict=True)
+        for group, other in zip(groups, monitor, strict=True)
         for mine, theirs, a, b in zip(accepted(group.judged), accepted(other.verdicts), group.judged, other.verdicts)
         if a.score is not None and b.score is not None and mine is not None and theirs is not None
     ]
     return {
         "proxy_only": portion(mine and not theirs for mine, theirs in both),
-        "shadow_only": portion(theirs and not mine for mine, theirs in both),
+        "monitor_only": portion(theirs and not mine for mine, theirs in both),
     }
 
 

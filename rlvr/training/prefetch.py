@@ -17,7 +17,7 @@ T = TypeVar("T")
 SECONDS_TO_END = 60.0
 
 
-class Rollouts:
+class RolloutPrefetcher:
     """Hands out the verified groups of each step and keeps the sampler's weights in step with the trainer's.
 
     With max_staleness k the batch of step s is sampled from the weights after step max(0, s - k), whatever the timing:
@@ -37,7 +37,7 @@ class Rollouts:
         self._beside = replace(run, seconds={})
         self._in_flight: Future[dict[int, list[Group]]] | None = None
 
-    def __enter__(self) -> Rollouts:
+    def __enter__(self) -> RolloutPrefetcher:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -88,8 +88,8 @@ def in_thread(work: Callable[[], T]) -> Future[T]:
     def call() -> None:
         try:
             future.set_result(work())
-        except BaseException as why:
-            future.set_exception(why)
+        except BaseException as error:
+            future.set_exception(error)
 
     threading.Thread(target=call, name="rlvr-sampling", daemon=True).start()
     return future

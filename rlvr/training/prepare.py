@@ -111,7 +111,7 @@ def over_rows(run: Run, batch: Batch, compute: Callable[[Batch], Tensor], *, cou
 def subtracts_kl(run: Run) -> bool:
     """Whether the KL term is a cost of whole completions, `kl_costs`. A critic takes it token by token instead."""
     algo = run.config.algo
-    return run.reference is not None and algo.kl_in == "reward" and algo.advantage not in ("gae", "dpo")
+    return run.reference is not None and algo.kl_in == "reward" and not (algo.row.critic or algo.row.pairs)
 
 
 def kl_costs(run: Run, groups: Sequence[Group]) -> tuple[list[list[float]], float]:

@@ -50,12 +50,12 @@ RESUMABLE: dict[str, dict[str, str]] = {
     },
     "optim": {"tokens_per_microbatch": "memory against speed: microbatches add up exactly"},
     "eval": {"*": "what is measured; the weights know nothing of it"},
-    "shadow": {"stop": "when the run ends"},
+    "monitor": {"stop": "when the run ends"},
     "vllm": {
         "url": "where it is computed",
         "timeout": "when a server counts as lost",
-        "restarts": "when the run gives up",
-        "memory_share": "memory",
+        "max_restarts": "when the run gives up",
+        "gpu_memory_utilization": "memory",
         "max_model_len": "memory",
         "sync_check_every": "what is checked",
         "mismatch_alarm": "what is said",
@@ -78,12 +78,12 @@ IDLE: tuple[tuple[str, tuple[str, ...], Callable[[Settings], bool]], ...] = (
     ("model", ("lora_alpha", "lora_targets"), lambda s: s["model"]["lora_rank"] == 0),
     ("model", ("tiny_tokens",), lambda s: s["model"]["name"] != "tiny"),
     ("optim", ("decay_steps", "min_lr_ratio"), lambda s: s["optim"]["schedule"] == "constant"),
-    ("rollout", ("overlong_buffer",), lambda s: s["rollout"]["truncated"] != "punish"),
+    ("rollout", ("overlong_buffer",), lambda s: s["rollout"]["truncated"] != "penalize"),
     ("sft", ("*",), lambda s: s["sft"]["steps"] == 0),
-    ("shadow", ("*",), lambda s: s["shadow"]["verifier"] is None),
+    ("monitor", ("*",), lambda s: s["monitor"]["verifier"] is None),
     ("vllm", ("*",), lambda s: s["rollout"]["sampler"] == "torch"),
 )
-SWITCHES = ("steps", "verifier")  # of sft and shadow: what makes the group do something is compared itself
+SWITCHES = ("steps", "verifier")  # of sft and monitor: what makes the group do something is compared itself
 # What the fine-tuned model in start/ comes from.
 STARTS_FROM = {
     "run": ("task", "data", "task_options", "seed"),

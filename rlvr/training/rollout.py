@@ -198,7 +198,7 @@ def penalties(completion: Completion, config: RolloutConfig) -> dict[str, float]
     """What a completion's length costs it, by name: only what is switched on. Each is at most 0."""
     length = len(completion.token_ids)
     costs = {}
-    if config.truncated == "punish":
+    if config.truncated == "penalize":
         costs["overlong"] = soft_overlong(length, max_new_tokens=config.max_new_tokens, buffer=config.overlong_buffer)
     if config.length_penalty:
         costs["length_penalty"] = length_penalty(length, penalty=config.length_penalty, limit=config.length_limit)
@@ -232,14 +232,15 @@ def group_advantages(
     `costs` are those of the KL divergence where it is in the reward (`kl_costs`). They enter after the rule has
     normalised the task's rewards; raft, which chooses, does so by reward minus cost.
     """
-    if costs is not None and algo.advantage == "raft":
+    rule = algo.row.advantages
+    if costs is not None and algo.row.chooses:
         rewards, costs = subtract_costs(rewards, costs), None
-    if algo.advantage != "gdpo":
+    if rule is not None:
         # With a critic these are the rewards still; its advantages are scaled token by token (prepare.py).
-        rows = compute_advantages(rewards, algo.advantage, "none" if algo.advantage == "gae" else algo.scale)
+        rows = compute_advantages(rewards, rule, "none" if algo.row.critic else algo.scale)
         if costs is None:
             return rows
-        added = cost_advantages(rewards, costs, algo.advantage)
+        added = cost_advantages(rewards, costs, algo.row.kl_baseline)
         return [[a + b for a, b in zip(row, more, strict=True)] for row, more in zip(rows, added, strict=True)]
     weights = {name: float(weight) for name, _, weight in (item.partition("=") for item in algo.reward_weights)}
     names = sorted({name for group in groups for verdict in group.verdicts for name in verdict.parts})

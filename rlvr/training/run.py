@@ -16,7 +16,7 @@ from rlvr.model.critic import Critic
 from rlvr.model.health import python_warning
 from rlvr.model.policy import Policy
 from rlvr.runs.log import RunLog
-from rlvr.training.monitor import Shadow
+from rlvr.training.monitor import Monitor
 from rlvr.training.signals import StopRequest
 from rlvr.types import BatchVerifier, Problem, Sampler
 
@@ -26,7 +26,7 @@ class Run:
     """What a run is made of. `evaluate(step)` measures pass@k on held-out problems and logs it; it returns whether the
     weights are to be saved, as the best so far.
 
-    `shadow` judges the rollouts that `verifier` rewards; `on_alarm` is told what is written to alarms.jsonl.
+    `monitor` judges the rollouts that `verifier` rewards; `on_alarm` is told what is written to alarms.jsonl.
     `on_warning` is told, in a line, what a person should look at; without it Python's warnings are. `stop` is set by a
     signal; the run then ends after a checkpoint.
     """
@@ -41,7 +41,7 @@ class Run:
     accelerator: Accelerator
     reference: Policy | None = None
     critic: Critic | None = None
-    shadow: Shadow | None = None
+    monitor: Monitor | None = None
     evaluate: Callable[[int], bool] | None = None
     on_step: Callable[[int, dict[str, float], list[dict[str, Any]]], None] | None = None
     on_alarm: Callable[[dict[str, Any]], None] | None = None

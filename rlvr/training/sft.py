@@ -9,11 +9,11 @@ import torch
 from accelerate import Accelerator
 
 from rlvr.algo.batch import Batch, collate
-from rlvr.algo.optim import optimizer_step
 from rlvr.config import SFTConfig
 from rlvr.distributed import sum_gradients
 from rlvr.model.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.model.logprobs import token_logprobs
+from rlvr.model.optim import optimizer_step
 from rlvr.model.policy import Policy
 from rlvr.training.rollout import draw
 from rlvr.types import Completion, Group, Problem, correct

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from rlvr.algo.batch import Batch, chosen, collate, minibatches
 from rlvr.algo.losses import batch_loss, denominator, value_loss
-from rlvr.algo.optim import learning_rate, optimizer_step
 from rlvr.config import Config
 from rlvr.distributed import gather, sum_gradients, sum_stats
 from rlvr.model.health import count_not_finite
 from rlvr.model.logprobs import token_logprobs
+from rlvr.model.optim import learning_rate, optimizer_step
 from rlvr.seeding import derive_seed
 from rlvr.training.mismatch import mismatch, warn_of_mismatch
 from rlvr.training.prepare import critic_stats, score
@@ -94,8 +94,8 @@ def to_batch(run: Run, groups: Sequence[Group], advantages: Sequence[Sequence[fl
     the loss needs them.
     """
     algo, mask_truncated = run.config.algo, run.config.rollout.truncated == "mask"
-    keep_all = algo.advantage == "gae" or (algo.kl_coef > 0 and algo.kl_in == "loss")
-    if algo.advantage in ("raft", "dpo"):
+    keep_all = algo.row.critic or (algo.kl_coef > 0 and algo.kl_in == "loss")
+    if algo.row.chooses:
         groups, advantages = chosen(groups, advantages, mask_truncated=mask_truncated)
     return collate(
         groups,
@@ -103,7 +103,7 @@ def to_batch(run: Run, groups: Sequence[Group], advantages: Sequence[Sequence[fl
         pad_id=run.policy.pad_id,
         device=run.policy.device,
         mask_truncated=mask_truncated,
-        unit=2 if algo.advantage == "dpo" else 1,
+        rows_per_pair=2 if algo.row.pairs else 1,
         computed=[keep_all or has_signal(row) for row in advantages],
     )
 
@@ -149,8 +149,8 @@ def fill_gradients(parameters: Iterable[Tensor], minibatch: Batch) -> None:
 def stat_names(run: Run, minibatch: Batch) -> list[str]:
     """The sums that `accumulate_gradient` makes, equal on every process, also where its share of the rows is empty."""
     names = ["loss", "entropy", "tokens"]
-    names += ["dpo/pairs", *PAIR_STATS] if minibatch.unit > 1 else TOKEN_STATS
-    if minibatch.ref_logprobs is not None and minibatch.unit == 1:
+    names += ["dpo/pairs", *PAIR_STATS] if minibatch.rows_per_pair > 1 else TOKEN_STATS
+    if minibatch.ref_logprobs is not None and minibatch.rows_per_pair == 1:
         names.append("kl")
     if run.critic is not None and run.critic.shares_trunk:
         names += VALUE_STATS
@@ -212,4 +212,4 @@ def importance_kind(config: Config, dtype: torch.dtype = torch.float32) -> str:
     if kind != "auto":
         return kind
     one_engine = config.rollout.sampler == "torch" and dtype is torch.float32
-    return "none" if one_engine or config.algo.policy_loss in ("nll", "dpo") else "token"
+    return "none" if one_engine or config.algo.loss_row.ratio is None else "token"

@@ -49,8 +49,8 @@ class Client:
                 connection.request(method, path, content, {"Content-Type": "application/json", "Connection": "close"})
                 answer = connection.getresponse()
                 text = answer.read().decode()
-        except (OSError, http.client.HTTPException) as why:
-            raise EngineLost(f"{path}: {type(why).__name__} {why}") from why
+        except (OSError, http.client.HTTPException) as error:
+            raise EngineLost(f"{path}: {type(error).__name__} {error}") from error
         if answer.status >= 500:
             raise EngineLost(f"{path} answers {answer.status}: {text[:300]}")
         if answer.status >= 400:

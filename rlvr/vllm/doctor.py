@@ -74,8 +74,8 @@ def _check(name: str, measure: Callable[[], str]) -> Check:
     """What `measure` says; a proof that fails is a finding, not an error."""
     try:
         return Check(name, measure(), True)
-    except WeightsDiffer as why:
-        return Check(name, str(why), False)
+    except WeightsDiffer as error:
+        return Check(name, str(error), False)
 
 
 def _logprobs(policy: Policy, sampler: VLLMSampler) -> Check:

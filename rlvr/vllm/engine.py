@@ -91,8 +91,8 @@ def import_vllm() -> Any:
         os.environ.setdefault(name, value)
     try:
         vllm = importlib.import_module("vllm")
-    except ImportError as why:
-        raise ValueError(f"{MISSING} ({why})") from why
+    except ImportError as error:
+        raise ValueError(f"{MISSING} ({error})") from error
     check_version(str(vllm.__version__))
     return vllm
 
@@ -111,7 +111,7 @@ def start_options(policy: Policy, config: VLLMConfig) -> dict[str, Any]:
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",  # otherwise the model's own file changes top_k and the like
         "enable_prefix_caching": True,
-        "gpu_memory_utilization": config.memory_share,
+        "gpu_memory_utilization": config.gpu_memory_utilization,
         "enforce_eager": on_cpu,
         "seed": 0,
     }
@@ -161,8 +161,8 @@ class LocalEngine:
             try:
                 options = start_options(policy, config)
                 self.llm = vllm.LLM(model=str(folder), disable_log_stats=True, use_tqdm_on_load=False, **options)
-            except (ValueError, RuntimeError, MemoryError, torch.OutOfMemoryError) as why:
-                raise ValueError(start_failure(str(why))) from why
+            except (ValueError, RuntimeError, MemoryError, torch.OutOfMemoryError) as error:
+                raise ValueError(start_failure(str(error))) from error
             finally:
                 torch.set_num_threads = set_num_threads  # vLLM's CPU worker takes it away
 
@@ -257,8 +257,8 @@ def _step(engine: Any) -> Any:
     """One step of vLLM's engine: the outputs that it brought. RunError with vLLM's reason where it fails."""
     try:
         return engine.step()
-    except RuntimeError as why:
-        raise RunError(f"vLLM failed while it sampled: {type(why).__name__}: {first_line(str(why))}") from why
+    except RuntimeError as error:
+        raise RunError(f"vLLM failed while it sampled: {type(error).__name__}: {first_line(str(error))}") from error
 
 
 def _drawn(output: Any) -> Drawn:
@@ -273,7 +273,7 @@ def start_failure(message: str) -> str:
     advice = ""
     if "memory" in message.lower() or "KV cache" in message:
         advice = (
-            "; lower --vllm.memory-share if the trainer needs the memory, raise it if vLLM does, or lower "
+            "; lower --vllm.gpu-memory-utilization if the trainer needs the memory, raise it if vLLM does, or lower "
             "--vllm.max-model-len (on a CPU: the environment's VLLM_CPU_KVCACHE_SPACE, in GiB)"
         )
     return f"vLLM did not start: {first_line(message)}{advice}"

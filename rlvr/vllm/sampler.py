@@ -15,7 +15,7 @@ from rlvr.model.policy import Policy
 from rlvr.types import Completion, Sampling
 from rlvr.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Drawn, LocalEngine, Request
 from rlvr.vllm.server import ServerEngine
-from rlvr.vllm.sync import PROOF_TOKENS, Proof, WeightsDiffer, compare, engine_weights, proof_prompt
+from rlvr.vllm.sync import PROOF_TOKENS, SyncCheck, WeightsDiffer, compare, engine_weights, proof_prompt
 
 
 class Engine(Protocol):
@@ -114,7 +114,7 @@ class VLLMSampler:
         if due:
             self.prove()
 
-    def prove(self) -> Proof:
+    def prove(self) -> SyncCheck:
         """Compares a greedy continuation with the trainer's. Raises WeightsDiffer with the names of what differs."""
         prompt, drawn = self._continue_greedily(PROOF_TOKENS)
         proof = compare(self.policy, prompt, list(drawn.token_ids), list(drawn.logprobs))

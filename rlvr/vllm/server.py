@@ -54,7 +54,7 @@ class ServerEngine:
     """A vLLM server on this machine; see rlvr.vllm.sampler.Engine.
 
     One that we started is started again with the current weights when it dies or is silent for `timeout` seconds, at
-    most `restarts` times; what was being drawn is then drawn anew, and what had been drawn is kept.
+    most `max_restarts` times; what was being drawn is then drawn anew, and what had been drawn is kept.
     """
 
     def __init__(self, policy: Policy, config: VLLMConfig) -> None:
@@ -152,24 +152,24 @@ class ServerEngine:
         """A call that is made once, at the start."""
         try:
             return self.client.call(path, body)
-        except (EngineLost, ValueError) as why:
+        except (EngineLost, ValueError) as error:
             started = f"VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server ... {REQUIRED_FLAGS}"
-            raise ValueError(f"vLLM server {self.config.url}: {why}; it must be started with {started}") from why
+            raise ValueError(f"vLLM server {self.config.url}: {error}; it must be started with {started}") from error
 
     def _surviving(self, action: Callable[[], T]) -> T:
         """What `action` returns; when the server is lost it is restarted and the action done again."""
         while True:
             try:
                 return action()
-            except EngineLost as why:
+            except EngineLost as error:
                 if self._interrupted.is_set():
-                    raise Interrupted("sampling was interrupted") from why
+                    raise Interrupted("sampling was interrupted") from error
                 if self.process is None:
-                    raise RunError(f"the vLLM server {self.config.url} is lost: {why}") from why
-                if self.deaths >= self.config.restarts:
-                    raise RunError(f"the vLLM server was lost {self.deaths + 1} times; last: {why}") from why
+                    raise RunError(f"the vLLM server {self.config.url} is lost: {error}") from error
+                if self.deaths >= self.config.max_restarts:
+                    raise RunError(f"the vLLM server was lost {self.deaths + 1} times; last: {error}") from error
                 self.deaths += 1
-                warnings.warn(f"the vLLM server is lost ({why}); restart {self.deaths}", RuntimeWarning, stacklevel=3)
+                warnings.warn(f"the vLLM server is lost ({error}); restart {self.deaths}", RuntimeWarning, stacklevel=3)
                 self._stop()
                 self._start()
 
@@ -197,11 +197,11 @@ class ServerEngine:
             try:
                 self.client.call("/health", timeout=5.0)
                 return
-            except EngineLost as why:
+            except EngineLost as error:
                 if self.process.poll() is not None:
-                    raise ValueError(start_failure(error_in(log.read_text(errors="replace")))) from why
+                    raise ValueError(start_failure(error_in(log.read_text(errors="replace")))) from error
                 if time.monotonic() > deadline:
-                    raise ValueError(f"the vLLM server did not answer within {self.config.timeout:g} s") from why
+                    raise ValueError(f"the vLLM server did not answer within {self.config.timeout:g} s") from error
             time.sleep(0.2)
 
     def _stop(self) -> None:

@@ -117,7 +117,7 @@ def write_model(policy: Policy, weights: dict[str, Tensor], folder: Path) -> Non
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class SyncCheck:
     """One greedy continuation in both engines.
 
     `difference` is the largest difference of a logprob of the engine's tokens; where the trainer would have taken
@@ -152,7 +152,7 @@ def greedy(policy: Policy, prompt: list[int], count: int) -> list[int]:
     return ids
 
 
-def compare(policy: Policy, prompt: list[int], tokens: list[int], logprobs: list[float]) -> Proof:
+def compare(policy: Policy, prompt: list[int], tokens: list[int], logprobs: list[float]) -> SyncCheck:
     """The engine's greedy tokens (n) after `prompt` and their logprobs against the trainer's."""
     own = greedy(policy, prompt, len(tokens))
     rows = [prompt + tokens, prompt + own + [0] * (len(tokens) - len(own))]
@@ -165,4 +165,4 @@ def compare(policy: Policy, prompt: list[int], tokens: list[int], logprobs: list
     same = next((t for t, (a, b) in enumerate(zip(tokens, own)) if a != b), len(own))
     if same < len(own):
         difference = max(difference, ours[same] - theirs[same])
-    return Proof(difference, same, TOLERANCE[policy.dtype])
+    return SyncCheck(difference, same, TOLERANCE[policy.dtype])

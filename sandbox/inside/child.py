@@ -52,9 +52,9 @@ def run(isolation: Isolation, header: dict[str, Any], descriptors: list[int]) ->
         payload, ruleset = _place(payload, isolation.ruleset, others)
         _isolate(isolation, ruleset, header)
         os.write(STATUS, b"R")
-    except OSError as problem:
+    except OSError as error:
         # Nothing of the program has run: the missing "R" tells the caller, and the text tells him why.
-        os.write(STATUS, f"E{problem}".encode())
+        os.write(STATUS, f"E{error}".encode())
         os._exit(EXIT_CRASH)
     try:
         with open(payload, "rb") as file:
@@ -130,9 +130,9 @@ def _compile(program: str, name: str) -> types.CodeType:
     try:
         # SyntaxWarnings would go to stderr in any case; they are not the program's output.
         code = compile(program, name, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, OverflowError, RecursionError) as problem:
+    except (SyntaxError, ValueError, OverflowError, RecursionError) as error:
         os.write(STATUS, b"S")
-        print(f"{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         os._exit(EXIT_CRASH)
     os.write(STATUS, b"C")
     os.close(STATUS)
@@ -180,8 +180,8 @@ def _run_plain(job: dict[str, Any]) -> None:
     names = _module("__main__")
     try:
         exec(code, names)
-    except BaseException as problem:
-        result = _exit_code(problem)
+    except BaseException as error:
+        result = _exit_code(error)
     else:
         result = 0
     _finish(result)
@@ -200,8 +200,8 @@ def _load(job: dict[str, Any]) -> dict[str, Any]:
 def _run_loaded(then: Callable[[dict[str, Any], dict[str, Any]], None], job: dict[str, Any]) -> None:
     try:
         names = _load(job)
-    except BaseException as problem:
-        _finish(_exit_code(problem) or EXIT_CRASH)
+    except BaseException as error:
+        _finish(_exit_code(error) or EXIT_CRASH)
     then(names, job)
 
 
@@ -213,8 +213,8 @@ def _answer_calls(names: dict[str, Any], job: dict[str, Any]) -> None:
             else:
                 value = service.find(names, call["entry"])(*plain.decode(call["args"]), **plain.decode(call["kwargs"]))
             answer = {"n": number, "v": service.written(value)}
-        except Exception as problem:
-            answer = {"n": number, "x": type(problem).__name__}
+        except Exception as error:
+            answer = {"n": number, "x": type(error).__name__}
         service.send(FIRST_CHANNEL, answer)
 
 

@@ -164,8 +164,8 @@ def loads(data: bytes) -> Any:
     """JSON bytes of the other side. PlainError where they are none, or nested too deeply."""
     try:
         return json.loads(data)
-    except (ValueError, RecursionError) as problem:
-        raise PlainError(f"no tagged plain data: {type(problem).__name__}") from problem
+    except (ValueError, RecursionError) as error:
+        raise PlainError(f"no tagged plain data: {type(error).__name__}") from error
 
 
 def decode(data: Any, opaque: Callable[[str, int | None, bool | None], Any] = Opaque) -> Any:
@@ -175,8 +175,8 @@ def decode(data: Any, opaque: Callable[[str, int | None, bool | None], Any] = Op
     """
     try:
         return _Decoder(opaque).any(data, 0)
-    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as problem:
-        raise PlainError(f"no tagged plain data: {type(problem).__name__}") from problem
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+        raise PlainError(f"no tagged plain data: {type(error).__name__}") from error
 
 
 class _Decoder:

@@ -274,9 +274,9 @@ def run(
     space.update({name: Named(link, {"name": name}) for name in names})
     try:
         exec(code, space)
-    except (Exception, ProgramEnded, SystemExit) as problem:
-        line = _line_of(problem)
-        service.send(verdict, {"passed": False, "error": type(problem).__name__, "line": line})
+    except (Exception, ProgramEnded, SystemExit) as error:
+        line = _line_of(error)
+        service.send(verdict, {"passed": False, "error": type(error).__name__, "line": line})
     else:
         ended = {"passed": False, "error": "ProgramEnded", "line": 0}
         service.send(verdict, ended if link.ended else {"passed": True})

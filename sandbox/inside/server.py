@@ -49,8 +49,8 @@ def main(argument: str) -> NoReturn:
         _multiprocessing.SemLock = semaphore.SemLock
         for module in (*_COMMON, *setting["preload"]):
             importlib.import_module(module)
-    except (OSError, ImportError, LookupError) as problem:
-        control.send(json.dumps({"error": f"{type(problem).__name__}: {problem}"}).encode())
+    except (OSError, ImportError, LookupError) as error:
+        control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
     if isolation.seccomp:
         # Built here once for all children.

@@ -102,8 +102,8 @@ def _answer(names: dict[str, Any], objects: _Objects, request: dict[str, Any]) -
         if after != request["args"]:
             answer["a"] = after
         return answer
-    except Exception as problem:
-        return {"x": [base.__name__ for base in type(problem).__mro__], "m": _message(problem)}
+    except Exception as error:
+        return {"x": [base.__name__ for base in type(error).__mro__], "m": _message(error)}
 
 
 def _message(problem: Exception) -> Any:

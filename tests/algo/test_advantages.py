@@ -21,9 +21,15 @@ from rlvr.algo.advantages import (
     rloo,
     whiten,
 )
+from rlvr.algo.algorithms import ALGORITHMS
 from rlvr.config import AlgoConfig
 from rlvr.training.rollout import group_advantages, has_signal
 from rlvr.types import Completion, Group, Problem, Status, Verdict
+
+
+def rule_of(name):
+    """The advantage rule of an algorithm."""
+    return ALGORITHMS[name].advantages
 
 
 def close(values, abs=1e-4):
@@ -83,12 +89,14 @@ def advantages_like(case, rewards, parts):
         if case["multi_objective_aggregation"] == "normalize_then_sum":
             return gdpo([{name: parts[name][i] for name in names} for i in range(2)], weights)
         summed = [[sum(weights[n] * parts[n][i][j] for n in names) for j in range(4)] for i in range(2)]
-        return compute_advantages(summed, "grpo")
+        return compute_advantages(summed, rule_of("grpo"))
     if case["trainer"] == "grpo":
         if case["scale_rewards"] == "group":
-            return compute_advantages(rewards, "grpo")
-        return compute_advantages(rewards, "dr_grpo", {"batch": "batch_std", "none": "none"}[case["scale_rewards"]])
-    return compute_advantages(rewards, "rloo", "whiten" if case["normalize_advantages"] else "none")
+            return compute_advantages(rewards, rule_of("grpo"))
+        return compute_advantages(
+            rewards, rule_of("dr_grpo"), {"batch": "batch_std", "none": "none"}[case["scale_rewards"]]
+        )
+    return compute_advantages(rewards, rule_of("rloo"), "whiten" if case["normalize_advantages"] else "none")
 
 
 def test_all_cases_of_trl_agree(rlvr_data):
@@ -167,16 +175,18 @@ def test_a_linear_rule_may_take_the_kl_term_before_or_after(rule):
     groups = plain_groups(REWARDS)
     shaped = [[None if r is None else r - c for r, c in zip(row, costs)] for row, costs in zip(REWARDS, COSTS)]
     after = group_advantages(groups, REWARDS, AlgoConfig(advantage=rule), COSTS)
-    before = compute_advantages(shaped, rule)
+    before = compute_advantages(shaped, rule_of(rule))
     for row, other in zip(after, before, strict=True):
         assert row == close(other, 1e-12)
 
 
 def test_costs_have_baselines_of_their_own_by_hand():
     """Costs .3, .1, -.2 have mean .0667; of the others of the first -.05; of all eleven of the batch .1909."""
-    assert cost_advantages(REWARDS, COSTS, "grpo")[0] == close([-0.2333, -0.0333, 0.2667, 0.0])
-    assert cost_advantages(REWARDS, COSTS, "rloo")[0] == close([-0.35, -0.05, 0.4, 0.0])
-    assert cost_advantages(REWARDS, COSTS, "reinforce")[0] == close([-0.1091, 0.0909, 0.3909, 0.0])
+    assert cost_advantages(REWARDS, COSTS, ALGORITHMS["grpo"].kl_baseline)[0] == close([-0.2333, -0.0333, 0.2667, 0.0])
+    assert cost_advantages(REWARDS, COSTS, ALGORITHMS["rloo"].kl_baseline)[0] == close([-0.35, -0.05, 0.4, 0.0])
+    assert cost_advantages(REWARDS, COSTS, ALGORITHMS["reinforce"].kl_baseline)[0] == close(
+        [-0.1091, 0.0909, 0.3909, 0.0]
+    )
 
 
 def test_raft_chooses_by_reward_minus_cost():
@@ -224,4 +234,4 @@ def test_dpo_pairs_the_first_best_with_the_first_worst():
 
 def test_gae_starts_from_the_rewards():
     """The critic makes advantages of them later."""
-    assert compute_advantages([[1.0, None], [0.5, 0.0]], "gae") == [[1.0, 0.0], [0.5, 0.0]]
+    assert compute_advantages([[1.0, None], [0.5, 0.0]], rule_of("ppo")) == [[1.0, 0.0], [0.5, 0.0]]

@@ -19,10 +19,10 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import Batch, collate
 from rlvr.algo.losses import policy_loss
-from rlvr.algo.optim import make_optimizer
 from rlvr.config import AlgoConfig, Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig, to_json
 from rlvr.model.critic import Critic
 from rlvr.model.logprobs import token_logprobs
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.runs.log import RunLog

@@ -8,8 +8,6 @@ import math
 
 import pytest
 import torch
-from tests.test_kl import make_run as make_small_run
-from tests.test_losses import make_batch
 
 from rlvr.algo.batch import minibatches
 from rlvr.algo.losses import denominator, policy_loss
@@ -21,6 +19,8 @@ from rlvr.training.rollout import group_advantages, group_rewards
 from rlvr.training.run import Run
 from rlvr.training.update import accumulate_gradient, to_batch, update
 from rlvr.types import Completion, Group, Problem, Verdict, correct, error, incorrect
+from tests.algo.test_kl import make_run as make_small_run
+from tests.algo.test_losses import make_batch
 
 T = torch.tensor
 NORMALIZE = ("token", "sequence", "constant")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlvr.algo.optim import learning_rate, make_optimizer, optimizer_step
 from rlvr.config import OptimConfig
+from rlvr.model.optim import learning_rate, make_optimizer, optimizer_step
 from rlvr.training.checkpoint import load_optimizer, optimizer_tensors
 
 

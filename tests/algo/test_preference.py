@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.test_train import HasSeven, gradient_of, make_run
 
 from rlvr.algo.batch import Batch, minibatches
 from rlvr.algo.losses import batch_loss, denominator
@@ -21,6 +20,7 @@ from rlvr.training.rollout import group_advantages, group_rewards
 from rlvr.training.run import Run
 from rlvr.training.update import to_batch
 from rlvr.types import Completion, Group, Problem, correct, incorrect
+from tests.training.test_train import HasSeven, gradient_of, make_run
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ppo_reference.json"
 T = torch.tensor
@@ -36,7 +36,7 @@ def pairs(logprobs, ref, advantages, mask=None) -> Batch:
         lengths=mask.sum(-1),
         groups=torch.arange(len(mask)) // 2,
         ref_logprobs=ref,
-        unit=2,
+        rows_per_pair=2,
     )
 
 
@@ -81,7 +81,7 @@ def test_raft_is_the_likelihood_of_the_chosen():
     """Mean over their tokens, whatever the ratio to the policy that sampled them."""
     mask = T([[True, True], [True, False]])
     logprobs = T([[-1.0, -2.0], [-6.0, 0.0]])
-    batch = dataclasses.replace(pairs(logprobs, None, T([1.0, 1.0]), mask), unit=1, old_logprobs=logprobs - 3)
+    batch = dataclasses.replace(pairs(logprobs, None, T([1.0, 1.0]), mask), rows_per_pair=1, old_logprobs=logprobs - 3)
     loss, _ = batch_loss(logprobs, batch, AlgoConfig(advantage="raft"), denominator(batch, "token", 2))
     assert float(loss) == pytest.approx(3.0)
 

@@ -31,9 +31,9 @@ from accelerate import Accelerator
 from step_vs_trl import peak_memory_growth
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlvr.algo.optim import make_optimizer
 from rlvr.config import AlgoConfig, Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig
 from rlvr.model.critic import Critic
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.sampling.samplers import make_sampler

@@ -40,7 +40,7 @@ def ours() -> Judge:
     verifier = MathVerifier()
 
     def judge(gold: str, completion: str) -> bool:
-        verdict = verifier.quick(Problem("", "", gold), completion)
+        verdict = verifier.fast_path(Problem("", "", gold), completion)
         return verdict is not None and verdict.correct
 
     return judge

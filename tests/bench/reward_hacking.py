@@ -1,7 +1,7 @@
 """Reward hacking on a CPU, and what helps against it: one command from nothing to one figure.
 
 For each seed the tiny policy of `tiny_math` is fine-tuned, and a reward model is trained on pairs of its completions
-(`rlvr rm rm_pairs`). Each policy is then trained by RL in seven ways, with the exact math verifier as shadow:
+(`rlvr rm rm_pairs`). Each policy is then trained by RL in seven ways, with the exact math verifier as monitor:
 
     model          its own reward model alone
     model, KL      the same with a KL term to the starting policy in the loss
@@ -9,7 +9,7 @@ For each seed the tiny policy of `tiny_math` is fine-tuned, and a reward model i
     minimum, KL    both
     rule gate      its reward model behind a rule that adds up nothing: `worked_columns` below, or else the lowest score
     stricter gate  behind one that adds up two digits, and knows nothing of carries (which the policies forget)
-    exact rule     the math verifier, lenient (its shadow is the strict one)
+    exact rule     the math verifier, lenient (its monitor is the strict one)
 
     OMP_WAIT_POLICY=passive python tests/bench/reward_hacking.py --out runs/reward_hacking
     ... --seeds 0 --conditions model minimum         some of it; what is in the folder already is not run again
@@ -32,7 +32,7 @@ from pathlib import Path
 
 from rlvr.commands.cli import main as rlvr
 from rlvr.commands.reward_model import launch_reward_model, with_policy
-from rlvr.config import Config, EvalConfig, RolloutConfig, RunConfig, ShadowConfig
+from rlvr.config import Config, EvalConfig, MonitorConfig, RolloutConfig, RunConfig
 from rlvr.config.reward_model import RewardTrainConfig
 from rlvr.launch import launch
 from rlvr.recipes import rm_pairs, tiny_math
@@ -112,7 +112,7 @@ def rewards(models: Sequence[Path], own: Path, kl_coef: float) -> dict[str, tupl
 
 
 def run_config(folder: Path, seed: int, policy: Path, reward: tuple[str, tuple[str, ...], float], steps: int) -> Config:
-    """`tiny_math` in small, from the fine-tuned policy, with the shadow."""
+    """`tiny_math` in small, from the fine-tuned policy, with the monitor."""
     base = tiny_math.CONFIG
     verifier, options, kl_coef = reward
     return dataclasses.replace(
@@ -132,8 +132,8 @@ def run_config(folder: Path, seed: int, policy: Path, reward: tuple[str, tuple[s
         rollout=RolloutConfig(problems_per_step=8, group_size=16, max_new_tokens=42),
         algo=dataclasses.replace(base.algo, kl_coef=kl_coef),
         optim=dataclasses.replace(base.optim, decay_steps=steps),
-        eval=EvalConfig(num_problems=64, samples=4, k=(1,), verifier="shadow"),
-        shadow=ShadowConfig(verifier="math", options=("extract=strict",)),
+        eval=EvalConfig(num_problems=64, samples=4, k=(1,), verifier="monitor"),
+        monitor=MonitorConfig(verifier="math", options=("extract=strict",)),
     )
 
 

@@ -36,8 +36,8 @@ import torch
 from accelerate import Accelerator
 
 from rlvr.algo.batch import collate
-from rlvr.algo.optim import make_optimizer, optimizer_step
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, SFTConfig
+from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy, load_policy
 from rlvr.sampling.samplers import make_sampler
 from rlvr.training.rollout import group_advantages, group_rewards, rollout, verify

@@ -159,7 +159,7 @@ def test_nearest_flags():
     assert nearest("run.stpes", known) == "did you mean --run.steps?"
     assert nearest("num-generations", known) == "did you mean --rollout.group-size?"
     assert nearest("max-new", known).startswith("did you mean --rollout.max-new-tokens?")
-    assert nearest("shadow", known).startswith("it is a group of flags: --shadow.verifier")
+    assert nearest("monitor", known).startswith("it is a group of flags: --monitor.verifier")
 
 
 def test_what_other_trainers_call_a_setting_exists_here():

@@ -14,14 +14,16 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def make_run(
-    folder: Path, *, last: float, alarm: int | None = None, shadow: bool = True, evaluated: bool = True
+    folder: Path, *, last: float, alarm: int | None = None, monitor: bool = True, evaluated: bool = True
 ) -> str:
-    """Twenty steps whose reward rises from 0 to `last`, and whose shadow falls from 1 by as much."""
+    """Twenty steps whose reward rises from 0 to `last`, and whose monitor falls from 1 by as much."""
     folder.mkdir(parents=True)
     rows = []
     for step in range(1, 21):
         rise = last * (step - 1) / 19
-        rows.append({"step": step, "reward": rise} | ({"shadow/score": 1 - rise, "shadow/rank": 0.5} if shadow else {}))
+        rows.append(
+            {"step": step, "reward": rise} | ({"monitor/score": 1 - rise, "monitor/rank": 0.5} if monitor else {})
+        )
     streams = {"metrics": rows}
     if evaluated:
         streams["eval"] = [{"step": 0, "pass@1": 0.5, "pass@8": 0.9}, {"step": 20, "pass@1": 1 - last, "pass@8": 0.9}]
@@ -65,15 +67,15 @@ def test_a_graded_score_has_a_column(tmp_path):
 
 
 def test_the_figure_and_the_table_of_a_command(tmp_path, capsys):
-    """Two conditions, one of them without shadow and evaluations: a PNG, a row for each."""
+    """Two conditions, one of them without monitor and evaluations: a PNG, a row for each."""
     a, b = make_run(tmp_path / "a", last=0.9, alarm=9), make_run(tmp_path / "b", last=0.6)
-    plain = make_run(tmp_path / "plain", last=0.3, shadow=False, evaluated=False)
+    plain = make_run(tmp_path / "plain", last=0.3, monitor=False, evaluated=False)
     out = tmp_path / "figures" / "both.png"
     assert main(["compare", f"two seeds={a},{b}", plain, "--out", str(out)]) == 0
     assert out.read_bytes().startswith(PNG)
     printed = capsys.readouterr().out
     assert "two seeds │    2 │ 0.02 → 0.73 (0.58..0.88) " in printed
-    assert "no shadow" in printed
+    assert "no monitor" in printed
     assert str(out) in printed
 
 

@@ -15,7 +15,7 @@ import pytest
 from rlvr.commands.arguments import parse
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.outcome import eval_command, program, saved_models, what_happened
-from rlvr.config import Config, EvalConfig, ModelConfig, RolloutConfig, RunConfig, ShadowConfig
+from rlvr.config import Config, EvalConfig, ModelConfig, MonitorConfig, RolloutConfig, RunConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,11 +80,11 @@ def test_the_command_has_the_settings_of_the_run() -> None:
 
 
 def test_the_command_judges_as_the_evaluation_did() -> None:
-    """Where the shadow judges held-out problems the command names the shadow."""
+    """Where the monitor judges held-out problems the command names the monitor."""
     config = Config(
         run=RunConfig(verifier="reward_model", verifier_options=("model=x",)),
-        shadow=ShadowConfig(verifier="math", options=("extract=lenient",)),
-        eval=EvalConfig(verifier="shadow"),
+        monitor=MonitorConfig(verifier="math", options=("extract=lenient",)),
+        eval=EvalConfig(verifier="monitor"),
     )
     args = evaluation_of(config)
     assert (args.verifier, args.option) == ("math", ["extract=lenient"])

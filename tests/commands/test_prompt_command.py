@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.test_launch import sums, tiny
-from tests.test_policy import TEMPLATE
 
 from rlvr.commands.cli import main
 from rlvr.commands.prompt import visible
 from rlvr.config import ModelConfig
 from rlvr.launch import launch
 from rlvr.model.policy import load_policy
+from tests.model.test_policy import TEMPLATE
+from tests.training.test_launch import sums, tiny
 
 SMALL = ["--run.task-options", "num_train=16", "num_test=8", "num_demonstrations=16"]
 

@@ -14,9 +14,6 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from tests.test_launch import lines, sums, tiny
-from tests.test_logprobs import make_batch, make_model
-from tests.test_policy import CORPUS, same, weights
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from rlvr.commands.cli import main
@@ -27,6 +24,9 @@ from rlvr.model.policy import Policy, load_policy
 from rlvr.reward_model.scorer import load_classifier
 from rlvr.reward_model.text import Encoded
 from rlvr.vllm.sync import engine_weights
+from tests.model.test_logprobs import make_batch, make_model
+from tests.model.test_policy import CORPUS, same, weights
+from tests.training.test_launch import lines, sums, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.test_launch import has_seven, lines, tiny
 from transformers import AutoConfig
 
 from rlvr import Problem, Task
@@ -18,6 +17,7 @@ from rlvr.model.context import context_limit, longer_than
 from rlvr.model.policy import load_policy
 from rlvr.model.rendering import Rendering
 from rlvr.model.tiny import tiny_tokenizer
+from tests.training.test_launch import has_seven, lines, tiny
 
 TEMPLATE = (
     "{{ 'system' }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"

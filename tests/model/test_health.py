@@ -15,11 +15,11 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from rlvr.algo.optim import make_optimizer
 from rlvr.commands.cli import main
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig, VLLMConfig
 from rlvr.model.critic import Critic
 from rlvr.model.health import GradientWatch, NotFinite, check_weights, streak_of
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.runs.log import RunLog

@@ -19,7 +19,7 @@ from rlvr.config import ModelConfig
 from rlvr.model.attention import PackedGroups
 from rlvr.model.kernels import Visible, fused, multiplied_out
 from rlvr.model.logprobs import take, token_logprobs
-from rlvr.model.packing import ContextRows, Rows, Spread, rectangles
+from rlvr.model.packing import ContextRows, Pad, Rows, rectangles
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.tiny import tiny_tokenizer
 
@@ -281,7 +281,7 @@ def test_gradient_of_shared_prompts_is_that_of_indexing(parents: list[int]) -> N
     rows = ContextRows(starts, lengths, np.array(parents), 10, torch.device("cpu")).followed_by(own)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(10 + len(own.tokens) * (len(own.tokens) + 1) // 2, 2, 3, generator=generator, requires_grad=True)
-    grid = Spread.apply(x, rows)
+    grid = Pad.apply(x, rows)
     weights = torch.randn(grid.shape, generator=generator)
     width, wanted = grid.shape[2] - own.width, torch.zeros_like(x)
     for row, parent in enumerate(parents):

@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from rlvr.algo.optim import make_optimizer
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig
 from rlvr.model.critic import Critic
 from rlvr.model.memory import QWEN_3B, QWEN_15B, Shape, held_bytes, peak_bytes, sampling_bytes, training_bytes
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy, load_policy
 
 

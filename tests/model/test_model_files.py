@@ -16,8 +16,6 @@ import pytest
 import torch
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
-from tests.test_logprobs import make_model
-from tests.test_policy import same, tiny, weights
 
 from rlvr.commands.cli import main
 from rlvr.config import ModelConfig, VLLMConfig
@@ -26,6 +24,8 @@ from rlvr.model.critic import copy_of
 from rlvr.model.policy import load_policy
 from rlvr.reward_model.scorer import load_parts
 from rlvr.vllm.engine import start_options
+from tests.model.test_logprobs import make_model
+from tests.model.test_policy import same, tiny, weights
 
 ROOT = Path(__file__).resolve().parents[2]
 CLOSED = "http://127.0.0.1:9"

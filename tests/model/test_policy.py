@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.test_logprobs import make_batch, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import rlvr.model.lm_head
@@ -15,6 +14,7 @@ from rlvr.config import ModelConfig
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.tiny import tiny_tokenizer
+from tests.model.test_logprobs import make_batch, make_model
 
 CORPUS = ["12+34= 7", "a line\nand another \\boxed{46}"]
 TEMPLATE = (

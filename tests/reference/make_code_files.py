@@ -1,6 +1,6 @@
 """Files for `rlvr grade --verifier unit_tests`, from HumanEval and MBPP.
 
-    python tests/make_code_files.py DATA OUT
+    python tests/reference/make_code_files.py DATA OUT
 
 writes for each set the reference solutions, which should pass, and wrong programs, which should not: `return None` for
 HumanEval, another problem's solution for MBPP.

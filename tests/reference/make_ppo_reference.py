@@ -1,7 +1,7 @@
 """Writes tests/golden/ppo_reference.json: random tensors, and what verl's and TRL's own functions make of them.
 
     pip install verl==0.9.1 trl==1.16.0
-    python tests/make_ppo_reference.py
+    python tests/reference/make_ppo_reference.py
 
 verl: compute_gae_advantage_return, compute_policy_loss_vanilla and compute_value_loss of verl.trainer.ppo.core_algos.
 TRL: DPOTrainer._compute_loss, given the log-probabilities of a model that has none but these.

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main
+from rlvr.files import write as files
 from rlvr.files.write import check_place, check_replaceable, write_whole
-from rlvr.files.write import write as files
 from rlvr.runs.folder import EVALUATION, REWARD_MODEL, TRAINING, RunFolder
 from rlvr.runs.lock import locked
 from rlvr.types import RunError

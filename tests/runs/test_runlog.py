@@ -41,7 +41,7 @@ def test_cutting_back_gives_the_files_of_that_moment(tmp_path):
     write(log, 2)
     with log.path("rollouts").open("a") as file:
         file.write('{"step": 3, "te')
-    log.cut_back(position, step=1)
+    log.truncate_to(position, step=1)
     assert log.path("rollouts").read_bytes() == before
     assert log.read("metrics") == log.read("eval") == [{"step": 1}]
 
@@ -56,7 +56,7 @@ def test_rotation_keeps_every_line_and_can_be_undone(tmp_path):
     assert len(list(tmp_path.glob("rollouts-*.gz"))) >= 2
     assert [r["step"] for r in everything(log)] == [s for s in range(1, 8) for _ in range(3)]
     for steps_kept in (5, 3, 1, 0):
-        log.cut_back(positions[steps_kept], step=steps_kept)
+        log.truncate_to(positions[steps_kept], step=steps_kept)
         assert [r["step"] for r in everything(log)] == [s for s in range(1, steps_kept + 1) for _ in range(3)]
 
 
@@ -83,8 +83,8 @@ if kind == "operation":  # before the one of this number
 else:  # when a file grows beyond so many bytes: in the middle of a write
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-if work == "cut_back":
-    log.cut_back(position, step)
+if work == "truncate_to":
+    log.truncate_to(position, step)
 else:
     log._rotate()
 """
@@ -104,7 +104,7 @@ def contents(folder) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     "work, kind",
-    [("cut_back", "operation"), ("cut_back", "bytes"), ("rotate", "operation"), ("rotate", "bytes")],
+    [("truncate_to", "operation"), ("truncate_to", "bytes"), ("rotate", "operation"), ("rotate", "bytes")],
 )
 def test_a_kill_anywhere_loses_no_line(tmp_path, work, kind):
     """SIGKILL before each file operation, and in the middle of writes; cutting back afterwards gives the same files."""
@@ -115,7 +115,7 @@ def test_a_kill_anywhere_loses_no_line(tmp_path, work, kind):
         positions.append(log.position())
     step = 7 if work == "rotate" else 3  # back behind two rotations, or a rotation after the last checkpoint
     before = shutil.copytree(tmp_path / "whole", tmp_path / "before")
-    log.cut_back(positions[step - 1], step)
+    log.truncate_to(positions[step - 1], step)
     assert [record["step"] for record in log.read("eval")] == list(range(1, step + 1))
     wanted = contents(tmp_path / "whole")
     kills = 0
@@ -124,11 +124,11 @@ def test_a_kill_anywhere_loses_no_line(tmp_path, work, kind):
         folder = shutil.copytree(before, tmp_path / f"{kind}-{number}")
         ended = not killed(folder, work, kind, limit, positions[step - 1], step)
         kills += not ended
-        RunLog(folder, rotate_bytes=600).cut_back(positions[step - 1], step)
+        RunLog(folder, rotate_bytes=600).truncate_to(positions[step - 1], step)
         assert contents(folder) == wanted, f"killed at {limit}"
         if ended:
             break
-    assert kills >= (5 if work == "cut_back" and kind == "operation" else 2)
+    assert kills >= (5 if work == "truncate_to" and kind == "operation" else 2)
 
 
 def test_a_full_disk_is_one_line_that_names_the_file(tmp_path):
@@ -143,7 +143,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(tmp_path):
             write(log, 2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    log.cut_back(position, 1)
+    log.truncate_to(position, 1)
     assert [record["step"] for record in everything(log)] == [1, 1, 1]
 
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import accelerate.tracking
 import pytest
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
-from tests.test_launch import sums, tiny
 
 import rlvr.runs.trackers
 from rlvr.launch import launch
 from rlvr.runs.trackers import tensorboard
+from tests.training.test_launch import sums, tiny
 
 
 class Recorder(GeneralTracker):

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from accelerate import Accelerator
 
-from rlvr.algo.optim import make_optimizer
 from rlvr.config import Config, EvalConfig, ModelConfig, RolloutConfig, RunConfig
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
 from rlvr.sandbox import level

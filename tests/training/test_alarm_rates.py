@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from rlvr.config import ShadowConfig
+from rlvr.config import MonitorConfig
 from rlvr.training.alarm import streak, suspicions
-from rlvr.training.monitor import shadow_metrics
+from rlvr.training.monitor import monitor_metrics
 from rlvr.types import Completion, Group, Problem, Verdict, correct, incorrect
 
 STEPS, PROBLEMS, SIZE, RUNS = 60, 8, 8, 20
-CONFIG = ShadowConfig()
+CONFIG = MonitorConfig()
 
 
 def zero(t: float) -> float:
@@ -63,7 +63,7 @@ class Simulated:
 
     def metrics(self, step: int, chance: random.Random) -> dict[str, float]:
         """What is logged of a step."""
-        proxy, shadow = [], []
+        proxy, monitor = [], []
         for _ in range(PROBLEMS):
             ours, theirs = [], []
             difficulty = min(max(self.truth(step) + chance.gauss(0, 0.2), 0), 1)
@@ -76,8 +76,8 @@ class Simulated:
                 theirs.append(correct() if right else incorrect())
             completions = tuple(Completion("x", (1, 2)) for _ in range(SIZE))
             proxy.append(Group(Problem("1", "?"), (1,), completions, tuple(ours)))
-            shadow.append(Group(Problem("1", "?"), (1,), completions, tuple(theirs)))
-        return shadow_metrics(proxy, shadow)
+            monitor.append(Group(Problem("1", "?"), (1,), completions, tuple(theirs)))
+        return monitor_metrics(proxy, monitor)
 
     def alarm(self, seed: int) -> int | None:
         """The step at which the alarm is raised."""
@@ -85,7 +85,7 @@ class Simulated:
         rows: list[dict[str, float]] = []
         for step in range(STEPS):
             rows.append(self.metrics(step, chance))
-            rows[-1]["shadow/suspicious"] = float(bool(suspicions(rows, CONFIG)))
+            rows[-1]["monitor/suspicious"] = float(bool(suspicions(rows, CONFIG)))
             if streak(rows) == CONFIG.patience:
                 return step + 1
         return None

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlvr.algo.optim import make_optimizer
 from rlvr.config import ModelConfig, OptimConfig
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.training.best import best_steps, describe_checkpoints
 from rlvr.training.checkpoint import (

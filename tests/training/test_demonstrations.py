@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.test_launch import sums, tiny
-from tests.test_policy import TEMPLATE
 
 from rlvr import Problem
 from rlvr.commands.cli import main
@@ -17,6 +15,8 @@ from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.training.demonstrations import read_demonstrations, with_demonstrations
 from rlvr.training.sft import demonstration_batch
+from tests.model.test_policy import TEMPLATE
+from tests.training.test_launch import sums, tiny
 
 CHAT = [{"role": "system", "content": "es"}, {"role": "user", "content": "1+2="}]
 

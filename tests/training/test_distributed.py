@@ -86,7 +86,9 @@ def assert_the_same_run(one: Path, many: Path) -> None:
 
 EASY = "--run.verifier regex --run.verifier-options pattern=7 match=search"
 WHITENED = "--run.verifier combine --run.verifier-options parts=length options=length.min=30,length.graded=true,"
-WATCHED = "whiten=length --algo.advantage reinforce --shadow.verifier regex --shadow.options pattern=7.*7 match=search"
+WATCHED = (
+    "whiten=length --algo.advantage reinforce --monitor.verifier regex --monitor.options pattern=7.*7 match=search"
+)
 
 
 @pytest.mark.slow
@@ -103,7 +105,7 @@ WATCHED = "whiten=length --algo.advantage reinforce --shadow.verifier regex --sh
         (2, ("--algo.advantage", "gae", "--algo.minibatches", "2", "--critic.lr", "1e-4")),
         (2, ("--algo.advantage", "gae", "--critic.kind", "head", "--critic.warmup", "1")),
         (2, ("--algo.advantage", "dpo")),
-        (2, tuple(f"{WHITENED}length.unit=characters {WATCHED}".split())),
+        (2, tuple(f"{WHITENED}length.rows_per_pair=characters {WATCHED}".split())),
     ],
     ids=[
         "two minibatches",
@@ -113,7 +115,7 @@ WATCHED = "whiten=length --algo.advantage reinforce --shadow.verifier regex --sh
         "critic",
         "value head",
         "pairs",
-        "whitened reward with a shadow",
+        "whitened reward with a monitor",
     ],
 )
 def test_several_processes_give_the_weights_of_one(tmp_path, processes, flags):

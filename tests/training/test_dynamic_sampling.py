@@ -11,18 +11,27 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from rlvr.algo.optim import make_optimizer
 from rlvr.commands.console import Display, describe_step
 from rlvr.commands.report import write_report
-from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, ShadowConfig, VLLMConfig
+from rlvr.config import (
+    AlgoConfig,
+    Config,
+    ModelConfig,
+    MonitorConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+    VLLMConfig,
+)
 from rlvr.model.critic import Critic
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.checkpoint import AHEAD, checkpoint_folder, load_checkpoint
 from rlvr.training.collect import collect
-from rlvr.training.monitor import Shadow
+from rlvr.training.monitor import Monitor
 from rlvr.training.run import Run
 from rlvr.types import Problem
 from rlvr.verifiers.runner import Runner
@@ -57,7 +66,7 @@ def make_run(
     *,
     verifier=odd_digits_or_easy,
     steps: int = 2,
-    shadow: bool = False,
+    monitor: bool = False,
     shuffle: bool = False,
     **rollout,
 ) -> Run:
@@ -68,7 +77,7 @@ def make_run(
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
         rollout=RolloutConfig(**settings),
         optim=OptimConfig(lr=1e-3),
-        shadow=ShadowConfig(window=2),
+        monitor=MonitorConfig(window=2),
         vllm=VLLMConfig(mismatch_alarm=10.0),
     )
     policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
@@ -82,8 +91,8 @@ def make_run(
         RunLog(out_dir),
         Accelerator(cpu=True),
     )
-    if shadow:
-        run.shadow = Shadow(Runner(has_seven), config.shadow)
+    if monitor:
+        run.monitor = Monitor(Runner(has_seven), config.monitor)
     return run
 
 
@@ -134,7 +143,7 @@ def mean(values) -> float:
 
 def test_what_is_dropped_is_marked_and_has_no_advantage(tmp_path):
     """Its verdict and its reward are there; what is trained on has an advantage."""
-    run = make_run(tmp_path, truncated="punish", overlong_buffer=4)
+    run = make_run(tmp_path, truncated="penalize", overlong_buffer=4)
     train(run)
     rows = run.log.read("rollouts")
     assert {row["kept"] for row in rows} == {True, False}
@@ -174,17 +183,17 @@ def test_without_dynamic_sampling_no_line_changes(tmp_path):
     assert all(names.isdisjoint(row) for row in run.log.read("metrics"))
 
 
-def test_the_shadow_judges_all_that_was_sampled(tmp_path):
-    """Every line has the shadow's verdict, and its means are over all of them."""
-    run = make_run(tmp_path, shadow=True)
+def test_the_monitor_judges_all_that_was_sampled(tmp_path):
+    """Every line has the monitor's verdict, and its means are over all of them."""
+    run = make_run(tmp_path, monitor=True)
     train(run)
     rows = run.log.read("rollouts")
     for metrics in run.log.read("metrics"):
         here = [row for row in rows if row["step"] == metrics["step"]]
         assert any(not row["kept"] for row in here)
-        assert metrics["shadow/score"] == pytest.approx(mean(row["shadow_score"] for row in here))
-        assert metrics["shadow/proxy"] == pytest.approx(mean(row["score"] for row in here))
-        assert all(row["shadow_score"] == ("7" in row["completion"]) for row in here)
+        assert metrics["monitor/score"] == pytest.approx(mean(row["monitor_score"] for row in here))
+        assert metrics["monitor/proxy"] == pytest.approx(mean(row["score"] for row in here))
+        assert all(row["monitor_score"] == ("7" in row["completion"]) for row in here)
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -193,15 +202,15 @@ def test_resumed_run_with_batches_ahead_equals_an_uninterrupted_one(tmp_path, sh
 
     With shuffled rewards, so are the verifier's own verdicts.
     """
-    settings = {"max_staleness": 1, "sampler": "vllm", "shuffle": shuffle, "shadow": True}
+    settings = {"max_staleness": 1, "sampler": "vllm", "shuffle": shuffle, "monitor": True}
     whole = make_run(tmp_path / "whole", **settings, steps=4)
     train(whole)
     train(make_run(tmp_path / "parts", **settings, steps=2))
     again = make_run(tmp_path / "parts", **settings, steps=4)
     state = load_checkpoint(checkpoint_folder(tmp_path / "parts", 2), again.policy, again.optimizer)
-    again.log.cut_back(state["log"], 2)
+    again.log.truncate_to(state["log"], 2)
     again.sampler = OwnWeights(again.policy)
-    again.shadow.rows.extend(again.log.read("metrics"))
+    again.monitor.rows.extend(again.log.read("metrics"))
     train(again, 2)
     ahead = [json.loads(line) for line in (checkpoint_folder(tmp_path / "whole", 4) / AHEAD).read_text().splitlines()]
     assert shuffle or {record["kept"] for record in ahead} == {True, False}

@@ -12,8 +12,8 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from rlvr.algo.optim import make_optimizer
 from rlvr.config import AlgoConfig, Config, ModelConfig, RolloutConfig, RunConfig
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler

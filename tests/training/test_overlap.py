@@ -14,9 +14,9 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from rlvr.algo.optim import make_optimizer
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
 from rlvr.model.logprobs import token_logprobs
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
@@ -327,7 +327,7 @@ def test_batches_ahead_are_stored_without_durations(tmp_path):
 def resume(run: Run, step: int) -> None:
     """Puts a run where its last checkpoint is, as the command line does."""
     state = load_checkpoint(checkpoint_folder(run.log.out_dir, step), run.policy, run.optimizer)
-    run.log.cut_back(state["log"], step)
+    run.log.truncate_to(state["log"], step)
     run.sampler = OwnWeights(run.policy)
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.test_train import FailsOnThree, HasSeven
-from tests.test_train import make_run as make_any_run
 
 from rlvr.algo.advantages import subtract_costs
 from rlvr.algo.batch import Batch
@@ -28,6 +26,8 @@ from rlvr.training.rollout import group_advantages, group_rewards
 from rlvr.training.run import Run
 from rlvr.training.update import accumulate_gradient, accumulate_value_gradient, critic_step, to_batch
 from rlvr.types import error
+from tests.training.test_train import FailsOnThree, HasSeven
+from tests.training.test_train import make_run as make_any_run
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ppo_reference.json"
 KINDS = ("head", "separate")

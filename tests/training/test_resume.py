@@ -269,13 +269,13 @@ def test_settings_are_compared_by_what_they_do():
 
     assert against(algo={"loss": "clip", "advantage_scale": "none"}) is None
     assert against(algo={"kl_estimator": "k1", "kl_in": "reward", "gamma": 0.5}) is None
-    assert against(critic={"lr": 1.0}, vllm={"lora": "adapter"}, shadow={"window": 3}) is None
+    assert against(critic={"lr": 1.0}, vllm={"lora": "adapter"}, monitor={"window": 3}) is None
     assert against(model={"lora_alpha": 1.0}, rollout={"overlong_buffer": 3}) is None
     assert against(algo={"loss": "cispo"}) == "algo.loss is 'auto' there and 'cispo' here"
     assert against(algo={"kl_coef": 0.1}) == "algo.kl_coef is 0.0 there and 0.1 here"
     assert against(sft={"lr": 1.0}) == f"sft.lr is {CONFIG.sft.lr} there and 1.0 here"
     assert against(sft={"steps": 0}) == f"sft.steps is {CONFIG.sft.steps} there and 0 here"
-    assert against(shadow={"verifier": "math"}) == "shadow.verifier is None there and 'math' here"
+    assert against(monitor={"verifier": "math"}) == "monitor.verifier is None there and 'math' here"
     assert "fingerprint f there and g here" in (difference(base, {**base, "fingerprint": "g"}) or "")
 
 

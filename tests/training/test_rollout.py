@@ -115,7 +115,7 @@ def test_soft_overlong_punishment_by_hand():
 
 def test_rewards_are_scores_and_missing_ones_stay_missing():
     """An error is never a 0; the overlong punishment is added to what exists."""
-    config = RolloutConfig(max_new_tokens=3, truncated="punish", overlong_buffer=2)
+    config = RolloutConfig(max_new_tokens=3, truncated="penalize", overlong_buffer=2)
     assert group_rewards([group([1, None, 0])], RolloutConfig()) == [[1.0, None, 0.0]]
     assert group_rewards([group([1, None, 0])], config) == [[0.0, None, -1.0]]
 
@@ -125,7 +125,7 @@ def test_length_penalty_by_hand():
     config = RolloutConfig(max_new_tokens=10, length_penalty=0.1, length_limit=5)
     assert group_rewards([group([1, None], tokens=4)], config) == [[1.0, None]]
     assert group_rewards([group([1, None], tokens=8)], config) == [[pytest.approx(0.7), None]]
-    both = RolloutConfig(max_new_tokens=10, length_penalty=0.1, length_limit=5, truncated="punish", overlong_buffer=4)
+    both = RolloutConfig(max_new_tokens=10, length_penalty=0.1, length_limit=5, truncated="penalize", overlong_buffer=4)
     eight, four = group([1, 0], tokens=8), group([1, 0], tokens=4)
     assert group_rewards([eight], both) == [[pytest.approx(0.2), pytest.approx(-0.8)]]
     logged = summarize([eight, four], [[1.0, -1.0], [1.0, -1.0]], both)

@@ -1,4 +1,4 @@
-"""The shadow verifier: what is logged of it, when the alarm fires and when it does not, and exact resume."""
+"""The monitor verifier: what is logged of it, when the alarm fires and when it does not, and exact resume."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig, ShadowConfig
+from rlvr.config import (
+    AlgoConfig,
+    Config,
+    EvalConfig,
+    ModelConfig,
+    MonitorConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+)
 from rlvr.launch import launch
 from rlvr.registry import register
 from rlvr.training.alarm import AlarmStop, alarm_record, suspicions
-from rlvr.training.monitor import repeated_ngrams, shadow_metrics, spearman
+from rlvr.training.monitor import monitor_metrics, repeated_ngrams, spearman
 from rlvr.types import Completion, Group, Problem, Status, Task, Verdict, correct, error, incorrect
 
 STEPS = 60
@@ -58,36 +67,36 @@ def test_metrics_of_a_step_by_hand():
     """Means, the share rewarded by one and rejected by the other, ranks within groups, standard errors over groups."""
     proxy = [group([0.1, 0.9, 0.8, 0.2]), group([0.5, 0.5, 0.5, None])]
     truth = [group([1, 0, 1, 0], binary=True), group([1, 1, 0, 1], binary=True)]
-    found = shadow_metrics(proxy, truth)
-    assert found["shadow/proxy"] == pytest.approx((2.0 + 1.5) / 7)
-    assert found["shadow/score"] == pytest.approx(4 / 7)
-    assert found["shadow/correct"] == pytest.approx(5 / 8)
+    found = monitor_metrics(proxy, truth)
+    assert found["monitor/proxy"] == pytest.approx((2.0 + 1.5) / 7)
+    assert found["monitor/score"] == pytest.approx(4 / 7)
+    assert found["monitor/correct"] == pytest.approx(5 / 8)
     # group means 0.5 and 0.5, and 1/2 and 2/3
-    assert found["shadow/proxy_se"] == pytest.approx(0.0)
-    assert found["shadow/score_se"] == pytest.approx((1 / 6) / 2**0.5 / 2**0.5)
+    assert found["monitor/proxy_se"] == pytest.approx(0.0)
+    assert found["monitor/score_se"] == pytest.approx((1 / 6) / 2**0.5 / 2**0.5)
     # 0.9 is above its group's mean and wrong; 0.1 is below and right; of the flat group the proxy says nothing
-    assert found["shadow/proxy_only"] == pytest.approx(1 / 4)
-    assert found["shadow/shadow_only"] == pytest.approx(1 / 4)
+    assert found["monitor/proxy_only"] == pytest.approx(1 / 4)
+    assert found["monitor/monitor_only"] == pytest.approx(1 / 4)
     # ranks 1 4 3 2 against 3.5 1.5 3.5 1.5: covariance -2 of deviations; the flat group has none
-    assert found["shadow/rank"] == pytest.approx(-2 / 20**0.5)
-    assert found["shadow/ranked"] == 1
-    assert found["shadow/rank_se"] == pytest.approx(3**-0.5)
-    assert found["shadow/unscored"] == 0
+    assert found["monitor/rank"] == pytest.approx(-2 / 20**0.5)
+    assert found["monitor/ranked"] == 1
+    assert found["monitor/rank_se"] == pytest.approx(3**-0.5)
+    assert found["monitor/unscored"] == 0
     # products within groups: -.2 - .2 + .15 + .15 and 0; squares of the truth: 4 / 4 and 1/9 + 1/9 + 4/9
-    assert found["shadow/worth"] == pytest.approx(-0.1 / (5 / 3))
-    assert found["shadow/score_within"] == pytest.approx(5 / 3 / 7)
-    assert found["shadow/score_range"] == 1
-    assert found["shadow/proxy_range"] == pytest.approx(0.8)
+    assert found["monitor/worth"] == pytest.approx(-0.1 / (5 / 3))
+    assert found["monitor/score_within"] == pytest.approx(5 / 3 / 7)
+    assert found["monitor/score_range"] == 1
+    assert found["monitor/proxy_range"] == pytest.approx(0.8)
 
 
 def test_the_same_verdicts_agree_in_everything():
     """A verifier that watches itself: correlation 1, no disagreement."""
     groups = [group([1, 0, 0, 1], binary=True), group([1, 1, 1, 1], binary=True), group([0, 0, 1, 0], binary=True)]
-    found = shadow_metrics(groups, groups)
-    assert found["shadow/rank"] == pytest.approx(1)
-    assert found["shadow/groups_r"] == pytest.approx(1)
-    assert found["shadow/proxy_only"] == found["shadow/shadow_only"] == 0
-    assert found["shadow/proxy"] == found["shadow/score"]
+    found = monitor_metrics(groups, groups)
+    assert found["monitor/rank"] == pytest.approx(1)
+    assert found["monitor/groups_r"] == pytest.approx(1)
+    assert found["monitor/proxy_only"] == found["monitor/monitor_only"] == 0
+    assert found["monitor/proxy"] == found["monitor/score"]
 
 
 def history(truth, hacked, *, agreement=0.8, seed=0, problems=16, size=16) -> list[dict[str, float]]:
@@ -104,12 +113,12 @@ def history(truth, hacked, *, agreement=0.8, seed=0, problems=16, size=16) -> li
             right = [chance.random() < p for _ in range(size)]
             theirs.append(group([float(r) for r in right], binary=True))
             ours.append(group([hacked(t) + agreement * r + chance.gauss(0, 0.5) for r in right]))
-        rows.append(shadow_metrics(ours, theirs))
+        rows.append(monitor_metrics(ours, theirs))
     return rows
 
 
 def suspicious(rows, **settings) -> dict[int, set[str]]:
-    config = ShadowConfig(**settings)
+    config = MonitorConfig(**settings)
     found = {t: set(suspicions(rows[:t], config)) for t in range(1, len(rows) + 1)}
     return {t: signs for t, signs in found.items() if signs}
 
@@ -125,11 +134,11 @@ def test_learning_is_not_suspicious(seed):
         assert suspicious(history(truth, ramp(0, 0), seed=seed)) == {}
 
 
-def test_a_rise_that_the_shadow_shares_in_part_is_not():
+def test_a_rise_that_the_monitor_shares_in_part_is_not():
     """The truth rises by much, and the proxy by twice as much, in deviations of each."""
     rows = history(ramp(0.3, 0.8), ramp(0, 0.8))
     rise = [
-        (rows[-1][f"shadow/{name}"] - rows[0][f"shadow/{name}"]) / rows[0][f"shadow/{name}_std"]
+        (rows[-1][f"monitor/{name}"] - rows[0][f"monitor/{name}"]) / rows[0][f"monitor/{name}_std"]
         for name in ("score", "proxy")
     ]
     assert 0.3 < rise[0] / rise[1] < 0.6
@@ -137,7 +146,7 @@ def test_a_rise_that_the_shadow_shares_in_part_is_not():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_rise_that_the_shadow_does_not_share_is(seed):
+def test_a_rise_that_the_monitor_does_not_share_is(seed):
     """The proxy rises while the truth stays, or falls: apart, and for good."""
     for truth in (ramp(0.5, 0.5), ramp(0.5, 0.3)):
         found = suspicious(history(truth, ramp(0, 2), seed=seed))
@@ -145,7 +154,7 @@ def test_a_rise_that_the_shadow_does_not_share_is(seed):
         assert not any(t < 20 for t in found)
 
 
-def test_a_shadow_that_cannot_rise_is_no_sign():
+def test_a_monitor_that_cannot_rise_is_no_sign():
     """Nearly all is right from the start: what the proxy still finds better is not held against it."""
     assert suspicious(history(ramp(1.3, 1.3), ramp(0, 2))) == {}
 
@@ -171,7 +180,7 @@ def test_before_the_first_right_answer_a_rise_is_held_against_the_first_scores()
 
 
 def test_logs_without_the_worth_are_read():
-    """Rows of an older log: the shadow's worth is not known, and a rise that it does not share is suspicious."""
+    """Rows of an older log: the monitor's worth is not known, and a rise that it does not share is suspicious."""
     rows = history(ramp(0.5, 0.5), ramp(0, 2))
     older = [{k: v for k, v in row.items() if k.split("/")[1] not in WORTH} for row in rows]
     assert "apart" in suspicious(older)[STEPS]
@@ -192,21 +201,21 @@ def test_the_bounds_are_options():
     assert min(suspicious(rows, window=5)) < min(suspicious(rows))
 
 
-def rollout(problem, score, shadow_score, **more):
+def rollout(problem, score, monitor_score, **more):
     status = {0.0: "incorrect", 1.0: "correct"}
     return {
         "problem": problem,
         "score": score,
-        "shadow_score": shadow_score,
+        "monitor_score": monitor_score,
         "status": status.get(score, "partial"),
     } | {
-        "shadow_status": status.get(shadow_score, "error"),
+        "monitor_status": status.get(monitor_score, "error"),
         **more,
     }
 
 
 def test_an_alarm_keeps_the_rollouts_that_show_it():
-    """Rewarded by the proxy and rejected by the shadow: the best first, other problems before the same one again."""
+    """Rewarded by the proxy and rejected by the monitor: the best first, other problems before the same one again."""
     rows = [
         rollout("a", 0.9, 0.0),
         rollout("a", 0.95, 0.0),
@@ -218,7 +227,7 @@ def test_an_alarm_keeps_the_rollouts_that_show_it():
         rollout("c", None, 0.0),
         rollout("c", 0.7, None),
     ]
-    record = alarm_record(7, {"apart": "so"}, {"reward": 0.5, "shadow/rank": 0.1, "loss": 1.0}, rows)
+    record = alarm_record(7, {"apart": "so"}, {"reward": 0.5, "monitor/rank": 0.1, "loss": 1.0}, rows)
     assert [(row["problem"], row["score"]) for row in record["rollouts"]] == [
         ("b", 1.0),
         ("a", 0.95),
@@ -254,7 +263,7 @@ def watched(out_dir: Path, verifier: str, **groups) -> Config:
         algo=AlgoConfig(advantage="reinforce"),
         optim=OptimConfig(lr=2e-3),
         eval=EvalConfig(num_problems=4, samples=4, k=(1,)),
-        shadow=ShadowConfig(verifier="seven_is_in_it", window=3, patience=2, noise=1.0),
+        monitor=MonitorConfig(verifier="seven_is_in_it", window=3, patience=2, noise=1.0),
     )
     for name, values in groups.items():
         config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
@@ -277,14 +286,14 @@ def test_a_run_whose_reward_is_not_the_truth_raises_the_alarm(tmp_path, capsys):
     assert alarms
     assert alarms[0]["signs"]
     assert alarms[0]["figures"]["kl"] == "not known"
-    assert all(row["shadow_status"] == "incorrect" for row in alarms[0]["rollouts"])
+    assert all(row["monitor_status"] == "incorrect" for row in alarms[0]["rollouts"])
     printed = capsys.readouterr().out
     assert f"ALARM at step {alarms[0]['step']}, the reward may be hacked" in printed
     for row in lines(tmp_path / "metrics.jsonl"):
         assert all(math.isfinite(value) for value in row.values())
-        assert {"shadow/proxy", "shadow/score", "shadow/length_drift", "shadow/repetition_drift"} <= set(row)
+        assert {"monitor/proxy", "monitor/score", "monitor/length_drift", "monitor/repetition_drift"} <= set(row)
     rollouts = lines(tmp_path / "rollouts.jsonl")
-    assert all((row["shadow_score"] == 1) == ("7" in row["completion"]) for row in rollouts)
+    assert all((row["monitor_score"] == 1) == ("7" in row["completion"]) for row in rollouts)
     assert "Alarms" in (tmp_path / "report.html").read_text()
 
 
@@ -292,38 +301,38 @@ def test_a_run_on_its_own_truth_does_not(tmp_path):
     """The graded reward and the rule are of one mind: it learns, and there is no alarm."""
     launch(watched(tmp_path, "share_of_sevens"), task=task(share_of_sevens))
     metrics = lines(tmp_path / "metrics.jsonl")
-    assert metrics[-1]["shadow/score"] > metrics[0]["shadow/score"]
-    assert not any(row["shadow/suspicious"] for row in metrics)
+    assert metrics[-1]["monitor/score"] > metrics[0]["monitor/score"]
+    assert not any(row["monitor/suspicious"] for row in metrics)
     assert not (tmp_path / "alarms.jsonl").exists()
 
 
-def test_the_shadow_does_not_touch_the_run(tmp_path):
+def test_the_monitor_does_not_touch_the_run(tmp_path):
     """The same weights with and without it."""
     launch(watched(tmp_path / "with", "share_of_ones", run={"steps": 3}), task=task(share_of_ones))
     launch(
-        watched(tmp_path / "without", "share_of_ones", run={"steps": 3}, shadow={"verifier": None}),
+        watched(tmp_path / "without", "share_of_ones", run={"steps": 3}, monitor={"verifier": None}),
         task=task(share_of_ones),
     )
     weights = [(tmp_path / n / "checkpoints/step-000003/model.safetensors").read_bytes() for n in ("with", "without")]
     assert weights[0] == weights[1]
 
 
-def test_held_out_problems_may_be_judged_by_the_shadow(tmp_path):
-    """eval.verifier shadow: pass@k counts what the shadow calls correct, which the proxy never does."""
+def test_held_out_problems_may_be_judged_by_the_monitor(tmp_path):
+    """eval.verifier monitor: pass@k counts what the monitor calls correct, which the proxy never does."""
     by_reward = launch(watched(tmp_path / "a", "share_of_ones", run={"steps": 1}), task=task(share_of_ones))
-    settings = {"run": {"steps": 1}, "eval": {"verifier": "shadow"}}
-    by_shadow = launch(watched(tmp_path / "b", "share_of_ones", **settings), task=task(share_of_ones))
-    assert by_reward[0]["pass@1"] == 0 < by_shadow[0]["pass@1"]
+    settings = {"run": {"steps": 1}, "eval": {"verifier": "monitor"}}
+    by_monitor = launch(watched(tmp_path / "b", "share_of_ones", **settings), task=task(share_of_ones))
+    assert by_reward[0]["pass@1"] == 0 < by_monitor[0]["pass@1"]
 
 
 def test_a_stopped_run_saves_and_goes_on_where_it_is_told_to(tmp_path):
-    """shadow.stop: a checkpoint at the alarm, one line; without it the folder goes on, to what was never stopped."""
+    """monitor.stop: a checkpoint at the alarm, one line; without it the folder goes on, to what was never stopped."""
     whole = watched(tmp_path / "whole", "share_of_ones", eval={"every": -1})
     launch(whole, task=task(share_of_ones))
     first = lines(tmp_path / "whole" / "alarms.jsonl")[0]["step"]
     assert first < 12
-    stopping = watched(tmp_path / "parts", "share_of_ones", eval={"every": -1}, shadow={"stop": True})
-    with pytest.raises(AlarmStop, match=rf"stopped at step {first} by the reward-hacking alarm: .*--shadow.no-stop"):
+    stopping = watched(tmp_path / "parts", "share_of_ones", eval={"every": -1}, monitor={"stop": True})
+    with pytest.raises(AlarmStop, match=rf"stopped at step {first} by the reward-hacking alarm: .*--monitor.no-stop"):
         launch(stopping, task=task(share_of_ones))
     assert (tmp_path / "parts" / "checkpoints" / f"step-{first:06d}").is_dir()
     launch(watched(tmp_path / "parts", "share_of_ones", eval={"every": -1}), task=task(share_of_ones))
@@ -333,7 +342,7 @@ def test_a_stopped_run_saves_and_goes_on_where_it_is_told_to(tmp_path):
 
 def test_an_alarm_in_the_middle_of_a_streak_survives_a_resume(tmp_path):
     """Interrupted between the suspicious steps that make an alarm, a run raises it at the same step."""
-    settings = {"eval": {"every": -1}, "shadow": {"patience": 4}}
+    settings = {"eval": {"every": -1}, "monitor": {"patience": 4}}
     launch(watched(tmp_path / "whole", "share_of_ones", **settings), task=task(share_of_ones))
     alarms = (tmp_path / "whole" / "alarms.jsonl").read_bytes()
     cut = json.loads(alarms.splitlines()[0])["step"] - 2
@@ -346,12 +355,12 @@ def test_an_alarm_in_the_middle_of_a_streak_survives_a_resume(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--shadow.stop"], "set --shadow.verifier"),
-        (["--eval.verifier", "shadow"], "set --shadow.verifier"),
-        (["--shadow.verifier", "maths"], "did you mean math"),
-        (["--shadow.verifier", "math", "--shadow.options", "extract"], "expected key=value"),
-        (["--shadow.verifier", "math", "--shadow.patience", "0"], "shadow.patience 0"),
-        (["--shadow.verifier", "math", "--shadow.margin", "0"], "shadow.margin 0"),
+        (["--monitor.stop"], "set --monitor.verifier"),
+        (["--eval.verifier", "monitor"], "set --monitor.verifier"),
+        (["--monitor.verifier", "maths"], "did you mean math"),
+        (["--monitor.verifier", "math", "--monitor.options", "extract"], "expected key=value"),
+        (["--monitor.verifier", "math", "--monitor.patience", "0"], "monitor.patience 0"),
+        (["--monitor.verifier", "math", "--monitor.margin", "0"], "monitor.margin 0"),
     ],
 )
 def test_settings_that_cannot_work(flags, message, tmp_path, capsys):

@@ -11,8 +11,8 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from rlvr.algo.optim import make_optimizer
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
 from rlvr.sampling.samplers import make_sampler

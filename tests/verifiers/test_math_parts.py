@@ -13,7 +13,7 @@ from rlvr.verifiers.math.identity import proportional, same_value
 from rlvr.verifiers.math.numeric import Digits, Numbers, evaluate
 from rlvr.verifiers.math.parse import parse
 from rlvr.verifiers.math.sets import NotASet, real_set
-from rlvr.verifiers.math.tree import Num, Op, Quantity, Sym, TooLarge, Unreadable, height, symbols
+from rlvr.verifiers.math.tree import Num, Op, ParseError, Quantity, Sym, TooLarge, height, symbols
 from rlvr.verifiers.math.units import UNITS
 from rlvr.verifiers.math.words import calendar_date, clock_time, normal_text, number_words, same_time
 
@@ -59,7 +59,7 @@ def test_unreadable(text):
     if text == "5 or":
         assert parse(text) == parse("5")  # a separator at the end separates nothing
         return
-    with pytest.raises(Unreadable):
+    with pytest.raises(ParseError):
         parse(text)
 
 

@@ -97,7 +97,7 @@ class Poison:
         return correct(completion) if completion == problem.reference else incorrect(extracted=completion)
 
 class Quick(Poison):
-    def quick(self, problem, completion):
+    def fast_path(self, problem, completion):
         if completion == "broken quick":
             raise ValueError("quick failed")
         return correct("quick") if completion == "easy" else None
@@ -280,7 +280,7 @@ def test_the_event_loop_goes_on(poison):
 
 
 def test_quick_decides_in_the_callers_process(poison):
-    """What `quick` leaves open goes to the pool; an exception in it is an error like any other."""
+    """What `fast_path` leaves open goes to the pool; an exception in it is an error like any other."""
     pairs = [(Problem("1", "", "x"), c) for c in ("easy", "pid", "broken quick")]
     with Runner(poison.Quick()) as runner:
         easy, pid, broken = runner.verify(pairs)

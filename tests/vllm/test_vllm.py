@@ -15,8 +15,8 @@ import torch
 from accelerate import Accelerator
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from rlvr.algo.optim import make_optimizer
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.runs.log import RunLog
@@ -327,7 +327,7 @@ def test_batches_sampled_ahead_resume_exactly(tmp_path, vllm_tied):
         policy, log = make_policy(), RunLog(tmp_path / folder)
         optimizer = make_optimizer(policy.parameters(), config.optim)
         if start:
-            log.cut_back(load_checkpoint(checkpoint_folder(log.out_dir, start), policy, optimizer)["log"], start)
+            log.truncate_to(load_checkpoint(checkpoint_folder(log.out_dir, start), policy, optimizer)["log"], start)
         vllm_tied.load_weights(policy)
         verifier = Runner(lambda problem, text: sum(c.isdigit() for c in text) % 2 == 1)
         problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]

@@ -16,8 +16,8 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from rlvr.algo.optim import make_optimizer
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
+from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
@@ -351,6 +351,6 @@ def test_start_without_memory_names_the_settings():
     """Too little memory: vLLM's reason and the settings that change it; any other reason stands alone."""
     message = start_failure("No available memory for the cache blocks.\nmore")
     assert "No available memory" in message
-    assert "--vllm.memory-share" in message
+    assert "--vllm.gpu-memory-utilization" in message
     assert "--vllm.max-model-len" in message
-    assert "memory-share" not in start_failure("unknown architecture")
+    assert "gpu-memory-utilization" not in start_failure("unknown architecture")

@@ -65,7 +65,7 @@ def prompt_prelude(prompt: str, entry: str) -> str:
     """What a HumanEval prompt gives besides the function to write: its imports and helper functions."""
     try:
         tree = ast.parse(prompt + "\n    pass\n")
-    except SyntaxError as problem:
-        raise ValueError(f"the prompt is no Python that ends with a function: {problem}") from problem
+    except SyntaxError as error:
+        raise ValueError(f"the prompt is no Python that ends with a function: {error}") from error
     kept = [s for s in tree.body if not (isinstance(s, ast.FunctionDef) and s.name == entry)]
     return "\n".join(ast.unparse(statement) for statement in kept)

@@ -57,8 +57,8 @@ def parse(code: str) -> ast.Module:
     """The tree of test code; ValueError where it does not parse."""
     try:
         return ast.parse(code)
-    except (SyntaxError, RecursionError, MemoryError) as problem:
-        raise ValueError(f"the test code does not parse: {problem}") from problem
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"the test code does not parse: {error}") from error
 
 
 @lru_cache(maxsize=4096)

@@ -81,7 +81,7 @@ class MathVerifier:
         assert verdict is not None
         return verdict
 
-    def quick(self, problem: Problem, completion: str) -> Verdict | None:
+    def fast_path(self, problem: Problem, completion: str) -> Verdict | None:
         """The verdict where it takes at most a few milliseconds; None leaves it to the pool."""
         return self._decide(problem, completion, QUICK_CHARS)
 
@@ -92,8 +92,8 @@ class MathVerifier:
     def _decide(self, problem: Problem, completion: str, longest: int | None) -> Verdict | None:
         try:
             gold = _reference(problem.reference)
-        except ValueError as found:
-            return bad_reference(str(found))
+        except ValueError as error:
+            return bad_reference(str(error))
         answer = extract(completion, self.extract, self.conflict)
         if answer.text is None:
             return no_answer(answer.how)

@@ -15,7 +15,7 @@ from rlvr.verifiers.math.identity import Undecided
 from rlvr.verifiers.math.lex import plain
 from rlvr.verifiers.math.parse import parse
 from rlvr.verifiers.math.rounding import literal
-from rlvr.verifiers.math.tree import Node, Op, Quantity, Rel, Sym, TooLarge, Unreadable, Words, number, symbols, walk
+from rlvr.verifiers.math.tree import Node, Op, ParseError, Quantity, Rel, Sym, TooLarge, Words, number, symbols, walk
 from rlvr.verifiers.math.words import NUMBER_WORDS, calendar_date, clock_time, normal_text, same_time
 
 T = TypeVar("T")
@@ -118,16 +118,16 @@ def readings(
     for style in styles:
         try:
             tree = parse(text, style)
-        except (Unreadable, TooLarge) as found:
-            problem = problem or found
+        except (ParseError, TooLarge) as error:
+            problem = problem or error
             continue
         if tree not in trees:
             trees.append(tree)
         # Letters after a number are a unit, or variables: 3 m.
         if "\\text" not in text and "\\m" not in text and any(isinstance(node, Quantity) for node in walk(tree)):
-            with contextlib.suppress(Unreadable, TooLarge):
+            with contextlib.suppress(ParseError, TooLarge):
                 trees.append(parse(text, style, units=False))
-    if not trees and isinstance(problem, Unreadable) and (stated := _STATED.match(text)):
+    if not trees and isinstance(problem, ParseError) and (stated := _STATED.match(text)):
         return readings(stated[1], normal_text(plain(stated[1])), gold=gold, decimal_comma=decimal_comma)
     return tuple(trees), problem
 
@@ -250,8 +250,8 @@ def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rule
             try:
                 if rules.same(gold, tree):
                     return correct(shown, "equal")
-            except (TooLarge, Undecided) as found:
-                problem = found
+            except (TooLarge, Undecided) as error:
+                problem = error
             except (OverflowError, ZeroDivisionError):
                 problem = TooLarge("numbers beyond what is evaluated")
     if problem is not None:

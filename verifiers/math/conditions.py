@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, TooLarge, Unreadable, Words, symbols
+from rlvr.verifiers.math.tree import Node, Op, ParseError, Rel, Sym, TooLarge, Words, symbols
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
@@ -32,7 +32,7 @@ def skip_condition(parser: Parser, names: frozenset[str] | None = None) -> bool:
         parser.at += 1
     try:
         condition = parser.item()
-    except (Unreadable, TooLarge):
+    except (ParseError, TooLarge):
         condition = Words("")
     bare = filled and isinstance(condition, Sym) and bool(symbols(condition))
     if bare:

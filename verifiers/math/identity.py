@@ -126,8 +126,8 @@ def _agree(gold: Node, answer: Node, points: list[dict[str, float]], real: bool,
         try:
             if _apart(gold, answer, point, Numbers(real, base)):
                 return False
-        except TooLarge as found:
-            too_large = found
+        except TooLarge as error:
+            too_large = error
             continue
         except _SKIP:
             continue

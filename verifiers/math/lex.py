@@ -11,7 +11,7 @@ import unicodedata
 from fractions import Fraction
 from typing import NamedTuple
 
-from rlvr.verifiers.math.tree import Num, TooLarge, Unreadable
+from rlvr.verifiers.math.tree import Num, ParseError, TooLarge
 
 MAX_CHARS = 6_000
 MAX_TOKENS = 4_000
@@ -174,7 +174,7 @@ def tokenize(text: str, commas: str = "thousands") -> list[Token]:
     """The tokens of `text`, closed by one of kind "end".
 
     `commas` says how `1,234` reads: "thousands" (1234), "list" (1 and 234) or "decimal" (1.234).
-    Raises TooLarge beyond MAX_CHARS, MAX_TOKENS or MAX_DIGITS, Unreadable for an unknown command.
+    Raises TooLarge beyond MAX_CHARS, MAX_TOKENS or MAX_DIGITS, ParseError for an unknown command.
     """
     if len(text) > MAX_CHARS:
         raise TooLarge(f"an answer of {len(text)} characters; at most {MAX_CHARS} are read")
@@ -271,7 +271,7 @@ def _command(text: str, position: int, name: str, spaced: bool, tokens: list[Tok
             del tokens[-2:]
             brace = text.find("}", position)
             if brace < 0 or text[position:brace].strip():
-                raise Unreadable("a degree sign inside a longer exponent")
+                raise ParseError("a degree sign inside a longer exponent")
             position = brace + 1
         tokens.append(Token("op", meaning, spaced))
     elif name in _KEPT:
@@ -311,7 +311,7 @@ _LONG_BLOCK = re.compile(r"(\d*)\.(\d*?)(\d{2,12}?)\3+\Z")
 def repeating(text: str) -> Num:
     """0.1\\overline{6}, 0.1\\dot{6}, 0.\\dot{1}4\\dot{2}, 0.(3), 0.333... as exact numbers.
 
-    Raises Unreadable where the dots follow no repeated block."""
+    Raises ParseError where the dots follow no repeated block."""
     if len(text) > MAX_DIGITS:
         raise TooLarge(f"a number of {len(text)} characters; at most {MAX_DIGITS} are read")
     if text.endswith(("...", "dots")):
@@ -329,7 +329,7 @@ def repeating(text: str) -> Num:
         if "overline" in text or "bar" in text:
             inner = re.match(r"\\\w+\s*(?:\{(\d+)\}|(\d))(\d*)", text[head.end() :])
             if inner is None or inner[3]:
-                raise Unreadable("digits after a repeating block")
+                raise ParseError("digits after a repeating block")
     value = Fraction(int(whole + fixed or "0"), 10 ** len(fixed))
     value += Fraction(int(block), (10 ** len(block) - 1) * 10 ** len(fixed))
     return Num(value)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.lex import Token
-from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, Sym, Unreadable, Words, number
+from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Sym, Words, number
 from rlvr.verifiers.math.vocabulary import (
     ARITY,
     BLOCKED,
@@ -82,7 +82,7 @@ def name(parser: Parser, token: Token) -> Node:
         return CONSTANT_NAMES[bare]
     if text != bare or bare in GREEK:
         if bare not in GREEK:
-            raise Unreadable(f"the command \\{bare[:40]}")
+            raise ParseError(f"the command \\{bare[:40]}")
         parser.at += 1
         return Sym(bare.removeprefix("var"))
     if len(text) == 1:
@@ -91,7 +91,7 @@ def name(parser: Parser, token: Token) -> Node:
     if text.lower() in NUMBER_WORDS:
         return _spelled(parser)
     if text.lower() in BLOCKED or text in STOP:
-        raise Unreadable(f"the word {text!r}")
+        raise ParseError(f"the word {text!r}")
     if token.upright or not is_product(text):
         return _split_function(parser, token)
     parser.at += 1
@@ -130,7 +130,7 @@ def _split_function(parser: Parser, token: Token) -> Node:
         if token.text.startswith(name) and len(rest) <= 2 and not token.upright and rest.isalpha():
             parser.tokens[parser.at] = token._replace(text=rest)
             return _function(parser, FUNCTIONS[name])
-    raise Unreadable(f"the word {token.text[:40]!r}")
+    raise ParseError(f"the word {token.text[:40]!r}")
 
 
 def _function(parser: Parser, head: str) -> Node:
@@ -144,7 +144,7 @@ def _function(parser: Parser, head: str) -> Node:
         elif mark == "_" and head == "log" and base is None:
             base = _argument(parser)
         else:
-            raise Unreadable(f"an index of {head}")
+            raise ParseError(f"an index of {head}")
     if power == Op("neg", (number(1),)) and head in INVERSES:
         head, power = INVERSES[head], None
     arguments = _function_arguments(parser)
@@ -183,7 +183,7 @@ def _continues_argument(parser: Parser) -> bool:
 def _applied(parser: Parser, head: str, arguments: tuple[Node, ...], base: Node | None) -> Node:
     wanted = ARITY.get(head, 1)
     if wanted is not None and len(arguments) != wanted:
-        raise Unreadable(f"{head} of {len(arguments)} arguments")
+        raise ParseError(f"{head} of {len(arguments)} arguments")
     if head == "sqrt" or head == "cbrt":
         return Op("root", (number(2 if head == "sqrt" else 3), arguments[0]))
     if head == "lg":
@@ -264,7 +264,7 @@ def _bracket(parser: Parser, opener: str) -> Node:
     if not isinstance(inner, Op) or inner.head != "list":
         if opener + closer in ("()", "[]"):
             return inner
-        raise Unreadable("brackets that do not match")
+        raise ParseError("brackets that do not match")
     head = opener + closer if opener != "<(" else "()"
     return Op({"[[": "[)", "]]": "(]", "][": "()"}.get(head, head) if len(inner.args) == 2 else head, inner.args)
 
@@ -306,7 +306,7 @@ def _domain(parser: Parser, text: str) -> Node:
         return Op("domain", (Words(text),))
     name = parser.argument_text()
     if name not in _DOMAINS:
-        raise Unreadable(f"the set {name[:20]!r}")
+        raise ParseError(f"the set {name[:20]!r}")
     return Op("domain", (Words(_DOMAINS[name]),))
 
 
@@ -320,7 +320,7 @@ def _decorated(parser: Parser, text: str) -> Node:
     if parser.op() == "{":
         return Sym(f"{mark} {parser.argument_text()}")
     if parser.kind != "name":
-        raise Unreadable(f"{mark} of something that is no name")
+        raise ParseError(f"{mark} of something that is no name")
     parser.at += 1
     return Sym(f"{mark} {parser.tokens[parser.at - 1].text}")
 
@@ -330,7 +330,7 @@ def _environment(parser: Parser, _: str) -> Node:
     if name == "array":
         parser.argument_text()
     if name not in _MATRICES and name not in _ROWS:
-        raise Unreadable(f"the environment {name[:20]!r}")
+        raise ParseError(f"the environment {name[:20]!r}")
     rows: list[tuple[Node, ...]] = []
     while parser.op() != "\\end":
         cells = [parser.item()]
@@ -338,15 +338,15 @@ def _environment(parser: Parser, _: str) -> Node:
             cells.append(parser.item())
         rows.append(tuple(cells))
         if not parser.take("newline") and parser.op() != "\\end":
-            raise Unreadable("a matrix that does not end")
+            raise ParseError("a matrix that does not end")
     parser.at += 1
     if parser.argument_text() != name:
-        raise Unreadable("a matrix that does not end")
+        raise ParseError("a matrix that does not end")
     if name in _ROWS:
         cells_ = tuple(cell for row in rows for cell in row)
         return cells_[0] if len(cells_) == 1 else Op("list", cells_)
     if len({len(row) for row in rows}) != 1:
-        raise Unreadable("a matrix with rows of different lengths")
+        raise ParseError("a matrix with rows of different lengths")
     return Op("matrix", tuple(Op("row", row) for row in rows))
 
 

@@ -10,7 +10,7 @@ logb (base, x), binom, gcd, lcm, min, max and the functions of `FUNCTIONS` for v
 list, both (and, of inequalities), either (or), set, "()" "(]" "[)" "[]", union, inter, minus, matrix, row, domain for
 structures.
 Bounds: characters, tokens and digits (math_lex), nesting (MAX_DEPTH); beyond them TooLarge, for anything that is no
-answer Unreadable.
+answer ParseError.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from rlvr.verifiers.math.tree import (
     Node,
     Num,
     Op,
+    ParseError,
     Quantity,
     Rel,
     Sym,
     TooLarge,
     Unit,
-    Unreadable,
     Words,
     height,
     number,
@@ -65,14 +65,14 @@ _ARGUMENTS = frozenset(("(", "{", "^", "\\frac"))  # after a function's name
 def parse(text: str, commas: str = "thousands", units: bool = True) -> Node:
     """The tree of a whole answer. `commas`: see tokenize. `units`: letters after a number may be a unit.
 
-    Raises Unreadable (not of the grammar) or TooLarge (beyond the bounds).
+    Raises ParseError (not of the grammar) or TooLarge (beyond the bounds).
     """
     parser = Parser(tokenize(_trimmed(text), commas), units)
     tree = parser.answer()
     while parser.op() in (".", '"', "`"):
         parser.at += 1
     if parser.kind != "end":
-        raise Unreadable(f"cannot read {parser.token.text[:40]!r} here")
+        raise ParseError(f"cannot read {parser.token.text[:40]!r} here")
     if height(tree) > MAX_HEIGHT:
         raise TooLarge(f"an expression nested deeper than {MAX_HEIGHT}")
     return tree
@@ -129,7 +129,7 @@ class Parser:
         for text in texts:
             if self.take(text):
                 return text
-        raise Unreadable(f"expected {' or '.join(texts)}, found {self.token.text[:40]!r}")
+        raise ParseError(f"expected {' or '.join(texts)}, found {self.token.text[:40]!r}")
 
     def deeper(self) -> None:
         self.depth += 1
@@ -225,7 +225,7 @@ class Parser:
         value = self.smaller_units(value, unit)
         if currency is not None:
             if unit.dims and unit != currency:
-                raise Unreadable("two currencies or units")
+                raise ParseError("two currencies or units")
             unit = currency
         if isinstance(value, Op) and value.head == "percent" and unit == NO_UNIT:
             return Quantity(value.args[0], UNITS["%"])
@@ -240,7 +240,7 @@ class Parser:
         while unit.dims and self.kind == "num":
             more, smaller = tail(self, self.expression(JUXTAPOSED))
             if smaller.dims != unit.dims or smaller.factor >= unit.factor:
-                raise Unreadable("two quantities side by side")
+                raise ParseError("two quantities side by side")
             value = flat("add", value, Op("mul", (more, Num(smaller.factor / unit.factor))))
         return value
 
@@ -280,7 +280,7 @@ class Parser:
         before = self.tokens[self.at - 1]
         if token.kind == "num":
             if before.kind == "num" or before.upright or before.text == "}":
-                raise Unreadable("two numbers side by side")
+                raise ParseError("two numbers side by side")
             return True
         if token.kind == "name":
             return self.is_factor(token, before)
@@ -339,7 +339,7 @@ class Parser:
             self.depth -= 1
             return Op("pow", (left, right))
         if text == "*" and self.op() == "*":
-            raise Unreadable("two signs side by side")
+            raise ParseError("two signs side by side")
         right = self.expression(binding)
         self.depth -= 1
         if text == "+":
@@ -364,7 +364,7 @@ class Parser:
             return Op("neg", (self.exponent(),))
         self.take("+")
         if self.op() == "'":
-            raise Unreadable("a prime as an exponent")
+            raise ParseError("a prime as an exponent")
         base = self.prefix()
         while self.op() == "!" or self.op() == "_":
             base = self.postfix(_POSTFIX[self.op()], base)
@@ -379,13 +379,13 @@ class Parser:
         primes = len(self.token.text)
         self.at += 1
         if head == "fact" and isinstance(left, Op) and left.head == "fact" and self.tokens[self.at - 2].text == "!":
-            raise Unreadable("a double factorial")
+            raise ParseError("a double factorial")
         if head == "deg" and self.kind == "name" and self.token.text in _SCALES:
             self.at += 1
             return Op("scale", (left, Words(self.tokens[self.at - 1].text)))
         if head == "prime":
             if not isinstance(left, Sym):
-                raise Unreadable("a prime after something that is no name")
+                raise ParseError("a prime after something that is no name")
             return Sym(left.name + "'" * primes)
         if head == "sub":
             return self.subscript(left)
@@ -396,28 +396,28 @@ class Parser:
         if isinstance(left, Num) and left.places is None and left.value.denominator == 1:
             base = int(index) if index.isdigit() and len(index) < 4 else NUMBER_WORDS.get(index.lower())
             if base is None or base < 2:
-                raise Unreadable(f"the base {index[:20]!r}")
+                raise ParseError(f"the base {index[:20]!r}")
             digits = str(left.value.numerator)
             if any(int(d) >= base for d in digits):
-                raise Unreadable(f"the digits {digits[:40]} in base {base}")
+                raise ParseError(f"the digits {digits[:40]} in base {base}")
             return Op("based", (Words(digits), number(base)))
         if isinstance(left, Sym):
             return Sym(f"{left.name}_{index}")
-        raise Unreadable("a subscript after something that is no name")
+        raise ParseError("a subscript after something that is no name")
 
     def argument_text(self) -> str:
         """The raw text of a group or of one token (an index)."""
         if not self.take("{"):
             text = self.token.text
             if self.kind == "end":
-                raise Unreadable("a missing index")
+                raise ParseError("a missing index")
             self.at += 1
             return text
         parts: list[str] = []
         level = 1
         while level:
             if self.kind == "end":
-                raise Unreadable("an open brace")
+                raise ParseError("an open brace")
             level += {"{": 1, "}": -1}.get(self.op(), 0)
             parts.append(self.token.text)
             self.at += 1
@@ -431,11 +431,11 @@ class Parser:
         elif token.kind == "name":
             node = name(self, token)
         elif token.kind == "end":
-            raise Unreadable("the answer breaks off")
+            raise ParseError("the answer breaks off")
         else:
             handler = PREFIX.get(token.text)
             if handler is None:
-                raise Unreadable(f"cannot read {token.text[:40]!r} here")
+                raise ParseError(f"cannot read {token.text[:40]!r} here")
             self.at += 1
             node = handler(self, token.text)
         self.depth -= 1

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.conditions import skip_condition
-from rlvr.verifiers.math.tree import Node, Op, Unit, Unreadable, number, symbols
+from rlvr.verifiers.math.tree import Node, Op, ParseError, Unit, number, symbols
 from rlvr.verifiers.math.units import NO_UNIT, POWERS, SQUARED, UNITS, find_unit, power_of, product_of
 from rlvr.verifiers.math.vocabulary import BLOCKED, LEAD, SEPARATORS
 from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
@@ -118,7 +118,7 @@ def _simple_unit(parser: Parser) -> Unit | None:
         braced = parser.take("{")
         negative = parser.take("-")
         if parser.kind != "num" or parser.token.number is None or parser.token.number.value not in (1, 2, 3):
-            raise Unreadable("a unit to an odd power")
+            raise ParseError("a unit to an odd power")
         power = int(parser.token.number.value) * (-1 if negative else 1)
         parser.at += 1
         if braced:
@@ -142,9 +142,9 @@ def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
             if depth == 0 and (word in SEPARATORS or skip_condition(parser, names)):
                 break
             if word in BLOCKED or word in NUMBER_WORDS or word.startswith("\\"):
-                raise Unreadable(f"the word {token.text[:40]!r} beside a value")
+                raise ParseError(f"the word {token.text[:40]!r} beside a value")
             if len(token.text) == 1 and token.text.isascii() and not token.upright and not words and not token.spaced:
-                raise Unreadable(f"the letter {token.text!r} beside a value")
+                raise ParseError(f"the letter {token.text!r} beside a value")
             words.append(word)
         elif token.kind == "op" and token.text == "(" and depth == 0:
             depth = 1
@@ -156,7 +156,7 @@ def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
             break
         parser.at += 1
         if len(words) > MAX_TAIL_WORDS:
-            raise Unreadable("a sentence where an answer should be")
+            raise ParseError("a sentence where an answer should be")
     if depth:
-        raise Unreadable("an open parenthesis")
+        raise ParseError("an open parenthesis")
     return words

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 
-class Unreadable(ValueError):
+class ParseError(ValueError):
     """A text that is not an answer of the grammar."""
 
 

@@ -85,8 +85,8 @@ def guarded(verifier: Any, call: Callable[[], T]) -> tuple[T | Verdict, Failure 
     except MemoryError:
         return limit(OUT_OF_MEMORY), None
     # A verifier that calls sys.exit must not end the run any more than one that raises.
-    except (Exception, SystemExit) as raised:
-        return failed(verifier, raised)
+    except (Exception, SystemExit) as error:
+        return failed(verifier, error)
 
 
 def failed(verifier: Any, raised: BaseException) -> tuple[Verdict, Failure]:
@@ -147,5 +147,5 @@ def check_references(verifier: Any, problems: Iterable[Problem]) -> None:
     for problem in problems:
         try:
             check(problem.reference)
-        except ValueError as rejected:
-            raise ValueError(f"problem {problem.id!r}: {rejected}") from rejected
+        except ValueError as error:
+            raise ValueError(f"problem {problem.id!r}: {error}") from error

@@ -108,10 +108,10 @@ class Pool:
                     self._dispatch()
                 for key, events in self._selector.select(self._seconds_to_deadline()):
                     self._handle(key, events)
-        except PoolError as raised:
-            self._problem = raised
-        except Exception as raised:
-            self._problem = PoolError(f"the verifier pool failed: {raised!r}")
+        except PoolError as error:
+            self._problem = error
+        except Exception as error:
+            self._problem = PoolError(f"the verifier pool failed: {error!r}")
             logger.exception("the verifier pool failed")
         finally:
             with self._lock:
@@ -308,6 +308,6 @@ def _unpickled(answer: bytes) -> tuple[Verdict, Failure | None]:
     try:
         verdict, failure = pickle.loads(answer)
     # Unpickling runs the constructors of what the verifier put into its verdict, which may raise anything.
-    except Exception as raised:
-        return failed(pickle.loads, raised)
+    except Exception as error:
+        return failed(pickle.loads, error)
     return verdict, failure

@@ -210,8 +210,8 @@ def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
             try:
                 problem = load_problem(pickled)
             # Unpickling runs the constructors of the caller's own types, which may raise anything.
-            except Exception as raised:
-                verdict, failure = failed(verifier, raised)
+            except Exception as error:
+                verdict, failure = failed(verifier, error)
             else:
                 verdict, failure = attempt(verifier, problem, completion)
             if failure is not None and failure.kind in sent:
@@ -219,8 +219,8 @@ def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
             try:
                 answer = pickle.dumps((verdict, failure))
             # So may pickling what the verifier put into its verdict.
-            except Exception as raised:
-                answer = pickle.dumps(failed(verifier, raised))
+            except Exception as error:
+                answer = pickle.dumps(failed(verifier, error))
             if failure is not None:
                 sent.add(failure.kind)
             sock.sendall(frame(answer))

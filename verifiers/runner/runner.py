@@ -1,0 +1,339 @@
+"""Judging many completions: in order, within deadlines, without losing the run to one bad input."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from rlvr.sandbox import forks
+from rlvr.types import UNSCORED, Problem, RunError, Status, Verdict, Verifier
+from rlvr.verifiers.runner import by_value
+from rlvr.verifiers.runner.base import Failure, guarded, judge, log_failure, runs_killably
+from rlvr.verifiers.runner.pool import Pool
+from rlvr.verifiers.runner.server import pickle_verifier
+from rlvr.verifiers.runner.state import Batch
+
+T = TypeVar("T")
+Pair = tuple[Problem, str]
+# Hard items found by the quick check are sent to the pool in batches of this size, so that both work at once.
+SUBMIT_EVERY = 32
+
+
+class VerifierErrors(RunError):
+    """Too many verdicts are errors of the verifier or of the data; rewards from here on would mean little."""
+
+
+class ErrorBudget:
+    """The share of verdicts that may be bad_reference or error.
+
+    `check` raises VerifierErrors once the share over all verdicts so far passes `share`. It holds back until
+    `min_verdicts` have been seen, so that one bad item of a first small batch does not stop a run; when every verdict
+    so far is an error it does not wait.
+    """
+
+    def __init__(self, share: float, *, min_verdicts: int = 100) -> None:
+        if not 0 <= share <= 1:
+            raise ValueError(f"error budget {share}: expected a share in [0, 1]")
+        self.share = share
+        self.min_verdicts = min_verdicts
+        self.num_verdicts = 0
+        self.num_errors = 0
+        self.reasons: Counter[str] = Counter()
+
+    def add(self, verdicts: Iterable[Verdict]) -> None:
+        """Count verdicts."""
+        for verdict in verdicts:
+            self.num_verdicts += 1
+            if verdict.status in UNSCORED:
+                self.num_errors += 1
+                self.reasons[f"{verdict.status}: {verdict.reason}"] += 1
+
+    def check(self) -> None:
+        """Raises VerifierErrors when the budget is passed."""
+        if self.num_errors <= self.share * self.num_verdicts:
+            return
+        if self.num_verdicts < self.min_verdicts and self.num_errors < self.num_verdicts:
+            return
+        reason, count = self.reasons.most_common(1)[0]
+        raise VerifierErrors(
+            f"{self.num_errors} of {self.num_verdicts} verdicts are verifier errors, above the budget of "
+            f"{self.share:.1%}; the most frequent ({count} times) is {reason}"
+        )
+
+
+class Runner:
+    """Runs a verifier over (problem, completion) pairs. Use it as a context manager, or call `close`.
+
+    A verifier runs in killable worker processes: `workers` of them, `timeout` seconds for an item from its dispatch,
+    `memory_mb` for an item beyond what a worker holds at its start; a worker is replaced after `recycle_after` items.
+    Each worker has a copy of the verifier as it was when the Runner was made: what a call changes in it (a counter, a
+    cache) stays in that worker. The workers are no forks of the caller, which may hold a GPU and threads; verifiers of
+    a script, a notebook or another function are sent to them by value (rlvr.verifiers.runner.by_value).
+
+    One with `isolate = False` runs in the caller's thread, where nothing can stop it; one with `verify_batch` brings
+    its own concurrency and deadlines. `counts` holds the number of verdicts of each status.
+
+    With `error_budget`, `verify` raises VerifierErrors when the share of error and bad_reference verdicts passes it.
+    May be called from several threads at once. Raises ValueError for a verifier that cannot be sent to the workers.
+
+    Two things that a verifier may have beyond rlvr.types.Verifier: a method `warm_up`, called once in the process that
+    the workers are forked from, so that what it imports is there when the first deadline starts; and parts
+    (`components`, `problem_for`, `merge`, and `measure` where they depend on the batch: see rlvr.verifiers.combine),
+    each of which is run in its own way. `whole_batch` says that verdicts depend on the batch they are judged in, so
+    that callers must not cut a step's.
+    """
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        *,
+        workers: int = 2,
+        timeout: float = 10.0,
+        memory_mb: int = 2048,
+        recycle_after: int = 20_000,
+        error_budget: float | None = None,
+    ) -> None:
+        for name, value in (
+            ("workers", workers),
+            ("timeout", timeout),
+            ("memory_mb", memory_mb),
+            ("recycle_after", recycle_after),
+        ):
+            if value <= 0:
+                raise ValueError(f"{name} {value}: expected a number above 0")
+        self.verifier = verifier
+        self._pickled = pickle_verifier(verifier) if runs_in_pool(verifier) else b""
+        self.counts: Counter[Status] = Counter()
+        self.budget = None if error_budget is None else ErrorBudget(error_budget)
+        self._settings = {"workers": workers, "memory_mb": memory_mb, "recycle_after": recycle_after}
+        self._parts = {
+            name: Runner(part, timeout=timeout, **self._settings)
+            for name, part in getattr(verifier, "components", {}).items()
+        }
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._pool: Pool | None = None
+        self._closed = False
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In the child: the pool's thread and processes are the parent's; the next call starts others."""
+        self._lock = threading.Lock()
+        self._pool = None
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker processes. Further calls of `verify` raise RuntimeError."""
+        with self._lock:
+            self._closed = True
+            pool, self._pool = self._pool, None
+        for part in self._parts.values():
+            part.close()
+        if pool is not None:
+            pool.close()
+
+    @property
+    def whole_batch(self) -> bool:
+        """Whether the verifier, or a part of it, must see a step's pairs in one call."""
+        verifier: Any = self.verifier
+        while isinstance(verifier, functools.partial):
+            verifier = verifier.func
+        return bool(getattr(verifier, "whole_batch", False)) or any(part.whole_batch for part in self._parts.values())
+
+    def verify(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """The verdict of each pair, in order. Identical pairs are judged once.
+
+        Raises VerifierErrors (see the class) and PoolError when worker processes cannot be started.
+        """
+        verdicts = self.verify_part(pairs)
+        self.count(verdicts)
+        return verdicts
+
+    def verify_part(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """The same without counting them: for parts of a batch, whose share of errors says nothing yet."""
+        if self._closed:
+            raise RuntimeError("this Runner is closed")
+        # Where the batch is measured, each pair counts as often as it was sampled.
+        unique, places = (pairs, range(len(pairs))) if self.whole_batch else _distinct(pairs)
+        found = self._judge_all(unique)
+        return [found[place] for place in places]
+
+    def count(self, verdicts: Sequence[Verdict]) -> None:
+        """Counts the verdicts of `verify_part`. Raises VerifierErrors, see the class."""
+        with self._lock:
+            self.counts.update(verdict.status for verdict in verdicts)
+            if self.budget is not None:
+                self.budget.add(verdicts)
+                self.budget.check()
+
+    async def averify(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """`verify` for async code: the event loop goes on meanwhile."""
+        return await asyncio.to_thread(self.verify, pairs)
+
+    def _judge_all(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        if self._parts:
+            return self._combined(pairs)
+        if runs_in_pool(self.verifier):
+            return self._isolated(pairs)
+        if hasattr(self.verifier, "verify_batch"):
+            return self._own_batch(pairs)
+        return [judge(self.verifier, problem, completion) for problem, completion in pairs]
+
+    def _combined(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """Each part's verdicts, merged by the verifier."""
+        verifier: Any = self.verifier
+        columns = {
+            name: part.verify([(verifier.problem_for(name, problem), completion) for problem, completion in pairs])
+            for name, part in self._parts.items()
+        }
+        rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
+        merge = verifier.merge
+        if hasattr(verifier, "measure"):
+            merge = functools.partial(merge, scales=verifier.measure(rows))
+        return [
+            _logged(guarded(verifier, functools.partial(merge, row))).timed(
+                sum(verdict.seconds for verdict in row.values())
+            )
+            for row in rows
+        ]
+
+    def _own_batch(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """A verifier with its own concurrency. If it raises, each of its verdicts is an error; a RunError is passed on.
+
+        Raised by a verifier, a RunError says that it cannot work at all: no model to load, no server, no sandbox.
+        """
+        verify_batch: Any = self.verifier.verify_batch  # type: ignore[attr-defined]
+
+        def whole_batch() -> list[Verdict] | RunError:
+            try:
+                verdicts = [Verdict.of(verdict) for verdict in verify_batch(pairs)]
+            except RunError as error:
+                return error
+            except MemoryError as error:  # no completion's doing, as it would be in a worker
+                raise RuntimeError("verify_batch ran out of memory") from error
+            if len(verdicts) != len(pairs):
+                raise ValueError(f"verify_batch returned {len(verdicts)} verdicts for {len(pairs)} pairs")
+            return verdicts
+
+        found = _logged(guarded(self.verifier, whole_batch)) if pairs else []
+        if isinstance(found, RunError):
+            raise found
+        return [found] * len(pairs) if isinstance(found, Verdict) else found
+
+    def _isolated(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """Quick ones here, the rest in the pool."""
+        quick = getattr(self.verifier, "fast_path", None)
+        verdicts: list[Verdict | None] = [None] * len(pairs)
+        pickled = _ProblemPickles(self.verifier)
+        batches: list[tuple[Batch, list[int]]] = []
+        waiting: list[tuple[int, tuple[bytes, str]]] = []
+        try:
+            for i, (problem, completion) in enumerate(pairs):
+                verdicts[i] = _quick_verdict(quick, problem, completion) if quick is not None else None
+                if verdicts[i] is not None:
+                    continue
+                data = pickled(problem)
+                if isinstance(data, Verdict):
+                    verdicts[i] = data
+                    continue
+                waiting.append((i, (data, completion)))
+                if len(waiting) >= SUBMIT_EVERY:
+                    batches.append(self._submit(waiting))
+                    waiting = []
+            if waiting:
+                batches.append(self._submit(waiting))
+            for batch, places in batches:
+                batch.done.wait()
+                if batch.problem is not None:
+                    raise batch.problem
+                for place, verdict in zip(places, batch.verdicts):
+                    verdicts[place] = verdict
+        except BaseException:
+            for batch, _ in batches:
+                batch.abandoned = True
+            raise
+        return [verdict for verdict in verdicts if verdict is not None]
+
+    def _submit(self, waiting: list[tuple[int, tuple[bytes, str]]]) -> tuple[Batch, list[int]]:
+        return self._live_pool().submit([payload for _, payload in waiting]), [place for place, _ in waiting]
+
+    def _live_pool(self) -> Pool:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this Runner is closed")
+            if self._pool is None:
+                self._pool = Pool(self._pickled, timeout=self._timeout, **self._settings)
+                # Also at exit, when nobody closed the runner.
+                weakref.finalize(self, self._pool.close)
+            return self._pool
+
+
+def runs_in_pool(verifier: Any) -> bool:
+    """Whether the worker processes judge: always, but for one that opts out, has parts, or its own concurrency."""
+    return runs_killably(verifier) and not hasattr(verifier, "verify_batch") and not hasattr(verifier, "components")
+
+
+def _logged(outcome: tuple[T, Failure | None]) -> T:
+    """The first of what `guarded` returns; the failure, if there is one, goes to the log."""
+    found, failure = outcome
+    if failure is not None:
+        log_failure(failure)
+    return found
+
+
+class _ProblemPickles:
+    """Pickles each problem once; a problem that cannot be pickled gets an error verdict."""
+
+    def __init__(self, verifier: Any) -> None:
+        self._verifier = verifier
+        self._made: dict[int, bytes | Verdict] = {}
+
+    def __call__(self, problem: Problem) -> bytes | Verdict:
+        made = self._made.get(id(problem))
+        if made is None:
+            made = _logged(guarded(self._verifier, lambda: by_value.dumps(problem)))
+            self._made[id(problem)] = made
+        return made
+
+
+def _quick_verdict(quick: Any, problem: Problem, completion: str) -> Verdict | None:
+    """What the verifier's `fast_path` says: None to leave it to the pool."""
+    start = time.perf_counter()
+    verdict: Verdict | None = _logged(guarded(quick, lambda: quick(problem, completion)))
+    return None if verdict is None else verdict.timed(time.perf_counter() - start)
+
+
+def _distinct(pairs: Sequence[Pair]) -> tuple[list[Pair], list[int]]:
+    """The distinct pairs, and for each pair its place among them."""
+    unique: list[Pair] = []
+    places: list[int] = []
+    seen: dict[tuple[str, str], list[int]] = {}
+    for problem, completion in pairs:
+        held = seen.setdefault((problem.id, completion), [])
+        place = next((p for p in held if _same(unique[p][0], problem)), None)
+        if place is None:
+            place = len(unique)
+            held.append(place)
+            unique.append((problem, completion))
+        places.append(place)
+    return unique, places
+
+
+def _same(one: Problem, other: Problem) -> bool:
+    if one is other:
+        return True
+    try:
+        return bool(one == other)
+    except ValueError:  # arrays in a reference have no single truth value
+        return False

@@ -60,8 +60,8 @@ def monitor_metrics(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[s
     proxy_se, score_se: standard error of the means, from the spread of the groups' means. groups_r: Pearson
     correlation of the groups' means. correct: share that the monitor calls correct. worth: what a point of the
     monitor's score is worth to the proxy, the slope of a regression within groups; score_within: mean variance of the
-    monitor's scores within groups; score_range, proxy_range: highest less lowest score. rank: Spearman correlation within a
-    group, averaged over the `ranked` groups in which neither is flat; rank_se: its standard error. proxy_only: share
+    monitor's scores within groups; score_range, proxy_range: highest less lowest score. rank: Spearman correlation
+    within a group, averaged over the `ranked` groups in which neither is flat; rank_se: its standard error. proxy_only: share
     that the proxy rewards and the monitor rejects; monitor_only: the reverse. repetition: share of a completion's token
     4-grams that occurred before in it. unscored: share of rollouts that the monitor could not score.
     A number that a step does not give (no group to rank in) is left out.

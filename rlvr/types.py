@@ -7,6 +7,7 @@ Shape letters, used in every docstring: P problems a step, G completions of each
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -181,8 +182,17 @@ class Verifier(Protocol):
 
 
 class BatchVerifier(Protocol):
-    """What the trainer and the evaluation call: all of a step's pairs at once. The runner is one."""
+    """What the trainer and the evaluation call: all of a step's pairs at once. The runner is one.
 
+    Subclass it to inherit the default of `whole_batch`: whether verdicts depend on the batch that they are given in
+    (rewards whitened over a batch), so that all of a step's pairs must be in one call.
+    """
+
+    @property
+    def whole_batch(self) -> bool:
+        return False
+
+    @abstractmethod
     def verify(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]: ...
 
 
@@ -190,14 +200,14 @@ class BatchVerifier(Protocol):
 class PartVerifier(BatchVerifier, Protocol):
     """A BatchVerifier that can take a step's pairs in parts, from another thread, as their completions finish.
 
-    `verify(pairs)` is the same as `verify_part` of all the parts in any cut, then `count` of all verdicts in order.
-    With `whole_batch` True it is given everything at once after all.
+    `verify(pairs)` equals `verify_part` of the parts, however they are cut, then `count` of all verdicts in order.
+    With `whole_batch` True all pairs come in one call of `verify` instead.
     """
 
-    whole_batch: bool
-
+    @abstractmethod
     def verify_part(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]: ...
 
+    @abstractmethod
     def count(self, verdicts: Sequence[Verdict]) -> None: ...
 
 
@@ -253,27 +263,26 @@ class Group:
 
 
 class Sampler(Protocol):
-    """Draws completions.
+    """Samples completions. Subclass it, and write `generate` and `load_weights`; the other methods have defaults.
 
-    `generate`: prompts are P lists of token ids; seeds is P x G, one integer per completion to draw (G may differ
-    between prompts). Returns P lists of completions in the order of the seeds. A completion is a function of (weights,
-    prompt, sampling, its seed) and of nothing else in the call.
+    A completion is a function of (weights, prompt, sampling, its seed) and of nothing else in the call.
     """
 
+    @abstractmethod
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[Sequence[int]]
-    ) -> list[list[Completion]]: ...
+    ) -> list[list[Completion]]:
+        """Return P lists of completions, in the order of the seeds.
 
-    def load_weights(self, policy: Any) -> None: ...
+        prompts: P lists of token ids. seeds: P lists, one integer per completion to sample (G may differ between
+        prompts).
+        """
+        ...
 
-
-@runtime_checkable
-class StreamingSampler(Sampler, Protocol):
-    """A sampler that also hands over groups while others are still being drawn. A sampler need not be one.
-
-    `stream` is `generate`, and calls `on_group(p, completions)` in the calling thread as soon as the completions of
-    prompt p are all drawn, once for each prompt that has seeds. An exception of `on_group` ends the sampling.
-    """
+    @abstractmethod
+    def load_weights(self, policy: Any) -> None:
+        """Sample from the present weights of the policy from now on. Called after each step."""
+        ...
 
     def stream(
         self,
@@ -281,4 +290,27 @@ class StreamingSampler(Sampler, Protocol):
         sampling: Sampling,
         seeds: Sequence[Sequence[int]],
         on_group: Callable[[int, list[Completion]], None],
-    ) -> list[list[Completion]]: ...
+    ) -> list[list[Completion]]:
+        """Do as `generate`, and call `on_group(p, completions)` once for each prompt that has seeds.
+
+        Override it to call `on_group` as soon as the completions of prompt p are complete, in the calling thread: they
+        are then verified while others are being sampled. By default all calls come at the end. What `on_group` raises
+        ends the sampling.
+        """
+        groups = self.generate(prompts, sampling, seeds)
+        for p, (completions, wanted) in enumerate(zip(groups, seeds)):
+            if wanted:
+                on_group(p, completions)
+        return groups
+
+    def sleep(self) -> None:
+        """Free memory until the next `load_weights`; called after sampling, before training. Default: nothing."""
+        return
+
+    def interrupt(self) -> None:
+        """End a `generate` or `stream` in another thread: it raises there, as all later calls do. Default: nothing."""
+        return
+
+    def close(self) -> None:
+        """Free what the sampler holds (an engine, a server). Default: nothing."""
+        return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from rlvr.algo import advantages as rules
 from rlvr.algo.advantages import BatchRule, Rewards
@@ -17,6 +18,8 @@ def per_group(rule: Callable[[Rewards], list[float]]) -> BatchRule:
     """Return the rule of a single group (G rewards) as one of all groups."""
     return lambda groups: [rule(group) for group in groups]
 
+
+TrainsOn = Literal["signal", "all", "chosen"]
 
 GROUP_MEAN = per_group(rules.dr_grpo)  # r - mean of the group
 
@@ -50,15 +53,23 @@ class Algorithm:
     kl_baseline: BatchRule = GROUP_MEAN
     """Baseline of a KL cost that is in the reward: the algorithm's own rule where that is linear."""
     critic: bool = False
-    """Trains a critic; it turns rewards into the advantages of tokens, and learns from all groups."""
+    """Trains a critic, which turns the rewards into an advantage for each token (rlvr/algo/gae.py)."""
     reference: bool = False
     """Always holds a reference policy, not only for a KL term."""
     pairs: bool = False
     """The loss compares pairs of completions: the chosen and the rejected one."""
-    chooses: bool = False
-    """The advantages choose completions (not 0: trained on), instead of weighing all."""
+    trains_on: TrainsOn = "signal"
+    """Which completions are trained on: "signal", all those of groups whose advantages are not all 0 (the others have
+    the gradient zero; they count in the loss's denominator and are not computed, unless a KL term in the loss gives
+    them a gradient); "all", those of every group, since a critic learns from them; "chosen", only those whose advantage
+    is not 0: the rule chooses completions instead of weighing them."""
     group_relative: bool = True
     """The baseline is that of the group: a group of one, or with equal rewards, has no signal."""
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the rule chooses completions instead of weighing all of them."""
+        return self.trains_on == "chosen"
 
     @property
     def reads_parts(self) -> bool:
@@ -100,9 +111,10 @@ ALGORITHMS: dict[str, Algorithm] = {
             per_group(rules.unchanged),
             scale="whiten",
             critic=True,
+            trains_on="all",
             group_relative=False,
         ),
-        Algorithm("raft", "arXiv:2304.06767", per_group(rules.raft), loss="nll", fixed_loss=True, chooses=True),
+        Algorithm("raft", "arXiv:2304.06767", per_group(rules.raft), loss="nll", fixed_loss=True, trains_on="chosen"),
         Algorithm(
             "dpo",
             "arXiv:2402.04792",
@@ -111,7 +123,7 @@ ALGORITHMS: dict[str, Algorithm] = {
             fixed_loss=True,
             reference=True,
             pairs=True,
-            chooses=True,
+            trains_on="chosen",
         ),
     )
 }

@@ -15,7 +15,7 @@ NAMES = ("torch", "vllm", "vllm-server")
 
 
 def make_sampler(name: str, policy: Policy, *, batch_size: int = 512, vllm: VLLMConfig | None = None) -> Sampler:
-    """The sampler of this name. Raises ValueError for an unknown one, or one whose extra is not installed."""
+    """Return the sampler of this name. Raises ValueError for an unknown one, or one whose extra is not installed."""
     if name == "torch":
         return TorchSampler(policy, batch_size=batch_size)
     if name in ("vllm", "vllm-server"):
@@ -29,11 +29,9 @@ def make_sampler(name: str, policy: Policy, *, batch_size: int = 512, vllm: VLLM
 def open_sampler(
     name: str, policy: Policy, *, batch_size: int = 512, vllm: VLLMConfig | None = None
 ) -> Iterator[Sampler]:
-    """The sampler of this name, its engine ended afterwards."""
+    """Yield the sampler of this name, and close it afterwards."""
     sampler = make_sampler(name, policy, batch_size=batch_size, vllm=vllm)
     try:
         yield sampler
     finally:
-        close = getattr(sampler, "close", None)
-        if close is not None:
-            close()
+        sampler.close()

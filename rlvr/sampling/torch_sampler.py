@@ -15,13 +15,13 @@ from rlvr.model.device import decoding_threads
 from rlvr.model.policy import Policy
 from rlvr.model.probe import Decoders
 from rlvr.sampling.draw import draw, uniforms
-from rlvr.types import Completion, Sampling
+from rlvr.types import Completion, Sampler, Sampling
 
 # Places for tokens of prompts, padding among them, that are always held together.
 PADDED_PROMPTS = 2**14
 
 
-class TorchSampler:
+class TorchSampler(Sampler):
     """Batched decoding with the policy's weights; implements rlvr.types.Sampler.
 
     `batch_size` rows are decoded at once; rows that are finished leave the batch. Position t of a completion is drawn
@@ -54,7 +54,7 @@ class TorchSampler:
         seeds: Sequence[Sequence[int]],
         on_group: Callable[[int, list[Completion]], None],
     ) -> list[list[Completion]]:
-        """The same, each group handed over as soon as it is drawn; see rlvr.types.StreamingSampler.
+        """The same, each group handed over as soon as it is drawn; see rlvr.types.Sampler.
 
         Raises ValueError for an empty prompt or if there is not one list of seeds per prompt.
         """

@@ -15,7 +15,7 @@ from rlvr.model.health import GradientWatch, check_weights, count_not_finite, py
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.optim import optimizer_step
 from rlvr.model.policy import Policy
-from rlvr.training.rollout import draw
+from rlvr.training.epochs import items_of_step
 from rlvr.types import Completion, Group, Problem, correct
 
 
@@ -40,7 +40,7 @@ def sft(
         list(policy.parameters()), lr=config.lr, betas=(0.9, 0.99), weight_decay=0.0, fused=True
     )
     for step in range(config.steps):
-        chosen = draw(demonstrations, config.batch_size, seed=seed, step=step)
+        chosen = items_of_step(demonstrations, config.batch_size, seed=seed, step=step)
         loss = accumulate(policy, demonstration_batch(policy, chosen), accelerator, tokens_per_microbatch)
         norm = optimizer_step(optimizer, lr=cosine(step, config), max_grad_norm=1.0)
         gradients.observe(step + 1, count_not_finite([norm]), "gradient of the fine-tuning")

@@ -43,7 +43,7 @@ class StopRequest:
         self.work = ""
         self.unsaved = ""
         self.doing = "starting"
-        self.left: Callable[[], str] = lambda: "the same command begins anew"
+        self.left: Callable[[], str] = lambda: "run the same command to start again"
         self.quiet = False
         self.bars: Callable[[], int] = lambda: 0
         self._answers = False

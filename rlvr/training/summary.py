@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rlvr.algo.advantages import is_flat
 from rlvr.config import RolloutConfig
-from rlvr.training.rollout import group_rewards, has_signal, penalties
+from rlvr.training.rewards import group_rewards, has_signal, penalties
 from rlvr.types import Group
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlvr.config import VLLMConfig
 from rlvr.model.policy import Policy
-from rlvr.types import Completion, Sampling
+from rlvr.types import Completion, Sampler, Sampling
 from rlvr.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Drawn, LocalEngine, Request
 from rlvr.vllm.server import ServerEngine
 from rlvr.vllm.sync import PROOF_TOKENS, SyncCheck, WeightsDiffer, compare, engine_weights, proof_prompt
@@ -34,7 +34,7 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-class VLLMSampler:
+class VLLMSampler(Sampler):
     """vLLM behind rlvr.types.Sampler.
 
     `load_weights` pushes the policy's weights into the engine. At the start and with every `sync_check_every`-th push
@@ -73,7 +73,7 @@ class VLLMSampler:
         seeds: Sequence[Sequence[int]],
         on_group: Callable[[int, list[Completion]], None],
     ) -> list[list[Completion]]:
-        """The same, each group handed over as soon as it is drawn; see rlvr.types.StreamingSampler.
+        """The same, each group handed over as soon as it is drawn; see rlvr.types.Sampler.
 
         Raises ValueError for an empty prompt, one too long for the engine, or if there is not one list of seeds per
         prompt.

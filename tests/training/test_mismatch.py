@@ -19,7 +19,7 @@ from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.mismatch import mismatch, warn_of_mismatch
-from rlvr.training.run import Run
+from rlvr.training.run import assemble
 from rlvr.types import Problem
 from rlvr.verifiers.runner import Runner
 
@@ -70,12 +70,12 @@ def step_of(tmp_path: Path, model: ModelConfig, **settings: Any) -> dict[str, fl
     problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(4)]
     optimizer = make_optimizer(policy.parameters(), config.optim)
     verifier = Runner(odd_length)
-    run = Run(
+    run = assemble(
         config, policy, optimizer, TorchSampler(policy), problems, verifier, RunLog(tmp_path), Accelerator(cpu=True)
     )
-    with run.verifier:
+    with run.worker.verifier:
         train(run)
-    return run.log.read("metrics")[0]
+    return run.reporter.log.read("metrics")[0]
 
 
 def odd_length(problem: Problem, completion: str) -> bool:

@@ -22,8 +22,9 @@ from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
-from rlvr.training.run import Run
-from rlvr.types import Problem, RunError, Sampling, Verdict, correct, incorrect
+from rlvr.training.callbacks import TrainerCallback
+from rlvr.training.run import Run, assemble
+from rlvr.types import BatchVerifier, Problem, RunError, Sampling, Verdict, correct, incorrect
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
 try:
@@ -41,11 +42,21 @@ PROBLEMS = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
 STEPS, KILLED_AFTER = 10, 5
 
 
-class OddDigits:
+class OddDigits(BatchVerifier):
     """Right where the completion has an odd number of digits: about half of random text."""
 
     def verify(self, pairs) -> list[Verdict]:
         return [correct() if sum(c.isdigit() for c in text) % 2 else incorrect() for _, text in pairs]
+
+
+class AfterStep(TrainerCallback):
+    """Calls a function with the sampler after each step."""
+
+    def __init__(self, call, sampler) -> None:
+        self.call, self.sampler = call, sampler
+
+    def on_step_end(self, step, metrics, rollouts) -> None:
+        self.call(step, self.sampler)
 
 
 def train_for(tmp_path: Path, sampler_of, on_step=None, max_staleness: int = 0) -> Run:
@@ -62,8 +73,8 @@ def train_for(tmp_path: Path, sampler_of, on_step=None, max_staleness: int = 0) 
     policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
     sampler = sampler_of(policy)
     optimizer = make_optimizer(policy.parameters(), config.optim)
-    run = Run(config, policy, optimizer, sampler, PROBLEMS, OddDigits(), RunLog(tmp_path), Accelerator(cpu=True))
-    run.on_step = on_step and (lambda step, metrics, rollouts: on_step(step, sampler))
+    run = assemble(config, policy, optimizer, sampler, PROBLEMS, OddDigits(), RunLog(tmp_path), Accelerator(cpu=True))
+    run.reporter.callbacks += [AfterStep(on_step, sampler)] if on_step else []
     train(run)
     return run
 
@@ -82,15 +93,17 @@ def test_killed_server_changes_nothing(tmp_path):
             os.kill(sampler.engine.process.pid, signal.SIGKILL)
 
     whole = train_for(tmp_path / "whole", open_server)
-    whole.sampler.close()
+    whole.worker.sampler.close()
     broken = train_for(tmp_path / "broken", open_server, kill)
     assert broken.sampler.engine.deaths == 1
     broken.sampler.close()
-    weights = [load_file(run.log.out_dir / "checkpoints/step-000010/model.safetensors") for run in (whole, broken)]
+    weights = [
+        load_file(run.reporter.log.out_dir / "checkpoints/step-000010/model.safetensors") for run in (whole, broken)
+    ]
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, rtol=0, atol=0)
     texts = [
-        [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.log.read("rollouts")]
+        [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.reporter.log.read("rollouts")]
         for run in (whole, broken)
     ]
     assert texts[0] == texts[1]
@@ -115,11 +128,11 @@ def test_server_killed_beside_the_training_changes_nothing(tmp_path):
     ends = []
     for name, on_step in (("whole", None), ("broken", kill)):
         run = train_for(tmp_path / name, open_server, on_step, max_staleness=1)
-        run.sampler.close()
-        lines = [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.log.read("rollouts")]
+        run.worker.sampler.close()
+        lines = [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.reporter.log.read("rollouts")]
         assert len(set(lines)) == STEPS * 24
-        ends.append((lines, load_file(run.log.out_dir / "checkpoints/step-000010/model.safetensors")))
-    assert run.sampler.engine.deaths == 1
+        ends.append((lines, load_file(run.reporter.log.out_dir / "checkpoints/step-000010/model.safetensors")))
+    assert run.worker.sampler.engine.deaths == 1
     assert ends[0][0] == ends[1][0]
     for name, value in ends[0][1].items():
         torch.testing.assert_close(ends[1][1][name], value, rtol=0, atol=1e-5)

@@ -160,7 +160,7 @@ def error(reason: str) -> Verdict:
 
 
 class RunError(RuntimeError):
-    """Work cannot go on, for a reason that one line can tell: the command line prints it without a traceback."""
+    """Unrecoverable error with a one-line message, printed without a traceback."""
 
 
 @runtime_checkable
@@ -242,10 +242,10 @@ class Sampling:
 class Group:
     """The G completions of one problem; `verdicts` is empty until they are verified.
 
-    Rewards are made of `verdicts`. Where these were shuffled (run.shuffle_rewards), `own_verdicts` holds what the
-    verifier said of each completion, and a score in `verdicts` has its own completion's penalties in it. kept: whether
-    the group is trained on; what dynamic sampling drops is logged and watched all the same. round: of dynamic sampling,
-    0 for the problems that the step was begun with.
+    Rewards come from `verdicts`. Where these are shuffled (run.shuffle_rewards), `own_verdicts` holds the verdicts of
+    these completions, and a score in `verdicts` includes the penalties of the completion it was made for. kept: the
+    group is trained on; groups that dynamic sampling drops are logged and monitored all the same. round: of dynamic
+    sampling, 0 for the problems that the step began with.
     """
 
     problem: Problem
@@ -258,7 +258,7 @@ class Group:
 
     @property
     def judged(self) -> tuple[Verdict, ...]:
-        """What the verifier said of these completions, whatever they are rewarded with."""
+        """The verifier's verdicts of these completions, even where shuffled ones are rewarded."""
         return self.own_verdicts or self.verdicts
 
 

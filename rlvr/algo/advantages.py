@@ -38,36 +38,33 @@ def is_flat(rewards: Rewards) -> bool:
 
 
 def dr_grpo(rewards: Rewards) -> list[float]:
-    """r - mean. Not divided by the std: that over-weights problems nearly all right or wrong (arXiv:2503.20783)."""
+    """Return r - mean. Dividing by the std over-weights problems nearly all right or wrong (arXiv:2503.20783)."""
     if is_flat(rewards):
         return [0.0] * len(rewards)
     return center(rewards, statistics.fmean(scored(rewards)))
 
 
 def grpo(rewards: Rewards) -> list[float]:
-    """(r - mean) / (std + 1e-4), sample std (DeepSeekMath, arXiv:2402.03300, eq. 3; epsilon as in TRL, verl: 1e-6)."""
+    """Return (r - mean) / (std + 1e-4), sample std (arXiv:2402.03300, eq. 3; 1e-4 as in TRL, verl: 1e-6)."""
     scale = sample_std(scored(rewards)) + EPSILON
     return [a / scale for a in dr_grpo(rewards)]
 
 
 def rloo(rewards: Rewards) -> list[float]:
-    """r_i minus the mean of the others, which is G/(G-1) (r_i - mean) (Kool et al. 2019; arXiv:2402.14740)."""
+    """Return r minus the mean of the others, G/(G-1) (r - mean) (RLOO; Kool et al. 2019, arXiv:2402.14740)."""
     n = len(scored(rewards))
     return [a * n / max(n - 1, 1) for a in dr_grpo(rewards)]
 
 
 def maxrl(rewards: Rewards) -> list[float]:
-    """(r - mean) / mean: the gradient of the log of the pass rate (MaxRL, arXiv:2602.02710); 0 for a mean <= 0.
-
-    As in prime-rl's max_rl.py.
-    """
+    """Return (r - mean) / mean: the gradient of the log pass rate (MaxRL, arXiv:2602.02710); 0 for a mean <= 0."""
     values = scored(rewards)
     mean = statistics.fmean(values) if values else 0.0
     return [a / mean if mean > 0 else 0.0 for a in dr_grpo(rewards)]
 
 
 def raft(rewards: Rewards) -> list[float]:
-    """1 for the first of the best completions, 0 for the others (RAFT, arXiv:2304.06767; best of n).
+    """Return 1 for the first of the best completions, 0 for the others (RAFT, arXiv:2304.06767; best of n).
 
     All 0 for a group with equal rewards: there is nothing to choose.
     """
@@ -76,7 +73,7 @@ def raft(rewards: Rewards) -> list[float]:
 
 
 def dpo(rewards: Rewards) -> list[float]:
-    """+1 for the first of the best, -1 for the first of the worst, 0 for the others: the pair of online DPO.
+    """Return +1 for the first of the best, -1 for the first of the worst, 0 for the others: the pair of online DPO.
 
     As in arXiv:2402.04792, with the verifier in place of its LLM judge. All 0 for a group with equal rewards: no pair.
     """
@@ -97,14 +94,14 @@ def unchanged(rewards: Rewards) -> list[float]:
 
 
 def reinforce(groups: Sequence[Rewards]) -> list[list[float]]:
-    """r - mean over the whole batch, whatever its groups (REINFORCE, Williams 1992, doi:10.1007/BF00992696)."""
+    """Return r - mean over the whole batch, whatever its groups (REINFORCE; Williams 1992, doi:10.1007/BF00992696)."""
     values = [r for group in groups for r in scored(group)]
     baseline = statistics.fmean(values) if values else 0.0
     return [center(group, baseline) for group in groups]
 
 
 def reinforce_pp(groups: Sequence[Rewards]) -> list[list[float]]:
-    """r - group mean, then whitened over the completions of the batch (REINFORCE++-baseline, arXiv:2501.03262).
+    """Return r - group mean, whitened over the completions of the batch (REINFORCE++-baseline, arXiv:2501.03262).
 
     verl and OpenRLHF whiten over tokens, which weights a completion by its length.
     """
@@ -112,7 +109,7 @@ def reinforce_pp(groups: Sequence[Rewards]) -> list[list[float]]:
 
 
 def gdpo(parts: Sequence[Mapping[str, Rewards]], weights: Mapping[str, float]) -> list[list[float]]:
-    """Each part of the reward normalised within its group, summed by weight, whitened (GDPO, arXiv:2601.05242).
+    """Normalize each part of the reward within its group, sum by weight, whiten (GDPO, arXiv:2601.05242); P x G.
 
     parts: for each group the G values of every named part. weights: of the parts by name, 1 for those that it lacks.
     """

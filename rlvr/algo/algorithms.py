@@ -83,12 +83,12 @@ class Algorithm:
 
     @property
     def chooses(self) -> bool:
-        """Whether the rule chooses completions instead of weighing all of them."""
+        """Return whether the rule chooses completions instead of weighing all of them."""
         return self.trains_on == "chosen"
 
     @property
     def reads_parts(self) -> bool:
-        """Whether the advantages are computed from the named parts of the rewards."""
+        """Return whether the advantages are computed from the named parts of the rewards."""
         return self.advantages is None
 
 

@@ -91,5 +91,5 @@ def _without_repeats(order: Order, before: Order, count: int, begun: int) -> Ord
 
 @functools.lru_cache(maxsize=4)
 def _known_orders(size: int, count: int, seed: int) -> dict[int, Order]:
-    """The last orders that `_epoch_order` returned, by epoch: it fills the dictionary."""
+    """Return the last orders by epoch: a dictionary that `_epoch_order` fills."""
     return {}

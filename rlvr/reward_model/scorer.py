@@ -15,7 +15,7 @@ from transformers.utils import cached_file, logging
 
 from rlvr.files.models import SETTINGS, Source, find_model
 from rlvr.model.device import pick_device, pick_dtype
-from rlvr.model.load_errors import naming
+from rlvr.model.load_errors import load_errors_as_value_error
 from rlvr.model.lora import load_adapter, merge_adapter
 from rlvr.model.tokenizer import load_tokenizer
 from rlvr.reward_model.text import Encoded
@@ -159,7 +159,7 @@ def load_parts(name: str, *, revision: str | None = None, trust_remote_code: boo
     """
     source = find_model(name, revision, kind=KIND)
     trust = {"trust_remote_code": trust_remote_code}
-    with naming(name, KIND):
+    with load_errors_as_value_error(name, KIND):
         tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
         config = AutoConfig.from_pretrained(source.weights.name, **source.weights.options(), **trust)
         labels = adapter_labels(source)
@@ -203,7 +203,7 @@ def load_classifier(
     brings_head = adapter_labels(source) is not None
     if num_labels is not None:
         config.num_labels = num_labels
-    with naming(name, KIND), quietly(), torch.random.fork_rng(devices=[]):
+    with load_errors_as_value_error(name, KIND), quietly(), torch.random.fork_rng(devices=[]):
         model, found = AutoModelForSequenceClassification.from_pretrained(
             source.weights.name,
             config=config,

@@ -68,8 +68,8 @@ def newest_whole(out_dir: Path, say: Callable[[str], None], *, move: bool = True
         damaged.append((folder, reason))
     if damaged:
         raise ValueError(
-            f"every checkpoint of {out_dir} is damaged ({damaged[0][0].name}: {damaged[0][1]}); restore one from a copy, or "
-            "start again with --run.overwrite"
+            f"every checkpoint of {out_dir} is damaged ({damaged[0][0].name}: {damaged[0][1]}); restore one from a copy, "
+            "or start again with --run.overwrite"
         )
     return None
 

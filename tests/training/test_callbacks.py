@@ -28,7 +28,9 @@ has_digit.isolate = False  # a rule this quick needs no workers
 
 def sums() -> Task:
     problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(28)]
-    return Task("sums", problems[:20], problems[20:], has_digit, [(problem, "7") for problem in problems[:4]])
+    return Task(
+        "sums", problems[:20], problems[20:], has_digit, [(Problem(f"d{i}", f"{i}-{i}="), "7") for i in range(4)]
+    )
 
 
 def tiny(out_dir: Path, **groups: Any) -> Config:

@@ -76,7 +76,7 @@ class Verdict:
             raise ValueError(f"verdict {self.status} with score {self.score}; only bad_reference and error have none")
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"verdict {self.status} with score {self.score}; a score is a finite number")
-        # What numpy and torch compute is no number to json, and verdicts go into logs.
+        # json does not take the scalars of numpy and torch, and verdicts go into logs.
         if self.score is not None and type(self.score) is not float:
             object.__setattr__(self, "score", float(self.score))
         if self.parts and any(type(part) is not float for part in self.parts.values()):

@@ -23,15 +23,15 @@ class Decoder(Protocol):
     def __init__(self, causal: Any) -> None: ...
 
     def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
-        """Reads P prompts; the first logits (B, V) of B = sum(counts) rows, each prompt's rows together."""
+        """Read P prompts; return the first logits (B, V) of B = sum(counts) rows, each prompt's rows together."""
         ...
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Appends tokens (B,); the next logits (B, V)."""
+        """Append tokens (B,); return the next logits (B, V)."""
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Goes on with these rows alone (increasing indices into the present ones)."""
+        """Keep only these rows (increasing indices into the present ones)."""
         ...
 
 
@@ -96,7 +96,7 @@ class DecodeCache:
         self.from_slots = torch.zeros(len(counts) * self.group_size, dtype=torch.long, device=counts.device)
         self.from_slots[self.slots] = torch.arange(len(self.parents), device=counts.device)
         if len(self.from_slots) == len(self.parents):
-            self.slots = None  # the rectangle is full: rows stand in it in order
+            self.slots = None  # the rectangle is full, its rows in order
         self.prompt_mask = None if bool(self.prompt_valid.all()) else ~self.prompt_valid[:, None, None]
 
     def advance(self) -> None:
@@ -105,7 +105,7 @@ class DecodeCache:
         self.positions = self.positions + 1
 
     def keep(self, rows: Tensor) -> None:
-        """Drops the other rows, and the prompts that have none left."""
+        """Drop the other rows, and the prompts that have none left."""
         used, parents = torch.unique(self.parents[rows], return_inverse=True)
         if len(used) < len(self.prompt_valid):
             self.prompt_valid = self.prompt_valid[used]

@@ -27,7 +27,7 @@ LOADING_ERRORS = (
     HTTP_ERROR,
 )
 NEEDS_TRUST = (
-    "it brings code of its own, which is run only with --model.trust-remote-code (reward_model: "
+    "it brings its own code, which runs only with --model.trust-remote-code (reward_model: "
     "trust_remote_code=true); read that code first"
 )
 

@@ -109,7 +109,7 @@ def load_adapter(model: Any, source: Source, *, trained: bool) -> Any:
             f"and {len(left)} have no place, such as {(missing or left)[0]}"
         )
     if source.own_base:
-        model.name_or_path = ""  # it is no place to find the base again: `save_adapter` writes it beside the adapter
+        model.name_or_path = ""  # the base cannot be found by it again: `save_adapter` writes it beside the adapter
     return adapted
 
 

@@ -108,7 +108,7 @@ class RunFolder:
         held = self.held()
         if self.path.is_dir():
             check_unlocked(self.path)
-        self._begins_anew(held)
+        self._starts_again(held)
 
     @contextmanager
     def locked(self) -> Iterator[list[str]]:
@@ -123,12 +123,12 @@ class RunFolder:
         """Delete what is to be started again, and write the run's record. Needs the lock. Returns lines to show."""
         held = self.held()  # again: another run may have written since the first look
         lines = []
-        if self._begins_anew(held):
+        if self._starts_again(held):
             assert held is not None
             stays = set() if self.overwrite else set(self._stays(held))
             deleted = ", ".join(self.delete(stays))
-            why = "is begun anew" if self.overwrite else f"held {self.kind.begun}, which is begun anew"
-            lines.append(f"{self.path} {why}{f': {deleted} deleted' if deleted else ''}")
+            said = "starts again" if self.overwrite else f"held {self.kind.begun}, which is replaced"
+            lines.append(f"{self.path} {said}{f': {deleted} deleted' if deleted else ''}")
             others = sorted(p.name for p in self.path.iterdir() if not self._ours(p.name) and p.name not in stays)
             if others and self.overwrite:
                 lines.append(f"{self.path}: no run wrote {', '.join(others)}, which stay")
@@ -174,7 +174,7 @@ class RunFolder:
                 folder.rmdir()
         return names
 
-    def _begins_anew(self, held: Record | None) -> bool:
+    def _starts_again(self, held: Record | None) -> bool:
         """Return whether the folder's contents are to be deleted; ValueError where they may not be."""
         if held is None:
             return False

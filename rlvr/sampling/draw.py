@@ -36,7 +36,7 @@ def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, T
     logprobs = truncated(logits / sampling.temperature, sampling).log_softmax(-1)
     cumulative = logprobs.exp().cumsum(-1)
     total = cumulative[:, -1:].contiguous()
-    check_finite(total)  # a row with NaN or plus infinity has probabilities of NaN alone
+    check_finite(total)  # a row with NaN or +inf has only NaN as probabilities
     # The first token whose cumulative mass passes u; where rounding lets none pass, the last with any mass.
     token = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
     token = torch.minimum(token, torch.searchsorted(cumulative, total))

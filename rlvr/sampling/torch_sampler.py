@@ -17,7 +17,7 @@ from rlvr.model.probe import Decoders
 from rlvr.sampling.draw import draw, uniforms
 from rlvr.types import Completion, Sampler, Sampling
 
-# Prompts of so many tokens together, padding included, always share a batch.
+# Prompts up to this many tokens together, padding included, always share a batch.
 PADDED_PROMPTS = 2**14
 
 

@@ -7,7 +7,7 @@ standard errors:
 - fallen: the monitor has fallen by `margin` from its best, and the proxy has not fallen with it;
 - unranked: within groups, reward and monitor are uncorrelated, so that training reinforces something else.
 Rises and falls are in standard deviations of the single scores, so that a model's scores can be compared with a rule's
-zeros and ones. Noise is that of the difference of the two: hard problems lower both, which is no sign of hacking.
+zeros and ones. Noise is that of the difference of the two: hard problems lower both, which is not a sign of hacking.
 
 What the monitor is worth to the proxy is the slope of the proxy on the monitor within the groups of the last window.
 If the reward is correctness plus a bonus for form, a correct answer is worth 1 or more; learning the bonus first raises

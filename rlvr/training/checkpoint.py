@@ -67,9 +67,10 @@ def newest_whole(out_dir: Path, say: Callable[[str], None], *, move: bool = True
             return step, folder
         damaged.append((folder, reason))
     if damaged:
+        newest, reason = damaged[0][0].name, damaged[0][1]
         raise ValueError(
-            f"every checkpoint of {out_dir} is damaged ({damaged[0][0].name}: {damaged[0][1]}); restore one from a copy, "
-            "or start again with --run.overwrite"
+            f"every checkpoint of {out_dir} is damaged ({newest}: {reason}); restore one from a copy, or start "
+            "again with --run.overwrite"
         )
     return None
 

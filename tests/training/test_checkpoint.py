@@ -93,7 +93,7 @@ def test_without_a_whole_checkpoint_nothing_is_begun_anew(saved, tmp_path):
     for step in (10, 20):
         cut(checkpoint_folder(folder, step) / "optimizer.safetensors", 100)
     before = sorted(folder.rglob("*"))
-    with pytest.raises(ValueError, match=r"no checkpoint of .*run is whole \(step-000020: optimizer\.safetensors has"):
+    with pytest.raises(ValueError, match=r"every checkpoint .* is damaged \(step-000020: optimizer\.safetensors has"):
         newest_whole(folder, print)
     assert sorted(folder.rglob("*")) == before
     assert newest_whole(tmp_path / "none", print) is None

@@ -306,7 +306,7 @@ def test_a_run_that_failed_before_its_first_checkpoint_leaves_the_folder_free(tm
     (tmp_path / "notes.md").write_text("mine")
     capsys.readouterr()
     launch(small(tmp_path, steps=1, minibatches=2))
-    assert f"{tmp_path} held a run without a checkpoint, which is begun anew" in capsys.readouterr().out
+    assert f"{tmp_path} held a run without a checkpoint, which is replaced" in capsys.readouterr().out
     assert (tmp_path / "start" / "model.safetensors").stat().st_mtime_ns == tuned
     assert (tmp_path / "notes.md").read_text() == "mine"
     assert json.loads((tmp_path / "config.json").read_text())["history"] == []

@@ -138,7 +138,7 @@ def test_a_full_disk_leaves_no_part_of_a_checkpoint(saved, tmp_path, trained, si
     with files_up_to(size), pytest.raises(RunError) as caught:
         save_checkpoint(checkpoint_folder(folder, 30), 30, *trained, {"log": {}})
     assert re.fullmatch(
-        r"cannot save .*step-000030: .*; the last whole checkpoint, .*step-000020, is safe: .*", str(caught.value)
+        r"cannot save .*step-000030: .*; the last complete checkpoint, .*step-000020, is safe: .*", str(caught.value)
     )
     assert [path.name for path in sorted((folder / "checkpoints").iterdir())] == ["step-000010", "step-000020"]
     assert damage(checkpoint_folder(folder, 20)) is None

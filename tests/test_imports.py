@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.helpers.files import ROOT
+
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
 LINKED = ("verifiers", "tasks", "sandbox", "recipes")  # folders of the top level that are packages within rlvr
 
@@ -169,6 +170,13 @@ def test_rewards_and_packs_never_import_torch():
         if within(module, NEVER_TORCH):
             heavy = {name.split(".")[0] for name in imported(path)} & {"torch", "transformers", "accelerate"}
             assert not heavy, f"{path.name} imports {sorted(heavy)}"
+
+
+def test_no_test_imports_another():
+    """What two test files share lies in tests/helpers, so that each runs without the other."""
+    found = {path.name: sorted(imported(path)) for path in (ROOT / "tests").rglob("*.py")}
+    wrong = [f"{file} imports {name}" for file, names in found.items() for name in names if ".test_" in name]
+    assert not wrong, wrong
 
 
 LIGHT = ("rlvr", "rlvr.verifiers", "rlvr.tasks", "rlvr.sandbox", "rlvr.config", "rlvr.reward_model")

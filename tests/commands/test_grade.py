@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.grade import main, parse_args
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.files import ROOT
 
 LINES = [
     {"id": "a", "prompt": "6*3?", "reference": "18", "completion": r"\boxed{18}", "expected": True},

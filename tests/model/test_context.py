@@ -17,7 +17,9 @@ from rlvr.model.context import context_limit, longer_than
 from rlvr.model.policy import load_policy
 from rlvr.model.rendering import Rendering
 from rlvr.model.tiny import tiny_tokenizer
-from tests.training.test_launch import has_seven, lines, tiny
+from tests.helpers.files import lines
+from tests.helpers.runs import tiny
+from tests.helpers.verifiers import has_seven
 
 TEMPLATE = (
     "{{ 'system' }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"

@@ -36,8 +36,8 @@ from rlvr.reward_model.scorer import Classifier, load_classifier, log_odds
 from rlvr.reward_model.text import Encoded, Renderer, covering, step_ends
 from rlvr.types import Problem, RunError, Status, Task
 from rlvr.verifiers.runner import Runner, VerifierErrors
+from tests.helpers.files import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ALPHABET = "0123456789+-=ab \n<|>userassistant"
 PAIRS = [(Problem(str(i), f"{i}+{i}="), "a" + "12 " * (7 * i % 5) + "b" * i) for i in range(9)]
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}\n{% endfor %}"

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -23,8 +22,8 @@ from rlvr.sandbox import run as sandbox_run
 from rlvr.types import Problem, Status, Verdict, correct, incorrect
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import runs_killably
+from tests.helpers.files import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 X = Problem("1", "", "x")
 PAIRS = [(X, "x"), (X, "loop"), (X, "y")]
 EXPECTED = [Status.CORRECT, Status.TIMEOUT, Status.INCORRECT]

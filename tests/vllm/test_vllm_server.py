@@ -13,17 +13,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
-from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
-from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.run import Run
-from rlvr.types import Problem, RunError, Sampling, Verdict, correct, incorrect
+from rlvr.types import RunError, Sampling
+from tests.helpers.runs import build_run
+from tests.helpers.verifiers import PROBLEMS
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
 try:
@@ -37,15 +36,7 @@ try:
 except ImportError as why:
     pytest.skip(f"vLLM cannot be imported: {why}", allow_module_level=True)
 
-PROBLEMS = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
 STEPS, KILLED_AFTER = 10, 5
-
-
-class OddDigits:
-    """Right where the completion has an odd number of digits: about half of random text."""
-
-    def verify(self, pairs) -> list[Verdict]:
-        return [correct() if sum(c.isdigit() for c in text) % 2 else incorrect() for _, text in pairs]
 
 
 def train_for(tmp_path: Path, sampler_of, on_step=None, max_staleness: int = 0) -> Run:
@@ -59,11 +50,8 @@ def train_for(tmp_path: Path, sampler_of, on_step=None, max_staleness: int = 0) 
         algo=AlgoConfig(importance="token" if max_staleness else "none"),
         optim=OptimConfig(lr=1e-3),
     )
-    policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
-    sampler = sampler_of(policy)
-    optimizer = make_optimizer(policy.parameters(), config.optim)
-    run = Run(config, policy, optimizer, sampler, PROBLEMS, OddDigits(), RunLog(tmp_path), Accelerator(cpu=True))
-    run.on_step = on_step and (lambda step, metrics, rollouts: on_step(step, sampler))
+    run = build_run(config, sampler=sampler_of)
+    run.on_step = on_step and (lambda step, metrics, rollouts: on_step(step, run.sampler))
     train(run)
     return run
 

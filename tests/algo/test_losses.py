@@ -134,7 +134,7 @@ def test_grpo_losses_and_gradients_agree_with_trl(rlvr_data):
         if algo is not None:
             check_against_trl(case, algo, reference["tensors"], reference["tensors"]["adv_for_losses"])
             checked += 1
-    assert checked == 21
+    assert checked == (21 if rlvr_data.whole("trl_reference.json") else 10)
 
 
 def test_rloo_losses_and_gradients_agree_with_trl(rlvr_data):

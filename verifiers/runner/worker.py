@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from rlvr.types import Problem
+from rlvr.types import Problem, VerifierTraits
 from rlvr.verifiers.runner.base import OUT_OF_MEMORY, Failure, attempt, failed
 
 LENGTH = struct.Struct("!I")
@@ -34,6 +34,8 @@ REQUEST = struct.Struct("!cq")
 SPAWN, KILL = b"s", b"k"
 # A worker's first answer, and its last one when it ends of its own accord.
 STARTED, RETIRED = b"started", b""
+# The exit code of a worker for which a completion, or the answer to it, is too large.
+NO_MEMORY = 70
 # From the server: number and wait status of a worker that ended.
 REPORT = struct.Struct("!qq")
 
@@ -89,7 +91,7 @@ def serve(control: socket.socket, parent: int) -> None:
     pickled, memory_bytes = pickle.loads(first)
     try:
         verifier = pickle.loads(pickled)
-        warm_up = getattr(verifier, "warm_up", None)
+        warm_up = VerifierTraits.of(verifier).warm_up
         if warm_up is not None:
             warm_up()
     except BaseException:
@@ -190,7 +192,7 @@ def _work_and_exit(sock: socket.socket, verifier: Any, memory_bytes: int, server
         work(sock, verifier)
         code = 0
     except MemoryError:
-        pass  # while reading or answering an item; the caller sees the end of the process
+        code = NO_MEMORY  # while reading or answering an item, outside the verifier
     finally:
         os._exit(code)
 

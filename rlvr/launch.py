@@ -20,7 +20,7 @@ from rlvr.commands.outcome import eval_command, saved_models, what_happened
 from rlvr.commands.prompt import dry_run
 from rlvr.commands.report import write_report
 from rlvr.commands.task import build_monitor, build_task, corpus
-from rlvr.commands.verifier_runners import judges
+from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config
 from rlvr.distributed import gather, share
 from rlvr.model.context import fit_task, run_limit
@@ -126,7 +126,9 @@ def open_run(
     r = config.rollout
 
     def open_judges(judge: Verifier) -> dict[str, Runner]:
-        return stack.enter_context(judges(judge, workers=r.workers, timeout=r.timeout, error_budget=r.error_budget))
+        return stack.enter_context(
+            open_runners(judge, workers=r.workers, timeout=r.timeout, error_budget=r.error_budget)
+        )
 
     runners = open_judges(task.verifier)
     watchers = open_judges(watcher) if watcher is not None else {}

@@ -9,6 +9,7 @@ import sys
 import tomllib
 import zipfile
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,7 @@ def module_of(package: str, path: Path) -> str:
 MODULES: dict[str, Path] = {module_of(name, path): path for name in PACKAGES for path in files(name)}
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Modules that a file imports anywhere, for types alone too; of `from rlvr import x`, rlvr.x where it is one."""
     names = set()
@@ -163,6 +165,17 @@ def test_sandbox_is_standard_library_only():
         if path.stem == "ray_executor":
             roots -= {"ray"}
         assert roots <= set(sys.stdlib_module_names), f"{path.name} imports {sorted(roots)}"
+
+
+def test_sandbox_has_two_sides():
+    """`inside` imports nothing from outside, and the caller's side of it only `plain`, the data that crosses over."""
+    inside = "rlvr.sandbox.inside"
+    for path in files(inside):
+        ours = {name for name in imported(path) if within(name, ("rlvr",))}
+        assert all(within(name, (inside,)) for name in ours), f"{path.name} imports {sorted(ours)}"
+    for path in files("rlvr.sandbox"):
+        ours = {name for name in imported(path) if within(name, (inside,))}
+        assert ours <= {f"{inside}.plain"}, f"{path.name} imports {sorted(ours)}"
 
 
 def test_rewards_and_packs_never_import_torch():

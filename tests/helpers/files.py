@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,3 +32,8 @@ class DataSets:
 def lines(path: Path) -> list[dict[str, Any]]:
     """Return the objects of a JSONL file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def fenced(path: Path, language: str = "python") -> list[str]:
+    """Return the fenced blocks of a language in a Markdown file."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

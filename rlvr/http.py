@@ -101,10 +101,10 @@ class JSONClient:
         content = json.dumps(body).encode()
         return self._call(Request("POST", path, content, timeout or self.timeout, idempotent))
 
-    def read(self, path: str, take: Callable[[], T], schema: str = "the expected schema") -> T:
-        """Return `take()`, which picks values out of a response. Raises UnexpectedResponse where it cannot."""
+    def read(self, path: str, answer: Any, take: Callable[[Any], T], schema: str = "the expected schema") -> T:
+        """Return `take(answer)`, which picks values out of what `path` answered; UnexpectedResponse where it fails."""
         try:
-            return take()
+            return take(answer)
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise UnexpectedResponse(f"{self._locate(path)}: response does not follow {schema}") from error
 

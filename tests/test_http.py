@@ -245,10 +245,10 @@ def test_missing_fields_are_one_line(connect):
     """`read` tells what its function stumbled over as the server's fault."""
     client = connect()
     answer = client.get("/x")
-    assert client.read("/x", lambda: answer["n"]) == 1
-    for take in (lambda: answer["m"], lambda: answer["n"]["m"], lambda: float(answer)):
+    assert client.read("/x", answer, lambda found: found["n"]) == 1
+    for take in (lambda found: found["m"], lambda found: found["n"]["m"], float):
         with pytest.raises(UnexpectedResponse, match=r"/x: response does not follow vLLM's schema$"):
-            client.read("/x", take, "vLLM's schema")
+            client.read("/x", answer, take, "vLLM's schema")
 
 
 @pytest.mark.parametrize("answer", [hang, b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhalf"])

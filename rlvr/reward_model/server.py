@@ -22,13 +22,12 @@ class RewardServer:
 
     def served_model(self) -> tuple[str, int]:
         """Return the id of the server's first model, and how many tokens it reads (0: the server does not say)."""
-        answer = self.client.get("/v1/models")
 
-        def take() -> tuple[str, int]:
+        def take(answer: Any) -> tuple[str, int]:
             model = answer["data"][0]
             return str(model["id"]), int(model.get("max_model_len") or 0)
 
-        return self.client.read("/v1/models", take, SCHEMA)
+        return self.client.read("/v1/models", self.client.get("/v1/models"), take, SCHEMA)
 
     def classify(self, model: str, ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """Return the logits of each text, which travels as its token ids."""
@@ -42,13 +41,12 @@ class RewardServer:
 
     def _rows(self, path: str, body: dict[str, Any], field: str, expected: int) -> list[list[float]]:
         """Return a field of each row of the response, in the order of the texts."""
-        answer = self.client.post(path, body, idempotent=True)
 
-        def take() -> list[list[float]]:
+        def take(answer: Any) -> list[list[float]]:
             rows = sorted(answer["data"], key=lambda row: row["index"])
             return [numbers(row[field]) for row in rows]
 
-        values = self.client.read(path, take, SCHEMA)
+        values = self.client.read(path, self.client.post(path, body, idempotent=True), take, SCHEMA)
         if len(values) != expected:
             raise UnexpectedResponse(
                 f"the reward server {self.client.url}{path} returned {len(values)} scores for {expected} texts"

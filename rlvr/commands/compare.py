@@ -32,7 +32,7 @@ COLORS = ("#d1495b", "#1f6feb", "#2e933c", "#b35900", "#7b4fb5", "#008c95", "#8a
 MARK = "rlvr compare"  # in the figure's metadata: a file that carries it may be overwritten
 # Title, the file of a run (a field of RunRecords) and the number in it. A panel without numbers is left out.
 PANELS = (
-    ("reward (the proxy)", "metrics", "reward"),
+    ("mean reward", "metrics", "reward"),
     ("monitor", "metrics", "monitor/score"),
     ("rank correlation within groups, proxy and monitor", "metrics", "monitor/rank"),
     ("KL to the reference (nats per token)", "metrics", "kl"),

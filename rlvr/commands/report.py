@@ -18,7 +18,7 @@ from rlvr.commands.curves import MARK, draw_curves, series
 from rlvr.files.jsonl import check_file, parse_object
 from rlvr.files.write import check_replaceable, write_whole
 from rlvr.printable import printable
-from rlvr.runs.records import current_names, describe_shuffled, graded, is_number, pass_names, with_interval
+from rlvr.runs.records import present_names, describe_shuffled, graded, is_number, pass_names, with_interval
 
 Record = dict[str, Any]
 
@@ -243,8 +243,8 @@ def read_alarms(folder: Path) -> list[Record]:
                 raise ValueError(
                     f"{path}, line {number}: {name} is {alarm.get(name)!r:.80}; expected a {kind.__name__}"
                 )
-        alarm["figures"] = current_names(alarm["figures"])
-        alarm["rollouts"] = [current_names(row) for row in alarm["rollouts"]]
+        alarm["figures"] = present_names(alarm["figures"])
+        alarm["rollouts"] = [present_names(row) for row in alarm["rollouts"]]
     return alarms
 
 
@@ -255,4 +255,4 @@ def whole_lines(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
     """
     for number, line in enumerate(lines, 1):
         if line.endswith(b"\n"):
-            yield current_names(parse_object(line, f"{path}, line {number}", finite=False))
+            yield present_names(parse_object(line, f"{path}, line {number}", finite=False))

@@ -65,12 +65,12 @@ FORMER_NAMES = {
 }
 
 
-def current_names(record: Record) -> dict[str, Any]:
+def present_names(record: Record) -> dict[str, Any]:
     """Return a record of any run with the monitor's fields under their present names."""
-    return {_current_name(name): value for name, value in record.items()}
+    return {_present_name(name): value for name, value in record.items()}
 
 
-def _current_name(name: str) -> str:
+def _present_name(name: str) -> str:
     if name in FORMER_NAMES:
         return FORMER_NAMES[name]
     return f"monitor/{name.removeprefix('shadow/')}" if name.startswith("shadow/") else name

@@ -17,7 +17,7 @@ import pytest
 
 from rlvr.sandbox import Job, Limits, Pool, Result, RunStatus, TestJob, host, level
 from rlvr.types import Problem, Status, Verdict
-from rlvr.verifiers.code import compare as code_compare
+from rlvr.verifiers.code import equality
 from rlvr.verifiers.code import eval as code_eval
 from rlvr.verifiers.code import extract as code_extract
 from rlvr.verifiers.code import split as code_split
@@ -434,7 +434,7 @@ def test_other_expressions_are_not_evaluated(source: str):
 )  # fmt: skip
 def test_values_from_json_are_compared_by_meaning(value: Any, expected: Any, same: bool):
     """Lists and tuples alike, floats nearly, True never as 1."""
-    assert code_compare.same_value(value, expected) is same
+    assert equality.same_value(value, expected) is same
 
 
 def make_files() -> Any:

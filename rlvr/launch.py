@@ -19,7 +19,7 @@ from rlvr.commands.progress import ConsoleCallback
 from rlvr.commands.prompt import dry_run
 from rlvr.commands.report import write_report
 from rlvr.commands.task import build_monitor, build_task, corpus
-from rlvr.commands.verifier_runners import judges
+from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config
 from rlvr.model.context import fit_task, run_limit
 from rlvr.model.device import tune_cpu
@@ -171,11 +171,12 @@ def open_run(
     """
     r, accelerator, log = config.rollout, reporter.accelerator, reporter.log
 
-    def open_runners(verifier: Verifier) -> dict[str, Runner]:
-        return stack.enter_context(judges(verifier, workers=r.workers, timeout=r.timeout, error_budget=r.error_budget))
+    def enter_runners(verifier: Verifier) -> dict[str, Runner]:
+        opened = open_runners(verifier, workers=r.workers, timeout=r.timeout, error_budget=r.error_budget)
+        return stack.enter_context(opened)
 
-    runners = open_runners(task.verifier)
-    monitors = open_runners(monitor) if monitor is not None else {}
+    runners = enter_runners(task.verifier)
+    monitors = enter_runners(monitor) if monitor is not None else {}
     learner = Learner(config, policy, make_optimizer(policy.parameters(), config.optim), accelerator)
     stop.doing = "loading the last checkpoint"
     start = restore(learner, task, reporter, say, stop)

@@ -53,3 +53,24 @@ def describe_shuffled(rollout: Record) -> str:
         return ""
     given = "none" if rollout["reward"] is None else f"{rollout['reward']:+.3f}"
     return f"; shuffled: rewarded {given} as another completion that is {rollout['shuffled_status']}"
+
+
+# Fields that runs of earlier versions wrote under another name, besides those that begin with "shadow/".
+FORMER_NAMES = {
+    "seconds/shadow": "seconds/monitor",
+    "shadow/shadow_only": "monitor/monitor_only",
+    "shadow_only": "monitor_only",
+    "shadow_score": "monitor_score",
+    "shadow_status": "monitor_status",
+}
+
+
+def present_names(record: Record) -> dict[str, Any]:
+    """Return a record of any run with the monitor's fields under their present names."""
+    return {_present_name(name): value for name, value in record.items()}
+
+
+def _present_name(name: str) -> str:
+    if name in FORMER_NAMES:
+        return FORMER_NAMES[name]
+    return f"monitor/{name.removeprefix('shadow/')}" if name.startswith("shadow/") else name

@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from rlvr.distributed import gather
 from rlvr.model.policy import Policy
 from rlvr.seeding import derive_seed
-from rlvr.types import BatchVerifier, Group, Problem, Sampler, Sampling, Verdict
+from rlvr.types import BatchVerifier, Group, Problem, Sampler, Sampling, Verdict, VerifierTraits
 
 
 def occurrences(problems: Iterable[Problem], before: Iterable[Problem] = ()) -> list[int]:
@@ -88,6 +88,6 @@ def verify_shared(groups: Sequence[Group], verifier: BatchVerifier, accelerator:
 
     A verifier whose verdicts depend on the whole batch (`whole_batch`) sees all groups on every process.
     """
-    if verifier.whole_batch:
+    if VerifierTraits.of(verifier).whole_batch:
         return verify(gather(groups, accelerator), verifier)
     return gather(verify(groups, verifier), accelerator)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import os
@@ -19,40 +18,29 @@ from rlvr.commands.cli import main
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig, VLLMConfig
 from rlvr.model.critic import Critic
 from rlvr.model.health import GradientWatch, NotFinite, check_weights, streak_of
-from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
-from rlvr.runs.log import RunLog
 from rlvr.sampling.draw import draw
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
-from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.collect import collect
 from rlvr.training.rewards import group_advantages, group_rewards
-from rlvr.training.run import Run, assemble
+from rlvr.training.run import Run
 from rlvr.training.sft import sft
 from rlvr.training.update import update
 from rlvr.types import Problem, RunError, Sampling
 from rlvr.verifiers.runner import Runner
-
-PROBLEMS = [Problem(str(i), f"{i}+{i}=") for i in range(40)]
-
-
-def odd_digits(problem: Problem, text: str) -> bool:
-    return sum(c.isdigit() for c in text) % 2 == 1
+from tests.helpers.models import OwnWeights
+from tests.helpers.runs import Warned, build_run, changed
+from tests.helpers.verifiers import PROBLEMS, odd_digits
 
 
-class BrokenAt(TorchSampler):
+class BrokenAt(OwnWeights):
     """An engine whose logprobs are NaN in some of its calls, so that the gradients of these steps are NaN."""
 
     def __init__(self, policy, calls) -> None:
-        copied = copy.copy(policy)
-        copied.model = copied.causal = copy.deepcopy(policy.model)
-        super().__init__(copied)
+        super().__init__(policy)
         self.calls, self.count = calls, 0
-
-    def load_weights(self, policy) -> None:
-        self.policy.model.load_state_dict(policy.model.state_dict())
 
     def stream(self, prompts, sampling, seeds, on_group):
         self.count += 1
@@ -77,16 +65,6 @@ def without(completion):
     return dataclasses.replace(completion, logprobs=(float("nan"),) * len(completion.logprobs))
 
 
-class Warned(TrainerCallback):
-    """Collects the warnings."""
-
-    def __init__(self, told: list[str]) -> None:
-        self.told = told
-
-    def on_warning(self, text: str) -> None:
-        self.told.append(text)
-
-
 def make_run(out_dir: Path, *, broken=(), steps: int = 6, save_every: int = 1, **groups) -> Run:
     """A run of a random tiny model in float32 on the CPU; the gradients of the steps in `broken` are NaN."""
     config = Config(
@@ -96,16 +74,8 @@ def make_run(out_dir: Path, *, broken=(), steps: int = 6, save_every: int = 1, *
         optim=OptimConfig(lr=1e-3),
         vllm=VLLMConfig(mismatch_alarm=10.0),
     )
-    for name, values in groups.items():
-        config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
-    policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
-    optimizer = make_optimizer(policy.parameters(), config.optim)
-    sampler = BrokenAt(policy, broken)
-    run = assemble(
-        config, policy, optimizer, sampler, PROBLEMS, Runner(odd_digits), RunLog(out_dir), Accelerator(cpu=True)
-    )
-    run.told = []
-    run.reporter.callbacks.append(Warned(run.told))
+    run = build_run(changed(config, **groups), Runner(odd_digits), sampler=lambda policy: BrokenAt(policy, broken))
+    run.reporter.callbacks.append(Warned())
     return run
 
 
@@ -117,7 +87,7 @@ def test_one_broken_batch_is_told_and_does_not_end_the_run(tmp_path):
     """A line names the step; the update is dropped and counted; the steps after it go on."""
     run = make_run(tmp_path, broken=(2,), steps=4)
     train(run)
-    assert run.told == [
+    assert run.reporter.callbacks[0].told == [
         "step 2: the gradient is NaN or infinite in 1 of its updates, which are dropped; the run stops after 3 such "
         "steps in a row"
     ]
@@ -292,7 +262,7 @@ def test_all_processes_stop_together(tmp_path):
         "--sft.steps 0 --rollout.problems-per-step 5 --rollout.group-size 4 --eval.every -1 --run.steps 9 "
         "--optim.lr 1 --optim.weight-decay 1e9 --optim.warmup-steps 0 --optim.schedule constant --model.device cpu "
         "--run.task-options num_train=64 num_test=16 num_demonstrations=256 "
-        "--run.worker.verifier regex --run.worker.verifier-options pattern=7 match=search"
+        "--run.verifier regex --run.verifier-options pattern=7 match=search"
     ).split()
     # torchrun looks after its processes every few seconds, so that it ends none that is about to end by itself
     launcher = "torch.distributed.run --standalone --nproc-per-node 2 --monitor-interval 5 -m rlvr".split()

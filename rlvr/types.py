@@ -345,7 +345,7 @@ class Group:
     own_verdicts: tuple[Verdict, ...] = ()
 
     @property
-    def judged(self) -> tuple[Verdict, ...]:
+    def unshuffled_verdicts(self) -> tuple[Verdict, ...]:
         """The verifier's verdicts of these completions, even where shuffled ones are rewarded."""
         return self.own_verdicts or self.verdicts
 

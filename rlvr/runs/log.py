@@ -156,7 +156,7 @@ def rollout_records(
         }
         for group, group_rewards, group_advantages in zip(groups, rewards, advantages, strict=True)
         for i, (completion, verdict, reward, advantage) in enumerate(
-            zip(group.completions, group.judged, group_rewards, group_advantages, strict=True)
+            zip(group.completions, group.unshuffled_verdicts, group_rewards, group_advantages, strict=True)
         )
     ]
     given = [verdict for group in groups if group.own_verdicts for verdict in group.verdicts]

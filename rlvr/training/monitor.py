@@ -90,7 +90,7 @@ def paired_scores(group: Group, monitor: Group) -> tuple[list[float], list[float
     """Return the scores of a group by proxy and by monitor, of the rollouts that both scored."""
     both = [
         (mine.score, theirs.score)
-        for mine, theirs in zip(group.judged, monitor.verdicts, strict=True)
+        for mine, theirs in zip(group.unshuffled_verdicts, monitor.verdicts, strict=True)
         if mine.score is not None and theirs.score is not None
     ]
     return [mine for mine, _ in both], [theirs for _, theirs in both]
@@ -154,7 +154,9 @@ def disagreement(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[str,
     both = [
         (mine, theirs)
         for group, other in zip(groups, monitor, strict=True)
-        for mine, theirs, a, b in zip(accepted(group.judged), accepted(other.verdicts), group.judged, other.verdicts)
+        for mine, theirs, a, b in zip(
+            accepted(group.unshuffled_verdicts), accepted(other.verdicts), group.unshuffled_verdicts, other.verdicts
+        )
         if a.score is not None and b.score is not None and mine is not None and theirs is not None
     ]
     return {

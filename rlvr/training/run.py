@@ -23,7 +23,7 @@ from rlvr.types import BatchVerifier, Problem, Sampler
 
 @dataclass
 class Run:
-    """What is trained (`learner`), what samples and judges (`worker`), and what is told to whom (`reporter`).
+    """What is trained (`learner`), what samples and verifies (`worker`), and what is told to whom (`reporter`).
 
     `evaluate(step)` measures pass@k on held-out problems and logs it; it returns whether the weights are to be saved,
     as the best so far. `stop` is set by a signal; the run then ends after a checkpoint.

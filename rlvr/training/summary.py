@@ -26,7 +26,7 @@ def summarize(
     rollouts that have it. "no_signal": the share of groups without signal; a group that dynamic sampling dropped has
     none if its rewards are equal. all_teach: every kept group is trained on (a critic learns from all).
     """
-    verdicts = [verdict for group in groups for verdict in group.judged]
+    verdicts = [verdict for group in groups for verdict in group.unshuffled_verdicts]
     completions = [completion for group in groups for completion in group.completions]
     scores = [verdict.score for verdict in verdicts if verdict.score is not None]
     tokens = sum(len(c.token_ids) for c in completions)

@@ -1,4 +1,4 @@
-"""What samples and judges: the problems, the sampler, the verifier, and the monitor beside it."""
+"""What samples and verifies: the problems, the sampler, the verifier, and the monitor beside it."""
 
 from __future__ import annotations
 

@@ -177,7 +177,11 @@ def test_shuffled_verdicts_are_the_same_verdicts():
     assert sorted(flat) == [Status.CORRECT] * 8 + [Status.INCORRECT] * 8
     assert 0 < sum(v is Status.CORRECT for v in flat[:8]) < 8
     assert [g.completions for g in shuffled] == [g.completions for g in groups]
-    assert [g.judged for g in shuffled] == [g.verdicts for g in groups] == [g.judged for g in groups]
+    assert (
+        [g.unshuffled_verdicts for g in shuffled]
+        == [g.verdicts for g in groups]
+        == [g.unshuffled_verdicts for g in groups]
+    )
 
 
 def test_shuffled_rewards_say_nothing_of_lengths_either():

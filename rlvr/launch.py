@@ -76,8 +76,8 @@ def _launch(config: Config, task: Task | None, verifier: Verifier | None, stop: 
     folder = train_folder(config, task.fingerprint)
     folder.check()
     accelerator = make_accelerator(config)
-    if accelerator.num_processes > 1 and config.rollout.sampler != "torch":
-        raise ValueError(f"rollout.sampler {config.rollout.sampler} works with one training process; use torch")
+    if accelerator.num_processes > 1 and config.sampler.name != "torch":
+        raise ValueError(f"sampler {config.sampler.name} works with one training process; use torch")
     display = Display(enabled=accelerator.is_main_process)
     if config.run.dry_run:
         dry_run(config, task, display.say)
@@ -138,11 +138,12 @@ def open_run(
     if stop_requested(stop, accelerator):
         raise stopped(stop, config, f"after the fine-tuning, which is saved in {config.run.out_dir / 'start'}")
     stop.doing = "starting the sampler"
-    sampler = stack.enter_context(open_sampler(r.sampler, policy, batch_size=r.batch_size, vllm=config.vllm))
+    sampler = stack.enter_context(open_sampler(config.sampler, policy))
     run = Run(config, policy, optimizer, sampler, task.train, runners["verifier"], log, accelerator, reference, critic)
     run.stop = stop
     if watchers:
         accelerator.wait_for_everyone()  # until the logs have been cut back to the checkpoint
+        assert config.monitor is not None
         run.monitor = Monitor(watchers["verifier"], config.monitor, log.read("metrics"))
     run.evaluate = evaluator(run, task, watchers if config.eval.verifier == "monitor" else runners, display)
     run.on_step = step_printer(config, display)
@@ -229,7 +230,7 @@ def restore(
                 if accelerator.is_main_process:
                     save_checkpoint(first, 0, policy, None, {})
     reference = policy.reference() if config.algo.needs_reference else None
-    critic = Critic(policy, config.critic, config.optim) if config.algo.row.critic else None
+    critic = Critic(policy, config.critic, config.optim) if config.critic is not None else None
     if not saved:
         accelerator.wait_for_everyone()  # until the logs have been cut back
         return 0, reference, critic

@@ -92,7 +92,7 @@ def check_trained(run: Run, step: int) -> None:
     config = run.config
     trained = {"policy": ([(n, w) for n, w in run.policy.model.named_parameters() if w.requires_grad], config.optim.lr)}
     if run.critic is not None:
-        trained["critic"] = (list(run.critic.named_parameters().items()), config.critic.lr)
+        trained["critic"] = (list(run.critic.named_parameters().items()), run.critic.settings.lr)
     for name, (weights, lr) in trained.items():
         flag = {"policy": "--optim.lr", "critic": "--critic.lr"}[name]
         hint = f"look at {flag} ({lr:g}); the checkpoints in {run.log.out_dir} stay"
@@ -146,7 +146,7 @@ def alarm_ends(
     """Raises the alarm in the step in which it is due. Returns whether it is to end the run."""
     if run.monitor is None:
         return False
-    streak, settings = run.monitor.streak(), run.config.monitor
+    streak, settings = run.monitor.streak(), run.monitor.config
     if streak == settings.patience and run.accelerator.is_main_process:
         record = alarm_record(step, signs, metrics, rollouts)
         run.log.append("alarms", [record])

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from tyro.conf import Positional
 
-from rlvr.commands.arguments import key_values, parse
-from rlvr.config.quantities import COUNT, SECONDS, WORKERS, check_bounds
+from rlvr.commands.arguments import key_values, parse_settings
+from rlvr.config.quantities import COUNT
+from rlvr.config.shared import VerifierSettings
 from rlvr.printable import printable
 from rlvr.registry import make_task
 from rlvr.tasks.base import normalized
@@ -21,11 +22,10 @@ from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 
 EXAMPLES = 3
-BOUNDS = {"max_problems": COUNT, "workers": WORKERS, "timeout": SECONDS}
 
 
-@dataclass(frozen=True)
-class AuditArgs:
+@dataclass(frozen=True, kw_only=True)
+class AuditArgs(VerifierSettings):
     """Checks a task pack: overlap, repetitions, references, and what its verifier accepts and rejects.
 
     Exit code 1 where something is wrong.
@@ -35,14 +35,10 @@ class AuditArgs:
     """Task pack: a registered name or module:attribute (see `rlvr list`)."""
     data: Path | None = None
     """Local file or folder in the data set's own format, read instead of the hub."""
-    option: list[str] = field(default_factory=list)
+    task_option: tuple[str, ...] = ()
     """Options of the task pack, as key=value."""
-    max_problems: int | None = None
+    max_problems: Annotated[int | None, COUNT] = None
     """Verify the references of only the first so many problems of each split."""
-    workers: int = 2
-    """Worker processes that the verifier runs in, unless it opts out or brings its own concurrency."""
-    timeout: float = 10.0
-    """Seconds that the verifier may take for one completion."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +59,9 @@ class Finding:
 
 def main(argv: Sequence[str]) -> int:
     """`rlvr audit TASK [flags]`."""
-    args = parse(AuditArgs, argv, prog="rlvr audit")
-    check_bounds(vars(args), BOUNDS, "--")
-    options: dict[str, Any] = dict(key_values(args.option, "--option"))
+    args = parse_settings(AuditArgs, argv, prog="rlvr audit", description=AuditArgs.__doc__ or "")
+    args.check("--")
+    options: dict[str, Any] = dict(key_values(args.task_option, "--task-option"))
     if args.data is not None:
         options["data"] = args.data
     task: Task = make_task(args.task, **options)

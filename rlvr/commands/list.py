@@ -23,7 +23,7 @@ USES = {
     "verifier": ("verifier", "rlvr grade FILE.jsonl --verifier {name}"),
     "task": ("task pack", "rlvr eval --model M --task {name}"),
 }
-OPTION_FLAGS = {"verifier": "--option", "task": "--task-option"}
+OPTION_FLAGS = {"verifier": "--verifier-option", "task": "--task-option"}
 
 
 @dataclass(frozen=True)

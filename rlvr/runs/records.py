@@ -9,6 +9,11 @@ from typing import Any
 Record = Mapping[str, Any]
 
 
+def present_names(record: Record) -> dict[str, Any]:
+    """Return a log's line with the names that its columns have now: earlier versions called the monitor `shadow`."""
+    return {name.replace("shadow", "monitor"): value for name, value in record.items()}
+
+
 def is_number(value: Any) -> bool:
     """Whether a value can be shown and drawn."""
     return isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,36 +1,29 @@
-"""Samplers by name."""
+"""Samplers by their settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rlvr.config import VLLMConfig
+from rlvr.config import SamplerConfig, TorchSamplerConfig
 from rlvr.model.policy import Policy
-from rlvr.registry import did_you_mean
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.types import Sampler
 
-NAMES = ("torch", "vllm", "vllm-server")
 
+def make_sampler(config: SamplerConfig, policy: Policy) -> Sampler:
+    """Return the sampler of these settings. Raises ValueError for one whose extra is not installed."""
+    if isinstance(config, TorchSamplerConfig):
+        return TorchSampler(policy, batch_size=config.batch_size)
+    from rlvr.vllm.sampler import VLLMSampler
 
-def make_sampler(name: str, policy: Policy, *, batch_size: int = 512, vllm: VLLMConfig | None = None) -> Sampler:
-    """The sampler of this name. Raises ValueError for an unknown one, or one whose extra is not installed."""
-    if name == "torch":
-        return TorchSampler(policy, batch_size=batch_size)
-    if name in ("vllm", "vllm-server"):
-        from rlvr.vllm.sampler import VLLMSampler
-
-        return VLLMSampler(policy, vllm, server=name == "vllm-server")
-    raise ValueError(f"unknown sampler {name!r}; {did_you_mean(name, NAMES)}")
+    return VLLMSampler(policy, config)
 
 
 @contextmanager
-def open_sampler(
-    name: str, policy: Policy, *, batch_size: int = 512, vllm: VLLMConfig | None = None
-) -> Iterator[Sampler]:
-    """The sampler of this name, its engine ended afterwards."""
-    sampler = make_sampler(name, policy, batch_size=batch_size, vllm=vllm)
+def open_sampler(config: SamplerConfig, policy: Policy) -> Iterator[Sampler]:
+    """Yield the sampler of these settings; its engine is ended afterwards."""
+    sampler = make_sampler(config, policy)
     try:
         yield sampler
     finally:

@@ -28,7 +28,7 @@ class RolloutPrefetcher:
 
     def __init__(self, run: Run, start: int = 0) -> None:
         self.run = run
-        self.max_staleness = run.config.rollout.max_staleness
+        self.max_staleness = run.config.sampler.max_staleness
         self.ahead: dict[int, list[Group]] = {}
         saved = checkpoint_folder(run.config.run.out_dir, start) / AHEAD
         if self.max_staleness and start and saved.exists():

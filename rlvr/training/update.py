@@ -42,7 +42,7 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
         norms: list[float] = []
         critic_norms: list[float] = []
         differences: list[Tensor] = []
-        learns = critic is None or step >= config.critic.warmup
+        learns = critic is None or step >= critic.settings.warmup
         for minibatch in minibatches(
             batch, count=algo.minibatches, epochs=algo.epochs, seed=derive_seed(config.run.seed, "minibatches", step)
         ):
@@ -63,7 +63,7 @@ def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Se
         stats |= mismatch(torch.cat(differences))
         # With top-p or top-k the two are logprobs of different distributions.
         if config.rollout.top_p == 1 and config.rollout.top_k == 0:
-            bound, sampler = config.vllm.mismatch_alarm, config.rollout.sampler
+            bound, sampler = config.sampler.mismatch_alarm, config.sampler.name
             warn_of_mismatch(stats, step + 1, bound, config.staleness(step), sampler)
     if len(batch):  # no row says nothing of gradients
         stats["skipped_updates"] = count_not_finite(norms)
@@ -181,7 +181,8 @@ def accumulate_value_gradient(run: Run, minibatch: Batch) -> dict[str, float]:
 
 def critic_loss(run: Run, values: Tensor, micro: Batch, minibatch: Batch, stats: dict[str, Tensor]) -> Tensor:
     """The weighted value loss of a microbatch; adds the unweighted one, and the share of clipped values, to stats."""
-    settings = run.config.critic
+    assert run.critic is not None
+    settings = run.critic.settings
     loss, clipped = value_loss(values, micro, settings.value_clip, denominator(minibatch, "token", 0))
     for name, value in zip(VALUE_STATS, (loss.detach(), clipped), strict=True):
         stats[name] = stats.get(name, torch.zeros_like(value)) + value
@@ -192,7 +193,7 @@ def critic_step(run: Run, step: int) -> float:
     """One step of the critic's own weights. Returns the gradient's norm before clipping."""
     config, critic = run.config, run.critic
     assert critic is not None
-    lr = learning_rate(step, replace(config.optim, lr=config.critic.lr), config.run.steps)
+    lr = learning_rate(step, replace(config.optim, lr=critic.settings.lr), config.run.steps)
     return optimizer_step(critic.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm)
 
 
@@ -211,5 +212,5 @@ def importance_kind(config: Config, dtype: torch.dtype = torch.float32) -> str:
     kind = config.algo.importance
     if kind != "auto":
         return kind
-    one_engine = config.rollout.sampler == "torch" and dtype is torch.float32
+    one_engine = config.sampler.name == "torch" and dtype is torch.float32
     return "none" if one_engine or config.algo.loss_row.ratio is None else "token"

@@ -22,7 +22,7 @@ class Client:
     def __init__(self, url: str, timeout: float) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
-            raise ValueError(f"vllm.url {url!r}: expected http://HOST:PORT")
+            raise ValueError(f"sampler.url {url!r}: expected http://HOST:PORT")
         self.address = (parts.hostname, parts.port or 80)
         self.timeout = timeout
         self._open: set[socket.socket] = set()

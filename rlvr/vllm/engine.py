@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr.config import VLLMConfig
+from rlvr.config import EngineConfig, VLLMConfig
 from rlvr.model.policy import Policy
 from rlvr.types import RunError
 from rlvr.vllm.sync import engine_weights, shared_folder, write_model
@@ -103,7 +103,7 @@ def check_version(version: str) -> None:
         raise ValueError(f"vLLM {version} is installed; expected {SUPPORTED}: pip install 'vllm~={SUPPORTED}.0'")
 
 
-def start_options(policy: Policy, config: VLLMConfig) -> dict[str, Any]:
+def start_options(policy: Policy, config: EngineConfig) -> dict[str, Any]:
     """vLLM's arguments, in this process and for a server."""
     on_cpu = policy.device.type == "cpu"
     options: dict[str, Any] = {
@@ -273,8 +273,8 @@ def start_failure(message: str) -> str:
     advice = ""
     if "memory" in message.lower() or "KV cache" in message:
         advice = (
-            "; lower --vllm.gpu-memory-utilization if the trainer needs the memory, raise it if vLLM does, or lower "
-            "--vllm.max-model-len (on a CPU: the environment's VLLM_CPU_KVCACHE_SPACE, in GiB)"
+            "; lower --sampler.gpu-memory-utilization if the trainer needs the memory, raise it if vLLM does, or lower "
+            "--sampler.max-model-len (on a CPU: the environment's VLLM_CPU_KVCACHE_SPACE, in GiB)"
         )
     return f"vLLM did not start: {first_line(message)}{advice}"
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
-from rlvr.config import VLLMConfig
+from rlvr.config import EngineConfig, VLLMConfig, VLLMServerConfig
 from rlvr.model.policy import Policy
 from rlvr.types import Completion, Sampling
 from rlvr.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Drawn, LocalEngine, Request
@@ -41,16 +41,22 @@ class VLLMSampler:
     the engine must prove that it samples from them; otherwise WeightsDiffer names the tensors that differ.
     """
 
-    def __init__(self, policy: Policy, config: VLLMConfig | None = None, *, server: bool = False) -> None:
+    def __init__(self, policy: Policy, config: EngineConfig | None = None) -> None:
         config = config or VLLMConfig()
         if config.lora == "adapter" and policy.causal is policy.model:
-            raise ValueError("vllm.lora adapter, and the model has no adapter; set --model.lora-rank")
+            raise ValueError("sampler.lora adapter, and the model has no adapter; set --model.lora-rank")
         if config.sleep and policy.device.type != "cuda":
-            raise ValueError(f"vllm.sleep {config.sleep} frees GPU memory, and the model is on {policy.device}; set 0")
+            raise ValueError(
+                f"sampler.sleep {config.sleep} frees GPU memory, and the model is on {policy.device}; set 0"
+            )
         self.policy = policy
         self.config = config
         self.pushes = 0
-        self.engine: Engine = (ServerEngine if server else LocalEngine)(policy, config)
+        self.engine: Engine
+        if isinstance(config, VLLMServerConfig):
+            self.engine = ServerEngine(policy, config)
+        else:
+            self.engine = LocalEngine(policy, config)
         self._adapters = TemporaryDirectory(prefix="rlvr-adapter-")
         try:
             if config.lora == "adapter":
@@ -97,7 +103,7 @@ class VLLMSampler:
         self.engine.interrupt()
 
     def sleep(self) -> None:
-        """Frees the engine's GPU memory until the next push, where vllm.sleep asks for it."""
+        """Frees the engine's GPU memory until the next push, where sampler.sleep asks for it."""
         if self.config.sleep:
             assert isinstance(self.engine, LocalEngine)
             self.engine.sleep(self.config.sleep)
@@ -144,7 +150,7 @@ class VLLMSampler:
         if longest + sampling.max_new_tokens > self.engine.max_model_len:
             raise ValueError(
                 f"a prompt of {longest} tokens and {sampling.max_new_tokens} new ones; vLLM was started for "
-                f"{self.engine.max_model_len} together (--vllm.max-model-len)"
+                f"{self.engine.max_model_len} together (--sampler.max-model-len)"
             )
 
     def _push(self) -> None:

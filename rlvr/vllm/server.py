@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from rlvr.config import VLLMConfig
+from rlvr.config import VLLMServerConfig
 from rlvr.model.policy import Policy
 from rlvr.types import RunError
 from rlvr.vllm.client import Client, EngineLost
@@ -57,9 +57,7 @@ class ServerEngine:
     most `max_restarts` times; what was being drawn is then drawn anew, and what had been drawn is kept.
     """
 
-    def __init__(self, policy: Policy, config: VLLMConfig) -> None:
-        if config.lora == "adapter":
-            raise ValueError("vllm.lora adapter works with the sampler vllm; with vllm-server use merge")
+    def __init__(self, policy: Policy, config: VLLMServerConfig) -> None:
         self.config = config
         self.dtype = policy.dtype
         self.options = start_options(policy, config)

@@ -16,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
+from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMServerConfig
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
@@ -50,11 +50,12 @@ class OddDigits:
 
 def train_for(tmp_path: Path, sampler_of, on_step=None, max_staleness: int = 0) -> Run:
     """Ten steps of a tiny model, sampled from a server; the run, its weights in the last checkpoint."""
-    sampling = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12, "max_staleness": max_staleness}
+    sampling = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12}
     config = Config(
         run=RunConfig(out_dir=tmp_path, steps=STEPS, sample_every=0),
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
-        rollout=RolloutConfig(sampler="vllm-server", **sampling),
+        rollout=RolloutConfig(**sampling),
+        sampler=VLLMServerConfig(max_staleness=max_staleness),
         # without it the weights are a function of the tokens and the rewards alone
         algo=AlgoConfig(importance="token" if max_staleness else "none"),
         optim=OptimConfig(lr=1e-3),
@@ -74,7 +75,7 @@ def test_killed_server_changes_nothing(tmp_path):
     processes = []
 
     def open_server(policy):
-        return VLLMSampler(policy, VLLMConfig(sync_check_every=1, restarts=1), server=True)
+        return VLLMSampler(policy, VLLMServerConfig(sync_check_every=1, max_restarts=1))
 
     def kill(step, sampler):
         processes.append(sampler.engine.process.pid)
@@ -106,7 +107,7 @@ def test_server_killed_beside_the_training_changes_nothing(tmp_path):
     as one that lost none. Importance weights carry the last bits of logprobs, which vary with the batch."""
 
     def open_server(policy):
-        return VLLMSampler(policy, VLLMConfig(sync_check_every=1, restarts=1), server=True)
+        return VLLMSampler(policy, VLLMServerConfig(sync_check_every=1, max_restarts=1))
 
     def kill(step, sampler):
         if step == KILLED_AFTER:  # before the push that ends the step: the next batch is being drawn
@@ -128,7 +129,7 @@ def test_server_killed_beside_the_training_changes_nothing(tmp_path):
 def test_groups_of_a_lost_server_are_handed_over_once(tmp_path):
     """Killed when the first group has come, it is replaced for the rest; no group comes twice, and none is missing."""
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
-    sampler = VLLMSampler(policy, VLLMConfig(restarts=1), server=True)
+    sampler = VLLMSampler(policy, VLLMServerConfig(max_restarts=1))
     prompts, sampling = [policy.encode(problem.prompt) for problem in PROBLEMS[:8]], Sampling(max_new_tokens=24)
     seeds = [[10 * p + g for g in range(4)] for p in range(8)]
     expected = sampler.generate(prompts, sampling, seeds)
@@ -150,7 +151,7 @@ def test_interrupted_sampling_ends_at_once(tmp_path):
     """A long draw in another thread ends with a RunError of one line, and the server is not started again."""
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
     policy.eos_ids = frozenset()
-    sampler = VLLMSampler(policy, VLLMConfig(restarts=2), server=True)
+    sampler = VLLMSampler(policy, VLLMServerConfig(max_restarts=2))
     sampling = Sampling(max_new_tokens=sampler.engine.max_model_len - 8)
     prompts, seeds = [policy.encode("1+2=")], [list(range(200))]
     with ThreadPoolExecutor(1) as pool:
@@ -177,7 +178,7 @@ def foreign_server(tmp_path):
         folder, port = tmp_path / "model", free_port()
         folder.mkdir(exist_ok=True)
         write_model(policy, engine_weights(policy), folder)
-        command = server_command(folder, port, start_options(policy, VLLMConfig()))
+        command = server_command(folder, port, start_options(policy, VLLMServerConfig()))
         command = command if flags else [part for part in command if part not in REQUIRED_FLAGS.split()]
         log = (tmp_path / "log").open("wb")
         process = subprocess.Popen(command, env=server_environment(on_cpu=True), stdout=log, stderr=log)
@@ -203,10 +204,10 @@ def test_server_of_somebody_else(foreign_server):
     the server alone; once it is gone the run ends with a line that names it."""
     url, process = foreign_server()
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "], seed=0)
-    config = VLLMConfig(url=url, sync_check_every=1)
+    config = VLLMServerConfig(url=url, sync_check_every=1)
     sampling, seeds = Sampling(max_new_tokens=16, temperature=0), [[0]]
     for _ in range(2):
-        sampler = VLLMSampler(policy, config, server=True)
+        sampler = VLLMSampler(policy, config)
         for _ in range(2):
             drawn, own = (s.generate([policy.encode("1+2=")], sampling, seeds) for s in (sampler, TorchSampler(policy)))
             assert drawn[0][0].token_ids == own[0][0].token_ids
@@ -216,7 +217,7 @@ def test_server_of_somebody_else(foreign_server):
             sampler.load_weights(policy)
         sampler.close()
         assert process.poll() is None
-    sampler = VLLMSampler(policy, config, server=True)
+    sampler = VLLMSampler(policy, config)
     process.terminate()
     process.wait(60)
     with pytest.raises(RunError, match=rf"the vLLM server {url} is lost"):
@@ -230,15 +231,15 @@ def test_server_without_the_flags_is_refused(foreign_server):
     url, _ = foreign_server(flags=False)
     for address in (url, f"http://127.0.0.1:{free_port()}"):
         with pytest.raises(ValueError, match=rf"vLLM server {address}: .*must be started with .*--enable-scale-out"):
-            VLLMSampler(policy, VLLMConfig(url=address, timeout=20), server=True)
+            VLLMSampler(policy, VLLMServerConfig(url=address, timeout=20))
     with pytest.raises(ValueError, match="expected http://HOST:PORT"):
-        VLLMSampler(policy, VLLMConfig(url="localhost:8000"), server=True)
+        VLLMSampler(policy, VLLMServerConfig(url="localhost:8000"))
 
 
 def test_lost_too_often_ends_the_run(tmp_path):
     """Without a restart left the loss is an error that says how often."""
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
-    sampler = VLLMSampler(policy, VLLMConfig(restarts=0), server=True)
+    sampler = VLLMSampler(policy, VLLMServerConfig(max_restarts=0))
     os.kill(sampler.engine.process.pid, signal.SIGKILL)
     with pytest.raises(RuntimeError, match="lost 1 times"):
         sampler.load_weights(policy)
@@ -250,7 +251,7 @@ def test_lost_too_often_ends_the_run(tmp_path):
 def test_silent_server_is_replaced(tmp_path):
     """A server that is stopped and answers nothing counts as lost after the timeout; the draws are those of before."""
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
-    sampler = VLLMSampler(policy, VLLMConfig(restarts=1), server=True)
+    sampler = VLLMSampler(policy, VLLMServerConfig(max_restarts=1))
     prompts, seeds, sampling = [policy.encode("1+2=")], [[1, 2, 3]], Sampling(max_new_tokens=8)
     before = sampler.generate(prompts, sampling, seeds)
     sampler.engine.client.timeout = 5.0
@@ -264,8 +265,8 @@ def test_silent_server_is_replaced(tmp_path):
 @pytest.mark.parametrize("staleness", ["0", "1"])
 def test_interrupted_command_leaves_no_process(tmp_path, staleness):
     """Ctrl-C at `rlvr train` with a server, that samples meanwhile or not: a checkpoint, exit code 130, no server."""
-    command = [sys.executable, "-m", "rlvr", "train", "tiny_math", "--rollout.sampler", "vllm-server"]
-    command += ["--rollout.max-staleness", staleness]
+    command = [sys.executable, "-m", "rlvr", "train", "tiny_math", "--sampler", "vllm-server"]
+    command += ["--sampler.max-staleness", staleness]
     command += ["--sft.steps", "0", "--run.steps", "1000", "--eval.every", "-1", "--run.out-dir", str(tmp_path / "run")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     metrics = tmp_path / "run" / "metrics.jsonl"
@@ -284,11 +285,11 @@ def test_interrupted_command_leaves_no_process(tmp_path, staleness):
 
 TRAINER = """
 import time
-from rlvr.config import ModelConfig
+from rlvr.config import ModelConfig, VLLMServerConfig
 from rlvr.model.policy import load_policy
 from rlvr.vllm.sampler import VLLMSampler
 policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
-engine = VLLMSampler(policy, server=True).engine
+engine = VLLMSampler(policy, VLLMServerConfig()).engine
 print(engine.process.pid, engine.folder, flush=True)
 time.sleep(600)
 """
@@ -351,6 +352,6 @@ def test_start_without_memory_names_the_settings():
     """Too little memory: vLLM's reason and the settings that change it; any other reason stands alone."""
     message = start_failure("No available memory for the cache blocks.\nmore")
     assert "No available memory" in message
-    assert "--vllm.gpu-memory-utilization" in message
-    assert "--vllm.max-model-len" in message
+    assert "--sampler.gpu-memory-utilization" in message
+    assert "--sampler.max-model-len" in message
     assert "gpu-memory-utilization" not in start_failure("unknown architecture")

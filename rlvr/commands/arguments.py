@@ -65,7 +65,7 @@ def parse_settings(
     check_absent(left, settings, prog)
     check_flags(known, left, prog)
     view, start = settings.view()
-    config = settings.config(filled(view, known, left, prog=prog, default=start))
+    config = settings.config(filled(view, known, left, prog=prog, default=start, required=kind))
     check_values(config)
     if default is not None:
         check_effect(config, settings.config())
@@ -89,9 +89,19 @@ def show_help(settings: Settings, *, prog: str, description: str, everything: bo
 
 
 def filled(
-    kind: Any, known: Mapping[str, Any], argv: Sequence[str], *, prog: str, description: str = "", default: Any = None
+    kind: Any,
+    known: Mapping[str, Any],
+    argv: Sequence[str],
+    *,
+    prog: str,
+    description: str = "",
+    default: Any = None,
+    required: Any = None,
 ) -> Any:
-    """Return a dataclass filled by tyro, whose complaints become a ValueError of one line."""
+    """Return a dataclass filled by tyro, whose complaints become a ValueError of one line.
+
+    `required`: the dataclass that says what must be given, where it is another.
+    """
     import tyro
 
     # An instance that leaves out required fields does not exist, so a missing default must not be passed on.
@@ -105,7 +115,7 @@ def filled(
             sys.stdout.write(printed.getvalue())
             raise
         message = one_line(printed.getvalue())
-        raise ValueError(f"{prog}: {explain(message, kind, known, argv) or message}") from None
+        raise ValueError(f"{prog}: {explain(message, required or kind, known, argv) or message}") from None
 
 
 def one_line(box: str) -> str:

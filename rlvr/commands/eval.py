@@ -81,7 +81,7 @@ class AnswerSettings(
 class EvalArgs(AnswerSettings):
     """pass@k of a model on a task pack: n samples of each problem, intervals over problems, every answer kept."""
 
-    task: str
+    task: str = field()  # required, unlike that of training
     split: Literal["test", "train"] = "test"
     """Split of the task pack."""
     out_dir: Path = Path("runs/eval")

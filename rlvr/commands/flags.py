@@ -65,17 +65,14 @@ NUMBERS = {int: "a whole number", float: "a number"}
 
 def flags_of(kind: type) -> dict[str, Any]:
     """The type of each flag of a plain dataclass by its name without the dashes; positional arguments are left out."""
-    hints = typing.get_type_hints(kind)
-    return {
-        field.name.replace("_", "-"): hints[field.name]
-        for field in dataclasses.fields(kind)
-        if not is_positional(field)
-    }
+    hints, written = typing.get_type_hints(kind), typing.get_type_hints(kind, include_extras=True)
+    names = [field.name for field in dataclasses.fields(kind) if not is_positional(written[field.name])]
+    return {name.replace("_", "-"): hints[name] for name in names}
 
 
-def is_positional(field: dataclasses.Field[Any]) -> bool:
-    """Whether a field is an argument without a flag."""
-    return isinstance(field.type, str) and field.type.startswith("Positional[")
+def is_positional(hint: Any) -> bool:
+    """Whether a field of this type is an argument without a flag: tyro's `Positional[...]`."""
+    return "Positional" in map(str, getattr(hint, "__metadata__", ()))
 
 
 def check_flags(known: Mapping[str, Any], argv: Sequence[str], prog: str) -> None:
@@ -205,13 +202,13 @@ def explain(message: str, kind: type, known: Mapping[str, Any], argv: Sequence[s
 def missing(kind: type, argv: Sequence[str]) -> list[str]:
     """What a command line lacks: required flags, and positional arguments in capitals."""
     given = {flag_name(token) for token in argv if is_flag(token)}
-    lacking = []
+    lacking, written = [], typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         name = field.name.replace("_", "-")
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in given:
-            lacking.append(name.upper() if is_positional(field) else f"--{name}")
-    return lacking
+            lacking.append(name.upper() if is_positional(written[field.name]) else f"--{name}")
+    return sorted(lacking, key=lambda name: (name.startswith("--"), name))
 
 
 def values_of(name: str, argv: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,7 +28,7 @@ BINS = 10
 class ProfileArgs(AnswerSettings):
     """Pass rates of a model over a pack's problems: too easy, useful, too hard."""
 
-    task: Positional[str]
+    task: Positional[str] = field()
     split: Literal["test", "train"] = "train"
     """Split of the task pack."""
     samples: Samples = 8

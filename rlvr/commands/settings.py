@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from rlvr.algo.algorithms import ALGORITHMS
-from rlvr.commands.flags import RENAMED_WORDS, check_renamed, flag_name, is_flag
+from rlvr.commands.flags import RENAMED_WORDS, check_renamed, flag_name, is_flag, is_positional
 from rlvr.config import SAMPLERS, AlgoConfig, CriticConfig, MonitorConfig, class_of
 from rlvr.config.group import Group, Setting, Used, carry, documented, settings_of
 from rlvr.registry import did_you_mean
@@ -165,7 +165,7 @@ class Settings:
 
     def flags(self) -> dict[str, Any]:
         """Return the type of each flag by its name without the dashes (`run.steps`)."""
-        return {entry.flag: entry.hint for entry in self.entries}
+        return {entry.flag: entry.hint for entry in self.entries if not is_positional(entry.setting.raw)}
 
     def config(self, parsed: Any = None) -> Any:
         """Return the config of the values, with what tyro parsed."""
@@ -211,7 +211,7 @@ class Settings:
         for entry in self.entries:
             if entry.group == name and entry not in entries and entry.setting.used and not entry.setting.advanced:
                 brought.setdefault(entry.setting.used.flags, []).append(entry.setting.name.replace("_", "-"))
-        return [f"with {flags}: {', '.join(names)}" for flags, names in brought.items()]
+        return [f"{flags}: {', '.join(names)}" for flags, names in brought.items()]
 
     def _annotated(self, entry: Entry) -> Any:
         import tyro
@@ -258,8 +258,8 @@ def check_effect(config: Any, default: Any) -> None:
         value = value_of(settings.values, entry)
         if entry.flag in unread and entry.flag in old and value != old[entry.flag]:
             raise ValueError(
-                f"{entry.group}.{entry.setting.name} {value} would have no effect: it needs "
-                f"{unread[entry.flag].flags}; set that too, or leave it out"
+                f"{entry.group}.{entry.setting.name} {value} would have no effect: it is read only "
+                f"{unread[entry.flag].flags}; leave it out"
             )
 
 
@@ -284,7 +284,12 @@ def brought_by(name: str) -> str | None:
             brings.setdefault("--sampler", []).append(word)
     if group == "monitor" and has(MonitorConfig, leaf):
         return "--monitor NAME"
-    return next((f"{flag} {' or '.join(words)}" for flag, words in brings.items()), None)
+    return next((f"{flag} {either(words)}" for flag, words in brings.items()), None)
+
+
+def either(words: Sequence[str]) -> str:
+    """Return words as a choice: `a, b or c`."""
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def has(kind: type, leaf: str) -> bool:

@@ -21,6 +21,7 @@ from rlvr.config.algo import (
     PPOConfig,
     RAFTConfig,
     class_of,
+    make_algo,
 )
 from rlvr.config.critic import CriticConfig
 from rlvr.config.eval import EvalConfig
@@ -58,6 +59,7 @@ __all__ = [
     "VLLMConfig",
     "VLLMServerConfig",
     "class_of",
+    "make_algo",
     "to_json",
 ]
 

@@ -14,11 +14,11 @@ from rlvr.config.group import ADVANCED, Group, Rules, Used
 from rlvr.config.quantities import COUNT, MOST, POSITIVE, POSITIVE_SHARE, SHARE, WEIGHT, Bound
 from rlvr.registry import did_you_mean
 
-WITH_KL = Used(lambda config: config.algo.kl_coef > 0, "--algo.kl-coef above 0")
-WITH_RATIO = Used(lambda config: config.algo.loss_row.ratio is not None, "a loss with a ratio (--algo.loss auto)")
+WITH_KL = Used(lambda config: config.algo.kl_coef > 0, "with --algo.kl-coef above 0")
+WITH_RATIO = Used(lambda config: config.algo.loss_row.ratio is not None, "with a loss with a ratio (--algo.loss auto)")
 WITH_DUAL_CLIP = Used(
     lambda config: config.algo.loss_row.dual_clip,
-    f"--algo.loss {' or '.join(loss.name for loss in LOSSES.values() if loss.dual_clip)}",
+    f"with --algo.loss {' or '.join(loss.name for loss in LOSSES.values() if loss.dual_clip)}",
 )
 
 
@@ -31,7 +31,7 @@ def is_weighted(config: Any) -> bool:
     return kind != "none" and (kind != "auto" or config.sampler.name != "torch")
 
 
-WITH_WEIGHTS = Used(is_weighted, "--algo.importance token or sequence")
+WITH_WEIGHTS = Used(is_weighted, "with --algo.importance token or sequence")
 
 
 class AlgoDefaults:
@@ -284,6 +284,12 @@ OWN_SETTINGS: dict[str, type[AlgoSettings]] = {
 def class_of(name: str) -> type[AlgoSettings]:
     """Return the class of an algorithm's settings."""
     return OWN_SETTINGS.get(name, AlgoConfig)
+
+
+def make_algo(name: str = "grpo", **settings: Any) -> AlgoSettings:
+    """Return the settings of an algorithm, by its name. TypeError for one that it does not have."""
+    kind = class_of(name)
+    return kind(name, **settings) if kind is AlgoConfig else kind(**settings)
 
 
 def is_weight(item: str) -> bool:

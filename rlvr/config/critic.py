@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from rlvr.config.group import Group, Used
 from rlvr.config.quantities import COUNT_OR_NONE, LEARNING_RATE, POSITIVE
 
-WITH_HEAD = Used(lambda config: config.critic is not None and config.critic.kind == "head", "--critic.kind head")
+WITH_HEAD = Used(lambda config: config.critic is not None and config.critic.kind == "head", "with --critic.kind head")
 
 
 @dataclass(frozen=True)

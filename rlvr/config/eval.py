@@ -10,7 +10,7 @@ from rlvr.config.quantities import COUNT, COUNT_OR_NONE, MOST, POSITIVE_SHARE, B
 from rlvr.config.run import WITH_EVALUATIONS
 from rlvr.config.shared import Ks, PassKSettings, Samples
 
-WITH_MONITOR = Used(lambda config: config.monitor is not None, "--monitor NAME")
+WITH_MONITOR = Used(lambda config: config.monitor is not None, "with --monitor NAME")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ ADVANCED = "advanced"
 
 @dataclasses.dataclass(frozen=True)
 class Used:
-    """When a setting is read: `when(config)`, and the flags that make it so, in words."""
+    """When a setting is read: `when(config)`, and the flags that make it so, in words ("with --x")."""
 
     when: Callable[[Any], bool]
     flags: str

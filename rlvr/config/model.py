@@ -10,7 +10,7 @@ from rlvr.config.group import Rules, Used
 from rlvr.config.shared import AttentionSetting, LoadSettings, LoRASettings
 from rlvr.files.models import check_path
 
-WITH_TINY = Used(lambda config: config.model.name == "tiny", "--model.name tiny")
+WITH_TINY = Used(lambda config: config.model.name == "tiny", "with --model.name tiny")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from rlvr.config.group import ADVANCED, Group, Used
 from rlvr.config.quantities import ADAM_DECAY, COUNT, COUNT_OR_NONE, LEARNING_RATE, POSITIVE, SHARE, WEIGHT
 
-WITH_DECAY = Used(lambda config: config.optim.schedule != "constant", "--optim.schedule linear or cosine")
+WITH_DECAY = Used(lambda config: config.optim.schedule != "constant", "with --optim.schedule linear or cosine")
 
 
 @dataclass(frozen=True)

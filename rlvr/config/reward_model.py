@@ -20,7 +20,7 @@ from rlvr.config.shared import (
 )
 from rlvr.files.models import check_path
 
-SAMPLED = Used(lambda config: config.pairs.file is None, "no --pairs.file")
+SAMPLED = Used(lambda config: config.pairs.file is None, "without --pairs.file")
 
 
 @dataclass(frozen=True)

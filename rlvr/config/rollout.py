@@ -9,8 +9,7 @@ from rlvr.config.group import ADVANCED, Rules, Used
 from rlvr.config.quantities import COUNT, COUNT_OR_NONE, SHARE, WEIGHT
 from rlvr.config.shared import SamplingSettings, VerifierSettings
 
-WITH_PENALTY = Used(lambda config: config.rollout.truncated == "penalize", "--rollout.truncated penalize")
-WITH_LENGTH_PENALTY = Used(lambda config: config.rollout.length_penalty > 0, "--rollout.length-penalty above 0")
+WITH_PENALTY = Used(lambda config: config.rollout.truncated == "penalize", "with --rollout.truncated penalize")
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class RolloutConfig(VerifierSettings, SamplingSettings):
     """Number of tokens before the limit over which the penalty grows from 0 to -1."""
     length_penalty: Annotated[float, WEIGHT, ADVANCED] = 0.0
     """Reward subtracted for each token beyond length_limit."""
-    length_limit: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_LENGTH_PENALTY] = 0
+    length_limit: Annotated[int, COUNT_OR_NONE, ADVANCED] = 0
     """Completion length in tokens up to which length_penalty subtracts nothing."""
     error_budget: Annotated[float, SHARE, ADVANCED] = 0.02
     """Fraction of verdicts that may be verifier errors (statuses bad_reference and error) before the run stops."""

@@ -10,8 +10,8 @@ from rlvr.config.group import ADVANCED, Used
 from rlvr.config.quantities import COUNT, COUNT_OR_NONE
 from rlvr.config.shared import SeedSetting, TaskSettings
 
-WITH_TRACKERS = Used(lambda config: len(config.run.trackers) > 0, "--run.trackers")
-WITH_EVALUATIONS = Used(lambda config: config.eval.every >= 0, "--eval.every 0 or more")
+WITH_TRACKERS = Used(lambda config: len(config.run.trackers) > 0, "with --run.trackers")
+WITH_EVALUATIONS = Used(lambda config: config.eval.every >= 0, "with --eval.every 0 or more")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ def starts_engine(config: Any) -> bool:
     return not isinstance(config.sampler, VLLMServerConfig) or config.sampler.url is None
 
 
-OWN_ENGINE = Used(starts_engine, "no --sampler.url")
+OWN_ENGINE = Used(starts_engine, "without --sampler.url")
 
 
 @dataclass(frozen=True)

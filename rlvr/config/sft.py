@@ -9,7 +9,7 @@ from typing import Annotated
 from rlvr.config.group import Group, Rules, Used
 from rlvr.config.quantities import COUNT, COUNT_OR_NONE, LEARNING_RATE
 
-WITH_SFT = Used(lambda config: config.sft.steps > 0, "--sft.steps above 0")
+WITH_SFT = Used(lambda config: config.sft.steps > 0, "with --sft.steps above 0")
 
 
 @dataclass(frozen=True)

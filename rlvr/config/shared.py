@@ -97,7 +97,7 @@ class AttentionSetting(Group):
     padding if the model supports them exactly, else transformers' default."""
 
 
-WITH_LORA = Used(lambda config: config.model.lora_rank > 0, "--model.lora-rank above 0")
+WITH_LORA = Used(lambda config: config.model.lora_rank > 0, "with --model.lora-rank above 0")
 
 
 @dataclass(frozen=True)

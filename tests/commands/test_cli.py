@@ -50,9 +50,9 @@ def test_settings_that_cannot_work_are_named(capsys, tmp_path):
     assert "--rollout.group-sice" in rejected(capsys, "train", "tiny_math", "--rollout.group-sice", "4", *out)
     assert "x" in rejected(capsys, "train", "tiny_math", "--run.steps", "x", *out)
     assert "clip_low" in rejected(capsys, "train", "tiny_math", "--algo.clip-low", "2", *out)
-    assert "key=value" in rejected(capsys, "train", "tiny_math", "--run.task-options", "num_train", *out)
-    assert "num_train" in rejected(capsys, "train", "tiny_math", "--run.task-options", "num_trian=3", *out)
-    assert "set --run.verifier" in rejected(capsys, "train", "tiny_math", "--run.verifier-options", "a=1", *out)
+    assert "key=value" in rejected(capsys, "train", "tiny_math", "--run.task-option", "num_train", *out)
+    assert "num_train" in rejected(capsys, "train", "tiny_math", "--run.task-option", "num_trian=3", *out)
+    assert "set --run.verifier" in rejected(capsys, "train", "tiny_math", "--run.verifier-option", "a=1", *out)
     assert "lora_rank -1" in rejected(capsys, "train", "tiny_math", "--model.lora-rank", "-1", *out)
     assert not (tmp_path / "run").exists()
 
@@ -94,9 +94,9 @@ def test_modules_of_the_current_folder_are_found(tmp_path):
 
 def test_key_values():
     """The value may hold an equals sign; a missing one is an error."""
-    assert key_values(["a=1", "b=x=y"], "--option") == {"a": "1", "b": "x=y"}
+    assert key_values(["a=1", "b=x=y"], "--verifier-option") == {"a": "1", "b": "x=y"}
     with pytest.raises(ValueError, match="expected key=value"):
-        key_values(["a"], "--option")
+        key_values(["a"], "--verifier-option")
 
 
 def test_framed_errors_become_one_line():
@@ -159,7 +159,7 @@ def test_nearest_flags():
     assert nearest("run.stpes", known) == "did you mean --run.steps?"
     assert nearest("num-generations", known) == "did you mean --rollout.group-size?"
     assert nearest("max-new", known).startswith("did you mean --rollout.max-new-tokens?")
-    assert nearest("monitor", known).startswith("it is a group of flags: --monitor.verifier")
+    assert nearest("monitor", known).startswith("it is a group of flags: --monitor")
 
 
 def test_what_other_trainers_call_a_setting_exists_here():

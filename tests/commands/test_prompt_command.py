@@ -14,7 +14,7 @@ from rlvr.model.policy import load_policy
 from tests.model.test_policy import TEMPLATE
 from tests.training.test_launch import sums, tiny
 
-SMALL = ["--run.task-options", "num_train=16", "num_test=8", "num_demonstrations=16"]
+SMALL = ["--run.task-option", "num_train=16", "num_test=8", "num_demonstrations=16"]
 
 
 def test_the_prompt_is_shown_as_the_policy_sees_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

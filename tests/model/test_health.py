@@ -33,6 +33,7 @@ from rlvr.training.sft import sft
 from rlvr.training.update import update
 from rlvr.types import Problem, RunError, Sampling
 from rlvr.verifiers.runner import Runner
+from tests.settings import with_settings
 
 PROBLEMS = [Problem(str(i), f"{i}+{i}=") for i in range(40)]
 
@@ -81,12 +82,11 @@ def make_run(out_dir: Path, *, broken=(), steps: int = 6, save_every: int = 1, *
     config = Config(
         run=RunConfig(out_dir=out_dir, steps=steps, save_every=save_every, sample_every=0),
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
-        rollout=RolloutConfig(problems_per_step=6, group_size=4, max_new_tokens=12, sampler="vllm"),
+        rollout=RolloutConfig(problems_per_step=6, group_size=4, max_new_tokens=12),
         optim=OptimConfig(lr=1e-3),
-        vllm=VLLMConfig(mismatch_alarm=10.0),
+        sampler=VLLMConfig(mismatch_alarm=10.0),
     )
-    for name, values in groups.items():
-        config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
+    config = with_settings(config, **groups)
     policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
     optimizer = make_optimizer(policy.parameters(), config.optim)
     sampler = BrokenAt(policy, broken)
@@ -138,7 +138,7 @@ def test_a_resumed_run_counts_on(tmp_path):
 @pytest.mark.parametrize("advantage", ["raft", "grpo"])
 def test_a_step_that_trains_on_nothing_ends_no_streak(tmp_path, advantage):
     """Between broken steps nothing was chosen, or no group had signal: the third broken one ends the run."""
-    run = make_run(tmp_path, broken=(1, 2, 4), algo={"advantage": advantage, "importance": "token"})
+    run = make_run(tmp_path, broken=(1, 2, 4), algo={"name": advantage, "importance": "token"})
     run.verifier = Runner(NothingInTheThird(run.sampler))
     with pytest.raises(NotFinite, match=r"stopped at step 4: .* in 3 steps in a row"):
         train(run)
@@ -166,7 +166,7 @@ def test_streaks_by_hand():
 
 def test_a_critics_gradient_that_is_not_finite_is_counted(tmp_path):
     """A broken value head: its update is dropped and counted, as the policy's is, whose advantages it makes."""
-    run = make_run(tmp_path, algo={"advantage": "gae"}, rollout={"sampler": "torch"})
+    run = make_run(tmp_path, algo={"name": "ppo"}, sampler={"name": "torch"})
     run.critic = Critic(run.policy, run.config.critic, run.config.optim)
     torch.nn.init.constant_(run.critic.head.bias, float("nan"))
     before = run.critic.head.weight.clone()
@@ -217,7 +217,7 @@ def test_logits_that_are_not_finite_are_never_sampled_from(temperature, value):
 
 def test_a_policy_that_breaks_between_steps_names_the_step(tmp_path):
     """Logits that overflow while a step is sampled: one line with the step."""
-    run = make_run(tmp_path, rollout={"sampler": "torch"})
+    run = make_run(tmp_path, sampler={"name": "torch"})
     run.sampler = TorchSampler(run.policy)
     with torch.no_grad():
         next(iter(run.policy.parameters())).fill_(float("nan"))
@@ -278,8 +278,8 @@ def test_all_processes_stop_together(tmp_path):
     flags = (
         "--sft.steps 0 --rollout.problems-per-step 5 --rollout.group-size 4 --eval.every -1 --run.steps 9 "
         "--optim.lr 1 --optim.weight-decay 1e9 --optim.warmup-steps 0 --optim.schedule constant --model.device cpu "
-        "--run.task-options num_train=64 num_test=16 num_demonstrations=256 "
-        "--run.verifier regex --run.verifier-options pattern=7 match=search"
+        "--run.task-option num_train=64 num_test=16 num_demonstrations=256 "
+        "--run.verifier regex --run.verifier-option pattern=7 match=search"
     ).split()
     # torchrun looks after its processes every few seconds, so that it ends none that is about to end by itself
     launcher = "torch.distributed.run --standalone --nproc-per-node 2 --monitor-interval 5 -m rlvr".split()

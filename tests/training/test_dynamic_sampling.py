@@ -19,8 +19,10 @@ from rlvr.config import (
     ModelConfig,
     MonitorConfig,
     OptimConfig,
+    PPOConfig,
     RolloutConfig,
     RunConfig,
+    TorchSamplerConfig,
     VLLMConfig,
 )
 from rlvr.model.critic import Critic
@@ -68,6 +70,7 @@ def make_run(
     steps: int = 2,
     monitor: bool = False,
     shuffle: bool = False,
+    max_staleness: int = 0,
     **rollout,
 ) -> Run:
     """A run of a random tiny model in float32 on the CPU, with two rounds of dynamic sampling."""
@@ -77,15 +80,17 @@ def make_run(
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
         rollout=RolloutConfig(**settings),
         optim=OptimConfig(lr=1e-3),
-        monitor=MonitorConfig(window=2),
-        vllm=VLLMConfig(mismatch_alarm=10.0),
+        monitor=MonitorConfig("has_seven", window=2),
+        sampler=VLLMConfig(mismatch_alarm=10.0, max_staleness=max_staleness)
+        if max_staleness
+        else TorchSamplerConfig(mismatch_alarm=10.0),
     )
     policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
     run = Run(
         config,
         policy,
         make_optimizer(policy.parameters(), config.optim),
-        (OwnWeights if config.rollout.max_staleness else TorchSampler)(policy),
+        (OwnWeights if max_staleness else TorchSampler)(policy),
         PROBLEMS,
         Runner(verifier),
         RunLog(out_dir),
@@ -156,7 +161,7 @@ def test_what_is_dropped_is_marked_and_has_no_advantage(tmp_path):
 def test_with_a_critic_every_kept_group_teaches(tmp_path):
     """Without signal are the dropped groups whose rewards do not differ, and none of the kept ones."""
     run = make_run(tmp_path, steps=1)
-    run.config = dataclasses.replace(run.config, algo=AlgoConfig(advantage="gae"))
+    run.config = dataclasses.replace(run.config, algo=PPOConfig())
     run.critic = Critic(run.policy, run.config.critic, run.config.optim)
     train(run)
     rows, (metrics,) = run.log.read("rollouts"), run.log.read("metrics")
@@ -202,7 +207,7 @@ def test_resumed_run_with_batches_ahead_equals_an_uninterrupted_one(tmp_path, sh
 
     With shuffled rewards, so are the verifier's own verdicts.
     """
-    settings = {"max_staleness": 1, "sampler": "vllm", "shuffle": shuffle, "monitor": True}
+    settings = {"max_staleness": 1, "shuffle": shuffle, "monitor": True}
     whole = make_run(tmp_path / "whole", **settings, steps=4)
     train(whole)
     train(make_run(tmp_path / "parts", **settings, steps=2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import random
@@ -26,6 +25,7 @@ from rlvr.registry import register
 from rlvr.training.alarm import AlarmStop, alarm_record, suspicions
 from rlvr.training.monitor import monitor_metrics, repeated_ngrams, spearman
 from rlvr.types import Completion, Group, Problem, Status, Task, Verdict, correct, error, incorrect
+from tests.settings import with_settings
 
 STEPS = 60
 WORTH = ("worth", "score_within", "score_range", "proxy_range")
@@ -118,7 +118,7 @@ def history(truth, hacked, *, agreement=0.8, seed=0, problems=16, size=16) -> li
 
 
 def suspicious(rows, **settings) -> dict[int, set[str]]:
-    config = MonitorConfig(**settings)
+    config = MonitorConfig("math", **settings)
     found = {t: set(suspicions(rows[:t], config)) for t in range(1, len(rows) + 1)}
     return {t: signs for t, signs in found.items() if signs}
 
@@ -260,13 +260,12 @@ def watched(out_dir: Path, verifier: str, **groups) -> Config:
         run=RunConfig(out_dir=out_dir, steps=12, sample_every=0, verifier=verifier),
         model=ModelConfig(name="tiny", device="cpu"),
         rollout=RolloutConfig(problems_per_step=6, group_size=6, max_new_tokens=10),
-        algo=AlgoConfig(advantage="reinforce"),
+        algo=AlgoConfig("reinforce"),
         optim=OptimConfig(lr=2e-3),
         eval=EvalConfig(num_problems=4, samples=4, k=(1,)),
-        monitor=MonitorConfig(verifier="seven_is_in_it", window=3, patience=2, noise=1.0),
+        monitor=MonitorConfig("seven_is_in_it", window=3, patience=2, noise=1.0),
     )
-    for name, values in groups.items():
-        config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
+    config = with_settings(config, **groups)
     return config
 
 
@@ -355,12 +354,12 @@ def test_an_alarm_in_the_middle_of_a_streak_survives_a_resume(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--monitor.stop"], "set --monitor.verifier"),
-        (["--eval.verifier", "monitor"], "set --monitor.verifier"),
-        (["--monitor.verifier", "maths"], "did you mean math"),
-        (["--monitor.verifier", "math", "--monitor.options", "extract"], "expected key=value"),
-        (["--monitor.verifier", "math", "--monitor.patience", "0"], "monitor.patience 0"),
-        (["--monitor.verifier", "math", "--monitor.margin", "0"], "monitor.margin 0"),
+        (["--monitor.stop"], "exists with --monitor NAME"),
+        (["--eval.verifier", "monitor"], "with --monitor NAME"),
+        (["--monitor", "maths"], "did you mean math"),
+        (["--monitor", "math", "--monitor.verifier-option", "extract"], "expected key=value"),
+        (["--monitor", "math", "--monitor.patience", "0"], "monitor.patience 0"),
+        (["--monitor", "math", "--monitor.margin", "0"], "monitor.margin 0"),
     ],
 )
 def test_settings_that_cannot_work(flags, message, tmp_path, capsys):

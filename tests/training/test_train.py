@@ -15,7 +15,7 @@ from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConf
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
-from rlvr.sampling.samplers import make_sampler
+from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.collect import collect
 from rlvr.training.prepare import kl_costs, score
@@ -24,6 +24,7 @@ from rlvr.training.run import Run
 from rlvr.training.summary import summarize
 from rlvr.training.update import accumulate_gradient, to_batch
 from rlvr.types import Problem, Verdict, correct, error, incorrect
+from tests.settings import with_settings
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "loss_curve.json"
 PROBLEMS = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
@@ -68,14 +69,13 @@ def make_run(tmp_path, *, verifier=None, reference=False, **groups) -> Run:
         rollout=RolloutConfig(problems_per_step=6, group_size=4, max_new_tokens=12),
         optim=OptimConfig(lr=1e-3),
     )
-    for name, values in groups.items():
-        config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
+    config = with_settings(config, **groups)
     policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
     return Run(
         config,
         policy,
         make_optimizer(policy.parameters(), config.optim),
-        make_sampler("torch", policy),
+        TorchSampler(policy),
         PROBLEMS,
         verifier or OddDigits(),
         RunLog(tmp_path),

@@ -22,6 +22,7 @@ from rlvr.config import ModelConfig, SamplerConfig, TorchSamplerConfig
 from rlvr.config.group import Rules, check_groups
 from rlvr.config.quantities import COUNT
 from rlvr.config.shared import (
+    AnswerSettings,
     AttentionSetting,
     LoadSettings,
     PassKSettings,
@@ -48,8 +49,8 @@ RENAMED = {"option": "verifier_option"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerSettings(
-    PassKSettings,
+class ModelOnTask(
+    AnswerSettings,
     SamplingSettings,
     VerifierSettings,
     AttentionSetting,
@@ -76,9 +77,14 @@ class AnswerSettings(
         named = bool(self.model.strip())
         return [(named, f"{at}model is empty; expected a hub name, a folder, or tiny"), *super().rules(at)]
 
+    def check(self, at: str = "--") -> None:
+        """Raise ValueError with one line for the first setting that cannot work."""
+        super().check(at)
+        check_groups(self)
+
 
 @dataclass(frozen=True, kw_only=True)
-class EvalArgs(AnswerSettings):
+class EvalArgs(PassKSettings, ModelOnTask):
     """pass@k of a model on a task pack: n samples of each problem, intervals over problems, every answer kept."""
 
     task: str = field()  # required, unlike that of training
@@ -90,11 +96,6 @@ class EvalArgs(AnswerSettings):
     def sampling(self) -> Sampling:
         """How completions are drawn."""
         return Sampling(self.max_new_tokens, self.temperature, self.top_p, self.top_k, self.stop)
-
-    def check(self, at: str = "--") -> None:
-        """Raise ValueError with one line for the first setting that cannot work."""
-        super().check(at)
-        check_groups(self)
 
 
 def load_task(args: EvalArgs) -> Task:

@@ -14,7 +14,7 @@ from tyro.conf import Positional
 
 from rlvr.commands.arguments import parse_settings
 from rlvr.commands.console import Display
-from rlvr.commands.eval import AnswerSettings, EvalArgs, run
+from rlvr.commands.eval import EvalArgs, ModelOnTask, run
 from rlvr.config.quantities import COUNT
 from rlvr.config.shared import Samples
 from rlvr.files.write import write_whole
@@ -25,7 +25,7 @@ BINS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileArgs(AnswerSettings):
+class ProfileArgs(ModelOnTask):
     """Pass rates of a model over a pack's problems: too easy, useful, too hard."""
 
     task: Positional[str] = field()

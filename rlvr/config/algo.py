@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from rlvr.algo.algorithms import ALGORITHMS, LOSSES, Algorithm, PolicyLoss
 from rlvr.config.group import ADVANCED, Group, Rules, Used
-from rlvr.config.quantities import COUNT, MOST, POSITIVE, POSITIVE_SHARE, SHARE, WEIGHT, Bound
+from rlvr.config.quantities import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, WEIGHT
 from rlvr.registry import did_you_mean
 
 WITH_KL = Used(lambda config: config.algo.kl_coef > 0, "with --algo.kl-coef above 0")
@@ -140,7 +140,7 @@ class PolicyGradientSettings(NormalizeSetting):
     """The ratio is clipped below at 1 - clip_low (epsilon in TRL)."""
     clip_high: Annotated[float, WEIGHT, WITH_RATIO] = 0.2
     """The ratio is clipped above at 1 + clip_high (epsilon_high in TRL; DAPO: 0.28, CISPO: 4)."""
-    dual_clip: Annotated[float | None, Bound(1, MOST, above=True), ADVANCED, WITH_DUAL_CLIP] = None
+    dual_clip: Annotated[float | None, POSITIVE, ADVANCED, WITH_DUAL_CLIP] = None
     """Dual-clip PPO: bound of the ratio for negative advantages, e.g. 3. None: no bound."""
     kl_coef: Annotated[float, WEIGHT] = 0.0
     """Weight of the KL divergence to the reference policy (beta in TRL). 0: no reference model is loaded."""

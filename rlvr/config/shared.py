@@ -161,11 +161,9 @@ Samples = Annotated[int, COUNT]
 
 
 @dataclass(frozen=True)
-class PassKSettings(Group):
-    """What pass@k is measured with."""
+class AnswerSettings(Group):
+    """How problems are answered that are not trained on."""
 
-    k: Ks = (1,)
-    """Values of k for pass@k, each at most the number of samples."""
     samples: Samples = 1
     """Completions sampled per problem (n of pass@k)."""
     temperature: Annotated[float, GREEDY_OR_TEMPERATURE] = 1.0
@@ -173,8 +171,16 @@ class PassKSettings(Group):
     threshold: Annotated[float | None, SCORE, ADVANCED] = None
     """For graded rewards: minimum score that counts as correct in pass@k. None: the verdict decides."""
 
+
+@dataclass(frozen=True)
+class PassKSettings(AnswerSettings):
+    """What pass@k is measured with."""
+
+    k: Ks = (1,)
+    """Values of k for pass@k, each at most the number of samples."""
+
     def rules(self, at: str) -> Rules:
-        """The values of k."""
+        """Return rules about the values of k."""
         most = max(self.k, default=0)
         return [
             *super().rules(at),

@@ -12,8 +12,9 @@ import pytest
 from rlvr.commands.arguments import key_values, one_line
 from rlvr.commands.cli import main
 from rlvr.commands.eval import EvalArgs
-from rlvr.commands.flags import ELSEWHERE, flags_of, nearest
-from rlvr.config import Config
+from rlvr.commands.flags import ELSEWHERE, nearest
+from rlvr.commands.settings import Settings, values_of
+from rlvr.config import Config, MonitorConfig, PPOConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -154,7 +155,7 @@ def test_flags_may_be_written_with_dashes_or_underscores(capsys, tmp_path):
 
 def test_nearest_flags():
     """The same last part first, then what other trainers call it, then the spelling."""
-    known = flags_of(Config)
+    known = Settings(Config, values_of(Config, Config(algo=PPOConfig(), monitor=MonitorConfig("math")))).flags()
     assert nearest("lr", known) == "did you mean --optim.lr? (or --critic.lr, --sft.lr)"
     assert nearest("run.stpes", known) == "did you mean --run.steps?"
     assert nearest("num-generations", known) == "did you mean --rollout.group-size?"
@@ -164,7 +165,8 @@ def test_nearest_flags():
 
 def test_what_other_trainers_call_a_setting_exists_here():
     """Each name of the table leads to a flag of `train` or of `eval`."""
-    assert set(ELSEWHERE.values()) <= {*flags_of(Config), *flags_of(EvalArgs)}
+    known = [Settings(kind, values_of(kind)).flags() for kind in (Config, EvalArgs)]
+    assert set(ELSEWHERE.values()) <= {*known[0], *known[1]}
 
 
 PRINTS = """

@@ -55,12 +55,14 @@ def parse_settings(
 
     A setting that nothing would read raises ValueError, as a flag that does not fit does. --help and --help-all exit.
     """
-    values, left = selected(values_of(kind, default), argv, variants)
+    before = values_of(kind, default)
+    values, left = selected(before, argv, variants)
     settings = Settings(kind, values)
     known = settings.flags()
     if asked := {"-h", "--help", "--help-all"} & set(left):
         show_help(settings, prog=prog, description=description, everything="--help-all" in asked)
         raise SystemExit(0)
+    check_kl_place(before, values, left)
     check_earlier_names(left, settings, prog)
     check_absent(left, settings, prog)
     check_flags(known, left, prog)

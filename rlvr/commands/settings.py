@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from rlvr.algo.algorithms import ALGORITHMS
@@ -25,13 +24,7 @@ def choose_algo(values: Values, word: str) -> Values:
     """Return the values with the settings of another algorithm; those that both have are kept."""
     check_word("algo", word, ALGORITHMS)
     kind, row = class_of(word), ALGORITHMS[word]
-    before = values["algo"]
-    algo = carry(before, kind, **({"name": word} if kind is AlgoConfig else {}))
-    if algo.kl_coef and algo.kl_in != before.kl_in:
-        raise ValueError(
-            f"--algo {word}: the recipe's algo.kl_coef {algo.kl_coef} is in the {before.kl_in}, and {word} has its KL "
-            f"term in the {algo.kl_in}; choose another algorithm, or set kl_coef to 0 in the recipe"
-        )
+    algo = carry(values["algo"], kind, **({"name": word} if kind is AlgoConfig else {}))
     return values | {"algo": algo, "critic": (values["critic"] or CriticConfig()) if row.critic else None}
 
 
@@ -52,16 +45,16 @@ def choose_monitor(values: Values, word: str) -> Values:
 
 @dataclasses.dataclass(frozen=True)
 class Selector:
-    """A flag that chooses the class of a group: the group's field that holds the word, and what a word does."""
+    """A flag that chooses the class of a group: the group's field that holds the word, what a word does, the words."""
 
     field: str
-    choose: typing.Callable[[Values, str], Values]
-    words: tuple[str, ...] = ()
+    choose: Callable[[Values, str], Values]
+    words: Collection[str] = ()
 
 
 SELECTORS = {
-    "algo": Selector("name", choose_algo, tuple(ALGORITHMS)),
-    "sampler": Selector("name", choose_sampler, tuple(SAMPLERS)),
+    "algo": Selector("name", choose_algo, ALGORITHMS),
+    "sampler": Selector("name", choose_sampler, SAMPLERS),
     "monitor": Selector("verifier", choose_monitor),
 }
 
@@ -138,7 +131,7 @@ class Entry:
     @property
     def hint(self) -> Any:
         """The type; of a selector the words that it knows."""
-        words = SELECTORS[self.group].words if self.selects else ()
+        words = tuple(SELECTORS[self.group].words) if self.selects else ()
         return Literal[words] if words else self.setting.hint
 
 
@@ -190,7 +183,7 @@ class Settings:
                 made = self._group_view(name, value, own)
                 fields.append((name, made, dataclasses.field(default=made())))
             else:
-                fields.append((name, self._annotated(own[0]), dataclasses.field(default=value)))
+                fields.append((name, self.annotated(own[0]), dataclasses.field(default=value)))
         made = dataclasses.make_dataclass(self.kind.__name__, fields, frozen=True, kw_only=True)
         made.__doc__ = " "
         required = any(field.default is MISSING for field in dataclasses.fields(made))
@@ -198,7 +191,7 @@ class Settings:
 
     def _group_view(self, name: str, group: Group, entries: Sequence[Entry]) -> type:
         fields = [
-            (e.setting.name, self._annotated(e), dataclasses.field(default=getattr(group, e.setting.name)))
+            (e.setting.name, self.annotated(e), dataclasses.field(default=getattr(group, e.setting.name)))
             for e in entries
         ]
         made = dataclasses.make_dataclass(type(group).__name__, fields, frozen=True)
@@ -213,7 +206,8 @@ class Settings:
                 brought.setdefault(entry.setting.used.flags, []).append(entry.setting.name.replace("_", "-"))
         return [f"{flags}: {', '.join(names)}" for flags, names in brought.items()]
 
-    def _annotated(self, entry: Entry) -> Any:
+    def annotated(self, entry: Entry) -> Any:
+        """Return the type of a flag with its help, as tyro takes it."""
         import tyro
 
         value = self.values.get(entry.group)
@@ -296,6 +290,18 @@ def has(kind: type, leaf: str) -> bool:
     """Whether a group's class has a setting, by the last part of its flag."""
     words = {selector.field for selector in SELECTORS.values()}
     return any(s.name.replace("_", "-") == leaf and s.name not in words for s in settings_of(kind))
+
+
+def check_kl_place(before: Values, values: Values, argv: Sequence[str]) -> None:
+    """Raise ValueError where another algorithm would move the recipe's KL term, and no flag says its weight there."""
+    if "algo" not in values or "algo.kl-coef" in {flag_name(token) for token in argv if is_flag(token)}:
+        return
+    old, new = before["algo"], values["algo"]
+    if new.kl_coef and new.kl_in != old.kl_in and "kl_in" not in {setting.name for setting in settings_of(type(new))}:
+        raise ValueError(
+            f"--algo {new.name}: the recipe's algo.kl_coef {old.kl_coef} is in the {old.kl_in}, and {new.name} has its "
+            f"KL term in the {new.kl_in}; set --algo.kl-coef too (0: none)"
+        )
 
 
 def check_earlier_names(argv: Sequence[str], settings: Settings, prog: str) -> None:

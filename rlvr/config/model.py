@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from rlvr.config.group import Rules, Used
+from rlvr.config.group import ADVANCED, Rules, Used
 from rlvr.config.shared import AttentionSetting, LoadSettings, LoRASettings
 from rlvr.files.models import check_path
 
@@ -22,7 +22,7 @@ class ModelConfig(LoRASettings, AttentionSetting, LoadSettings):
     trained further). tiny: a small randomly initialised model for the task's alphabet."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
-    tiny_tokens: Annotated[str, WITH_TINY] = "."
+    tiny_tokens: Annotated[str, ADVANCED, WITH_TINY] = "."
     """Regular expression of the tiny model's tokens. The default makes each character a token."""
 
     def rules(self, at: str) -> Rules:

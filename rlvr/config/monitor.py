@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from rlvr.config.group import Group, Rules
+from rlvr.config.group import ADVANCED, Group, Rules
 from rlvr.config.quantities import CORRELATION, COUNT, POSITIVE, WEIGHT
 
 
@@ -21,11 +21,11 @@ class MonitorConfig(Group):
     """Options of the monitor's verifier, as key=value."""
     window: Annotated[int, COUNT] = 10
     """Number of steps over which reward and monitor are averaged before they are compared."""
-    margin: Annotated[float, POSITIVE] = 0.25
+    margin: Annotated[float, POSITIVE, ADVANCED] = 0.25
     """Divergence between reward and monitor, in score standard deviations, that counts as suspicious."""
-    noise: Annotated[float, WEIGHT] = 3.0
+    noise: Annotated[float, WEIGHT, ADVANCED] = 3.0
     """Significance threshold, in standard errors."""
-    rank: Annotated[float, CORRELATION] = 0.1
+    rank: Annotated[float, CORRELATION, ADVANCED] = 0.1
     """Rank correlation within groups below which reward and monitor count as unrelated."""
     patience: Annotated[int, COUNT] = 5
     """Consecutive suspicious steps that raise the alarm."""

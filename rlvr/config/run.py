@@ -24,7 +24,7 @@ class RunConfig(SeedSetting, TaskSettings):
     """Training steps; each samples one batch of rollouts and trains on it."""
     save_every: Annotated[int, COUNT_OR_NONE] = 25
     """Steps between checkpoints; the last step is always saved. 0: only the last."""
-    keep_checkpoints: Annotated[int, COUNT] = 2
+    keep_checkpoints: Annotated[int, COUNT, ADVANCED] = 2
     """Number of checkpoints to keep; older ones are deleted."""
     keep_best: Annotated[bool, ADVANCED, WITH_EVALUATIONS] = True
     """Also keep the checkpoint with the best held-out pass@1; it is saved as soon as it is measured."""

@@ -150,7 +150,7 @@ class SamplingSettings(LengthSettings):
 class VerifierSettings(Group):
     """How verifiers are run."""
 
-    workers: Annotated[int, WORKERS] = 2
+    workers: Annotated[int, WORKERS, ADVANCED] = 2
     """Worker processes for the verifier."""
     timeout: Annotated[float, SECONDS, ADVANCED] = 10.0
     """Seconds allowed to verify one completion; after that its worker is killed and the score is 0."""

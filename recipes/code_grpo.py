@@ -12,7 +12,7 @@ epochs (6 steps each) are memory as much as skill: look at held-out pass@1, and 
     rlvr doctor                                          # code rewards need sandbox level 2 or 3
     rlvr train code_grpo
     rlvr train code_grpo --run.data path/to/mbpp.jsonl   # instead of the hub
-    rlvr train code_grpo --run.task-options sanitized=true
+    rlvr train code_grpo --run.task-option sanitized=true
     rlvr train code_grpo --model.name tiny --run.data path/to/mbpp.jsonl --run.steps 2    # try it on a CPU
     rlvr eval --model runs/code_grpo/checkpoints/LAST --task humaneval --k 1 --samples 4
 """
@@ -21,20 +21,21 @@ from pathlib import Path
 
 from rlvr.commands.train import script
 from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
-from rlvr.launch import launch
 
 CONFIG = Config(
     run=RunConfig(task="mbpp", steps=120, out_dir=Path("runs/code_grpo"), save_every=30),
     model=ModelConfig(name="Qwen/Qwen2.5-Coder-1.5B-Instruct", gradient_checkpointing=True),
     rollout=RolloutConfig(problems_per_step=64, group_size=8, max_new_tokens=512),
-    algo=AlgoConfig(advantage="dr_grpo", clip_high=0.28, normalize="constant", minibatches=2),
+    algo=AlgoConfig("dr_grpo", clip_high=0.28, normalize="constant", minibatches=2),
     optim=OptimConfig(lr=1e-6, warmup_steps=5, tokens_per_microbatch=16384),
     eval=EvalConfig(num_problems=250, samples=4, k=(1, 4), every=30, temperature=1.0),
 )
 
 
 def main(config: Config = CONFIG) -> None:
-    """Runs it."""
+    """Train with these settings."""
+    from rlvr.launch import launch  # here, since it imports torch: `--help` is faster without
+
     launch(config)
 
 

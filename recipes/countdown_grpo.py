@@ -15,8 +15,16 @@ of three- and four-number problems after several hundred steps with a 3B model; 
 from pathlib import Path
 
 from rlvr.commands.train import script
-from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
-from rlvr.launch import launch
+from rlvr.config import (
+    AlgoConfig,
+    Config,
+    EvalConfig,
+    ModelConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+    TorchSamplerConfig,
+)
 
 CONFIG = Config(
     run=RunConfig(task="countdown", steps=400, out_dir=Path("runs/countdown_grpo"), save_every=50),
@@ -27,16 +35,18 @@ CONFIG = Config(
         max_new_tokens=768,
         truncated="penalize",
         overlong_buffer=128,
-        batch_size=256,
     ),
-    algo=AlgoConfig(advantage="rloo", kl_coef=0.001, minibatches=2),
+    algo=AlgoConfig("rloo", kl_coef=0.001, minibatches=2),
+    sampler=TorchSamplerConfig(batch_size=256),
     optim=OptimConfig(lr=1e-6, warmup_steps=10, tokens_per_microbatch=8192),
     eval=EvalConfig(num_problems=256, samples=4, k=(1, 4), every=50),
 )
 
 
 def main(config: Config = CONFIG) -> None:
-    """Runs it."""
+    """Train with these settings."""
+    from rlvr.launch import launch  # here, since it imports torch: `--help` is faster without
+
     launch(config)
 
 

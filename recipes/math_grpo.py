@@ -19,20 +19,21 @@ from pathlib import Path
 
 from rlvr.commands.train import script
 from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
-from rlvr.launch import launch
 
 CONFIG = Config(
     run=RunConfig(task="gsm8k", steps=200, out_dir=Path("runs/math_grpo"), save_every=50),
     model=ModelConfig(name="Qwen/Qwen2.5-1.5B-Instruct", gradient_checkpointing=True),
     rollout=RolloutConfig(problems_per_step=64, group_size=8, max_new_tokens=512),
-    algo=AlgoConfig(advantage="dr_grpo", clip_high=0.28, normalize="constant", minibatches=2),
+    algo=AlgoConfig("dr_grpo", clip_high=0.28, normalize="constant", minibatches=2),
     optim=OptimConfig(lr=1e-6, warmup_steps=5, tokens_per_microbatch=16384),
     eval=EvalConfig(num_problems=256, samples=4, k=(1, 4), every=50, temperature=1.0),
 )
 
 
 def main(config: Config = CONFIG) -> None:
-    """Runs it."""
+    """Train with these settings."""
+    from rlvr.launch import launch  # here, since it imports torch: `--help` is faster without
+
     launch(config)
 
 

@@ -6,7 +6,7 @@ nothing, and is what pass@k of held-out problems is measured by.
     rlvr rm rm_pairs
     rlvr train rm_grpo
     rlvr train rm_grpo --model.name runs/rm_pairs_policy_0/start --sft.steps 0     # no second fine-tuning
-    rlvr train rm_grpo --run.verifier-options model=runs/other/model-0 --algo.kl-coef 0.05
+    rlvr train rm_grpo --run.verifier-option model=runs/other/model-0 --algo.kl-coef 0.05
 """
 
 import dataclasses
@@ -14,7 +14,6 @@ from pathlib import Path
 
 from rlvr.commands.train import script
 from rlvr.config import Config, EvalConfig, MonitorConfig, RunConfig
-from rlvr.launch import launch
 from rlvr.recipes import tiny_math
 
 CONFIG = dataclasses.replace(
@@ -22,18 +21,21 @@ CONFIG = dataclasses.replace(
     run=RunConfig(
         task="arithmetic",
         verifier="reward_model",
-        verifier_options=("model=runs/rm_pairs/model-0",),
+        verifier_option=("model=runs/rm_pairs/model-0",),
         steps=80,
         out_dir=Path("runs/rm_grpo"),
         save_every=20,
     ),
-    monitor=MonitorConfig(verifier="math"),
+    monitor=MonitorConfig("math"),
     eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=20, verifier="monitor"),
 )
+VARIANTS = tiny_math.VARIANTS
 
 
 def main(config: Config = CONFIG) -> None:
-    """Runs it."""
+    """Train with these settings."""
+    from rlvr.launch import launch  # here, since it imports torch: `--help` is faster without
+
     launch(config)
 
 

@@ -14,11 +14,9 @@ minute of fine-tuning and a hundred seconds of sampling and training on two core
 import dataclasses
 from pathlib import Path
 
-from rlvr.commands.reward_model import launch_reward_model, reward_folder, with_policy
 from rlvr.commands.train import script
 from rlvr.config import OptimConfig
 from rlvr.config.reward_model import PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
-from rlvr.launch import launch
 from rlvr.recipes import tiny_math
 
 CONFIG = RewardConfig(
@@ -30,7 +28,10 @@ CONFIG = RewardConfig(
 
 
 def main(config: RewardConfig = CONFIG) -> None:
-    """Runs it."""
+    """Train with these settings."""
+    # Here, since it imports torch: `--help` is faster without.
+    from rlvr.commands.reward_model import launch_reward_model, reward_folder, with_policy
+
     if config.pairs.file is None and config.pairs.policy is None:
         reward_folder(config).check()  # before a minute of fine-tuning
         config = with_policy(config, tiny_policy(config))
@@ -38,7 +39,9 @@ def main(config: RewardConfig = CONFIG) -> None:
 
 
 def tiny_policy(config: RewardConfig) -> Path:
-    """The folder of the policy that `tiny_math` starts from; fine-tuned where it is not there yet."""
+    """Return the folder of the policy that `tiny_math` starts from; fine-tune it where it is not there yet."""
+    from rlvr.launch import launch
+
     base = tiny_math.CONFIG
     folder = config.run.out_dir.with_name(f"{config.run.out_dir.name}_policy_{config.run.seed}")
     run = dataclasses.replace(base.run, out_dir=folder, steps=0, seed=config.run.seed)

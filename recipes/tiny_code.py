@@ -16,21 +16,22 @@ from pathlib import Path
 
 from rlvr.commands.train import script
 from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig
-from rlvr.launch import launch
 
 CONFIG = Config(
     run=RunConfig(task="tiny_code", steps=80, out_dir=Path("runs/tiny_code"), save_every=20),
     model=ModelConfig(name="tiny", tiny_tokens=r" ?[a-z]+|."),
     sft=SFTConfig(steps=1000, batch_size=16, lr=1.5e-3),
     rollout=RolloutConfig(problems_per_step=16, group_size=16, max_new_tokens=52),
-    algo=AlgoConfig(advantage="grpo"),
+    algo=AlgoConfig("grpo"),
     optim=OptimConfig(lr=4e-4, schedule="linear", decay_steps=80, min_lr_ratio=0.1, tokens_per_microbatch=4096),
     eval=EvalConfig(num_problems=128, samples=8, k=(1, 8)),
 )
 
 
 def main(config: Config = CONFIG) -> None:
-    """Runs it."""
+    """Train with these settings."""
+    from rlvr.launch import launch  # here, since it imports torch: `--help` is faster without
+
     launch(config)
 
 

@@ -124,8 +124,8 @@ def check_demonstrations(config: Config, task: Task) -> None:
 def open_accelerator(config: Config) -> Accelerator:
     """Return Accelerate's processes and trackers. Raises ValueError for several processes with another sampler."""
     accelerator = make_accelerator(config)
-    if accelerator.num_processes > 1 and config.rollout.sampler != "torch":
-        raise ValueError(f"rollout.sampler {config.rollout.sampler} works with one training process; use torch")
+    if accelerator.num_processes > 1 and config.sampler.name != "torch":
+        raise ValueError(f"sampler {config.sampler.name} works with one training process; use torch")
     return accelerator
 
 
@@ -184,9 +184,10 @@ def open_run(
     if stop_requested(stop, accelerator):
         raise stopped(stop, config, f"after the fine-tuning, which is saved in {config.run.out_dir / 'start'}")
     stop.doing = "starting the sampler"
-    sampler = stack.enter_context(open_sampler(r.sampler, policy, batch_size=r.batch_size, vllm=config.vllm))
+    sampler = stack.enter_context(open_sampler(config.sampler, policy))
     worker = RolloutWorker(config, policy, sampler, task.train, runners["verifier"], accelerator)
     if monitors:
+        assert config.monitor is not None
         accelerator.wait_for_everyone()  # until the logs have been truncated to the checkpoint
         worker.monitor = Monitor(monitors["verifier"], config.monitor, log.read("metrics"))
     run = Run(learner, worker, reporter, stop=stop)

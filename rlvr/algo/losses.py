@@ -14,7 +14,7 @@ from rlvr.algo.batch import Batch
 
 
 class LossSettings(Protocol):
-    """The settings that the losses read; rlvr.config.AlgoConfig has them."""
+    """The settings that the losses read; rlvr.config.AlgoSettings has them."""
 
     @property
     def row(self) -> Algorithm: ...
@@ -37,7 +37,7 @@ class LossSettings(Protocol):
     @property
     def importance_cap(self) -> float: ...
     @property
-    def dpo_beta(self) -> float: ...
+    def beta(self) -> float: ...
 
 
 # exp(20) is 4.9e8: a ratio beyond that is a broken run, and an infinity would hide which
@@ -233,7 +233,7 @@ def dpo_loss(
     margin is the argument of the sigmoid, accuracy counts the pairs where it is positive.
     """
     assert batch.ref_logprobs is not None
-    gain = algo.dpo_beta * ((logprobs - batch.ref_logprobs) * batch.mask).sum(-1)  # (b,)
+    gain = algo.beta * ((logprobs - batch.ref_logprobs) * batch.mask).sum(-1)  # (b,)
     margin = (gain * batch.advantages).view(-1, 2).sum(-1)
     loss = -logsigmoid(margin).sum() / max(denominator, 1.0)
     gain, margin = gain.detach(), margin.detach()

@@ -8,10 +8,21 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from rlvr.commands.flags import check_flags, explain, flags_of
+from rlvr.commands.flags import check_flags, check_renamed, explain, flags_of
+from rlvr.commands.settings import (
+    Settings,
+    Variants,
+    check_absent,
+    check_earlier_names,
+    check_effect,
+    check_kl_place,
+    selected,
+    values_of,
+)
+from rlvr.config.group import check_values
 from rlvr.printable import in_one_line
 from rlvr.training.signals import Stopped, fitted
 from rlvr.types import RunError
@@ -24,11 +35,78 @@ BAD_INPUT = 2
 LONGEST_LINE = 2000  # characters of an error: what was found may be as long as a file's line
 
 
-def parse(kind: type[T], argv: Sequence[str], *, prog: str, description: str = "", default: Any = None) -> T:
-    """`kind` filled from the command line. A flag that does not fit raises ValueError; --help prints and exits."""
+def parse(kind: type[T], argv: Sequence[str], *, prog: str, description: str = "") -> T:
+    """Return `kind` filled from the command line. A flag that does not fit raises ValueError; --help exits."""
+    known = flags_of(kind)
+    check_renamed(argv, known, prog)
+    check_flags(known, argv, prog)
+    return filled(kind, known, argv, prog=prog, description=description)
+
+
+def parse_settings(
+    kind: type[T],
+    argv: Sequence[str],
+    *,
+    prog: str,
+    description: str = "",
+    default: T | None = None,
+    variants: Variants | None = None,
+) -> T:
+    """Return a config filled from the command line, its groups' classes chosen by `--algo` and the like.
+
+    A setting that nothing would read raises ValueError, as a flag that does not fit does. --help and --help-all exit.
+    """
+    before = values_of(kind, default)
+    values, left = selected(before, argv, variants)
+    settings = Settings(kind, values)
+    known = settings.flags()
+    if asked := {"-h", "--help", "--help-all"} & set(left):
+        show_help(settings, prog=prog, description=description, everything="--help-all" in asked)
+        raise SystemExit(0)
+    check_kl_place(before, values, left)
+    check_earlier_names(left, settings, prog)
+    check_absent(left, settings, prog)
+    check_flags(known, left, prog)
+    view, start = settings.view()
+    config = settings.config(filled(view, known, left, prog=prog, default=start, required=kind))
+    check_values(config)
+    if default is not None:
+        check_effect(config, settings.config())
+    return config
+
+
+def show_help(settings: Settings, *, prog: str, description: str, everything: bool) -> None:
+    """Print the settings that are read, grouped; advanced ones with `everything`."""
     import tyro
 
-    check_flags(flags_of(kind), argv, prog)
+    shown = settings.shown(everything=everything)
+    view, start = settings.view(shown)
+    more = len(settings.shown(everything=True)) - len(shown)
+    defaults = {} if start is None else {"default": start}
+    printed = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(printed):
+        tyro.cli(view, args=["--help"], prog=prog, description=description or None, **defaults)
+    sys.stdout.write(printed.getvalue())
+    if more:
+        print(f"{more} advanced settings are not shown: --help-all shows them too.")
+
+
+def filled(
+    kind: Any,
+    known: Mapping[str, Any],
+    argv: Sequence[str],
+    *,
+    prog: str,
+    description: str = "",
+    default: Any = None,
+    required: Any = None,
+) -> Any:
+    """Return a dataclass filled by tyro, whose complaints become a ValueError of one line.
+
+    `required`: the dataclass that says what must be given, where it is another.
+    """
+    import tyro
+
     # An instance that leaves out required fields does not exist, so a missing default must not be passed on.
     defaults = {} if default is None else {"default": default}
     printed = io.StringIO()
@@ -40,7 +118,7 @@ def parse(kind: type[T], argv: Sequence[str], *, prog: str, description: str = "
             sys.stdout.write(printed.getvalue())
             raise
         message = one_line(printed.getvalue())
-        raise ValueError(f"{prog}: {explain(message, kind, argv) or message}") from None
+        raise ValueError(f"{prog}: {explain(message, required or kind, known, argv) or message}") from None
 
 
 def one_line(box: str) -> str:

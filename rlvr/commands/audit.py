@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from tyro.conf import Positional
 
-from rlvr.commands.arguments import key_values, parse
-from rlvr.config.quantities import COUNT, SECONDS, WORKERS, check_bounds
+from rlvr.commands.arguments import key_values, parse_settings
+from rlvr.config.quantities import COUNT
+from rlvr.config.shared import VerifierSettings
 from rlvr.printable import printable
 from rlvr.registry import make_task
 from rlvr.tasks.base import normalized
@@ -21,11 +22,10 @@ from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 
 EXAMPLES = 3
-BOUNDS = {"max_problems": COUNT, "workers": WORKERS, "timeout": SECONDS}
 
 
-@dataclass(frozen=True)
-class AuditArgs:
+@dataclass(frozen=True, kw_only=True)
+class AuditArgs(VerifierSettings):
     """Check a task pack: overlap, duplicates, references, and what its verifier accepts and rejects.
 
     Exit code 1 where a check fails.
@@ -35,14 +35,10 @@ class AuditArgs:
     """Task pack: a registered name or module:attribute (see `rlvr list`)."""
     data: Path | None = None
     """Local file or folder in the data set's format, read instead of the hub."""
-    option: list[str] = field(default_factory=list)
+    task_option: tuple[str, ...] = ()
     """Options of the task pack, as key=value."""
-    max_problems: int | None = None
+    max_problems: Annotated[int | None, COUNT] = None
     """Verify references of the first N problems of each split only."""
-    workers: int = 2
-    """Worker processes for the verifier, unless it runs in process (isolate = False or verify_batch)."""
-    timeout: float = 10.0
-    """Time limit of the verifier for one completion, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +59,9 @@ class CheckResult:
 
 def main(argv: Sequence[str]) -> int:
     """Run `rlvr audit TASK [flags]` and return its exit code."""
-    args = parse(AuditArgs, argv, prog="rlvr audit")
-    check_bounds(vars(args), BOUNDS, "--")
-    options: dict[str, Any] = dict(key_values(args.option, "--option"))
+    args = parse_settings(AuditArgs, argv, prog="rlvr audit", description=AuditArgs.__doc__ or "")
+    args.check("--")
+    options: dict[str, Any] = dict(key_values(args.task_option, "--task-option"))
     if args.data is not None:
         options["data"] = args.data
     task: Task = make_task(args.task, **options)

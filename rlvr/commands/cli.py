@@ -10,39 +10,51 @@ from collections.abc import Sequence
 from rlvr.commands.arguments import BAD_INPUT, error_line, guarded
 from rlvr.registry import did_you_mean
 
-COMMANDS = {
-    "train": ("rlvr.commands.train", "main", "train a recipe: fine-tuning, reinforcement learning, evaluation"),
-    "sft": ("rlvr.commands.train", "sft_main", "only the supervised fine-tuning of a recipe"),
-    "rm": (
-        "rlvr.commands.reward_model",
-        "main",
-        "train a reward model on pairs: your own, or of a policy and a verifier",
-    ),
-    "show-prompt": ("rlvr.commands.prompt", "main", "a recipe's first prompt as the policy sees it, and its verifier"),
-    "merge": ("rlvr.commands.merge", "main", "a LoRA checkpoint and its base as one model"),
-    "eval": ("rlvr.commands.eval", "main", "pass@k of a model on a task pack"),
-    "grade": ("rlvr.commands.grade", "main", "verdicts for a file of completions"),
-    "audit": ("rlvr.commands.audit", "main", "check a task pack: overlap, references, what its verifier accepts"),
-    "profile": ("rlvr.commands.profile", "main", "how hard a pack is for a model: pass rates over its problems"),
-    "report": ("rlvr.commands.report", "main", "curves and tables of a run as HTML and PNG"),
-    "compare": (
-        "rlvr.commands.compare",
-        "main",
-        "runs side by side: reward, monitor and pass@k, a figure and a table",
-    ),
-    "list": ("rlvr.commands.list", "main", "verifiers, task packs and recipes"),
-    "doctor": ("rlvr.commands.doctor", "main", "what this machine offers: sandbox, GPU, versions"),
+# By purpose: the name, the module and function that run it, and what it does.
+GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
+    "train": {
+        "train": ("train", "main", "train a recipe: fine-tuning, reinforcement learning, evaluation"),
+        "sft": ("train", "sft_main", "only the supervised fine-tuning of a recipe"),
+        "rm": ("reward_model", "main", "train a reward model on preference pairs, given or sampled"),
+        "merge": ("merge", "main", "merge a LoRA checkpoint into its base model"),
+    },
+    "measure": {
+        "eval": ("eval", "main", "pass@k of a model on a task pack"),
+        "profile": ("profile", "main", "how hard a task pack is for a model: pass rates over its problems"),
+        "grade": ("grade", "main", "verdicts for a file of completions"),
+    },
+    "look": {
+        "report": ("report", "main", "curves and tables of a run as HTML and PNG"),
+        "compare": ("compare", "main", "runs side by side: reward, monitor and pass@k, a figure and a table"),
+        "show-prompt": ("prompt", "main", "a recipe's first prompt as the policy sees it, and its verifier"),
+        "list": ("list", "main", "verifiers, task packs and recipes"),
+    },
+    "check": {
+        "audit": ("audit", "main", "check a task pack: overlap, references, what its verifier accepts"),
+        "doctor": ("doctor", "main", "what this machine offers: sandbox, GPU, versions"),
+        "completion": ("completion", "main", "print a script that completes commands and flags in a shell"),
+    },
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 def usage() -> str:
-    """The text of `rlvr --help`."""
-    rows = "\n".join(f"  {name:11} {text}" for name, (_, _, text) in COMMANDS.items())
-    return f"usage: rlvr COMMAND ...\n\n{rows}\n\n`rlvr COMMAND --help` lists a command's options."
+    """Return the text of `rlvr --help`."""
+    groups = (
+        "\n".join([f"{title}:", *(f"  {name:11} {text}" for name, (_, _, text) in commands.items())])
+        for title, commands in GROUPS.items()
+    )
+    return "\n\n".join(
+        [
+            "usage: rlvr COMMAND ...   (rlvr --version)",
+            *groups,
+            "`rlvr COMMAND --help` lists a command's options, `rlvr train RECIPE --help` a recipe's settings.",
+        ]
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command. Exit code 2 and one line on stderr for input that cannot be used."""
+    """Run a command. Exit code 2 and one line on stderr for input that cannot be used."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
@@ -62,12 +74,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(name: str, rest: Sequence[str]) -> int:
-    """Imports a command and runs it."""
+    """Import a command and run it."""
     # "mine:attribute" names a module of the current folder, as under `python -m`; last, so that it shadows nothing.
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())
     module, function, _ = COMMANDS[name]
-    return int(getattr(importlib.import_module(module), function)(rest))
+    return int(getattr(importlib.import_module(f"rlvr.commands.{module}"), function)(rest))
 
 
 if __name__ == "__main__":

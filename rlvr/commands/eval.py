@@ -4,149 +4,98 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from rlvr.commands.arguments import key_values, parse
+from rlvr.commands.arguments import key_values, parse_settings
 from rlvr.commands.console import Display, colored
+from rlvr.commands.settings import values_of
 from rlvr.commands.verifier_runners import open_runners
-from rlvr.config import ModelConfig
-from rlvr.config.bounds import DEVICES, EVAL_BOUNDS, SAMPLERS, is_device
-from rlvr.config.quantities import check_bounds
+from rlvr.config import ModelConfig, SamplerConfig, TorchSamplerConfig
+from rlvr.config.group import Rules, check_groups
+from rlvr.config.quantities import COUNT
+from rlvr.config.shared import (
+    AnswerSettings,
+    AttentionSetting,
+    LoadSettings,
+    PassKSettings,
+    SamplingSettings,
+    SeedSetting,
+    TaskSettings,
+    VerifierSettings,
+)
 from rlvr.files.models import check_path
 from rlvr.files.write import write_whole
-from rlvr.registry import did_you_mean, make_task, make_verifier
+from rlvr.registry import make_task, make_verifier
 from rlvr.runs.folder import EVALUATION, RunFolder, texts
 from rlvr.runs.records import graded, with_interval
 from rlvr.tasks.base import prompt_text, sealed
-from rlvr.training.evaluate import check_ks, evaluate
+from rlvr.training.evaluate import evaluate
 from rlvr.training.signals import StopRequest
 from rlvr.types import Problem, Sampling, Task
 from rlvr.verifiers.runner.base import check_references
 
-# Settings that may change when an evaluation goes on in the same folder: they decide which answers are needed and how
-# fast they come, and not what an answer is.
-RESUMABLE = {"k", "threshold", "samples", "max_problems", "batch_size", "workers", "out_dir", "device", "timeout"}
+# Settings that may change on resume: they affect how many answers are sampled or how fast, never their content.
+RESUMABLE = {"k", "threshold", "samples", "max_problems", "workers", "out_dir", "device", "timeout"}
+# Earlier names of settings in settings.json.
+RENAMED = {"option": "verifier_option"}
 
 
-@dataclass(frozen=True)
-class EvalArgs:
-    """pass@k of a model on a task pack: n samples of each problem, intervals over problems, every answer kept."""
+@dataclass(frozen=True, kw_only=True)
+class ModelOnTask(
+    AnswerSettings,
+    SamplingSettings,
+    VerifierSettings,
+    AttentionSetting,
+    LoadSettings,
+    SeedSetting,
+    TaskSettings,
+):
+    """What `rlvr eval` and `rlvr profile` have: a model, a task pack, and how the pack's problems are answered."""
+
+    # Settings of a sampler that serve training.
+    NOT_READ: ClassVar = {
+        "sampler": ("max_staleness", "sync_check_every", "mismatch_alarm", "lora", "sleep"),
+    }
 
     model: str
-    """Hub name or folder of a causal LM, or of an adapter on one; "tiny" is a small untrained one."""
-    task: str
-    """Task pack: a registered name or module:attribute (see `rlvr list`)."""
-    data: Path | None = None
-    """Local file or folder in the data set's own format, read instead of the hub."""
-    task_option: list[str] = field(default_factory=list)
-    """Options of the task pack, as key=value."""
+    """Hub name or folder of a causal LM or of an adapter on one; tiny: a small untrained model."""
+    max_problems: Annotated[int | None, COUNT] = None
+    """Maximum number of problems, from the start. None: all."""
+    sampler: SamplerConfig = field(default_factory=TorchSamplerConfig)
+
+    def rules(self, at: str) -> Rules:
+        """The model's name."""
+        check_path(self.model)
+        named = bool(self.model.strip())
+        return [(named, f"{at}model is empty; expected a hub name, a folder, or tiny"), *super().rules(at)]
+
+    def check(self, at: str = "--") -> None:
+        """Raise ValueError with one line for the first setting that cannot work."""
+        super().check(at)
+        check_groups(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalArgs(PassKSettings, ModelOnTask):
+    """pass@k of a model on a task pack: n samples of each problem, intervals over problems, every answer kept."""
+
+    task: str = field()  # required, unlike that of training
     split: Literal["test", "train"] = "test"
-    """Which problems of the pack."""
-    k: list[int] = field(default_factory=lambda: [1])
-    """pass@k for these k, each at most the number of samples."""
-    samples: int = 1
-    """n: completions of each problem."""
-    threshold: float | None = None
-    """For verifiers that grade: a score of at least this counts as right for pass@k. None: verdicts `correct` do."""
-    max_problems: int | None = None
-    """Only the first so many problems."""
+    """Split of the task pack."""
     out_dir: Path = Path("runs/eval")
-    """Folder for answers.jsonl and result.json; an evaluation that is already in it goes on."""
-    temperature: float = 1.0
-    """Sampling temperature; 0 is greedy."""
-    top_p: float = 1.0
-    """Nucleus sampling: smallest set of tokens that holds this mass. 1: off."""
-    top_k: int = 0
-    """Sample among the k likeliest tokens. 0: off."""
-    max_new_tokens: int = 256
-    """Tokens of a completion at most."""
-    max_prompt_tokens: int | None = None
-    """Problems whose prompt is longer are left out, and counted."""
-    stop: list[str] = field(default_factory=list)
-    """Strings that end a completion (kept in it)."""
-    sampler: str = "torch"
-    """Engine that samples: torch, vllm or vllm-server."""
-    verifier: str | None = None
-    """Verifier to use instead of the pack's own."""
-    option: list[str] = field(default_factory=list)
-    """Options of that verifier, as key=value."""
-    seed: int = 0
-    """Seed of the samples."""
-    batch_size: int = 512
-    """Sequences decoded at once by the torch sampler."""
-    workers: int = 2
-    """Worker processes that a verifier runs in, unless it opts out or brings its own concurrency."""
-    timeout: float = 10.0
-    """Seconds that a verifier may take for one completion."""
-    system_prompt: str | None = None
-    """Put before every prompt as a system message."""
-    chat: Literal["auto", "always", "never"] = "auto"
-    """Render prompts through the tokenizer's chat template. auto: where it has one."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto: bfloat16 on a GPU that has it, else float32."""
-    device: str = "auto"
-    """auto: cuda, else mps, else cpu."""
-    revision: str | None = None
-    """Branch, tag or commit of a model of the hub."""
-    trust_remote_code: bool = False
-    """Run the Python code that the model brings with it."""
-    attention: str = "auto"
-    """transformers' attention implementation: sdpa, eager, flash_attention_2, ... auto: see model.attention."""
+    """Output folder for answers.jsonl and result.json. An evaluation that is already in it is resumed."""
 
     def sampling(self) -> Sampling:
         """How completions are drawn."""
-        return Sampling(self.max_new_tokens, self.temperature, self.top_p, self.top_k, tuple(self.stop))
-
-    def check(self) -> None:
-        """Raises ValueError with one line for the first setting that cannot work."""
-        check_path(self.model)
-        rules = [
-            (
-                self.max_prompt_tokens is None or self.max_prompt_tokens >= 1,
-                f"--max-prompt-tokens {self.max_prompt_tokens}: expected at least 1",
-            ),
-            (self.samples >= 1, f"--samples {self.samples}: expected at least 1"),
-            (
-                self.max_problems is None or self.max_problems >= 1,
-                f"--max-problems {self.max_problems}: expected 1 or more",
-            ),
-            (
-                self.threshold is None or math.isfinite(self.threshold),
-                f"--threshold {self.threshold}: expected a score, a finite number",
-            ),
-            (self.temperature >= 0, f"--temperature {self.temperature}: expected 0 (greedy) or more"),
-            (0 < self.top_p <= 1, f"--top-p {self.top_p}: expected a share in (0, 1]"),
-            (self.top_k >= 0, f"--top-k {self.top_k}: expected 0 (off) or more"),
-            (self.max_new_tokens >= 1, f"--max-new-tokens {self.max_new_tokens}: expected at least 1"),
-            (self.batch_size >= 1, f"--batch-size {self.batch_size}: expected at least 1"),
-            (
-                self.verifier is not None or not self.option,
-                "--option needs --verifier: they are that verifier's options",
-            ),
-        ]
-        for holds, message in (*rules, *self.text_rules()):
-            if not holds:
-                raise ValueError(message)
-        check_bounds(vars(self), EVAL_BOUNDS, "--")
-        check_ks(self.k, self.samples)
-
-    def text_rules(self) -> list[tuple[bool, str]]:
-        """Rules of what is no number."""
-        return [
-            (bool(self.model.strip()), "--model is empty; expected a hub name, a folder, or tiny"),
-            (self.sampler in SAMPLERS, f"--sampler {self.sampler!r}; {did_you_mean(self.sampler, SAMPLERS)}"),
-            (is_device(self.device), f"--device {self.device!r}; expected {DEVICES}"),
-            ("" not in self.stop, "--stop holds an empty text, which would end every completion at once; leave it out"),
-        ]
+        return Sampling(self.max_new_tokens, self.temperature, self.top_p, self.top_k, self.stop)
 
 
 def load_task(args: EvalArgs) -> Task:
@@ -157,7 +106,7 @@ def load_task(args: EvalArgs) -> Task:
     task = sealed(make_task(args.task, **options))
     if args.verifier is None:
         return task
-    verifier = make_verifier(args.verifier, **key_values(args.option, "--option"))
+    verifier = make_verifier(args.verifier, **key_values(args.verifier_option, "--verifier-option"))
     check_references(verifier, chosen_problems(task, args))
     return dataclasses.replace(task, verifier=verifier)
 
@@ -170,15 +119,23 @@ def chosen_problems(task: Task, args: EvalArgs) -> list[Problem]:
     return problems
 
 
+def present_layout(held: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a settings.json by their present names, and the sampler by its name."""
+    settings = {RENAMED.get(name, name): value for name, value in held.items()}
+    sampler = settings.pop("sampler")
+    return settings | {"sampler": sampler["name"] if isinstance(sampler, dict) else sampler}
+
+
 def eval_folder(args: EvalArgs, fingerprint: str) -> RunFolder:
     """The folder of an evaluation, which goes on where it holds one with the same settings; without answers anew."""
     settings = {**dataclasses.asdict(args), "fingerprint": fingerprint}
     settings = json.loads(json.dumps(settings, default=str))
-    defaults = {f.name: f.default for f in dataclasses.fields(args) if f.default is not dataclasses.MISSING}
+    defaults = json.loads(json.dumps(values_of(type(args)), default=str))
 
     def difference(held: dict[str, Any]) -> str | None:
-        for name, value in settings.items():
-            there = held.get(name, defaults.get(name))
+        held = present_layout({**defaults, **held})
+        for name, value in present_layout(settings).items():
+            there = held.get(name)
             if name not in RESUMABLE and there != value:
                 return f"an evaluation with other settings: {name} is {there!r} there and {value!r} here"
         return None
@@ -198,7 +155,7 @@ def eval_folder(args: EvalArgs, fingerprint: str) -> RunFolder:
 def run(args: EvalArgs) -> dict[str, Any]:
     """The evaluation: answers.jsonl and result.json in the folder. Returns the numbers. A signal raises Stopped."""
     with StopRequest().answering() as stop:
-        stop.left = lambda: f"the same command goes on from the answers in {args.out_dir}"
+        stop.left = lambda: f"run the same command to resume; the answers so far are in {args.out_dir}"
         return _run(args, stop)
 
 
@@ -249,7 +206,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
     display.say(f"{args.task}: {len(problems)} problems, {args.samples} samples each; {policy.describe()}")
     with (
         closing(display),
-        open_sampler(args.sampler, policy, batch_size=args.batch_size) as sampler,
+        open_sampler(args.sampler, policy) as sampler,
         open_runners(task.verifier, workers=args.workers, timeout=args.timeout) as runners,
     ):
         stop.doing = "evaluating"
@@ -267,7 +224,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
             threshold=args.threshold,
             seed=args.seed,
             answers_file=args.out_dir / "answers.jsonl",
-            answers_at_once=args.batch_size,
+            answers_at_once=args.sampler.batch_size,
             progress=lambda done: display.step(done, ""),
         )
     write_whole(args.out_dir / "result.json", json.dumps(result, indent=2) + "\n")
@@ -276,7 +233,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
 
 def main(argv: Sequence[str]) -> int:
     """`rlvr eval --model M --task T [flags]`."""
-    args = parse(EvalArgs, argv, prog="rlvr eval")
+    args = parse_settings(EvalArgs, argv, prog="rlvr eval", description=EvalArgs.__doc__ or "")
     result = run(args)
     display = Display()
     display.print_table(result_table(result, args.k))

@@ -8,7 +8,7 @@ import itertools
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,30 +34,45 @@ ELSEWHERE = {
     "save-steps": "run.save-every",
     "eval-steps": "eval.every",
 }
+# Earlier names of flags. A group counts for all its flags that are not named themselves.
+RENAMED = {
+    "algo.advantage": "algo",
+    "algo.dpo-beta": "algo.beta",
+    "monitor.options": "monitor.verifier-option",
+    "monitor.verifier": "monitor",
+    "option": "verifier-option",
+    "pairs.task-options": "pairs.task-option",
+    "pairs.verifier-options": "pairs.verifier-option",
+    "rollout.batch-size": "sampler.batch-size",
+    "rollout.max-staleness": "sampler.max-staleness",
+    "rollout.sampler": "sampler",
+    "run.task-options": "run.task-option",
+    "run.verifier-options": "run.verifier-option",
+    "shadow": "monitor",
+    "shadow.options": "monitor.verifier-option",
+    "shadow.verifier": "monitor",
+    "vllm": "sampler",
+    "vllm.memory-share": "sampler.gpu-memory-utilization",
+    "vllm.restarts": "sampler.max-restarts",
+}
+# Earlier words for values.
+RENAMED_WORDS = {("algo", "gae"): "ppo", ("rollout.truncated", "punish"): "penalize"}
 # Groups whose setting is meant last where several groups have one of a name.
-LATER_GROUPS = ("eval", "sft", "critic", "monitor", "vllm")
+LATER_GROUPS = ("eval", "sft", "critic", "monitor", "sampler")
 SHOWN = 3
 NUMBERS = {int: "a whole number", float: "a number"}
 
 
-def flags_of(kind: type, prefix: str = "") -> dict[str, Any]:
-    """The type of each flag by its name without the dashes (`run.steps`); positional arguments are left out."""
-    hints = typing.get_type_hints(kind)
-    found: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
-        name, hint = prefix + field.name.replace("_", "-"), hints[field.name]
-        if is_positional(field):
-            continue
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            found |= flags_of(hint, f"{name}.")
-        else:
-            found[name] = hint
-    return found
+def flags_of(kind: type) -> dict[str, Any]:
+    """The type of each flag of a plain dataclass by its name without the dashes; positional arguments are left out."""
+    hints, written = typing.get_type_hints(kind), typing.get_type_hints(kind, include_extras=True)
+    names = [field.name for field in dataclasses.fields(kind) if not is_positional(written[field.name])]
+    return {name.replace("_", "-"): hints[name] for name in names}
 
 
-def is_positional(field: dataclasses.Field[Any]) -> bool:
-    """Whether a field is an argument without a flag."""
-    return isinstance(field.type, str) and field.type.startswith("Positional[")
+def is_positional(hint: Any) -> bool:
+    """Whether a field of this type is an argument without a flag: tyro's `Positional[...]`."""
+    return "Positional" in map(str, getattr(hint, "__metadata__", ()))
 
 
 def check_flags(known: Mapping[str, Any], argv: Sequence[str], prog: str) -> None:
@@ -97,6 +112,34 @@ def is_switch(name: str, known: Mapping[str, Any]) -> bool:
     return leaf.startswith("no-") and known.get(asked) is bool
 
 
+def renamed(name: str) -> str | None:
+    """Return the present name of a flag that has another one; None where it never had."""
+    group, _, leaf = name.partition(".")
+    if name in RENAMED:
+        return RENAMED[name]
+    return f"{RENAMED[group]}.{leaf}" if leaf and group in RENAMED else None
+
+
+def check_renamed(
+    argv: Sequence[str],
+    known: Container[str],
+    prog: str,
+    brought_by: Callable[[str], str | None] = lambda name: None,
+) -> None:
+    """Raise ValueError for the first flag that has another name, with that name.
+
+    `brought_by(name)`: the choice under which a flag exists that is not known now; None for one that never does.
+    """
+    for token in argv:
+        name = flag_name(token) if is_flag(token) else ""
+        better = renamed(name)
+        if name in known or better is None:
+            continue
+        choice = None if better in known else brought_by(better)
+        if better in known or choice:
+            raise ValueError(f"{prog}: no flag --{name}; it is --{better}{f', with {choice}' if choice else ''}")
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The tail of an error: the flags that an unknown one probably stands for."""
     names, name = list(known), name.strip("-").lower()
@@ -130,9 +173,11 @@ def is_later(name: str) -> bool:
     return name.partition(".")[0] in LATER_GROUPS
 
 
-def explain(message: str, kind: type, argv: Sequence[str]) -> str | None:
-    """tyro's complaint (as one line) in our words: the flag, what was given, what is expected. None: not understood."""
-    known = flags_of(kind)
+def explain(message: str, kind: type, known: Mapping[str, Any], argv: Sequence[str]) -> str | None:
+    """Return tyro's complaint (as one line) in our words: the flag, what was given, what is expected.
+
+    None where it is not understood. `known`: the type of each flag; `kind` has the required ones.
+    """
     if "Missing from " in message:
         return f"{' and '.join(missing(kind, argv))} must be given"
     unknown = re.search(r"Unrecognized options: (.+?)(?: Perhaps you meant| -{9}| For full helptext|$)", message)
@@ -149,19 +194,21 @@ def explain(message: str, kind: type, argv: Sequence[str]) -> str | None:
     given = values_of(name, argv)
     if not given:
         return f"--{name} needs a value: {expected(known[name])}"
-    return f"--{name} {' '.join(value or repr(value) for value in given)}: expected {expected(known[name])}"
+    better = next((RENAMED_WORDS[name, value] for value in given if (name, value) in RENAMED_WORDS), None)
+    hint = f" ({better}, as it is called)" if better else ""
+    return f"--{name} {' '.join(value or repr(value) for value in given)}: expected {expected(known[name])}{hint}"
 
 
 def missing(kind: type, argv: Sequence[str]) -> list[str]:
     """What a command line lacks: required flags, and positional arguments in capitals."""
     given = {flag_name(token) for token in argv if is_flag(token)}
-    lacking = []
+    lacking, written = [], typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         name = field.name.replace("_", "-")
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in given:
-            lacking.append(name.upper() if is_positional(field) else f"--{name}")
-    return lacking
+            lacking.append(name.upper() if is_positional(written[field.name]) else f"--{name}")
+    return sorted(lacking, key=lambda name: (name.startswith("--"), name))
 
 
 def values_of(name: str, argv: Sequence[str]) -> list[str]:

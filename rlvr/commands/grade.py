@@ -15,7 +15,7 @@ from statistics import fmean, pstdev
 from typing import Any, NoReturn, TextIO
 
 from rlvr.commands.arguments import BAD_INPUT, error_line, guarded, key_values
-from rlvr.commands.flags import check_flags
+from rlvr.commands.flags import check_flags, check_renamed
 from rlvr.config.quantities import SECONDS, WORKERS, check_bounds
 from rlvr.files.jsonl import is_same_file, read_objects
 from rlvr.files.write import check_replaceable
@@ -122,7 +122,7 @@ def grade(args: GradeArgs) -> int:
     Raise ValueError, LookupError or OSError for input that cannot be used at all.
     """
     check_bounds({"timeout": args.timeout, "workers": args.workers}, GRADE_BOUNDS, "--")
-    verifier = make_verifier(args.verifier, **key_values(args.option, "--option"))
+    verifier = make_verifier(args.verifier, **key_values(args.option, "--verifier-option"))
     rows = read_rows(args.file)
     if args.output is not None and is_same_file(args.output, args.file):
         raise ValueError(f"--output {args.output} is the input file; name another")
@@ -220,7 +220,7 @@ HELP = {
     "file": "JSON lines in UTF-8 with completion and, where the verifier reads one, reference (or gold, answer); id, "
     "prompt, expected (a boolean) where known",
     "verifier": "registered name, or module:attribute",
-    "option": "options of the verifier; the flag may be repeated",
+    "verifier-option": "options of the verifier; the flag may be repeated",
     "workers": "worker processes for the verifier, unless it runs in process (isolate = False or verify_batch)",
     "timeout": "time limit for one completion in a worker process, in seconds",
     "output": "file for the verdicts, one JSON line each (default: standard output)",
@@ -235,6 +235,7 @@ EXIT_CODES = (
 
 def parse_args(argv: Sequence[str]) -> GradeArgs:
     """Return the parsed command line. Raise ValueError where it does not fit."""
+    check_renamed(argv, HELP, "rlvr grade")
     check_flags(dict.fromkeys(HELP), argv, "rlvr grade")
     parser = _Parser(
         prog="rlvr grade", description="Verdicts for a file of completions.", epilog=EXIT_CODES, allow_abbrev=False
@@ -242,12 +243,20 @@ def parse_args(argv: Sequence[str]) -> GradeArgs:
     add: Callable[..., Any] = parser.add_argument
     add("file", type=Path, nargs="?", metavar="FILE.jsonl", help=HELP["file"])
     add("--verifier", required=True, metavar="NAME", help=HELP["verifier"])
-    add("--option", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=HELP["option"])
+    add(
+        "--verifier-option",
+        dest="option",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help=HELP["verifier-option"],
+    )
     add("--workers", type=int, default=GradeArgs.workers, metavar="N", help=HELP["workers"])
     add("--timeout", type=float, default=GradeArgs.timeout, metavar="SECONDS", help=HELP["timeout"])
     add("--output", type=Path, default=None, metavar="OUT.jsonl", help=HELP["output"])
     found = parser.parse_args(list(argv))
-    # `--option a=1 FILE`: argparse took the file for an option.
+    # `--verifier-option a=1 FILE`: argparse took the file for an option.
     files = [option for option in found.option if "=" not in option]
     if found.file is None and len(files) == 1:
         found.option.remove(files[0])

@@ -23,7 +23,7 @@ USES = {
     "verifier": ("verifier", "rlvr grade FILE.jsonl --verifier {name}"),
     "task": ("task pack", "rlvr eval --model M --task {name}"),
 }
-OPTION_FLAGS = {"verifier": "--option", "task": "--task-option"}
+OPTION_FLAGS = {"verifier": "--verifier-option", "task": "--task-option"}
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def place(made: Any) -> str:
 def recipe_entry(file: Path) -> str:
     """Name, place and docstring of a recipe, read without running it."""
     source = file.read_text("utf-8")
-    command = "rm" if "CONFIG = RewardConfig(" in source else "train"
+    command = recipe_command(file)
     return "\n".join(
         [
             f"{file.stem} (recipe, {file})",
@@ -130,6 +130,11 @@ def recipe_entry(file: Path) -> str:
             f"  rlvr {command} {file.stem} --help lists its settings",
         ]
     )
+
+
+def recipe_command(file: Path) -> str:
+    """Return the command that runs a recipe, read without running it."""
+    return "rm" if "CONFIG = RewardConfig(" in file.read_text("utf-8") else "train"
 
 
 def indented(text: str) -> str:

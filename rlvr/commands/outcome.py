@@ -52,16 +52,16 @@ def eval_command(config: Config, model: Path) -> str:
     """Return the shell command that evaluates a model on the whole test split with the run's evaluation settings."""
     run, e, m = config.run, config.eval, config.model
     sampling = config.eval_sampling()
-    verifier = (run.verifier, run.verifier_options)
-    if e.verifier == "monitor":
-        verifier = (config.monitor.verifier, config.monitor.options)
+    verifier = (run.verifier, run.verifier_option)
+    if e.verifier == "monitor" and config.monitor is not None:
+        verifier = (config.monitor.verifier, config.monitor.verifier_option)
     flags: list[tuple[str, Sequence[Any]]] = [
         ("--model", [model]),
         ("--task", [run.task]),
         ("--data", [] if run.data is None else [run.data]),
-        ("--task-option", run.task_options),
+        ("--task-option", run.task_option),
         ("--verifier", [] if verifier[0] is None else [verifier[0]]),
-        ("--option", verifier[1]),
+        ("--verifier-option", verifier[1]),
         ("--k", e.k),
         ("--samples", [e.samples]),
         ("--threshold", [] if e.threshold is None else [e.threshold]),

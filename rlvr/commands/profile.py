@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from rich.table import Table
 from tyro.conf import Positional
 
-from rlvr.commands.arguments import parse
+from rlvr.commands.arguments import parse_settings
 from rlvr.commands.console import Display
-from rlvr.commands.eval import EvalArgs, run
+from rlvr.commands.eval import EvalArgs, ModelOnTask, run
+from rlvr.config.quantities import COUNT
+from rlvr.config.shared import Samples
 from rlvr.files.write import write_whole
 from rlvr.training.evaluate import is_right, read_answers
 from rlvr.training.passk import pass_at_k, pass_power_k
@@ -22,60 +24,29 @@ from rlvr.training.passk import pass_at_k, pass_power_k
 BINS = 10
 
 
-@dataclass(frozen=True)
-class ProfileArgs:
+@dataclass(frozen=True, kw_only=True)
+class ProfileArgs(ModelOnTask):
     """Pass rates of a model over a pack's problems: too easy, useful, too hard."""
 
-    task: Positional[str]
-    """Task pack: a registered name or module:attribute (see `rlvr list`)."""
-    model: str
-    """Hub name or folder of a causal LM, or of an adapter on one; "tiny" is a small untrained one."""
-    data: Path | None = None
-    """Local file or folder in the data set's own format, read instead of the hub."""
-    task_option: list[str] = field(default_factory=list)
-    """Options of the task pack, as key=value."""
+    task: Positional[str] = field()
     split: Literal["test", "train"] = "train"
-    """Which problems of the pack."""
-    threshold: float | None = None
-    """For verifiers that grade: a score of at least this counts as right. None: verdicts `correct` do."""
-    samples: int = 8
-    """Completions of each problem."""
-    group_size: int = 8
-    """G of the training that is planned, at most the number of samples."""
-    max_problems: int | None = 256
-    """Only the first so many problems."""
+    """Split of the task pack."""
+    samples: Samples = 8
+    group_size: Annotated[int, COUNT] = 8
+    """Group size of the planned training, at most the number of samples."""
+    max_problems: Annotated[int | None, COUNT] = 256
     out_dir: Path = Path("runs/profile")
-    """Folder for answers.jsonl and profile.jsonl (right ones of each problem)."""
-    temperature: float = 1.0
-    """Sampling temperature."""
-    max_new_tokens: int = 256
-    """Tokens of a completion at most."""
-    max_prompt_tokens: int | None = None
-    """Problems whose prompt is longer are left out, and counted."""
-    sampler: str = "torch"
-    """Engine that samples: torch, vllm or vllm-server."""
-    seed: int = 0
-    """Seed of the samples."""
-    batch_size: int = 512
-    """Sequences decoded at once by the torch sampler."""
-    device: str = "auto"
-    """auto: cuda, else mps, else cpu."""
-    revision: str | None = None
-    """Branch, tag or commit of a model of the hub."""
-    trust_remote_code: bool = False
-    """Run the Python code that the model brings with it."""
-    attention: str = "auto"
-    """transformers' attention implementation: sdpa, eager, flash_attention_2, ... auto: see model.attention."""
+    """Output folder for answers.jsonl and profile.jsonl (correct answers per problem)."""
 
     def evaluation(self) -> EvalArgs:
-        """The evaluation that gives the pass rates."""
+        """Return the evaluation that gives the pass rates."""
         shared = {name: value for name, value in vars(self).items() if name != "group_size"}
-        return EvalArgs(**shared, k=[1, self.group_size])
+        return EvalArgs(**{**shared, "k": (1, self.group_size)})
 
 
 def main(argv: Sequence[str]) -> int:
     """`rlvr profile TASK --model M [flags]`."""
-    args = parse(ProfileArgs, argv, prog="rlvr profile")
+    args = parse_settings(ProfileArgs, argv, prog="rlvr profile", description=ProfileArgs.__doc__ or "")
     if args.group_size < 2:
         raise ValueError(f"--group-size {args.group_size}: a group of one has no differing rewards; expected 2 or more")
     if args.group_size > args.samples:

@@ -9,7 +9,6 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.commands.arguments import parse
 from rlvr.config import Config
 from rlvr.registry import did_you_mean
 from rlvr.types import Problem, Task
@@ -19,7 +18,8 @@ HELP = "usage: rlvr show-prompt RECIPE [--id ID] [--run.task NAME ...]\nShows a 
 
 def main(argv: Sequence[str]) -> int:
     """`rlvr show-prompt RECIPE [--id ID] [flags]`."""
-    from rlvr.commands.train import load_recipe, split_recipe, take_option
+    from rlvr.commands.settings import take_option
+    from rlvr.commands.train import load_recipe, recipe_config, split_recipe
 
     if argv and argv[0] in ("-h", "--help"):
         print(HELP)
@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     name, flags = split_recipe(argv, "show-prompt")
     wanted, flags = take_option(flags, "--id")
     module = load_recipe(name)
-    config = parse(Config, flags, prog=f"rlvr show-prompt {name}", default=module.CONFIG)
+    config = recipe_config(module, flags, f"rlvr show-prompt {name}")
     config.check()
     from rlvr.commands.task import build_task, corpus
     from rlvr.model.context import run_limit
@@ -111,7 +111,7 @@ def dry_run(config: Config, task: Task, say: Callable[[str], None]) -> None:
         say(f"fine-tuning: {config.sft.steps} steps on {len(task.demonstrations)} demonstrations")
     say(
         f"training: {config.model.name}, {run.steps} steps of {r.problems_per_step} problems x {r.group_size} "
-        f"completions = {r.problems_per_step * r.group_size} rollouts, sampled by {r.sampler}"
+        f"completions = {r.problems_per_step * r.group_size} rollouts, sampled by {config.sampler.name}"
     )
     saved = list_checkpoints(folder)
     held = (folder / "config.json").exists()

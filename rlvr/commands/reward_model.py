@@ -183,7 +183,7 @@ def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]
 
 def pack(config: PairsConfig) -> tuple[Task, Verifier]:
     """The pack that is sampled, and the verifier that decides."""
-    options: dict[str, Any] = key_values(config.task_options, "--pairs.task-options")
+    options: dict[str, Any] = key_values(config.task_option, "--pairs.task-option")
     if config.data is not None:
         options["data"] = config.data
     task: Task = make_task(config.task, **options)
@@ -191,7 +191,7 @@ def pack(config: PairsConfig) -> tuple[Task, Verifier]:
         raise ValueError(f"task {config.task!r} has {len(task.train)} problems to train on; pairs need at least 2")
     if config.verifier is None:
         return task, task.verifier
-    verifier = make_verifier(config.verifier, **key_values(config.verifier_options, "--pairs.verifier-options"))
+    verifier = make_verifier(config.verifier, **key_values(config.verifier_option, "--pairs.verifier-option"))
     check_references(verifier, task.train)
     return task, verifier
 

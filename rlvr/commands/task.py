@@ -15,12 +15,12 @@ from rlvr.verifiers.runner.base import check_references
 def build_task(config: Config) -> Task:
     """The run's pack, with the verifier that was asked for, its references checked."""
     run = config.run
-    options: dict[str, Any] = key_values(run.task_options, "--run.task-options")
+    options: dict[str, Any] = key_values(run.task_option, "--run.task-option")
     if run.data is not None:
         options["data"] = run.data
     task: Task = make_task(run.task, **options)
     if run.verifier is not None:
-        verifier = make_verifier(run.verifier, **key_values(run.verifier_options, "--run.verifier-options"))
+        verifier = make_verifier(run.verifier, **key_values(run.verifier_option, "--run.verifier-option"))
         check_references(verifier, [*task.train, *task.test])
         task = dataclasses.replace(task, verifier=verifier)
     if not task.train:
@@ -30,11 +30,11 @@ def build_task(config: Config) -> Task:
 
 def build_monitor(config: Config, task: Task) -> Verifier | None:
     """The verifier that watches the reward; None where the config has none. Its references are checked."""
-    if config.monitor.verifier is None:
+    settings = config.monitor
+    if settings is None:
         return None
-    monitor: Verifier = make_verifier(
-        config.monitor.verifier, **key_values(config.monitor.options, "--monitor.options")
-    )
+    options = key_values(settings.verifier_option, "--monitor.verifier-option")
+    monitor: Verifier = make_verifier(settings.verifier, **options)
     check_references(monitor, [*task.train, *task.test])
     return monitor
 

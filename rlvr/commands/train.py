@@ -10,10 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from rlvr.commands.arguments import guarded, parse
+from rlvr.commands.arguments import guarded, parse_settings
+from rlvr.commands.settings import take_option
 from rlvr.config import Config
-from rlvr.config.bounds import check_effect, check_numbers
 from rlvr.config.reward_model import RewardConfig
 from rlvr.files.models import check_path
 from rlvr.registry import did_you_mean, load
@@ -68,22 +69,6 @@ def split_recipe(argv: Sequence[str], command: str) -> tuple[str, list[str]]:
     return argv[0], list(argv[1:])
 
 
-def take_option(flags: Sequence[str], option: str) -> tuple[str | None, list[str]]:
-    """The last value of an option (`--id X`, `--id=X`) and the other flags. ValueError where it has no value."""
-    value, rest, left = None, list[str](), list(flags)
-    while left:
-        flag = left.pop(0)
-        if flag == option:
-            if not left:
-                raise ValueError(f"{option}: expected a value")
-            value = left.pop(0)
-        elif flag.startswith(f"{option}="):
-            value = flag.partition("=")[2]
-        else:
-            rest.append(flag)
-    return value, rest
-
-
 def check_model_flag(flags: Sequence[str]) -> None:
     """Raises ValueError for a model folder that does not exist: before a recipe is imported, which takes seconds."""
     check_path(take_option(flags, "--model.name")[0])
@@ -94,35 +79,40 @@ def expand(flags: Sequence[str]) -> list[str]:
     return ["--run.dry-run" if flag == "--dry-run" else flag for flag in flags]
 
 
-def run_recipe(module: ModuleType, argv: Sequence[str], prog: str) -> int:
-    """A recipe with its flags."""
+def recipe_config(module: ModuleType, argv: Sequence[str], prog: str) -> Any:
+    """Return a recipe's config with its flags. main checks the rest, as it may fill in settings of its own."""
     kind = type(module.CONFIG)
-    argv = expand(argv) if kind is Config else argv
-    config = parse(kind, argv, prog=prog, description=(module.__doc__ or "").strip(), default=module.CONFIG)
-    check_numbers(config)  # the rest is checked by main, which may fill in settings of its own
-    if isinstance(config, Config):
-        check_effect(config, module.CONFIG)
-    module.main(config)
+    return parse_settings(
+        kind,
+        expand(argv) if kind is Config else argv,
+        prog=prog,
+        description=(module.__doc__ or "").strip(),
+        default=module.CONFIG,
+        variants=getattr(module, "VARIANTS", None),
+    )
+
+
+def run_recipe(module: ModuleType, argv: Sequence[str], prog: str) -> int:
+    """Run a recipe with its flags."""
+    module.main(recipe_config(module, argv, prog))
     return 0
 
 
 def main(argv: Sequence[str]) -> int:
-    """`rlvr train RECIPE [flags]`."""
+    """Run `rlvr train RECIPE [flags]`."""
     name, flags = split_recipe(argv, "train")
     check_model_flag(flags)
     return run_recipe(load_recipe(name), flags, f"rlvr train {name}")
 
 
 def sft_main(argv: Sequence[str]) -> int:
-    """`rlvr sft RECIPE [flags]`: no reinforcement learning; the fine-tuned model lies in OUT_DIR/start."""
+    """Run `rlvr sft RECIPE [flags]`: no reinforcement learning; the fine-tuned model is saved in OUT_DIR/start."""
     name, flags = split_recipe(argv, "sft")
     check_model_flag(flags)
     module = load_recipe(name)
-    config = parse(Config, expand(flags), prog=f"rlvr sft {name}", default=module.CONFIG)
-    check_numbers(config)
+    config = recipe_config(module, flags, f"rlvr sft {name}")
     if not config.sft.steps:
         raise ValueError(f"recipe {name} fine-tunes for no steps; set --sft.steps")
-    check_effect(config, module.CONFIG)
     module.main(dataclasses.replace(config, run=dataclasses.replace(config.run, steps=0)))
     return 0
 

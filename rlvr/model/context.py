@@ -37,9 +37,7 @@ def context_limit(config: Any) -> int | None:
 
 def run_limit(config: Config, model_config: Any) -> int | None:
     """Return `context_limit`, or vLLM's max_model_len where that is lower."""
-    limits = [context_limit(model_config)]
-    if config.rollout.sampler != "torch":
-        limits.append(config.vllm.max_model_len or None)
+    limits = [context_limit(model_config), config.sampler.max_model_len or None]
     return min((limit for limit in limits if limit), default=None)
 
 

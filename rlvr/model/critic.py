@@ -23,6 +23,7 @@ class Critic:
     """
 
     def __init__(self, policy: Policy, config: CriticConfig, optim: OptimConfig) -> None:
+        self.settings = config
         self.shares_trunk = config.kind == "head"
         self.trunk = policy if self.shares_trunk else copy_of(policy)
         weight = policy.causal.get_output_embeddings().weight

@@ -48,7 +48,7 @@ def held_bytes(shape: Shape, config: Config) -> int:
     reference is the model without them.
     """
     rank = config.model.lora_rank
-    critic = config.algo.row.critic and config.critic.kind == "separate"
+    critic = config.critic is not None and config.critic.kind == "separate"
     trained = shape.adapters(rank) if rank else shape.parameters
     frozen = shape.parameters * BF16 if rank else 0
     reference = shape.parameters * FP32 if config.algo.needs_reference and not rank else 0
@@ -71,10 +71,10 @@ def training_bytes(shape: Shape, config: Config) -> int:
 def sampling_bytes(shape: Shape, config: Config) -> int:
     """Return the peak while the torch sampler runs, with completions of full length: no gradients, but a cache.
 
-    Keys and values of all layers for rollout.batch_size completions, in bf16, and in one layer a copy for every head.
+    Keys and values of all layers for sampler.batch_size completions, in bf16, and in one layer a copy for every head.
     """
     rank, r = config.model.lora_rank, config.rollout
-    rows = min(r.batch_size, r.problems_per_step * r.group_size)
+    rows = min(config.sampler.batch_size, r.problems_per_step * r.group_size)
     gradients = FP32 * (shape.adapters(rank) if rank else shape.parameters)
     copy = 0 if rank else shape.parameters * BF16
     cache = 2 * BF16 * shape.layers * shape.kv_width * rows * r.max_new_tokens

@@ -218,7 +218,7 @@ class Decoders:
         beyond = f" beyond {lengths[passed - 1]} tokens" if passed else ""
         raise ValueError(
             f"{type(self.causal).__name__} cannot be sampled by the torch sampler{beyond} ({reasons[-1]}); "
-            "use --rollout.sampler vllm"
+            "use --sampler vllm"
         )
 
 

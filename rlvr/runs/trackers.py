@@ -49,6 +49,6 @@ def start_trackers(config: Config, accelerator: Accelerator) -> None:
         groups = dataclasses.asdict(config).items()
         accelerator.init_trackers(
             run.tracker_project,
-            {f"{g}.{key}": str(v) for g, values in groups for key, v in values.items()},
+            {f"{g}.{key}": str(v) for g, values in groups for key, v in (values or {}).items()},
             {tracker: {NAME_ARGUMENT[tracker]: name} for tracker in run.trackers if tracker in NAME_ARGUMENT},
         )

@@ -41,7 +41,9 @@ def check_trained(learner: Learner, step: int) -> None:
     policy = [(name, weight) for name, weight in learner.policy.model.named_parameters() if weight.requires_grad]
     trained = [("policy", policy, "--optim.lr", config.optim.lr)]
     if learner.critic is not None:
-        trained.append(("critic", list(learner.critic.named_parameters().items()), "--critic.lr", config.critic.lr))
+        trained.append(
+            ("critic", list(learner.critic.named_parameters().items()), "--critic.lr", learner.critic.settings.lr)
+        )
     for name, weights, flag, lr in trained:
         hint = f"look at {flag} ({lr:g}); the checkpoints in {config.run.out_dir} stay"
         check_weights(weights, f"stopped at step {step}, whose updates broke the {name} ({hint})")
@@ -120,7 +122,7 @@ def alarm_ends(
     """Raise the alarm in the step in which it is due. Return whether it is to end the run."""
     if run.worker.monitor is None:
         return False
-    streak, settings = run.worker.monitor.streak(), run.config.monitor
+    streak, settings = run.worker.monitor.streak(), run.worker.monitor.config
     if streak == settings.patience:
         run.reporter.alarm(alarm_record(step, signs, metrics, rollouts))
     return settings.stop and streak >= settings.patience

@@ -1,7 +1,7 @@
 """Checkpoints: written atomically, loadable by transformers, and enough for an exact resume.
 
 A checkpoint is a folder `checkpoints/step-000050` with the model (safetensors, tokenizer), `optimizer.safetensors` and
-`state.json`; with a critic also `critic.safetensors` and `critic_optimizer.safetensors`, with rollout.max_staleness
+`state.json`; with a critic also `critic.safetensors` and `critic_optimizer.safetensors`, with sampler.max_staleness
 `ahead.jsonl`, the rollouts of later steps that are already sampled. There is no random state to save: every random
 choice is a function of (seed, step, problem, sample). state.json holds the sizes of the run's logs, so that lines
 written after the checkpoint can be dropped, and of every other file of the checkpoint, so that damage is found without

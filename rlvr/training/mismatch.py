@@ -44,7 +44,7 @@ def warn_of_mismatch(
     if stats["mismatch/mean"] > bound:
         warnings.warn(
             f"step {step}: logprobs of sampler and trainer differ by {stats['mismatch/mean']:.3g} on average (largest "
-            f"{stats['mismatch/max']:.3g}; bound {bound:g}, --vllm.mismatch-alarm); "
+            f"{stats['mismatch/max']:.3g}; bound {bound:g}, --sampler.mismatch-alarm); "
             + WHAT_TO_DO.get(sampler, "`rlvr doctor --model M` checks whether they agree"),
             RuntimeWarning,
             stacklevel=2,

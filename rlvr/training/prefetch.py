@@ -1,4 +1,4 @@
-"""The rollouts of each step, sampled in the background while the trainer trains if rollout.max_staleness allows it."""
+"""The rollouts of each step, sampled in the background while the trainer trains if sampler.max_staleness allows it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RolloutPrefetcher:
 
     def __init__(self, worker: RolloutWorker, start: int = 0) -> None:
         self.worker = worker
-        self.max_staleness = worker.config.rollout.max_staleness
+        self.max_staleness = worker.config.sampler.max_staleness
         self.ahead: dict[int, list[Group]] = {}
         saved = checkpoint_folder(worker.config.run.out_dir, start) / AHEAD
         if self.max_staleness and start and saved.exists():
@@ -71,7 +71,7 @@ class RolloutPrefetcher:
             self.worker.sampler.load_weights(self.worker.policy)
 
     def describe(self, step: int) -> dict[str, float]:
-        """Return the metrics of a step's policy lag: "staleness" in steps, if rollout.max_staleness is set."""
+        """Return the metrics of a step's policy lag: "staleness" in steps, if sampler.max_staleness is set."""
         return {"staleness": float(self.worker.config.staleness(step))} if self.max_staleness else {}
 
     def _collect_all(self, steps: Iterable[int]) -> dict[int, list[Group]]:

@@ -32,7 +32,7 @@ def restore(learner: Learner, task: Task, reporter: Reporter, say: Callable[[str
     if config.sft.steps:
         restore_start(learner, task, reporter, out_dir / "start", say, stop)
     learner.reference = learner.policy.reference() if config.algo.needs_reference else None
-    learner.critic = Critic(learner.policy, config.critic, config.optim) if config.algo.row.critic else None
+    learner.critic = Critic(learner.policy, config.critic, config.optim) if config.critic is not None else None
     if not saved:
         accelerator.wait_for_everyone()  # until the logs have been truncated
         return 0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,14 @@ import torch
 import transformers
 
 from rlvr import __version__
-from rlvr.config import AlgoConfig, Config, to_json
+from rlvr.config import Config, to_json
+from rlvr.config.group import groups_of, settings_of
+from rlvr.config.records import config_of
 from rlvr.files.write import PARTIAL
 from rlvr.runs.folder import TRAINING, Record, RunFolder, texts
 from rlvr.training.checkpoint import STEP, damage
 
-Settings = dict[str, dict[str, Any]]
+Settings = dict[tuple[str, str], Any]  # in JSON, by group and name
 
 # Settings that may differ when a run is resumed, each with the reason. None changes what a step computes, up to
 # rounding and to what a time limit cuts off. "*": the whole group.
@@ -38,7 +39,6 @@ RESUMABLE: dict[str, dict[str, str]] = {
     },
     "rollout": {
         "workers": "speed",
-        "batch_size": "speed and memory: a completion does not depend on its neighbours",
         "timeout": "a verdict that takes longer is a timeout; a limit that was too low is to be mended",
         "error_budget": "when the run gives up",
     },
@@ -51,7 +51,8 @@ RESUMABLE: dict[str, dict[str, str]] = {
     "optim": {"tokens_per_microbatch": "memory against speed: microbatches add up exactly"},
     "eval": {"*": "what is measured; the weights know nothing of it"},
     "monitor": {"stop": "when the run ends"},
-    "vllm": {
+    "sampler": {
+        "batch_size": "speed and memory: a completion does not depend on its neighbours",
         "url": "where it is computed",
         "timeout": "when a server counts as lost",
         "max_restarts": "when the run gives up",
@@ -69,24 +70,9 @@ RESOLVED = {
     "kl_estimator": "estimator",
     "normalize": "normalizer",
 }
-# Settings that do nothing, and when.
-IDLE: tuple[tuple[str, tuple[str, ...], Callable[[Settings], bool]], ...] = (
-    ("algo", ("kl_estimator", "kl_in"), lambda s: s["algo"]["kl_coef"] == 0),
-    ("algo", ("gamma", "gae_lambda"), lambda s: s["algo"]["advantage"] != "gae"),
-    ("algo", ("dpo_beta",), lambda s: s["algo"]["advantage"] != "dpo"),
-    ("critic", ("*",), lambda s: s["algo"]["advantage"] != "gae"),
-    ("model", ("lora_alpha", "lora_targets"), lambda s: s["model"]["lora_rank"] == 0),
-    ("model", ("tiny_tokens",), lambda s: s["model"]["name"] != "tiny"),
-    ("optim", ("decay_steps", "min_lr_ratio"), lambda s: s["optim"]["schedule"] == "constant"),
-    ("rollout", ("overlong_buffer",), lambda s: s["rollout"]["truncated"] != "penalize"),
-    ("sft", ("*",), lambda s: s["sft"]["steps"] == 0),
-    ("monitor", ("*",), lambda s: s["monitor"]["verifier"] is None),
-    ("vllm", ("*",), lambda s: s["rollout"]["sampler"] == "torch"),
-)
-SWITCHES = ("steps", "verifier")  # of sft and monitor: what makes the group do something is compared itself
 # What the fine-tuned model in start/ comes from.
 STARTS_FROM = {
-    "run": ("task", "data", "task_options", "seed"),
+    "run": ("task", "data", "task_option", "seed"),
     "model": ("*",),
     "sft": ("*",),
 }
@@ -140,15 +126,15 @@ def newest_step(out_dir: Path) -> int:
 
 
 def difference(held: Record, wanted: Record, *, within: Mapping[str, tuple[str, ...]] | None = None) -> str | None:
-    """The first setting that differs and matters to what a step computes; `within`: among these groups and names.
+    """Return the first setting that differs and matters to what a step computes (`within`: of these groups and names).
 
-    Settings that an older version did not have count as their default, and those without effect as equal.
+    Settings that the run of a record did not have count as their default, and those that nothing reads as equal.
     """
     old, new = effective(held), effective(wanted)
-    for group, name in names():
+    for group, name in {**new, **old}:
         chosen = within is None or named(name, within.get(group, ()))
-        if chosen and old[group][name] != new[group][name] and not named(name, RESUMABLE.get(group, ())):
-            before, after = (with_defaults(record)[group][name] for record in (held, wanted))
+        if chosen and old.get((group, name)) != new.get((group, name)) and not named(name, RESUMABLE.get(group, ())):
+            before, after = (everything(record).get((group, name)) for record in (held, wanted))
             return f"{group}.{name} is {before!r} there and {after!r} here"
     if held["fingerprint"] != wanted["fingerprint"]:
         return f"the task's problems (fingerprint {held['fingerprint']} there and {wanted['fingerprint']} here)"
@@ -156,44 +142,38 @@ def difference(held: Record, wanted: Record, *, within: Mapping[str, tuple[str, 
 
 
 def history(held: Record, wanted: Record, step: int) -> list[Record]:
-    """The history of a run that is resumed after `step` steps: what changed, as [old, new], where anything did."""
-    old, new = with_defaults(held), with_defaults(wanted)
-    changed = {f"{g}.{name}": [old[g][name], new[g][name]] for g, name in names() if old[g][name] != new[g][name]}
+    """Return the history of a run that is resumed after `step` steps: what changed, as [old, new], if anything did."""
+    old, new = everything(held), everything(wanted)
+    names = {**new, **old}
+    changed = {f"{g}.{name}": [old.get((g, name)), new.get((g, name))] for g, name in names}
+    changed = {name: pair for name, pair in changed.items() if pair[0] != pair[1]}
     before, after = held.get("versions", {}), wanted["versions"]
     updated = {name: [before.get(name), after[name]] for name in after if before.get(name) != after[name]}
     entry = {"step": step, "changed": changed, **({"versions": updated} if updated else {})}
     return [*held.get("history", ()), *([entry] if changed or updated else [])]
 
 
-def names() -> list[tuple[str, str]]:
-    """Group and name of every setting."""
-    return [(group, name) for group, values in dataclasses.asdict(Config()).items() for name in values]
-
-
 def named(name: str, chosen: Any) -> bool:
-    """Whether a name is among the chosen ones, of which "*" is all."""
+    """Return whether a name is among the chosen ones, of which "*" is all."""
     return name in chosen or "*" in chosen
 
 
-def with_defaults(record: Record) -> Settings:
-    """Every setting of a record; the default of those that it does not have."""
-    defaults: Settings = json.loads(to_json(Config()))
-    return {
-        group: {name: record.get(group, {}).get(name, value) for name, value in values.items()}
-        for group, values in defaults.items()
-    }
+def everything(record: Record) -> Settings:
+    """Return every setting of a record; the default of those that it does not have."""
+    groups = json.loads(to_json(config_of(record)))
+    return {(group, name): value for group, values in groups.items() if values for name, value in values.items()}
 
 
 def effective(record: Record) -> Settings:
-    """The settings with "auto" resolved, and None for those that do nothing."""
-    settings = with_defaults(record)
-    algo = AlgoConfig(**settings["algo"])
-    changed = {group: dict(values) for group, values in settings.items()}
-    changed["algo"] |= {name: getattr(algo, kind) for name, kind in RESOLVED.items()}
-    for group, idle, does_nothing in IDLE:
-        if does_nothing(settings):
-            changed[group] |= {name: None for name in changed[group] if named(name, idle) and name not in SWITCHES}
-    return changed
+    """Return the settings that are read, with "auto" resolved."""
+    config = config_of(record)
+    settings = everything(record)
+    settings |= {("algo", n): getattr(config.algo, kind) for n, kind in RESOLVED.items() if ("algo", n) in settings}
+    for group, value in groups_of(config):
+        for setting in settings_of(type(value)):
+            if setting.used is not None and not setting.used.when(config):
+                del settings[group, setting.name]
+    return settings
 
 
 def versions() -> Record:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from rlvr.algo.advantages import compute_advantages, cost_advantages, gdpo, is_flat, subtract_costs
-from rlvr.config import AlgoConfig, Config, RolloutConfig
+from rlvr.config import AlgoSettings, Config, RolloutConfig
 from rlvr.types import Completion, Group, Verdict
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ def group_rewards(groups: Sequence[Group], config: RolloutConfig) -> list[list[f
 def group_advantages(
     groups: Sequence[Group],
     rewards: Sequence[Sequence[float | None]],
-    algo: AlgoConfig,
+    algo: AlgoSettings,
     costs: Sequence[Sequence[float]] | None = None,
 ) -> list[list[float]]:
     """Return the advantages of all groups (P x G) by the algorithm's rule.
@@ -77,7 +77,7 @@ def group_advantages(
     weights = {name: float(weight) for name, _, weight in (item.partition("=") for item in algo.reward_weights)}
     names = sorted({name for group in groups for verdict in group.verdicts for name in verdict.parts})
     if not names:
-        raise ValueError("algo.advantage gdpo needs a verifier with named parts, such as combine; this one gives none")
+        raise ValueError("algo gdpo needs a verifier with named parts, such as combine; this one gives none")
     parts = [
         {name: [None if v.score is None else v.parts.get(name, 0.0) for v in group.verdicts] for name in names}
         for group in groups

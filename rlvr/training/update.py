@@ -44,7 +44,7 @@ def update(
     norms: list[float] = []
     critic_norms: list[float] = []
     differences: list[Tensor] = []
-    policy_learns = critic is None or step >= config.critic.warmup
+    policy_learns = critic is None or step >= critic.settings.warmup
     seed = derive_seed(config.run.seed, "minibatches", step)
     for minibatch in minibatches(batch, count=algo.minibatches, epochs=algo.epochs, seed=seed):
         if policy_learns:
@@ -78,7 +78,7 @@ def mismatch_stats(learner: Learner, step: int, differences: Sequence[Tensor]) -
     stats = mismatch(torch.cat(parts))
     # With top-p or top-k the two are logprobs of different distributions.
     if config.rollout.top_p == 1 and config.rollout.top_k == 0:
-        bound, sampler = config.vllm.mismatch_alarm, config.rollout.sampler
+        bound, sampler = config.sampler.mismatch_alarm, config.sampler.name
         warn_of_mismatch(stats, step + 1, bound, config.staleness(step), sampler)
     return stats
 
@@ -198,7 +198,8 @@ def accumulate_value_gradient(learner: Learner, minibatch: Batch) -> dict[str, f
 
 def critic_loss(learner: Learner, values: Tensor, micro: Batch, minibatch: Batch, stats: dict[str, Tensor]) -> Tensor:
     """Return the weighted value loss of a microbatch; add the unweighted loss and the clipped share to stats."""
-    settings = learner.config.critic
+    assert learner.critic is not None
+    settings = learner.critic.settings
     loss, clipped = value_loss(values, micro, settings.value_clip, denominator(minibatch, "token", 0))
     for name, value in zip(VALUE_STATS, (loss.detach(), clipped), strict=True):
         stats[name] = stats.get(name, torch.zeros_like(value)) + value
@@ -209,7 +210,7 @@ def critic_step(learner: Learner, step: int) -> float:
     """Do one optimizer step of the critic's own weights. Return the gradient's norm before clipping."""
     config, critic = learner.config, learner.critic
     assert critic is not None
-    lr = learning_rate(step, replace(config.optim, lr=config.critic.lr), config.run.steps)
+    lr = learning_rate(step, replace(config.optim, lr=critic.settings.lr), config.run.steps)
     return optimizer_step(critic.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm)
 
 
@@ -228,5 +229,5 @@ def importance_kind(config: Config, dtype: torch.dtype = torch.float32) -> str:
     kind = config.algo.importance
     if kind != "auto":
         return kind
-    one_engine = config.rollout.sampler == "torch" and dtype is torch.float32
+    one_engine = config.sampler.name == "torch" and dtype is torch.float32
     return "none" if one_engine or config.algo.loss_row.ratio is None else "token"

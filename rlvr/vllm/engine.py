@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from rlvr.config import VLLMConfig
+from rlvr.config import EngineConfig
 from rlvr.model.policy import Policy
 from rlvr.types import RunError
 
@@ -83,7 +83,7 @@ class Interrupted(RunError):
 
 
 class Engine(Protocol):
-    """vLLM, wherever it runs, made from a policy and a VLLMConfig with the policy's weights.
+    """vLLM, wherever it runs, made from a policy and an EngineConfig with the policy's weights.
 
     max_model_len: tokens of prompt and completion together. Methods raise RunError where the engine fails.
     """
@@ -104,7 +104,7 @@ class Engine(Protocol):
         ...
 
     def load(self, policy: Policy) -> None:
-        """Sample from the policy's weights from now on: merged, or with its adapter applied, as vllm.lora says."""
+        """Sample from the policy's weights from now on: merged, or with its adapter applied, as sampler.lora says."""
         ...
 
     def differing(self, weights: dict[str, Tensor]) -> list[str]:
@@ -141,7 +141,7 @@ def check_version(version: str) -> None:
         raise ValueError(f"vLLM {version} is installed; expected {SUPPORTED}: pip install 'vllm~={SUPPORTED}.0'")
 
 
-def start_options(policy: Policy, config: VLLMConfig) -> dict[str, Any]:
+def start_options(policy: Policy, config: EngineConfig) -> dict[str, Any]:
     """Return vLLM's engine arguments, the same in this process and for a server."""
     on_cpu = policy.device.type == "cpu"
     options: dict[str, Any] = {
@@ -180,8 +180,8 @@ def start_failure(message: str) -> str:
     advice = ""
     if "memory" in message.lower() or "KV cache" in message:
         advice = (
-            "; lower --vllm.gpu-memory-utilization if the trainer needs the memory, raise it if vLLM does, or lower "
-            "--vllm.max-model-len (on a CPU: the environment's VLLM_CPU_KVCACHE_SPACE, in GiB)"
+            "; lower --sampler.gpu-memory-utilization if the trainer needs the memory, raise it if vLLM does, or lower "
+            "--sampler.max-model-len (on a CPU: the environment's VLLM_CPU_KVCACHE_SPACE, in GiB)"
         )
     return f"vLLM did not start: {first_line(message)}{advice}"
 

@@ -101,7 +101,7 @@ class LocalEngine:
         self._interrupted.set()
 
     def load(self, policy: Policy) -> None:
-        """Sample from the policy's weights from now on: merged, or with its adapter applied, as vllm.lora says."""
+        """Sample from the policy's weights from now on: merged, or with its adapter applied, as sampler.lora says."""
         if self.config.lora == "merge":
             self.push(engine_weights(policy))
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from rlvr.config import VLLMConfig
+from rlvr.config import EngineConfig, VLLMConfig, VLLMServerConfig
 from rlvr.model.policy import Policy
 from rlvr.types import Completion, Sampler, Sampling
 from rlvr.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Engine, Output, Request
@@ -20,6 +20,15 @@ from rlvr.vllm.sync import (
 )
 
 
+def open_engine(policy: Policy, config: EngineConfig) -> Engine:
+    """Return vLLM with the policy's weights: in this process, or on a server."""
+    if isinstance(config, VLLMServerConfig):
+        from rlvr.vllm.server import ServerEngine
+
+        return ServerEngine(policy, config)
+    return LocalEngine(policy, config)
+
+
 class VLLMSampler(Sampler):
     """vLLM as an rlvr.types.Sampler, in this process (LocalEngine) or on a server (ServerEngine).
 
@@ -30,18 +39,19 @@ class VLLMSampler(Sampler):
     def __init__(
         self,
         policy: Policy,
-        config: VLLMConfig | None = None,
-        open_engine: Callable[[Policy, VLLMConfig], Engine] = LocalEngine,
+        config: EngineConfig | None = None,
     ) -> None:
         config = config or VLLMConfig()
         if config.lora == "adapter" and policy.causal is policy.model:
-            raise ValueError("vllm.lora adapter needs a model with an adapter; set --model.lora-rank")
+            raise ValueError("sampler.lora adapter needs a model with an adapter; set --model.lora-rank")
         if config.sleep and policy.device.type != "cuda":
-            raise ValueError(f"vllm.sleep {config.sleep} frees GPU memory, and the model is on {policy.device}; set 0")
+            raise ValueError(
+                f"sampler.sleep {config.sleep} frees GPU memory, and the model is on {policy.device}; set 0"
+            )
         self.policy = policy
         self.config = config
         self.pushes = 0
-        self.engine = open_engine(policy, config)
+        self.engine: Engine = open_engine(policy, config)
         try:
             if config.lora == "adapter":
                 self._push()
@@ -86,7 +96,7 @@ class VLLMSampler(Sampler):
         self.engine.interrupt()
 
     def sleep(self) -> None:
-        """Free the engine's GPU memory until the next push, if vllm.sleep asks for it."""
+        """Free the engine's GPU memory until the next push, if sampler.sleep asks for it."""
         if self.config.sleep:
             self.engine.sleep(self.config.sleep)
 
@@ -131,7 +141,7 @@ class VLLMSampler(Sampler):
         if longest + sampling.max_new_tokens > self.engine.max_model_len:
             raise ValueError(
                 f"a prompt of {longest} tokens and {sampling.max_new_tokens} new ones; vLLM was started for "
-                f"{self.engine.max_model_len} together (--vllm.max-model-len)"
+                f"{self.engine.max_model_len} together (--sampler.max-model-len)"
             )
 
     def _push(self) -> None:

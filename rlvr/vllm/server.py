@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from rlvr.config import VLLMConfig
+from rlvr.config import VLLMServerConfig
 from rlvr.http import JSONClient, ServerLost
 from rlvr.model.policy import Policy
 from rlvr.types import RunError
@@ -59,9 +59,7 @@ class ServerEngine:
     at most `max_restarts` times. Requests that it had not finished are sampled again; finished outputs are kept.
     """
 
-    def __init__(self, policy: Policy, config: VLLMConfig) -> None:
-        if config.lora == "adapter":
-            raise ValueError("vllm.lora adapter works with the sampler vllm; with vllm-server use merge")
+    def __init__(self, policy: Policy, config: VLLMServerConfig) -> None:
         self.config = config
         self.dtype = policy.dtype
         self.options = start_options(policy, config)
@@ -155,7 +153,7 @@ class ServerEngine:
 
     def sleep(self, level: int) -> None:
         """Raise ValueError: a server keeps its memory."""
-        raise ValueError(f"vllm.sleep {level} needs the sampler vllm, in this process")
+        raise ValueError(f"sampler.sleep {level} needs the sampler vllm, in this process")
 
     def close(self) -> None:
         """End a server that was started here, with the processes that it started."""
@@ -201,7 +199,7 @@ class ServerEngine:
                 if self._interrupted.is_set():
                     raise Interrupted("sampling was interrupted") from error
                 if self.process is None:
-                    raise RunError(f"lost the server that vllm.url names: {error}") from error
+                    raise RunError(f"lost the server that sampler.url names: {error}") from error
                 if self.deaths >= self.config.max_restarts:
                     raise RunError(f"the vLLM server was lost {self.deaths + 1} times; last: {error}") from error
                 self.deaths += 1

@@ -17,7 +17,7 @@ from torch.nn.functional import cosine_similarity
 
 from rlvr.algo.batch import Batch, collate
 from rlvr.algo.losses import policy_loss
-from rlvr.config import AlgoConfig, Config, to_json
+from rlvr.config import AlgoConfig, Config, PPOConfig, make_algo, to_json
 from rlvr.model.logprobs import token_logprobs
 from rlvr.train import train
 from rlvr.training import resume
@@ -108,7 +108,7 @@ def test_the_kl_term_in_the_loss_has_the_gradient_that_it_names(tmp_path, loss, 
     run.config.check()
     batch = batch_of(run, everything(run))
     sampled = probabilities(run, batch)
-    found = gradient(run, expected_loss(run, batch, sampled, AlgoConfig(**algo, normalize="constant")))
+    found = gradient(run, expected_loss(run, batch, sampled, make_algo(**algo, normalize="constant")))
     wanted = gradient(run, divergences(run, batch, sampled)[NAMED[estimator]])
     assert cosine(found, wanted) > 0.9999
     assert float(found.norm()) == pytest.approx(float(wanted.norm()), rel=1e-3)
@@ -182,7 +182,7 @@ def reward_gradient(run: Run) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("advantage", IN_REWARD)
 def test_the_kl_term_in_the_reward_has_the_gradient_of_the_divergence(tmp_path, advantage, away):
     """Under every rule: that of KL(pi || ref) of whole completions, times kl_coef (and 1/2 where a mean is of two)."""
-    run = make_run(tmp_path, away=away, advantage=advantage, kl_in="reward")
+    run = make_run(tmp_path, away=away, name=advantage, kl_in="reward")
     run.config.check()
     found, wanted = reward_gradient(run)
     assert cosine(found, wanted) > 0.9999
@@ -193,7 +193,7 @@ def test_the_kl_term_in_the_reward_has_the_gradient_of_the_divergence(tmp_path, 
 @pytest.mark.parametrize("away", [0.02, 0.2])
 def test_ppo_pays_the_divergence_token_by_token(tmp_path, away):
     """With lambda 1 and a critic that knows nothing, the sum of the costs to come: the same gradient."""
-    run = make_run(tmp_path, away=away, advantage="gae", kl_in="reward", gae_lambda=1.0)
+    run = make_run(tmp_path, away=away, name="ppo", kl_in="reward", gae_lambda=1.0)
     run.config.check()
     plain = batch_of(run, everything(run))
     sampled = probabilities(run, plain)
@@ -221,8 +221,8 @@ def test_what_has_another_gradient_is_refused(tmp_path, algo, message):
     with pytest.raises(ValueError, match=message) as refused:
         Config(algo=AlgoConfig(kl_coef=0.1, **algo)).check()
     assert "\n" not in str(refused.value)
-    Config(algo=AlgoConfig(**algo)).check()  # without a KL term nothing reads it
-    run = make_run(tmp_path, away=0.1, advantage="dr_grpo", **algo)
+    Config(algo=make_algo(**algo)).check()  # without a KL term nothing reads it
+    run = make_run(tmp_path, away=0.1, name="dr_grpo", **algo)
     if "kl_in" in algo:
         assert cosine(*reward_gradient(run)) < 0.9
         return
@@ -246,9 +246,9 @@ def present_divergence(run: Run) -> float:
     [
         *({"kl_estimator": estimator} for estimator in IN_LOSS),
         *({"kl_estimator": estimator, "minibatches": 2} for estimator in IN_LOSS),
-        *({"kl_in": "reward", "advantage": advantage} for advantage in (*IN_REWARD, "raft", "gae")),
-        {"kl_in": "reward", "advantage": "reinforce", "advantage_scale": "whiten", "minibatches": 2},
-        {"kl_in": "reward", "advantage": "dr_grpo", "advantage_scale": "batch_std", "normalize": "constant"},
+        *({"kl_in": "reward", "name": advantage} for advantage in (*IN_REWARD, "raft", "ppo")),
+        {"kl_in": "reward", "name": "reinforce", "advantage_scale": "whiten", "minibatches": 2},
+        {"kl_in": "reward", "name": "dr_grpo", "advantage_scale": "batch_std", "normalize": "constant"},
     ],
     ids=lambda algo: "-".join(str(value) for value in algo.values()),
 )
@@ -268,7 +268,7 @@ def test_a_run_of_explicit_settings_goes_on_under_auto(tmp_path):
     explicit = {"kl_estimator": "k3", "normalize": "token", "loss": "clip", "advantage_scale": "none"}
 
     def difference(held: dict, wanted: dict) -> str | None:
-        records = ({**json.loads(to_json(Config(algo=AlgoConfig(**a)))), "fingerprint": ""} for a in (held, wanted))
+        records = ({**json.loads(to_json(Config(algo=make_algo(**a)))), "fingerprint": ""} for a in (held, wanted))
         return resume.difference(*records)
 
     assert difference(explicit, {}) is None
@@ -281,20 +281,20 @@ def test_a_run_of_explicit_settings_goes_on_under_auto(tmp_path):
 
 def test_whitening_a_critics_advantages_with_the_kl_term_is_refused():
     """It would make them of one size whatever kl_coef says; auto leaves them as they are."""
-    kl = {"advantage": "gae", "kl_coef": 0.1, "kl_in": "reward"}
-    assert AlgoConfig(**kl).scale == "none"
-    assert AlgoConfig(advantage="gae").scale == AlgoConfig(**kl | {"kl_in": "loss"}).scale == "whiten"
-    Config(algo=AlgoConfig(**kl)).check()
+    kl = {"name": "ppo", "kl_coef": 0.1, "kl_in": "reward"}
+    assert make_algo(**kl).scale == "none"
+    assert PPOConfig().scale == make_algo(**kl | {"kl_in": "loss"}).scale == "whiten"
+    Config(algo=make_algo(**kl)).check()
     with pytest.raises(ValueError, match="would scale the KL term"):
-        Config(algo=AlgoConfig(**kl, advantage_scale="whiten")).check()
+        Config(algo=make_algo(**kl, advantage_scale="whiten")).check()
 
 
-@pytest.mark.parametrize("advantage", [*IN_REWARD, "gae"])
+@pytest.mark.parametrize("advantage", [*IN_REWARD, "ppo"])
 def test_the_advantage_of_the_kl_term_grows_with_its_coefficient(tmp_path, advantage):
     """Without a task reward, through the real costs and scores: a hundred times kl_coef, a hundred times |A|."""
     sizes = []
     for kl_coef in (1e-3, 1e-1):
-        run = make_run(tmp_path, away=0.2, advantage=advantage, kl_in="reward", kl_coef=kl_coef)
+        run = make_run(tmp_path, away=0.2, name=advantage, kl_in="reward", kl_coef=kl_coef)
         groups = [everything(run)]
         rewards = [[0.0] * len(groups[0].completions)]
         costs = kl_costs(run.learner, groups)[0] if subtracts_kl(run.learner) else None

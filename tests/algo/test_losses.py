@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlvr.algo.losses import cispo, clipped_surrogate, denominator, importance_weights, k1, k2, k3, policy_loss
-from rlvr.config import AlgoConfig, Config
+from rlvr.config import AlgoConfig, Config, make_algo
 from tests.helpers.batches import make_batch
 
 T = torch.tensor
@@ -193,11 +193,11 @@ def test_cispo_passes_no_gradient_through_the_weight():
         ({"dual_clip": 1.0}, "above 1 \\+ algo.clip_high"),
         ({"dual_clip": 3.0, "clip_high": 4.0}, "above 1 \\+ algo.clip_high \\(5\\)"),
         ({"dual_clip": 6.0, "loss": "cispo", "clip_high": 4.0}, "algo.loss cispo, which does not read it"),
-        ({"dual_clip": 3.0, "advantage": "raft"}, "algo.loss nll, which does not read it"),
+        ({"dual_clip": 3.0, "loss": "nll"}, "algo.loss nll, which does not read it"),
     ],
 )
 def test_a_bound_that_would_do_something_else_is_refused(algo, message):
     """Dual clip is for negative advantages: lower than the upper clip it would bound good completions, too."""
     Config(algo=AlgoConfig(dual_clip=1.3)).check()
     with pytest.raises(ValueError, match=message):
-        Config(algo=AlgoConfig(**algo)).check()
+        Config(algo=make_algo(**algo)).check()

@@ -11,7 +11,8 @@ import torch
 
 from rlvr.algo.batch import Batch, minibatches
 from rlvr.algo.losses import batch_loss, denominator
-from rlvr.config import AlgoConfig, Config
+from rlvr.commands.cli import main
+from rlvr.config import Config, DPOConfig, RAFTConfig, make_algo
 from rlvr.train import train
 from rlvr.training.collect import collect
 from rlvr.training.rewards import group_advantages, group_rewards
@@ -33,7 +34,7 @@ def pairs(logprobs, ref, advantages, mask=None) -> Batch:
 def test_dpo_loss_by_hand():
     """Chosen gains .5 + .5, rejected loses .2 + .3, beta .1: -log sigmoid(.15) = .620957; the order does not matter."""
     logprobs, ref = T([[-1.0, -1.0], [-2.0, -2.0]]), T([[-1.5, -1.5], [-1.8, -1.7]])
-    algo = AlgoConfig(advantage="dpo", dpo_beta=0.1)
+    algo = DPOConfig(beta=0.1)
     loss, stats = batch_loss(logprobs, pairs(logprobs, ref, T([1.0, -1.0])), algo, 1.0)
     assert float(loss) == pytest.approx(math.log(1 + math.exp(-0.15)), abs=1e-6)
     assert float(stats["dpo/margin"]) == pytest.approx(0.15, abs=1e-6)
@@ -52,7 +53,7 @@ def test_dpo_agrees_with_trl():
     order = T([0, 3, 1, 4, 2, 5])
     logprobs = t["logprobs"].requires_grad_()
     batch = pairs(logprobs[order], t["ref_logprobs"][order], T([1.0, -1.0] * 3), t["mask"][order].bool())
-    algo = AlgoConfig(advantage="dpo", dpo_beta=expected["beta"])
+    algo = DPOConfig(beta=expected["beta"])
     loss, stats = batch_loss(logprobs[order], batch, algo, denominator(batch, "token", 0))
     loss.backward()
     assert float(loss.detach()) == pytest.approx(expected["loss"], abs=1e-5)
@@ -66,7 +67,7 @@ def test_raft_is_the_likelihood_of_the_chosen():
     mask = T([[True, True], [True, False]])
     logprobs = T([[-1.0, -2.0], [-6.0, 0.0]])
     batch = dataclasses.replace(pairs(logprobs, None, T([1.0, 1.0]), mask), rows_per_pair=1, old_logprobs=logprobs - 3)
-    loss, _ = batch_loss(logprobs, batch, AlgoConfig(advantage="raft"), denominator(batch, "token", 2))
+    loss, _ = batch_loss(logprobs, batch, RAFTConfig(), denominator(batch, "token", 2))
     assert float(loss) == pytest.approx(3.0)
 
 
@@ -84,7 +85,7 @@ def test_raft_trains_on_one_rollout_of_each_group_that_differs(tmp_path):
 
 def test_dpo_trains_on_pairs(tmp_path):
     """Two rows for each group that differs, one of each sign, of one problem."""
-    run = make_run(tmp_path, verifier=HasSeven(), algo={"advantage": "dpo"}, reference=True)
+    run = make_run(tmp_path, verifier=HasSeven(), algo={"name": "dpo"}, reference=True)
     batch = batch_of(run)
     assert len(batch) >= 4
     assert batch.advantages.view(-1, 2).sum(-1).tolist() == [0.0] * (len(batch) // 2)
@@ -100,7 +101,7 @@ def group(*finishes: str) -> Group:
 def test_a_pair_without_one_of_its_two_is_left_out(tmp_path):
     """Where truncated completions are masked, a group whose best or worst was cut gives nothing."""
     for advantage, counts in {"dpo": [2, 0, 0], "raft": [1, 0, 1]}.items():
-        run = make_run(tmp_path, algo={"advantage": advantage}, rollout={"truncated": "mask"})
+        run = make_run(tmp_path, algo={"name": advantage}, rollout={"truncated": "mask"})
         for finishes, count in zip((("stop", "stop"), ("length", "stop"), ("stop", "length")), counts, strict=True):
             groups = [group(*finishes)]
             rewards = group_rewards(groups, run.config.rollout)
@@ -126,7 +127,7 @@ def test_pairs_stay_together():
 @pytest.mark.parametrize("advantage", ["raft", "dpo"])
 def test_gradient_does_not_depend_on_microbatches(tmp_path, advantage):
     """All at once, some, one unit at a time: the same gradient of the weights to 1e-6."""
-    run = make_run(tmp_path, verifier=HasSeven(), algo={"advantage": advantage}, reference=advantage == "dpo")
+    run = make_run(tmp_path, verifier=HasSeven(), algo={"name": advantage}, reference=advantage == "dpo")
     batch = batch_of(run)
     gradients = []
     for tokens in (10**6, 60, 1):
@@ -145,7 +146,7 @@ def test_learns_a_simple_reward(tmp_path, advantage):
         tmp_path,
         verifier=HasSeven(),
         run={"steps": 25},
-        algo={"advantage": advantage},
+        algo={"name": advantage},
         optim={"lr": 2e-3},
         reference=advantage == "dpo",
     )
@@ -163,26 +164,27 @@ def test_learns_a_simple_reward(tmp_path, advantage):
 @pytest.mark.parametrize(
     ("algo", "message"),
     [
-        ({"advantage": "raft", "advantage_scale": "whiten"}, "chooses rollouts"),
-        ({"advantage": "dpo", "kl_coef": 0.1}, "no such term"),
-        ({"advantage": "dpo", "importance": "token"}, "no such term"),
-        ({"advantage": "dpo", "loss": "clip"}, "go together"),
-        ({"advantage": "grpo", "loss": "dpo"}, "go together"),
-        ({"advantage": "dpo", "dpo_beta": 0.0}, "dpo_beta"),
-        ({"advantage": "raft", "kl_coef": 0.1}, "kl-in reward"),
-        ({"advantage": "grpo", "reward_weights": ("math=2",)}, "does not read them"),
-        ({"advantage": "gdpo", "reward_weights": ("math2",)}, "'math2': expected part=weight"),
+        ("--algo raft --algo.advantage-scale whiten", "--algo.advantage-scale exists with --algo grpo"),
+        ("--algo dpo --algo.kl-coef 0.1", "--algo.kl-coef exists with --algo grpo"),
+        ("--algo dpo --algo.importance token", "--algo.importance exists with --algo grpo"),
+        ("--algo dpo --algo.loss clip", "--algo.loss exists with --algo grpo"),
+        ("--algo.loss dpo", "--algo.loss dpo: expected one of auto, clip"),
+        ("--algo dpo --algo.beta 0", "algo.beta 0.0"),
+        ("--algo raft --algo.kl-coef 0.1 --algo.kl-in loss", "--algo.kl-in exists with --algo grpo"),
+        ("--algo.reward-weights math=2", "--algo.reward-weights exists with --algo gdpo"),
+        ("--algo gdpo --algo.reward-weights math2", "'math2': expected part=weight"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(algo, message):
+def test_settings_that_cannot_work_are_refused(algo, message, tmp_path, capsys):
     """One line that says what to do."""
-    with pytest.raises(ValueError, match=message):
-        Config(algo=AlgoConfig(**algo)).check()
+    assert main(["train", "tiny_math", "--run.out-dir", str(tmp_path / "run"), *algo.split()]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("advantage", ["raft", "dpo"])
 def test_a_choice_needs_two(advantage):
     """A group of one has no best and no worst."""
-    config = Config(algo=AlgoConfig(advantage=advantage))
+    config = Config(algo=make_algo(name=advantage))
     with pytest.raises(ValueError, match="group_size 1"):
         dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, group_size=1)).check()

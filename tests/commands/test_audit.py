@@ -103,7 +103,7 @@ def test_perturbed(answer: str, other: str) -> None:
 def test_demonstrations_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     """The sloppy demonstrations of the arithmetic pack are a note, not a failure."""
     options = ["num_train=50", "num_test=20", "num_demonstrations=60", "forget=1"]
-    assert main(["arithmetic", "--option", *options]) == 0
+    assert main(["arithmetic", "--task-option", *options]) == 0
     printed = capsys.readouterr().out
     assert "50 train, 20 test, 60 demonstrations" in printed
     assert "note  demonstrations that do not verify" in printed
@@ -114,7 +114,7 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """1 where a check fails, 2 with one line for what cannot be audited."""
     data = tmp_path / "data.jsonl"
     data.write_text(json.dumps({"prompt": "a", "reference": "1"}) + "\n")
-    options = ["--data", str(data), "--option", "verifier=tests/anything_goes"]
+    options = ["--data", str(data), "--task-option", "verifier=tests/anything_goes"]
     assert cli(["audit", "jsonl", *options]) == 1
     assert "FAIL  empty completions accepted: 1 of 1" in capsys.readouterr().out
     assert cli(["audit", "nothing"]) == 2

@@ -129,8 +129,8 @@ LIBRARY = {
     ),
     "Generated: fewer than none": (lambda: Generated(-1, str), "-1 problems"),
     "first: from the end": (lambda: first([{}, {}], -1, "num_test"), "num_test -1"),
-    "key_values: no value": (lambda: key_values(["a"], "--option"), "expected key=value"),
-    "key_values: twice": (lambda: key_values(["a=1", "a=2"], "--option"), "a is given twice"),
+    "key_values: no value": (lambda: key_values(["a"], "--verifier-option"), "expected key=value"),
+    "key_values: twice": (lambda: key_values(["a=1", "a=2"], "--verifier-option"), "a is given twice"),
 }
 
 

@@ -11,8 +11,9 @@ import pytest
 from rlvr.commands.arguments import key_values, one_line
 from rlvr.commands.cli import main
 from rlvr.commands.eval import EvalArgs
-from rlvr.commands.flags import ELSEWHERE, flags_of, nearest
-from rlvr.config import Config
+from rlvr.commands.flags import ELSEWHERE, nearest
+from rlvr.commands.settings import Settings, values_of
+from rlvr.config import Config, MonitorConfig, PPOConfig
 from tests.helpers.files import ROOT
 
 
@@ -48,9 +49,9 @@ def test_settings_that_cannot_work_are_named(capsys, tmp_path):
     assert "--rollout.group-sice" in rejected(capsys, "train", "tiny_math", "--rollout.group-sice", "4", *out)
     assert "x" in rejected(capsys, "train", "tiny_math", "--run.steps", "x", *out)
     assert "clip_low" in rejected(capsys, "train", "tiny_math", "--algo.clip-low", "2", *out)
-    assert "key=value" in rejected(capsys, "train", "tiny_math", "--run.task-options", "num_train", *out)
-    assert "num_train" in rejected(capsys, "train", "tiny_math", "--run.task-options", "num_trian=3", *out)
-    assert "set --run.verifier" in rejected(capsys, "train", "tiny_math", "--run.verifier-options", "a=1", *out)
+    assert "key=value" in rejected(capsys, "train", "tiny_math", "--run.task-option", "num_train", *out)
+    assert "num_train" in rejected(capsys, "train", "tiny_math", "--run.task-option", "num_trian=3", *out)
+    assert "set --run.verifier" in rejected(capsys, "train", "tiny_math", "--run.verifier-option", "a=1", *out)
     assert "lora_rank -1" in rejected(capsys, "train", "tiny_math", "--model.lora-rank", "-1", *out)
     assert not (tmp_path / "run").exists()
 
@@ -92,9 +93,9 @@ def test_modules_of_the_current_folder_are_found(tmp_path):
 
 def test_key_values():
     """The value may hold an equals sign; a missing one is an error."""
-    assert key_values(["a=1", "b=x=y"], "--option") == {"a": "1", "b": "x=y"}
+    assert key_values(["a=1", "b=x=y"], "--verifier-option") == {"a": "1", "b": "x=y"}
     with pytest.raises(ValueError, match="expected key=value"):
-        key_values(["a"], "--option")
+        key_values(["a"], "--verifier-option")
 
 
 def test_framed_errors_become_one_line():
@@ -152,17 +153,18 @@ def test_flags_may_be_written_with_dashes_or_underscores(capsys, tmp_path):
 
 def test_nearest_flags():
     """The same last part first, then what other trainers call it, then the spelling."""
-    known = flags_of(Config)
+    known = Settings(Config, values_of(Config, Config(algo=PPOConfig(), monitor=MonitorConfig("math")))).flags()
     assert nearest("lr", known) == "did you mean --optim.lr? (or --critic.lr, --sft.lr)"
     assert nearest("run.stpes", known) == "did you mean --run.steps?"
     assert nearest("num-generations", known) == "did you mean --rollout.group-size?"
     assert nearest("max-new", known).startswith("did you mean --rollout.max-new-tokens?")
-    assert nearest("monitor", known).startswith("it is a group of flags: --monitor.verifier")
+    assert nearest("monitor", known).startswith("it is a group of flags: --monitor")
 
 
 def test_what_other_trainers_call_a_setting_exists_here():
     """Each name of the table leads to a flag of `train` or of `eval`."""
-    assert set(ELSEWHERE.values()) <= {*flags_of(Config), *flags_of(EvalArgs)}
+    known = [Settings(kind, values_of(kind)).flags() for kind in (Config, EvalArgs)]
+    assert set(ELSEWHERE.values()) <= {*known[0], *known[1]}
 
 
 PRINTS = """

@@ -65,7 +65,7 @@ def test_saved_model_and_own_verifier(data: Path, tmp_path: Path) -> None:
     """A folder that `save` wrote is a model; a verifier with options replaces the pack's."""
     load_policy(ModelConfig(device="cpu"), corpus=["What is 0123456789+?"], seed=1).save(tmp_path / "model")
     out = tmp_path / "out"
-    chosen = ["--verifier", "math", "--option", "extract=lenient"]
+    chosen = ["--verifier", "math", "--verifier-option", "extract=lenient"]
     arguments = flags(data, out, *chosen)
     arguments[arguments.index("tiny")] = str(tmp_path / "model")
     assert main(arguments) == 0
@@ -109,8 +109,8 @@ def test_graded_verifier_and_threshold(data: Path, tmp_path: Path, capsys: pytes
         (["--task-option", "num_test=few"], "num_test"),
         (["--task-option", "3"], "expected key=value"),
         (["--verifier", "maths"], "no verifier 'maths'"),
-        (["--verifier", "math", "--option", "extrakt=strict"], "did you mean extract"),
-        (["--option", "extract=strict"], "--option needs --verifier"),
+        (["--verifier", "math", "--verifier-option", "extrakt=strict"], "did you mean extract"),
+        (["--verifier-option", "extract=strict"], "--verifier-option without a verifier"),
         (["--samples", "2", "--k", "1", "4"], "pass@4 from 2 samples"),
         (["--samples", "0"], "--samples 0"),
         (["--max-problems", "-1"], "--max-problems -1"),

@@ -71,14 +71,14 @@ def test_options(write, capsys):
     """Given once with several values, several times, before or after the file."""
     path = write([{"reference": "Paris", "completion": "The answer is paris."}])
     ways = [
-        ["--verifier", "exact", "--option", "extract=marked", path],
-        ["--verifier", "exact", path, "--option", "extract=marked", "case=false"],
-        [path, "--verifier", "exact", "--option", "extract=marked", "--option", "case=no"],
+        ["--verifier", "exact", "--verifier-option", "extract=marked", path],
+        ["--verifier", "exact", path, "--verifier-option", "extract=marked", "case=false"],
+        [path, "--verifier", "exact", "--verifier-option", "extract=marked", "--verifier-option", "case=no"],
     ]
     for arguments in ways:
         assert main(arguments) == 0
         assert verdicts(capsys.readouterr().out)[0]["status"] == "correct"
-    assert main([*ways[0], "--option", "case=yes"]) == 0
+    assert main([*ways[0], "--verifier-option", "case=yes"]) == 0
     assert verdicts(capsys.readouterr().out)[0]["status"] == "incorrect"
 
 
@@ -95,10 +95,18 @@ GOOD = LINES[0]
     ("lines", "arguments", "message"),
     [
         ([GOOD], ["--verifier", "maths"], "no verifier 'maths'; did you mean math?"),
-        ([GOOD], ["--verifier", "math", "--option", "extrac=strict"], "has no option 'extrac'; did you mean extract?"),
-        ([GOOD], ["--verifier", "math", "--option", "extract=loose"], "'loose' is not one of strict, marked, lenient"),
-        ([GOOD], ["--verifier", "length", "--option", "max=many"], "option max: 'many' is not one of int"),
-        ([GOOD], ["--verifier", "length", "--option", "max=0"], "length from 0 to 0: expected"),
+        (
+            [GOOD],
+            ["--verifier", "math", "--verifier-option", "extrac=strict"],
+            "has no option 'extrac'; did you mean extract?",
+        ),
+        (
+            [GOOD],
+            ["--verifier", "math", "--verifier-option", "extract=loose"],
+            "'loose' is not one of strict, marked, lenient",
+        ),
+        ([GOOD], ["--verifier", "length", "--verifier-option", "max=many"], "option max: 'many' is not one of int"),
+        ([GOOD], ["--verifier", "length", "--verifier-option", "max=0"], "length from 0 to 0: expected"),
         ([GOOD], ["--verifier", "nowhere:check"], "no module 'nowhere' can be imported"),
         ([GOOD, "{not json"], ["--verifier", "math"], "line 2: not JSON"),
         ([GOOD, "[" * 100_000], ["--verifier", "math"], "line 2: not JSON"),
@@ -106,7 +114,7 @@ GOOD = LINES[0]
         ([GOOD, {"completion": "x"}], ["--verifier", "math"], "line 2: no reference"),
         (
             [GOOD, {"completion": "x"}],
-            ["--verifier", "combine", "--option", "parts=length,exact"],
+            ["--verifier", "combine", "--verifier-option", "parts=length,exact"],
             "line 2: no reference",
         ),
         ([{"reference": "x"}], ["--verifier", "math"], "line 1: no completion"),
@@ -149,8 +157,8 @@ def test_a_function_of_ones_own_needs_no_references(write, tmp_path, monkeypatch
     assert [line["correct"] for line in verdicts(capsys.readouterr().out)] == [True, False, True]
     for arguments in (
         ["length"],
-        ["combine", "--option", "parts=length,repetition"],
-        ["regex", "--option", "pattern=H.*"],
+        ["combine", "--verifier-option", "parts=length,repetition"],
+        ["regex", "--verifier-option", "pattern=H.*"],
     ):
         assert main([path, "--verifier", *arguments]) == 0
         assert "error" not in capsys.readouterr().out

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.commands.arguments import parse
+from rlvr.commands.arguments import parse_settings
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.outcome import eval_command, program, saved_models, what_happened
 from rlvr.config import Config, EvalConfig, ModelConfig, MonitorConfig, RolloutConfig, RunConfig
@@ -37,7 +37,7 @@ def evaluation_of(config: Config) -> EvalArgs:
     """The arguments that the printed command parses to."""
     command = eval_command(config, Path("a folder/checkpoints/step-000080"))
     assert command.startswith(f"{program()} eval ")
-    return parse(EvalArgs, shlex.split(command.removeprefix(f"{program()} eval ")), prog="rlvr eval")
+    return parse_settings(EvalArgs, shlex.split(command.removeprefix(f"{program()} eval ")), prog="rlvr eval")
 
 
 def test_the_command_has_the_settings_of_the_run() -> None:
@@ -46,9 +46,9 @@ def test_the_command_has_the_settings_of_the_run() -> None:
         run=RunConfig(
             task="gsm8k",
             data=Path("my data"),
-            task_options=("num_test=4",),
+            task_option=("num_test=4",),
             verifier="math",
-            verifier_options=("extract=strict", "a=b c"),
+            verifier_option=("extract=strict", "a=b c"),
             out_dir=Path("a folder"),
         ),
         model=ModelConfig(device="cpu", chat="never", system_prompt="Think 'first'."),
@@ -60,16 +60,16 @@ def test_the_command_has_the_settings_of_the_run() -> None:
         model="a folder/checkpoints/step-000080",
         task="gsm8k",
         data=Path("my data"),
-        task_option=["num_test=4"],
+        task_option=("num_test=4",),
         verifier="math",
-        option=["extract=strict", "a=b c"],
-        k=[1, 4],
+        verifier_option=("extract=strict", "a=b c"),
+        k=(1, 4),
         samples=4,
         threshold=0.5,
         max_new_tokens=77,
         temperature=0.6,
         top_p=0.9,
-        stop=["\n\n"],
+        stop=("\n\n",),
         system_prompt="Think 'first'.",
         chat="never",
         device="cpu",
@@ -81,14 +81,14 @@ def test_the_command_has_the_settings_of_the_run() -> None:
 def test_the_command_judges_as_the_evaluation_did() -> None:
     """Where the monitor judges held-out problems the command names the monitor."""
     config = Config(
-        run=RunConfig(verifier="reward_model", verifier_options=("model=x",)),
-        monitor=MonitorConfig(verifier="math", options=("extract=lenient",)),
+        run=RunConfig(verifier="reward_model", verifier_option=("model=x",)),
+        monitor=MonitorConfig("math", verifier_option=("extract=lenient",)),
         eval=EvalConfig(verifier="monitor"),
     )
     args = evaluation_of(config)
-    assert (args.verifier, args.option) == ("math", ["extract=lenient"])
+    assert (args.verifier, args.verifier_option) == ("math", ("extract=lenient",))
     plain = evaluation_of(dataclasses.replace(config, eval=EvalConfig()))
-    assert (plain.verifier, plain.option) == ("reward_model", ["model=x"])
+    assert (plain.verifier, plain.verifier_option) == ("reward_model", ("model=x",))
 
 
 def test_a_run_without_checkpoints_names_none(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_the_last_lines_are_true_when_they_are_copied(tmp_path: Path) -> None:
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     flags = (
-        "--run.task-options num_train=16 num_test=4 num_demonstrations=16 --sft.steps 2 --run.steps 2 "
+        "--run.task-option num_train=16 num_test=4 num_demonstrations=16 --sft.steps 2 --run.steps 2 "
         "--model.device cpu --rollout.problems-per-step 2 --rollout.group-size 2 --rollout.max-new-tokens 5 "
         "--eval.samples 2 --eval.k 1 2"
     ).split()

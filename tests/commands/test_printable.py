@@ -25,7 +25,7 @@ def test_no_control_character_reaches_the_terminal(bad_files, capsys):
     display.say(evil)
     display.start("evaluating", 1)
     display.step(1, evil)
-    main(["audit", "jsonl", "--data", "data/escape.jsonl", "--option", "verifier=mine:fails"])
+    main(["audit", "jsonl", "--data", "data/escape.jsonl", "--task-option", "verifier=mine:fails"])
     main(["grade", "--verifier", "exact", "data/escape.jsonl", "--output", "out.jsonl"])
     main(["report", "run\x1b[2J"])
     printed = capsys.readouterr()

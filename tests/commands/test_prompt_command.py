@@ -15,7 +15,7 @@ from tests.helpers.models import TEMPLATE
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums
 
-SMALL = ["--run.task-options", "num_train=16", "num_test=8", "num_demonstrations=16"]
+SMALL = ["--run.task-option", "num_train=16", "num_test=8", "num_demonstrations=16"]
 
 
 def test_the_prompt_is_shown_as_the_policy_sees_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,24 +1,35 @@
-"""The bounds of numeric settings, and settings that would have no effect."""
+"""The bounds of numeric settings, and settings that nothing reads."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
 import math
+import typing
 from pathlib import Path
 
 import pytest
 
+from rlvr.commands.audit import AuditArgs
 from rlvr.commands.eval import EvalArgs
-from rlvr.commands.flags import flags_of
+from rlvr.commands.profile import ProfileArgs
+from rlvr.commands.settings import Settings, check_effect, values_of
 from rlvr.commands.train import recipe_names
-from rlvr.config import Config, RunConfig
-from rlvr.config.bounds import BOUNDS, EVAL_BOUNDS, REWARD_BOUNDS, USES, check_effect, check_numbers, setting
+from rlvr.config import SAMPLERS, Config, MonitorConfig, PPOConfig, RunConfig, make_algo
+from rlvr.config.group import check_values
 from rlvr.config.reward_model import PairsConfig, RewardConfig
 
-NO_CONFIG = Config(run=RunConfig(out_dir=Path("runs/never")))
-NO_REWARD = RewardConfig(pairs=PairsConfig(policy="tiny"))
-NO_EVAL = EvalArgs(model="tiny", task="arithmetic")
+OUT = RunConfig(out_dir=Path("runs/never"))
+CONFIGS = {
+    "train": Config(run=OUT),
+    "ppo": Config(run=OUT, algo=PPOConfig(), monitor=MonitorConfig("math")),
+    **{name: Config(run=OUT, algo=make_algo(name)) for name in ("gdpo", "raft", "dpo")},
+    **{name: Config(run=OUT, sampler=kind()) for name, kind in SAMPLERS.items()},
+    "rm": RewardConfig(pairs=PairsConfig(policy="tiny")),
+    "eval": EvalArgs(model="tiny", task="arithmetic"),
+    "profile": ProfileArgs(model="tiny", task="arithmetic"),
+    "audit": AuditArgs(task="arithmetic"),
+}
 
 
 def changed(config, name: str, value: object):
@@ -29,43 +40,67 @@ def changed(config, name: str, value: object):
     return dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **{leaf: value})})
 
 
-def numeric(kind: type) -> dict[str, object]:
-    """The numeric settings of a dataclass, as Python names them, with their types."""
-    hints = {name.replace("-", "_"): hint for name, hint in flags_of(kind).items()}
-    return {name: hint for name, hint in hints.items() if "int" in str(hint) or "float" in str(hint)}
+def numeric(config) -> dict[str, object]:
+    """The numeric settings of a config, as Python names them, with their types."""
+    entries = Settings(type(config), values_of(type(config), config)).entries
+    hints = {f"{e.group}.{e.setting.name}".lstrip("."): e.setting.hint for e in entries}
+    return {
+        name: hint
+        for name, hint in hints.items()
+        if ("int" in str(hint) or "float" in str(hint)) and typing.get_origin(hint) is not typing.Literal
+    }
 
 
-@pytest.mark.parametrize(
-    ("config", "bounds"),
-    [(NO_CONFIG, BOUNDS), (NO_REWARD, REWARD_BOUNDS), (NO_EVAL, EVAL_BOUNDS)],
-    ids=["train", "rm", "eval"],
-)
-def test_every_number_has_bounds(config, bounds):
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_number_has_bounds(name):
     """NaN, both infinities, what is far too small and what is far too large are refused for each numeric setting."""
+    config = CONFIGS[name]
     config.check()
-    names = {name for name, hint in numeric(type(config)).items() if "Literal" not in str(hint)}
-    assert names == set(bounds)
-    for name, hint in numeric(type(config)).items():
-        for value in (math.nan, math.inf, -math.inf, -(10**30), 10**30) if name in bounds else ():
-            whole = "tuple" in str(hint) or "list" in str(hint)
-            given = ((value, value) if "tuple[float" in str(hint) else [value]) if whole else value
-            with pytest.raises(ValueError, match=name.rpartition(".")[2].replace("_", "[_-]")):
-                changed(config, name, given).check()
+    assert numeric(config)
+    for setting, hint in numeric(config).items():
+        for value in (math.nan, math.inf, -math.inf, -(10**30), 10**30):
+            given = ((value, value) if "tuple[float" in str(hint) else (value,)) if "tuple" in str(hint) else value
+            with pytest.raises(ValueError, match=setting.rpartition(".")[2].replace("_", "[_-]")):
+                changed(config, setting, given).check()
 
 
-def test_settings_without_effect_name_settings_that_exist():
-    """Each name of the table is a setting."""
-    for names, is_read, _ in USES:
-        assert isinstance(is_read(NO_CONFIG), bool)
-        for name in names:
-            setting(NO_CONFIG, name)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_settings_without_effect_are_refused_where_they_are_changed(name):
+    """Each setting that nothing reads, changed to another value of its type, is told with what would read it."""
+    config = CONFIGS[name]
+    settings = Settings(type(config), values_of(type(config), config))
+    others = {bool: True, int: 7, float: 0.07, str: "x"}
+    for entry in settings.entries:
+        if entry.flag not in settings.unread():
+            continue
+        hint = next(h for h in (*typing.get_args(entry.setting.hint), entry.setting.hint) if h is not type(None))
+        value = (
+            next(w for w in typing.get_args(entry.setting.hint) if w != entry_value(config, entry))
+            if (typing.get_origin(entry.setting.hint) is typing.Literal)
+            else others.get(hint, Path("x"))
+        )
+        if value == entry_value(config, entry):
+            value = False
+        name = f"{entry.group}.{entry.setting.name}"
+        with pytest.raises(ValueError, match=f"^{name} .* would have no effect: it is read only with"):
+            check_effect(changed(config, name, value), config)
+
+
+def entry_value(config, entry):
+    return getattr(getattr(config, entry.group), entry.setting.name)
+
+
+def test_words_that_a_setting_does_not_know_are_refused():
+    """In Python too, where no parser looks at them."""
+    with pytest.raises(ValueError, match=r"algo\.normalize 'mean': expected one of auto, token"):
+        Config(run=OUT, algo=make_algo("rloo", normalize="mean")).check()
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_recipes_keep_their_bounds(name):
     """What a recipe holds passes its own checks, unchanged, from the command line."""
     module = importlib.import_module(f"rlvr.recipes.{name}")
-    check_numbers(module.CONFIG)
+    check_values(module.CONFIG)
+    check_effect(module.CONFIG, module.CONFIG)
     if isinstance(module.CONFIG, Config):
-        check_effect(module.CONFIG, module.CONFIG)
         module.CONFIG.check()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from rlvr.config import (
     OptimConfig,
     RolloutConfig,
     RunConfig,
+    make_algo,
 )
 from rlvr.model.critic import Critic
 from rlvr.model.optim import make_optimizer
@@ -35,6 +35,7 @@ from rlvr.training.run import Run, assemble
 from rlvr.training.update import accumulate_gradient, to_batch
 from rlvr.types import BatchVerifier, Group, Problem, Sampler
 from tests.helpers.models import shake
+from tests.helpers.settings import with_settings
 from tests.helpers.verifiers import PROBLEMS, NeverRight, OddDigits
 
 CHARACTERS = "0123456789+= "  # one token each
@@ -63,10 +64,11 @@ class Warned(TrainerCallback):
 
 
 def changed(config: Config, **groups: dict) -> Config:
-    """Return the configuration with other settings: `changed(config, algo={"kl_coef": 0.1})`."""
-    for name, values in groups.items():
-        config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
-    return config
+    """Return the configuration with other settings: `changed(config, algo={"kl_coef": 0.1})`.
+
+    A `name` in `algo` or `sampler` also changes the group's class.
+    """
+    return with_settings(config, **groups)
 
 
 def tiny(out_dir: Path, **groups: dict) -> Config:
@@ -75,7 +77,7 @@ def tiny(out_dir: Path, **groups: dict) -> Config:
         run=RunConfig(out_dir=out_dir, steps=3, sample_every=2),
         model=ModelConfig(name="tiny", device="cpu"),
         rollout=RolloutConfig(problems_per_step=4, group_size=4, max_new_tokens=10),
-        algo=AlgoConfig(advantage="reinforce"),
+        algo=AlgoConfig("reinforce"),
         optim=OptimConfig(lr=1e-3),
         eval=EvalConfig(num_problems=4, samples=4, k=(1, 4)),
     )
@@ -131,20 +133,21 @@ def make_short_run(
     torch.manual_seed(0)
     policy = Policy(Qwen2ForCausalLM(config), tokenizer)
     shake(policy, 0.1, 0)
+    chosen = make_algo(**{"kl_coef": 0.1, **algo})
     sizes = {"problems_per_step": 4, "group_size": 16, "max_new_tokens": SHORT_LENGTH, **(rollout or {})}
     settings = Config(
         run=RunConfig(out_dir=out_dir, steps=50, sample_every=0, save_every=0),
         model=ModelConfig(device="cpu", dtype="float32"),
         rollout=RolloutConfig(**sizes),
-        algo=AlgoConfig(**{"kl_coef": 0.1, **algo}),
+        algo=chosen,
         optim=OptimConfig(lr=1e-3),
-        critic=CriticConfig(lr=1e-3),
+        critic=CriticConfig(lr=1e-3) if chosen.row.critic else None,
     )
     problems = [Problem(str(i), SHORT_PROMPT) for i in range(20)]
     run = build_run(settings, verifier or NeverRight(), policy=policy, problems=problems)
     run.learner.reference = policy.reference()
     shake(policy, away, 1)
-    if settings.algo.row.critic:
+    if settings.critic is not None:
         run.learner.critic = Critic(policy, settings.critic, settings.optim)
     return run
 

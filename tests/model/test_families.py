@@ -81,7 +81,7 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
         {"bos_token_id": 2, "cls_token_id": 2, "sep_token_id": 3, "local_attention": 16},
     ),
     "recurrent_gemma": ("LOGIT_ADJUSTMENTS", {"attention_window_size": WINDOW, "lru_width": 64}),
-    "rwkv": ("--rollout.sampler vllm", {}),
+    "rwkv": ("--sampler vllm", {}),
 }
 DENSE = "phi olmo olmo2 cohere nemotron granite stablelm glm glm4 ernie4_5 arcee apertus seed_oss hunyuan_v1_dense doge"
 DENSE += " helium persimmon jetmoe nanochat gemma bitnet falcon_mamba mamba olmo_hybrid internlm3 mpt"

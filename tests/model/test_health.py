@@ -70,9 +70,9 @@ def make_run(out_dir: Path, *, broken=(), steps: int = 6, save_every: int = 1, *
     config = Config(
         run=RunConfig(out_dir=out_dir, steps=steps, save_every=save_every, sample_every=0),
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
-        rollout=RolloutConfig(problems_per_step=6, group_size=4, max_new_tokens=12, sampler="vllm"),
+        rollout=RolloutConfig(problems_per_step=6, group_size=4, max_new_tokens=12),
         optim=OptimConfig(lr=1e-3),
-        vllm=VLLMConfig(mismatch_alarm=10.0),
+        sampler=VLLMConfig(mismatch_alarm=10.0),
     )
     run = build_run(changed(config, **groups), Runner(odd_digits), sampler=lambda policy: BrokenAt(policy, broken))
     run.reporter.callbacks.append(Warned())
@@ -261,8 +261,8 @@ def test_all_processes_stop_together(tmp_path):
     flags = (
         "--sft.steps 0 --rollout.problems-per-step 5 --rollout.group-size 4 --eval.every -1 --run.steps 9 "
         "--optim.lr 1 --optim.weight-decay 1e9 --optim.warmup-steps 0 --optim.schedule constant --model.device cpu "
-        "--run.task-options num_train=64 num_test=16 num_demonstrations=256 "
-        "--run.verifier regex --run.verifier-options pattern=7 match=search"
+        "--run.task-option num_train=64 num_test=16 num_demonstrations=256 "
+        "--run.verifier regex --run.verifier-option pattern=7 match=search"
     ).split()
     # torchrun looks after its processes every few seconds, so that it ends none that is about to end by itself
     launcher = "torch.distributed.run --standalone --nproc-per-node 2 --monitor-interval 5 -m rlvr".split()

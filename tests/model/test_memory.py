@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig
+from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, PPOConfig
 from rlvr.model.critic import Critic
 from rlvr.model.memory import QWEN_3B, QWEN_15B, Shape, held_bytes, peak_bytes, sampling_bytes, training_bytes
 from rlvr.model.optim import make_optimizer
@@ -82,6 +82,6 @@ def test_what_is_held_is_what_the_tensors_take(tmp_path, rank: int, kl_coef: flo
 
 def test_a_critic_of_its_own_holds_as_much_again() -> None:
     """16 bytes a parameter more; a head on the policy's trunk next to nothing."""
-    ppo = Config(algo=AlgoConfig(advantage="gae"))
+    ppo = Config(algo=PPOConfig())
     head = dataclasses.replace(ppo, critic=dataclasses.replace(ppo.critic, kind="head"))
     assert held_bytes(QWEN_15B, ppo) == 2 * held_bytes(QWEN_15B, head) == 32 * QWEN_15B.parameters

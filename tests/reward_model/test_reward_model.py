@@ -245,7 +245,7 @@ def test_lines_without_a_prompt_are_not_graded(folder, tmp_path, capsys, verifie
     lines.write_text('{"prompt": "1+1=", "reference": "2", "completion": "2"}\n{"reference": "2", "completion": "2"}\n')
     options = ("parts=reward_model", f"options=reward_model.model={folder}")
     option = (f"model={folder}",) if verifier == "reward_model" else options
-    assert main(["grade", "--verifier", verifier, "--option", *option, "--", str(lines)]) == 2
+    assert main(["grade", "--verifier", verifier, "--verifier-option", *option, "--", str(lines)]) == 2
     assert "line 2: no prompt" in capsys.readouterr().err
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from rlvr.config import ModelConfig
+from rlvr.commands.settings import choose_sampler
+from rlvr.config import ModelConfig, TorchSamplerConfig
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import Policy, load_policy
 from rlvr.sampling.draw import draw, truncated, uniforms
@@ -205,12 +206,12 @@ def test_streams_depend_on_the_seed_alone() -> None:
 
 def test_wrong_input_is_refused(policy: Policy) -> None:
     """One line says what was found."""
-    sampler = make_sampler("torch", policy)
+    sampler = make_sampler(TorchSamplerConfig(), policy)
     with pytest.raises(ValueError, match="1 prompts and 2 lists of seeds"):
         sampler.generate([[3]], Sampling(), [[1], [2]])
     with pytest.raises(ValueError, match="without tokens"):
         sampler.generate([[]], Sampling(), [[1]])
-    with pytest.raises(ValueError, match="unknown sampler 'vlm'"):
-        make_sampler("vlm", policy)
+    with pytest.raises(ValueError, match="--sampler 'vlm'; did you mean vllm"):
+        choose_sampler({"sampler": TorchSamplerConfig()}, "vlm")
     with pytest.raises(ValueError, match="batch_size 0"):
-        make_sampler("torch", policy, batch_size=0)
+        make_sampler(TorchSamplerConfig(batch_size=0), policy)

@@ -13,8 +13,8 @@ from tests.helpers.files import lines
 
 FLAGS = (
     "--sft.steps 0 --rollout.problems-per-step 7 --rollout.group-size 4 --eval.every -1 --run.sample-every 0 "
-    "--run.steps 1 --model.device cpu --run.task-options num_train=3 num_test=16 num_demonstrations=256 "
-    "--run.verifier regex --run.verifier-options pattern=7.*7 match=search"
+    "--run.steps 1 --model.device cpu --run.task-option num_train=3 num_test=16 num_demonstrations=256 "
+    "--run.verifier regex --run.verifier-option pattern=7.*7 match=search"
 ).split()
 
 

@@ -18,7 +18,7 @@ from rlvr.training.monitor import monitor_metrics
 from rlvr.types import Completion, Group, Problem, Verdict, correct, incorrect
 
 STEPS, PROBLEMS, SIZE, RUNS = 60, 8, 8, 20
-CONFIG = MonitorConfig()
+CONFIG = MonitorConfig("math")
 
 
 def zero(t: float) -> float:

@@ -19,9 +19,9 @@ FLAGS = (
     "--sft.steps 6 --rollout.problems-per-step 5 --rollout.group-size 4 --eval.every -1 --run.sample-every 0 "
     "--run.steps 3 --run.save-every 1 --run.keep-checkpoints 3 --optim.lr 1e-4 --optim.tokens-per-microbatch 300 "
     "--optim.max-grad-norm 1e6 --model.device cpu "
-    "--run.task-options num_train=64 num_test=16 num_demonstrations=256"
+    "--run.task-option num_train=64 num_test=16 num_demonstrations=256"
 ).split()
-VERIFIER = "--run.verifier regex --run.verifier-options pattern=7.*7 match=search".split()
+VERIFIER = "--run.verifier regex --run.verifier-option pattern=7.*7 match=search".split()
 # Sums are taken in another order, as with other microbatches: float32 rounding. A share of a tensor's largest gradient.
 GRADIENT_TOLERANCE = 1e-4
 # AdamW divides by the root of the second moment, which enlarges the rounding of tiny gradients: so of all weights
@@ -35,7 +35,7 @@ def train(out_dir: Path, processes: int, *flags: str) -> str:
     launcher = [sys.executable, "-m"]
     if processes > 1:
         launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
-    verifier = () if "--run.verifier-options" in flags else VERIFIER
+    verifier = () if "--run.verifier-option" in flags else VERIFIER
     command = [*launcher, "rlvr", "train", "tiny_math", *FLAGS, *verifier, *flags, "--run.out-dir", str(out_dir)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
@@ -86,11 +86,9 @@ def assert_the_same_run(one: Path, many: Path) -> None:
             assert other[name] == pytest.approx(mine[name], rel=1e-3, abs=1e-6), name
 
 
-EASY = "--run.verifier regex --run.verifier-options pattern=7 match=search"
-WHITENED = "--run.verifier combine --run.verifier-options parts=length options=length.min=30,length.graded=true,"
-WATCHED = (
-    "whiten=length --algo.advantage reinforce --monitor.verifier regex --monitor.options pattern=7.*7 match=search"
-)
+EASY = "--run.verifier regex --run.verifier-option pattern=7 match=search"
+WHITENED = "--run.verifier combine --run.verifier-option parts=length options=length.min=30,length.graded=true,"
+WATCHED = "whiten=length --algo reinforce --monitor regex --monitor.verifier-option pattern=7.*7 match=search"
 
 
 @pytest.mark.slow
@@ -103,10 +101,10 @@ WATCHED = (
             3,
             f"--rollout.problems-per-step 2 --algo.kl-coef .1 {EASY}".split(),
         ),
-        (2, ("--algo.kl-coef", "0.1", "--algo.kl-in", "reward", "--algo.advantage", "reinforce")),
-        (2, ("--algo.advantage", "gae", "--algo.minibatches", "2", "--critic.lr", "1e-4")),
-        (2, ("--algo.advantage", "gae", "--critic.kind", "head", "--critic.warmup", "1")),
-        (2, ("--algo.advantage", "dpo")),
+        (2, ("--algo.kl-coef", "0.1", "--algo.kl-in", "reward", "--algo", "reinforce")),
+        (2, ("--algo", "ppo", "--algo.minibatches", "2", "--critic.lr", "1e-4")),
+        (2, ("--algo", "ppo", "--critic.kind", "head", "--critic.warmup", "1")),
+        (2, ("--algo", "dpo")),
         (2, tuple(f"{WHITENED}length.rows_per_pair=characters {WATCHED}".split())),
     ],
     ids=[

@@ -18,6 +18,7 @@ from rlvr.config import (
     OptimConfig,
     RolloutConfig,
     RunConfig,
+    TorchSamplerConfig,
     VLLMConfig,
 )
 from rlvr.model.critic import Critic
@@ -41,6 +42,7 @@ def make_run(
     steps: int = 2,
     monitor: bool = False,
     shuffle: bool = False,
+    max_staleness: int = 0,
     **rollout,
 ) -> Run:
     """A run of a random tiny model in float32 on the CPU, with two rounds of dynamic sampling."""
@@ -50,8 +52,10 @@ def make_run(
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
         rollout=RolloutConfig(**settings),
         optim=OptimConfig(lr=1e-3),
-        monitor=MonitorConfig(window=2),
-        vllm=VLLMConfig(mismatch_alarm=10.0),
+        monitor=MonitorConfig("has_seven", window=2),
+        sampler=VLLMConfig(mismatch_alarm=10.0, max_staleness=max_staleness)
+        if max_staleness
+        else TorchSamplerConfig(mismatch_alarm=10.0),
     )
     run = build_run(config, Runner(verifier), sampler=OwnWeights if config.rollout.max_staleness else TorchSampler)
     if monitor:
@@ -165,7 +169,7 @@ def test_resumed_run_with_batches_ahead_equals_an_uninterrupted_one(tmp_path, sh
 
     With shuffled rewards, so are the verifier's own verdicts.
     """
-    settings = {"max_staleness": 1, "sampler": "vllm", "shuffle": shuffle, "monitor": True}
+    settings = {"max_staleness": 1, "shuffle": shuffle, "monitor": True}
     whole = make_run(tmp_path / "whole", **settings, steps=4)
     train(whole)
     train(make_run(tmp_path / "parts", **settings, steps=2))

@@ -13,7 +13,7 @@ import pytest
 from rlvr.config import ModelConfig
 from rlvr.model.policy import Policy, load_policy
 from rlvr.runs.records import graded
-from rlvr.sampling.samplers import make_sampler
+from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.evaluate import evaluate, read_answers, summarize
 from rlvr.training.passk import clustered
 from rlvr.types import Completion, Problem, Sampler, Sampling, Verdict, bad_reference, correct, incorrect, no_answer
@@ -71,7 +71,7 @@ class Counting(Sampler):
 def run(policy: Policy, **changes: Any) -> dict[str, Any]:
     settings: dict[str, Any] = {"sampling": Sampling(max_new_tokens=6), "samples": 4, "ks": (1, 4), "seed": 3}
     settings |= changes
-    sampler = settings.pop("sampler", None) or make_sampler("torch", policy)
+    sampler = settings.pop("sampler", None) or TorchSampler(policy)
     problems = settings.pop("problems", PROBLEMS)
     return evaluate(policy, sampler, problems, settings.pop("verifier", Judge()), **settings)
 
@@ -115,15 +115,15 @@ def test_a_sample_depends_on_seed_problem_and_index_alone(policy: Policy, tmp_pa
 def test_interrupted_evaluation_goes_on(policy: Policy, tmp_path: Path) -> None:
     """After a crash, with half a line left behind, only missing samples are drawn, and the result is equal."""
     file = tmp_path / "answers.jsonl"
-    first = Counting(make_sampler("torch", policy), crash_after=1)
+    first = Counting(TorchSampler(policy), crash_after=1)
     with pytest.raises(KeyboardInterrupt):
         run(policy, sampler=first, answers_file=file, answers_at_once=8)
     with file.open("a") as end:
         end.write('{"id": "p2", "sam')
-    second = Counting(make_sampler("torch", policy))
+    second = Counting(TorchSampler(policy))
     assert run(policy, sampler=second, answers_file=file, answers_at_once=8) == run(policy)
     assert (first.drawn, second.drawn) == (8, 16)
-    third = Counting(make_sampler("torch", policy))
+    third = Counting(TorchSampler(policy))
     assert run(policy, sampler=third, answers_file=file, samples=5)["num_samples"] == 30
     assert third.drawn == 6
 
@@ -225,7 +225,7 @@ def test_a_threshold_may_be_named_later(policy: Policy, tmp_path: Path) -> None:
     """It changes no answer: with the same file nothing is drawn again, and pass@1 is of the scores."""
     file = tmp_path / "answers.jsonl"
     assert run(policy, verifier=Grade(), answers_file=file)["pass@1"] == 0.0
-    again = Counting(make_sampler("torch", policy))
+    again = Counting(TorchSampler(policy))
     result = run(policy, verifier=Grade(), answers_file=file, sampler=again, threshold=0.5)
     assert again.drawn == 0
     scores = [line["score"] for line in map(json.loads, file.read_text().splitlines())]

@@ -20,6 +20,7 @@ from tests.helpers.verifiers import seven_with_parts, share_of_sevens, sums
 
 PACK = '''
 from rlvr import Problem, Task, register, register_task
+from tests.helpers.settings import with_settings
 
 
 @register("has_digit")
@@ -87,13 +88,13 @@ def test_lora_trains_the_adapter_alone(tmp_path):
 @pytest.mark.parametrize(
     "algo",
     [
-        {"advantage": "grpo", "loss": "gspo", "normalize": "sequence", "clip_low": 3e-4, "clip_high": 4e-4},
-        {"advantage": "rloo", "loss": "sequence", "normalize": "sequence", "kl_coef": 0.05, "kl_in": "reward"},
-        {"advantage": "dr_grpo", "loss": "cispo", "clip_low": 1.0, "clip_high": 4.0, "epochs": 2, "minibatches": 2},
-        {"advantage": "reinforce_pp", "normalize": "constant", "kl_coef": 0.01, "kl_estimator": "k2"},
-        {"advantage": "maxrl", "advantage_scale": "whiten", "dual_clip": 3.0, "importance": "token"},
+        {"name": "grpo", "loss": "gspo", "normalize": "sequence", "clip_low": 3e-4, "clip_high": 4e-4},
+        {"name": "rloo", "loss": "sequence", "normalize": "sequence", "kl_coef": 0.05, "kl_in": "reward"},
+        {"name": "dr_grpo", "loss": "cispo", "clip_low": 1.0, "clip_high": 4.0, "epochs": 2, "minibatches": 2},
+        {"name": "reinforce_pp", "normalize": "constant", "kl_coef": 0.01, "kl_estimator": "k2"},
+        {"name": "maxrl", "advantage_scale": "whiten", "dual_clip": 3.0, "importance": "token"},
     ],
-    ids=lambda algo: f"{algo['advantage']}-{algo.get('loss', 'clip')}",
+    ids=lambda algo: f"{algo['name']}-{algo.get('loss', 'clip')}",
 )
 def test_every_algorithm_runs(tmp_path, algo):
     """Two steps each; numbers stay finite."""
@@ -105,7 +106,7 @@ def test_every_algorithm_runs(tmp_path, algo):
 def test_shuffled_rewards_are_the_control(tmp_path, capsys):
     """Rewards no longer belong to their completions; verdicts, metrics and printed samples stay true and say so."""
     run = {"shuffle_rewards": True, "sample_every": 1}
-    launch(tiny(tmp_path, run=run, algo={"advantage": "gdpo"}, eval={"every": -1}), task=sums(seven_with_parts))
+    launch(tiny(tmp_path, run=run, algo={"name": "gdpo"}, eval={"every": -1}), task=sums(seven_with_parts))
     records = lines(tmp_path / "rollouts.jsonl")
     assert all((row["score"] == 1) == (row["status"] == "correct") == ("7" in row["completion"]) for row in records)
     assert any(row["reward"] != row["score"] for row in records)
@@ -163,7 +164,7 @@ SMALL = (
 def test_pack_and_verifier_of_a_users_own_file(tmp_path):
     """ "module:attribute" names both; their options come from the command line."""
     (tmp_path / "mine.py").write_text(PACK)
-    flags = ["--run.task", "mine:sums", "--run.verifier", "mine:has_digit", "--run.verifier-options", "digit=1"]
+    flags = ["--run.task", "mine:sums", "--run.verifier", "mine:has_digit", "--run.verifier-option", "digit=1"]
     done = rlvr("train", "tiny_math", *SMALL, *flags, "--run.out-dir", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "report.html").exists()
@@ -184,7 +185,7 @@ def test_a_verifier_that_always_fails_stops_the_run(tmp_path):
 @pytest.mark.slow
 def test_recipe_file_and_command_are_the_same(tmp_path):
     """`python recipes/tiny_math.py` writes what `rlvr train tiny_math` writes."""
-    flags = [*SMALL, "--run.task-options", "num_train=16", "num_test=8", "num_demonstrations=16"]
+    flags = [*SMALL, "--run.task-option", "num_train=16", "num_test=8", "num_demonstrations=16"]
     one = rlvr("train", "tiny_math", *flags, "--run.out-dir", "one", cwd=tmp_path)
     command = [sys.executable, str(ROOT / "recipes" / "tiny_math.py"), *flags, "--run.out-dir", "two"]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}

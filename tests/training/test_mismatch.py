@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr.config import AlgoConfig, Config, ModelConfig, RolloutConfig, RunConfig
+from rlvr.config import AlgoConfig, Config, ModelConfig, RolloutConfig, RunConfig, TorchSamplerConfig, VLLMConfig
 from rlvr.model.policy import load_policy
 from rlvr.train import train
 from rlvr.training.mismatch import mismatch, warn_of_mismatch
@@ -87,9 +87,9 @@ def test_torch_sampler_in_bfloat16_is_corrected(tmp_path: Path) -> None:
 
 def test_truncated_sampling_is_refused_or_said(tmp_path: Path) -> None:
     """top-p and top-k train off policy with any sampler; with importance none the log says how far."""
-    for sampler in ("torch", "vllm"):
+    for sampler in (TorchSamplerConfig(), VLLMConfig()):
         for settings in ({"top_p": 0.9}, {"top_k": 5}):
-            config = Config(rollout=RolloutConfig(sampler=sampler, **settings))
+            config = Config(rollout=RolloutConfig(**settings), sampler=sampler)
             with pytest.raises(ValueError, match=r"set --algo\.importance none to train off policy"):
                 config.check()
             dataclasses.replace(config, algo=AlgoConfig(importance="none")).check()

@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
+from rlvr.commands.cli import main
+from rlvr.config import (
+    AlgoConfig,
+    Config,
+    ModelConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+    TorchSamplerConfig,
+    VLLMConfig,
+)
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
@@ -51,16 +61,20 @@ class Plain(Sampler):
         pass
 
 
-def make_run(out_dir: Path, *, verifier=None, sampler=TorchSampler, steps: int = 3, **rollout) -> Run:
+def make_run(
+    out_dir: Path, *, verifier=None, sampler=TorchSampler, steps: int = 3, max_staleness: int = 0, **rollout
+) -> Run:
     """A run of a random tiny model in float32 on the CPU."""
-    kind = "torch" if sampler in (TorchSampler, Plain) else "vllm"
-    settings = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12, "sampler": kind, **rollout}
+    engine = TorchSamplerConfig(mismatch_alarm=10.0)
+    if sampler not in (TorchSampler, Plain):
+        engine = VLLMConfig(mismatch_alarm=10.0, max_staleness=max_staleness)
+    settings = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12, **rollout}
     config = Config(
         run=RunConfig(out_dir=out_dir, steps=steps, sample_every=0),
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
         rollout=RolloutConfig(**settings),
         optim=OptimConfig(lr=1e-3),
-        vllm=VLLMConfig(mismatch_alarm=10.0),
+        sampler=engine,
     )
     config.check()
     return build_run(config, verifier or Runner(odd_digits), sampler=sampler)
@@ -385,18 +399,18 @@ def test_second_signal_ends_the_sampling_in_flight(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rollout", "algo", "vllm", "message"),
+    ("flags", "message"),
     [
-        ({"max_staleness": -1, "sampler": "vllm"}, {}, {}, "max_staleness -1: expected 0"),
-        ({"max_staleness": 1}, {}, {}, "with the sampler torch, whose weights are the trainer's own"),
-        ({"max_staleness": 1, "sampler": "vllm"}, {"importance": "none"}, {}, "nothing would correct"),
-        ({"max_staleness": 1, "sampler": "vllm"}, {}, {"sleep": 1}, "an engine that samples meanwhile cannot sleep"),
-        ({"sampler": "vllm-server"}, {}, {"sleep": 1}, "vllm.sleep 1 needs the sampler vllm"),
-        ({"sampler": "vllm"}, {}, {"sleep": 2, "lora": "adapter"}, "set --vllm.sleep 1"),
+        ("--sampler vllm --sampler.max-staleness -1", "max_staleness -1: expected a number from 0"),
+        ("--sampler.max-staleness 1", "--sampler.max-staleness exists with --sampler vllm or vllm-server"),
+        ("--sampler vllm --sampler.max-staleness 1 --algo.importance none", "nothing would correct"),
+        ("--sampler vllm --sampler.max-staleness 1 --sampler.sleep 1", "an engine that samples meanwhile cannot sleep"),
+        ("--sampler vllm-server --sampler.sleep 1", "--sampler.sleep exists with --sampler vllm"),
+        ("--sampler vllm --sampler.sleep 2 --sampler.lora adapter --model.lora-rank 2", "set --sampler.sleep 1"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(rollout, algo, vllm, message):
+def test_settings_that_cannot_work_are_refused(flags, message, tmp_path, capsys):
     """In one line, before anything starts."""
-    config = Config(rollout=RolloutConfig(**rollout), algo=AlgoConfig(**algo), vllm=VLLMConfig(**vllm))
-    with pytest.raises(ValueError, match=message):
-        config.check()
+    assert main(["train", "tiny_math", "--run.out-dir", str(tmp_path / "run"), *flags.split()]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -14,7 +14,8 @@ from rlvr.algo.advantages import subtract_costs
 from rlvr.algo.batch import Batch
 from rlvr.algo.gae import explained_variance, generalized_advantages, token_rewards, whiten_tokens
 from rlvr.algo.losses import denominator, policy_loss, value_loss
-from rlvr.config import AlgoConfig, Config, CriticConfig, OptimConfig
+from rlvr.config import Config, CriticConfig, OptimConfig, PPOConfig
+from rlvr.config.group import carry
 from rlvr.launch import launch
 from rlvr.model.critic import Critic
 from rlvr.model.logprobs import token_logprobs
@@ -145,7 +146,7 @@ def test_ppo_agrees_with_verl(case):
     )
     logprobs, values = t["logprobs"].requires_grad_(), t["values"].requires_grad_()
     total = denominator(batch, "token", 0)
-    policy, _ = policy_loss(logprobs, batch, AlgoConfig(advantage="gae", dual_clip=settings["dual_clip"]), total)
+    policy, _ = policy_loss(logprobs, batch, PPOConfig(dual_clip=settings["dual_clip"]), total)
     value, clipped = value_loss(values, batch, settings["value_clip"], total)
     (policy + value).backward()
     assert float(policy.detach()) == pytest.approx(expected["policy_loss"], abs=1e-5)
@@ -357,13 +358,13 @@ def small(out_dir: Path, steps: int, kind: str, minibatches: int) -> Config:
             steps=steps,
             save_every=0,
             sample_every=0,
-            task_options=("num_train=64", "num_test=16", "num_demonstrations=256"),
+            task_option=("num_train=64", "num_test=16", "num_demonstrations=256"),
             verifier="regex",
-            verifier_options=("pattern=7.*7", "match=search"),
+            verifier_option=("pattern=7.*7", "match=search"),
         ),
         sft=dataclasses.replace(CONFIG.sft, steps=6),
         rollout=dataclasses.replace(CONFIG.rollout, problems_per_step=4, group_size=4),
-        algo=dataclasses.replace(CONFIG.algo, minibatches=minibatches, advantage="gae"),
+        algo=carry(CONFIG.algo, PPOConfig, minibatches=minibatches),
         critic=CriticConfig(kind=kind, lr=1e-3, warmup=1),
         eval=dataclasses.replace(CONFIG.eval, every=-1),
     )
@@ -389,7 +390,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, kind, minibatches):
         ("algo", {"gamma": 0.0}, "algo.gamma"),
         ("algo", {"gae_lambda": 1.5}, "algo.gae_lambda"),
         ("algo", {"advantage_scale": "batch_std"}, "none or whiten"),
-        ("algo", {"loss": "dpo"}, "go together"),
+        ("algo", {"loss": "dpo"}, "expected one of auto, clip"),
         ("critic", {"lr": -1.0}, "critic.lr"),
         ("critic", {"warmup": -1}, "critic.warmup"),
         ("critic", {"value_clip": 0.0}, "critic.value_clip"),
@@ -398,7 +399,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, kind, minibatches):
 )
 def test_settings_that_cannot_work_are_refused(group, values, message):
     """One line that names the setting."""
-    config = Config(algo=AlgoConfig(advantage="gae"))
+    config = Config(algo=PPOConfig())
     config.check()
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **values)}).check()

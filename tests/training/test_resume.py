@@ -18,20 +18,23 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.console import Display
-from rlvr.config import Config, to_json
+from rlvr.config import Config, MonitorConfig, VLLMConfig, VLLMServerConfig, to_json
+from rlvr.config.group import groups_of, settings_of
 from rlvr.launch import launch
 from rlvr.recipes.tiny_math import CONFIG
 from rlvr.runs.lock import locked
 from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.checkpoint import checkpoint_folder
-from rlvr.training.resume import RESUMABLE, difference, names
+from rlvr.training.resume import RESUMABLE, difference
 from rlvr.types import RunError
 from tests.helpers.files import lines
+from tests.helpers.settings import with_settings
 
+MONITORED = Config(monitor=MonitorConfig("math"))
 SMALL = (
     "--sft.steps 6 --rollout.problems-per-step 4 --rollout.group-size 4 --eval.every -1 --run.sample-every 0 "
-    "--optim.lr 1e-3 --run.task-options num_train=64 num_test=16 num_demonstrations=256 "
-    "--run.verifier regex --run.verifier-options pattern=7.*7 match=search"
+    "--optim.lr 1e-3 --run.task-option num_train=64 num_test=16 num_demonstrations=256 "
+    "--run.verifier regex --run.verifier-option pattern=7.*7 match=search"
 ).split()
 
 
@@ -46,14 +49,14 @@ def small(out_dir: Path, *, steps: int, minibatches: int = 1, save_every: int = 
             steps=steps,
             save_every=save_every,
             sample_every=0,
-            task_options=options,
+            task_option=options,
             verifier="regex",
-            verifier_options=("pattern=7.*7", "match=search"),
+            verifier_option=("pattern=7.*7", "match=search"),
             **run,
         ),
         sft=dataclasses.replace(CONFIG.sft, steps=6),
         rollout=dataclasses.replace(CONFIG.rollout, problems_per_step=4, group_size=4),
-        algo=dataclasses.replace(CONFIG.algo, minibatches=minibatches, advantage="reinforce"),
+        algo=dataclasses.replace(CONFIG.algo, minibatches=minibatches, name="reinforce"),
         optim=dataclasses.replace(CONFIG.optim, lr=1e-3),
         eval=dataclasses.replace(CONFIG.eval, every=-1),
     )
@@ -120,7 +123,7 @@ class InterruptAfter(TrainerCallback):
 
 def command(out_dir: Path, *flags: str) -> list[str]:
     train = [sys.executable, "-m", "rlvr", "train", "tiny_math", *SMALL, "--run.out-dir", str(out_dir)]
-    return [*train, "--algo.advantage", "reinforce", *flags]
+    return [*train, "--algo", "reinforce", *flags]
 
 
 def wait_for_lines(path: Path, count: int, process: subprocess.Popen[bytes]) -> None:
@@ -194,16 +197,15 @@ def test_only_the_last_checkpoints_are_kept_and_transformers_loads_them(tmp_path
 
 def changed(config: Config, **groups) -> Config:
     """A config with other settings in some groups."""
-    return dataclasses.replace(
-        config, **{name: dataclasses.replace(getattr(config, name), **values) for name, values in groups.items()}
-    )
+    return with_settings(config, **groups)
 
 
 # What rescues a run that ran out of memory, or that a limit ended.
 RESCUE = {
     "model": {"gradient_checkpointing": True},
     "optim": {"tokens_per_microbatch": 200},
-    "rollout": {"timeout": 20.0, "error_budget": 0.5, "workers": 1, "batch_size": 7},
+    "rollout": {"timeout": 20.0, "error_budget": 0.5, "workers": 1},
+    "sampler": {"batch_size": 7},
     "run": {"save_every": 1, "keep_checkpoints": 3, "keep_best": False},
 }
 
@@ -238,7 +240,7 @@ def test_microbatches_and_recomputation_change_rounding_alone(tmp_path):
 
     launch(small(tmp_path / "one", steps=2))
     launch(changed(small(tmp_path / "other", steps=1)))
-    rescue = {name: RESCUE[name] for name in ("model", "optim", "rollout")}
+    rescue = {name: RESCUE[name] for name in ("model", "optim", "rollout", "sampler")}
     launch(changed(small(tmp_path / "other", steps=2), **rescue))
     one, other = (load_file(checkpoint_folder(tmp_path / n, 2) / "model.safetensors") for n in ("one", "other"))
     assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-5
@@ -250,7 +252,12 @@ def record_of(config: Config, **more) -> dict:
 
 def test_every_resumable_setting_exists_and_has_a_reason():
     """A name that was mistyped would allow nothing."""
-    known = set(names())
+    known = {
+        (group, setting.name)
+        for config in (Config(), Config(sampler=VLLMConfig()), Config(sampler=VLLMServerConfig()), MONITORED)
+        for group, value in groups_of(config)
+        for setting in settings_of(type(value))
+    }
     for group, reasons in RESUMABLE.items():
         for name, reason in reasons.items():
             assert name == "*" or (group, name) in known
@@ -261,7 +268,7 @@ def test_a_run_of_an_earlier_version_is_resumed():
     """Settings that it did not have count as their default, those that are gone are not asked for."""
     now = record_of(CONFIG)
     then = json.loads(json.dumps(now))
-    del then["run"]["keep_best"], then["optim"]["betas"], then["critic"]
+    del then["run"]["keep_best"], then["optim"]["betas"], then["critic"], then["sampler"]
     then["algo"]["gone"] = 3
     assert difference(then, now) is None
 
@@ -274,14 +281,16 @@ def test_settings_are_compared_by_what_they_do():
         return difference(base, record_of(changed(CONFIG, **groups)))
 
     assert against(algo={"loss": "clip", "advantage_scale": "none"}) is None
-    assert against(algo={"kl_estimator": "k1", "kl_in": "reward", "gamma": 0.5}) is None
-    assert against(critic={"lr": 1.0}, vllm={"lora": "adapter"}, monitor={"window": 3}) is None
+    assert against(algo={"kl_estimator": "k1", "kl_in": "reward"}) is None
     assert against(model={"lora_alpha": 1.0}, rollout={"overlong_buffer": 3}) is None
     assert against(algo={"loss": "cispo"}) == "algo.loss is 'auto' there and 'cispo' here"
     assert against(algo={"kl_coef": 0.1}) == "algo.kl_coef is 0.0 there and 0.1 here"
     assert against(sft={"lr": 1.0}) == f"sft.lr is {CONFIG.sft.lr} there and 1.0 here"
     assert against(sft={"steps": 0}) == f"sft.steps is {CONFIG.sft.steps} there and 0 here"
-    assert against(monitor={"verifier": "math"}) == "monitor.verifier is None there and 'math' here"
+    assert (
+        difference(base, record_of(dataclasses.replace(CONFIG, monitor=MonitorConfig("math"))))
+        == "monitor.verifier is None there and 'math' here"
+    )
     assert "fingerprint f there and g here" in (difference(base, {**base, "fingerprint": "g"}) or "")
 
 

@@ -283,4 +283,4 @@ def test_group_of_one_needs_an_advantage_that_can_use_it():
     """group_size 1 with GRPO would never move the policy."""
     with pytest.raises(ValueError, match="group_size 1 with the group-relative advantage 'grpo'"):
         Config(rollout=RolloutConfig(group_size=1)).check()
-    Config(rollout=RolloutConfig(group_size=1), algo=AlgoConfig(advantage="reinforce")).check()
+    Config(rollout=RolloutConfig(group_size=1), algo=AlgoConfig("reinforce")).check()

@@ -118,7 +118,7 @@ def history(truth, hacked, *, agreement=0.8, seed=0, problems=16, size=16) -> li
 
 
 def suspicious(rows, **settings) -> dict[int, set[str]]:
-    config = MonitorConfig(**settings)
+    config = MonitorConfig("math", **settings)
     found = {t: set(suspicions(rows[:t], config)) for t in range(1, len(rows) + 1)}
     return {t: signs for t, signs in found.items() if signs}
 
@@ -260,10 +260,10 @@ def watched(out_dir: Path, verifier: str, **groups) -> Config:
         run=RunConfig(out_dir=out_dir, steps=12, sample_every=0, verifier=verifier),
         model=ModelConfig(name="tiny", device="cpu"),
         rollout=RolloutConfig(problems_per_step=6, group_size=6, max_new_tokens=10),
-        algo=AlgoConfig(advantage="reinforce"),
+        algo=AlgoConfig("reinforce"),
         optim=OptimConfig(lr=2e-3),
         eval=EvalConfig(num_problems=4, samples=4, k=(1,)),
-        monitor=MonitorConfig(verifier="seven_is_in_it", window=3, patience=2, noise=1.0),
+        monitor=MonitorConfig("seven_is_in_it", window=3, patience=2, noise=1.0),
     )
     return changed(config, **groups)
 
@@ -353,12 +353,12 @@ def test_an_alarm_in_the_middle_of_a_streak_survives_a_resume(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--monitor.stop"], "set --monitor.verifier"),
-        (["--eval.verifier", "monitor"], "set --monitor.verifier"),
-        (["--monitor.verifier", "maths"], "did you mean math"),
-        (["--monitor.verifier", "math", "--monitor.options", "extract"], "expected key=value"),
-        (["--monitor.verifier", "math", "--monitor.patience", "0"], "monitor.patience 0"),
-        (["--monitor.verifier", "math", "--monitor.margin", "0"], "monitor.margin 0"),
+        (["--monitor.stop"], "exists with --monitor NAME"),
+        (["--eval.verifier", "monitor"], "with --monitor NAME"),
+        (["--monitor", "maths"], "did you mean math"),
+        (["--monitor", "math", "--monitor.verifier-option", "extract"], "expected key=value"),
+        (["--monitor", "math", "--monitor.patience", "0"], "monitor.patience 0"),
+        (["--monitor", "math", "--monitor.margin", "0"], "monitor.margin 0"),
     ],
 )
 def test_settings_that_cannot_work(flags, message, tmp_path, capsys):

@@ -317,10 +317,11 @@ def test_batches_sampled_ahead_resume_exactly(tmp_path, vllm_tied):
     """The engine samples in a thread beside the training: six steps, against three, a resume and three more."""
 
     def run_in(folder: str, steps: int, start: int = 0) -> Run:
-        sampling = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12, "max_staleness": 1}
+        sampling = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12}
         config = Config(
             run=RunConfig(out_dir=tmp_path / folder, steps=steps, sample_every=0),
-            rollout=RolloutConfig(sampler="vllm", **sampling),
+            rollout=RolloutConfig(**sampling),
+            sampler=VLLMConfig(max_staleness=1),
             optim=OptimConfig(lr=1e-3),
         )
         config.check()

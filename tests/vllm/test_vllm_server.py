@@ -15,7 +15,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
+from rlvr.config import (
+    AlgoConfig,
+    Config,
+    ModelConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+    VLLMConfig,
+    VLLMServerConfig,
+)
 from rlvr.http import JSONClient, ServerLost
 from rlvr.model.policy import load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
@@ -41,11 +50,12 @@ STEPS, KILLED_AFTER = 10, 5
 
 def train_for(tmp_path: Path, sampler_of, on_step=None, max_staleness: int = 0) -> Run:
     """Ten steps of a tiny model, sampled from a server; the run, its weights in the last checkpoint."""
-    sampling = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12, "max_staleness": max_staleness}
+    sampling = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12}
     config = Config(
         run=RunConfig(out_dir=tmp_path, steps=STEPS, sample_every=0),
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
-        rollout=RolloutConfig(sampler="vllm-server", **sampling),
+        rollout=RolloutConfig(**sampling),
+        sampler=VLLMServerConfig(max_staleness=max_staleness),
         # without it the weights are a function of the tokens and the rewards alone
         algo=AlgoConfig(importance="token" if max_staleness else "none"),
         optim=OptimConfig(lr=1e-3),
@@ -167,7 +177,7 @@ def foreign_server(tmp_path):
         folder, port = tmp_path / "model", free_port()
         folder.mkdir(exist_ok=True)
         write_model(policy, engine_weights(policy), folder)
-        command = server_command(folder, port, start_options(policy, VLLMConfig()))
+        command = server_command(folder, port, start_options(policy, VLLMServerConfig()))
         command = command if flags else [part for part in command if part not in REQUIRED_FLAGS.split()]
         log = (tmp_path / "log").open("wb")
         process = subprocess.Popen(command, env=server_environment(on_cpu=True), stdout=log, stderr=log)
@@ -194,7 +204,7 @@ def test_server_of_somebody_else(foreign_server):
     the server alone; once it is gone the run ends with a line that names it."""
     url, process = foreign_server()
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "], seed=0)
-    config = VLLMConfig(url=url, sync_check_every=1)
+    config = VLLMServerConfig(url=url, sync_check_every=1)
     sampling, seeds = Sampling(max_new_tokens=16, temperature=0), [[0]]
     for _ in range(2):
         sampler = VLLMSampler(policy, config, ServerEngine)
@@ -257,8 +267,8 @@ def test_silent_server_is_replaced(tmp_path):
 @pytest.mark.parametrize("staleness", ["0", "1"])
 def test_interrupted_command_leaves_no_process(tmp_path, staleness):
     """Ctrl-C at `rlvr train` with a server, that samples meanwhile or not: a checkpoint, exit code 130, no server."""
-    command = [sys.executable, "-m", "rlvr", "train", "tiny_math", "--rollout.sampler", "vllm-server"]
-    command += ["--rollout.max-staleness", staleness]
+    command = [sys.executable, "-m", "rlvr", "train", "tiny_math", "--sampler", "vllm-server"]
+    command += ["--sampler.max-staleness", staleness]
     command += ["--sft.steps", "0", "--run.steps", "1000", "--eval.every", "-1", "--run.out-dir", str(tmp_path / "run")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     metrics = tmp_path / "run" / "metrics.jsonl"
@@ -277,7 +287,7 @@ def test_interrupted_command_leaves_no_process(tmp_path, staleness):
 
 TRAINER = """
 import time
-from rlvr.config import ModelConfig
+from rlvr.config import ModelConfig, VLLMServerConfig
 from rlvr.model.policy import load_policy
 from rlvr.vllm.sampler import VLLMSampler
 from rlvr.vllm.server import ServerEngine
@@ -345,6 +355,6 @@ def test_start_without_memory_names_the_settings():
     """Too little memory: vLLM's reason and the settings that change it; any other reason stands alone."""
     message = start_failure("No available memory for the cache blocks.\nmore")
     assert "No available memory" in message
-    assert "--vllm.gpu-memory-utilization" in message
-    assert "--vllm.max-model-len" in message
+    assert "--sampler.gpu-memory-utilization" in message
+    assert "--sampler.max-model-len" in message
     assert "gpu-memory-utilization" not in start_failure("unknown architecture")

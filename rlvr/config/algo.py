@@ -1,0 +1,301 @@
+"""Settings of the group `algo`: a class for each algorithm that has settings of its own, `--algo NAME` chooses.
+
+An algorithm is a row of rlvr/algo/algorithms.py; every row without a class in `OWN_SETTINGS` takes AlgoConfig.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from rlvr.algo.algorithms import ALGORITHMS, LOSSES, Algorithm, PolicyLoss
+from rlvr.config.group import ADVANCED, Group, Rules, Used
+from rlvr.config.quantities import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, WEIGHT
+from rlvr.registry import did_you_mean
+
+WITH_KL = Used(lambda config: config.algo.kl_coef > 0, "with --algo.kl-coef above 0")
+WITH_RATIO = Used(lambda config: config.algo.loss_row.ratio is not None, "with a loss with a ratio (--algo.loss auto)")
+WITH_DUAL_CLIP = Used(
+    lambda config: config.algo.loss_row.dual_clip,
+    f"with --algo.loss {' or '.join(loss.name for loss in LOSSES.values() if loss.dual_clip)}",
+)
+
+
+def is_weighted(config: Any) -> bool:
+    """Return whether importance weights may differ from 1."""
+    kind, algo = config.algo.importance, config.algo
+    if algo.loss_row.ratio is None and kind == "auto":
+        return False
+    # In bfloat16, which auto may choose, the torch sampler rounds otherwise than the trainer.
+    return kind != "none" and (kind != "auto" or config.sampler.name != "torch")
+
+
+WITH_WEIGHTS = Used(is_weighted, "with --algo.importance token or sequence")
+
+
+class AlgoDefaults:
+    """What code that reads settings finds where an algorithm has no such setting."""
+
+    advantage_scale: str = "auto"
+    reward_weights: tuple[str, ...] = ()
+    gamma: float = 1.0
+    gae_lambda: float = 1.0
+    beta: float = 0.1
+    loss: str = "auto"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    dual_clip: float | None = None
+    kl_coef: float = 0.0
+    kl_estimator: str = "auto"
+    kl_in: str = "loss"
+    importance: str = "none"
+    importance_cap: float = 2.0
+
+
+@dataclass(frozen=True)
+class AlgoSettings(AlgoDefaults, Group):
+    """What all algorithms have."""
+
+    name: str = "grpo"
+    """Algorithm: a row of rlvr/algo/algorithms.py."""
+    epochs: Annotated[int, COUNT] = 1
+    """Passes over each batch of rollouts (num_iterations in TRL)."""
+    minibatches: Annotated[int, COUNT] = 1
+    """Optimizer updates per pass."""
+
+    @property
+    def row(self) -> Algorithm:
+        """The algorithm's row of the table."""
+        return ALGORITHMS[self.name]
+
+    @property
+    def loss_row(self) -> PolicyLoss:
+        """The policy loss's row of its table."""
+        return LOSSES[self.policy_loss]
+
+    @property
+    def policy_loss(self) -> str:
+        """The name of the loss, with auto resolved."""
+        return self.row.loss if self.loss == "auto" else self.loss
+
+    @property
+    def scale(self) -> str:
+        """`advantage_scale` with auto resolved."""
+        if self.advantage_scale != "auto":
+            return self.advantage_scale
+        return "none" if self.kl_coef and self.kl_in == "reward" else self.row.scale
+
+    @property
+    def estimator(self) -> str:
+        """`kl_estimator` with auto resolved."""
+        if self.kl_estimator != "auto":
+            return self.kl_estimator
+        return "k1" if self.kl_in == "reward" else "k3"
+
+    @property
+    def normalizer(self) -> str:
+        """`normalize` with auto resolved."""
+        return "sequence" if self.loss_row.ratio == "sequence" else "token"
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a reference policy is held."""
+        return self.kl_coef > 0 or self.row.reference
+
+    def rules(self, at: str) -> Rules:
+        """The algorithm's name, and that the settings are those that it reads."""
+        kind = type(self).__name__
+        return [
+            (self.name in ALGORITHMS, f"{at}name {self.name!r}; {did_you_mean(self.name, ALGORITHMS)}"),
+            (
+                type(self) is class_of(self.name),
+                f"{at}name {self.name} with {kind}; its settings are {class_of(self.name).__name__}",
+            ),
+        ]
+
+
+@dataclass(frozen=True)
+class NormalizeSetting(AlgoSettings):
+    """What the loss is averaged over."""
+
+    normalize: Literal["auto", "token", "sequence", "constant"] = "auto"
+    """Average the loss over tokens (DAPO), over sequences (GRPO), or divide by sequences x max_new_tokens (Dr. GRPO).
+    Groups without signal count too. auto: sequence with the losses gspo and sequence, else token."""
+
+    @property
+    def normalizer(self) -> str:
+        """`normalize` with auto resolved."""
+        return super().normalizer if self.normalize == "auto" else self.normalize
+
+
+@dataclass(frozen=True)
+class PolicyGradientSettings(NormalizeSetting):
+    """What all algorithms have that weigh every rollout by its advantage."""
+
+    loss: Literal["auto", "clip", "gspo", "sequence", "cispo", "nll"] = "auto"
+    """Policy loss: clip (PPO's clipped ratio per token), gspo or sequence (one ratio per completion), cispo, nll
+    (no ratio). auto: clip."""
+    clip_low: Annotated[float, SHARE, WITH_RATIO] = 0.2
+    """The ratio is clipped below at 1 - clip_low (epsilon in TRL)."""
+    clip_high: Annotated[float, WEIGHT, WITH_RATIO] = 0.2
+    """The ratio is clipped above at 1 + clip_high (epsilon_high in TRL; DAPO: 0.28, CISPO: 4)."""
+    dual_clip: Annotated[float | None, POSITIVE, ADVANCED, WITH_DUAL_CLIP] = None
+    """Dual-clip PPO: bound of the ratio for negative advantages, e.g. 3. None: no bound."""
+    kl_coef: Annotated[float, WEIGHT] = 0.0
+    """Weight of the KL divergence to the reference policy (beta in TRL). 0: no reference model is loaded."""
+    kl_estimator: Annotated[Literal["auto", "k1", "k2", "k3", "k3_is"], WITH_KL] = "auto"
+    """KL estimator (http://joschu.net/blog/kl-approx.html); k3_is: k3 times the ratio. auto: k3 in the loss, k1 in the
+    reward. In the loss, k2 and k3_is have the gradient of the reverse KL, k3 of the forward KL."""
+    importance: Literal["auto", "none", "token", "token_mask", "sequence"] = "auto"
+    """Truncated importance sampling, to correct the mismatch between sampler and trainer. auto: token; none for the
+    torch sampler in float32, which has no mismatch."""
+    importance_cap: Annotated[float, POSITIVE, ADVANCED, WITH_WEIGHTS] = 2.0
+    """Upper bound of the importance weights."""
+
+    def rules(self, at: str) -> Rules:
+        """Clipping that the loss reads, a KL estimator that fits its place, and an average that fits the ratio."""
+        kl_in = self.kl_in if self.kl_coef > 0 else None
+        held = super().rules(at)
+        if not all(holds for holds, _ in held):
+            return held  # without its row there is no more to ask
+        whole = self.loss_row.ratio == "sequence"
+        return [
+            *held,
+            (
+                self.dual_clip is None or self.dual_clip > 1 + self.clip_high,
+                f"{at}dual_clip {self.dual_clip}: expected a number above 1 + {at}clip_high ({1 + self.clip_high:g}), "
+                "below which it would bound the ratio of good completions too",
+            ),
+            (
+                self.dual_clip is None or self.loss_row.dual_clip,
+                f"{at}dual_clip with {at}loss {self.policy_loss}, which does not read it; leave it out",
+            ),
+            (
+                kl_in != "loss" or self.estimator != "k1",
+                f"{at}kl_estimator k1 with {at}kl_in loss: its expected gradient is zero; set k2, k3 or k3_is, or "
+                f"--{at}kl-in reward",
+            ),
+            (
+                kl_in != "reward" or self.estimator == "k1",
+                f"{at}kl_estimator {self.estimator} with {at}kl_in reward: its expected gradient there is not that of "
+                f"a KL divergence, and drives the policy away from the reference; set k1, or --{at}kl-in loss",
+            ),
+            (
+                kl_in != "loss" or self.estimator != "k3_is" or not whole,
+                f"{at}kl_estimator k3_is with {at}loss {self.policy_loss}, whose ratio is that of a whole completion "
+                "and not of the token; set k2 or k3",
+            ),
+            (
+                not whole or self.normalizer == "sequence",
+                f"{at}normalize {self.normalize} with {at}loss {self.policy_loss}, whose ratio is that of a whole "
+                "completion: counted once for each token it would weigh a completion by its length; set auto or "
+                "sequence",
+            ),
+        ]
+
+
+@dataclass(frozen=True)
+class RewardSettings(PolicyGradientSettings):
+    """What algorithms have whose advantages are made of whole rewards."""
+
+    advantage_scale: Annotated[Literal["auto", "none", "batch_std", "whiten"], ADVANCED] = "auto"
+    """Scale advantages over the batch: divide by the standard deviation of its rewards, or whiten (PPO: over its
+    tokens). auto: whiten for PPO without a KL term in the reward, else none. The KL term is never scaled."""
+    kl_in: Annotated[Literal["loss", "reward"], WITH_KL] = "loss"
+    """Add the KL term to the loss (per token) or to the reward (PPO: per token; else summed over the completion, with
+    a baseline of its own, after the task's rewards are normalised)."""
+
+
+@dataclass(frozen=True)
+class AlgoConfig(RewardSettings):
+    """Advantages and policy loss (rlvr/algo/advantages.py and losses.py: one function each)."""
+
+
+@dataclass(frozen=True)
+class GDPOConfig(PolicyGradientSettings):
+    """GDPO: each named part of the reward is normalised by itself, and the advantages are added."""
+
+    name: str = field(default="gdpo", init=False)
+    reward_weights: tuple[str, ...] = ()
+    """Weights of the reward's parts, as part=weight; 1 for those that are not named."""
+
+    def rules(self, at: str) -> Rules:
+        """The weights."""
+        found = [
+            (is_weight(item), f"{at}reward_weights {item!r}: expected part=weight") for item in self.reward_weights
+        ]
+        return [*super().rules(at), *found]
+
+
+@dataclass(frozen=True)
+class PPOConfig(RewardSettings):
+    """PPO: advantages per token from a critic (generalized advantage estimation)."""
+
+    name: str = field(default="ppo", init=False)
+    gamma: Annotated[float, POSITIVE_SHARE] = 1.0
+    """Discount per token."""
+    gae_lambda: Annotated[float, SHARE] = 0.95
+    """GAE lambda: 1 is return minus value, 0 the one-step TD error."""
+
+    def rules(self, at: str) -> Rules:
+        """Scaling that fits advantages per token."""
+        return [
+            *super().rules(at),
+            (
+                self.advantage_scale != "batch_std",
+                f"{at}advantage_scale batch_std with {self.name}, whose advantages belong to tokens; set none or "
+                "whiten",
+            ),
+            (
+                self.kl_coef == 0 or self.kl_in == "loss" or self.scale == "none",
+                f"{at}advantage_scale {self.scale} with {self.name} and {at}kl_in reward: it would scale the KL term "
+                f"with the rewards of the task; set auto or none, or --{at}kl-in loss",
+            ),
+        ]
+
+
+@dataclass(frozen=True)
+class RAFTConfig(NormalizeSetting):
+    """RAFT (rejection sampling): fine-tunes on the best completion of each group."""
+
+    name: str = field(default="raft", init=False)
+    kl_coef: Annotated[float, WEIGHT] = 0.0
+    """Weight of the KL divergence to the reference policy, subtracted from the reward. 0: no reference model."""
+
+    kl_in = "reward"  # a loss over chosen rollouts could not estimate the divergence
+
+
+@dataclass(frozen=True)
+class DPOConfig(AlgoSettings):
+    """Online DPO: the best completion of each group against the worst."""
+
+    name: str = field(default="dpo", init=False)
+    beta: Annotated[float, POSITIVE] = 0.1
+    """DPO's beta: how strongly the policy is held to the reference policy."""
+
+
+# Algorithms with settings of their own, by the name of their row.
+OWN_SETTINGS: dict[str, type[AlgoSettings]] = {
+    kind.name: kind for kind in (GDPOConfig, PPOConfig, RAFTConfig, DPOConfig)
+}
+
+
+def class_of(name: str) -> type[AlgoSettings]:
+    """Return the class of an algorithm's settings."""
+    return OWN_SETTINGS.get(name, AlgoConfig)
+
+
+def make_algo(name: str = "grpo", **settings: Any) -> AlgoSettings:
+    """Return the settings of an algorithm, by its name. TypeError for one that it does not have."""
+    kind = class_of(name)
+    return kind(name, **settings) if kind is AlgoConfig else kind(**settings)
+
+
+def is_weight(item: str) -> bool:
+    """Return whether a text is part=weight with a finite weight."""
+    name, _, weight = item.partition("=")
+    try:
+        return bool(name) and math.isfinite(float(weight))
+    except ValueError:
+        return False

@@ -1,0 +1,147 @@
+"""A group of settings: a frozen dataclass that checks itself, and what can be written beside a field.
+
+`Annotated[type, ...]` of a field may hold a `Bound`, a `Used` (when the setting is read) and `ADVANCED` (shown by
+`--help-all` only). The text under the field is its help.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import textwrap
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rlvr.config.quantities import Bound, why_out
+
+Rules = list[tuple[bool, str]]  # conditions, each with the line that says why it does not hold
+ADVANCED = "advanced"
+
+
+@dataclasses.dataclass(frozen=True)
+class Used:
+    """When a setting is read: `when(config)`, and the flags that make it so, in words ("with --x")."""
+
+    when: Callable[[Any], bool]
+    flags: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A field of a dataclass: its name, its type without annotations, what is annotated, and the type as written."""
+
+    name: str
+    hint: Any
+    raw: Any
+    bound: Bound | None = None
+    used: Used | None = None
+    advanced: bool = False
+
+
+class Group:
+    """The base of all groups. `rules` are those that a bound cannot express; `at` precedes names in messages."""
+
+    def rules(self, at: str) -> Rules:
+        """Return the group's own rules."""
+        return []
+
+    def check(self, at: str = "") -> None:
+        """Raise ValueError with one line for the first setting that cannot work."""
+        self.check_values(at)
+        require(self.rules(at))
+
+    def check_values(self, at: str = "") -> None:
+        """Raise ValueError for the first number outside its bounds, and for a word that is none of a setting's."""
+        for setting in settings_of(self.__class__):
+            name, value = at + spelt(setting.name, at), getattr(self, setting.name)
+            if setting.bound is not None:
+                message = why_out(name, value, setting.bound)
+                require([(message is None, message or "")])
+            if typing.get_origin(setting.hint) is typing.Literal:
+                words = typing.get_args(setting.hint)
+                require([(value in words, f"{name} {value!r}: expected one of {', '.join(map(str, words))}")])
+
+
+def require(rules: Rules) -> None:
+    """Raise ValueError for the first rule that does not hold."""
+    for holds, message in rules:
+        if not holds:
+            raise ValueError(message)
+
+
+def spelt(name: str, at: str) -> str:
+    """Return a setting's name as the messages of its group write it: with dashes where it is a flag."""
+    return name.replace("_", "-") if at.startswith("--") else name
+
+
+def settings_of(kind: Any) -> tuple[Setting, ...]:
+    """Return the settings of a dataclass: those of its own first, then those that it shares with others."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    own = inspect.get_annotations(kind)
+    fields = sorted(dataclasses.fields(kind), key=lambda field: field.name not in own)
+    return tuple(described(field.name, hints[field.name]) for field in fields)
+
+
+def described(name: str, hint: Any) -> Setting:
+    """Return the setting that an annotated field declares."""
+    if typing.get_origin(hint) is not typing.Annotated:
+        return Setting(name, hint, hint)
+    bare, *marks = typing.get_args(hint)
+    bound = next((mark for mark in marks if isinstance(mark, Bound)), None)
+    used = next((mark for mark in marks if isinstance(mark, Used)), None)
+    return Setting(name, bare, hint, bound, used, ADVANCED in marks)
+
+
+def check_groups(config: Any) -> None:
+    """Raise ValueError for the first setting of any group that cannot work, single values first."""
+    check_values(config)
+    for name, group in groups_of(config):
+        require(group.rules(f"{name}."))
+
+
+def check_values(config: Any) -> None:
+    """Raise ValueError for the first single value that cannot be, of any group."""
+    for name, group in groups_of(config):
+        group.check_values(f"{name}.")
+
+
+def groups_of(config: Any) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of each group that a config has."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, Group):
+            yield field.name, value
+
+
+def carry(group: Any, kind: type, **changes: Any) -> Any:
+    """Return a group of another class with the settings that both have; `changes` replace some."""
+    names = {field.name for field in dataclasses.fields(kind) if field.init}
+    shared = {f.name: getattr(group, f.name) for f in dataclasses.fields(group) if f.init and f.name in names}
+    return kind(**(shared | changes))
+
+
+def documented(kind: type) -> dict[str, str]:
+    """Return the text under each field of a dataclass, those of its bases included, in one line each."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(base) and base.__module__ != "builtins":
+            texts |= texts_under_fields(base)
+    return texts
+
+
+@functools.cache
+def texts_under_fields(kind: type) -> dict[str, str]:
+    """Return the texts under the fields that a class declares itself, read from its source."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    texts = {}
+    for statement, following in itertools.pairwise(definition.body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            value = following.value if isinstance(following, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                texts[statement.target.id] = " ".join(value.value.split())
+    return texts

@@ -1,0 +1,48 @@
+"""Settings of the group `model`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from rlvr.config.group import ADVANCED, Rules, Used
+from rlvr.config.shared import AttentionSetting, LoadSettings, LoRASettings
+from rlvr.files.models import check_path
+
+WITH_TINY = Used(lambda config: config.model.name == "tiny", "with --model.name tiny")
+
+
+@dataclass(frozen=True)
+class ModelConfig(LoRASettings, AttentionSetting, LoadSettings):
+    """The policy."""
+
+    name: str = "tiny"
+    """Model to train: hub name or folder of a causal LM or of a LoRA adapter (merged into its base; with lora_rank
+    trained further). tiny: a small randomly initialised model for the task's alphabet."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third slower."""
+    tiny_tokens: Annotated[str, ADVANCED, WITH_TINY] = "."
+    """Regular expression of the tiny model's tokens. The default makes each character a token."""
+
+    def rules(self, at: str) -> Rules:
+        """The name of a model that can be there, and the tiny model's tokens."""
+        check_path(self.name)
+        return [
+            (bool(self.name.strip()), f"{at}name is empty; expected a hub name, a folder, or tiny"),
+            *super().rules(at),
+            (compiles(self.tiny_tokens), f"{at}tiny_tokens {self.tiny_tokens!r}: expected a regular expression"),
+            (
+                self.name != "tiny" or self.revision is None,
+                f"{at}revision with the built-in tiny model, which is on no hub; leave it out",
+            ),
+        ]
+
+
+def compiles(pattern: str) -> bool:
+    """Return whether a text is a regular expression."""
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True

@@ -1,0 +1,105 @@
+"""Settings of the group `sampler`: a class for each engine, `--sampler NAME` chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from rlvr.config.group import ADVANCED, Group, Rules, Used
+from rlvr.config.quantities import COUNT_OR_NONE, POSITIVE, POSITIVE_SHARE, SECONDS
+from rlvr.config.shared import WITH_LORA, BatchSizeSetting
+
+
+def starts_engine(config: Any) -> bool:
+    """Return whether the run starts the engine, and does not sample from a server that is already there."""
+    return not isinstance(config.sampler, VLLMServerConfig) or config.sampler.url is None
+
+
+OWN_ENGINE = Used(starts_engine, "without --sampler.url")
+
+
+@dataclass(frozen=True)
+class SamplerSettings(Group):
+    """What all samplers have. A setting that is no field of an engine's class has the value given here."""
+
+    name: str = field(init=False)
+    """Engine that samples: torch, vllm (in this process) or vllm-server (a vLLM server on this machine)."""
+    mismatch_alarm: Annotated[float, POSITIVE, ADVANCED] = 0.1
+    """Warn if logprobs of trainer and sampler differ by more than this, averaged over a step."""
+
+
+@dataclass(frozen=True)
+class TorchSamplerConfig(BatchSizeSetting, SamplerSettings):
+    """Sampling with the trainer's own weights in PyTorch."""
+
+    name: str = field(default="torch", init=False)
+
+    max_staleness = 0
+    max_model_len = 0
+
+
+@dataclass(frozen=True)
+class EngineSettings(SamplerSettings):
+    """What both vLLM engines have."""
+
+    batch_size = 512
+
+    max_staleness: Annotated[int, COUNT_OR_NONE] = 0
+    """Maximum policy lag in steps. 1 overlaps sampling with training; larger values bring no further speed. Corrected
+    by --algo.importance."""
+    max_model_len: Annotated[int, COUNT_OR_NONE] = 0
+    """Maximum tokens of prompt and completion together. 0: the model's own limit."""
+    gpu_memory_utilization: Annotated[float, POSITIVE_SHARE, OWN_ENGINE] = 0.4
+    """Fraction of GPU memory for vLLM, weights included; the trainer uses the rest."""
+    sync_check_every: Annotated[int, COUNT_OR_NONE, ADVANCED] = 25
+    """Weight updates between checks that vLLM's logprobs match the trainer's. 0: check at start-up only."""
+
+
+@dataclass(frozen=True)
+class VLLMConfig(EngineSettings):
+    """vLLM in this process."""
+
+    name: str = field(default="vllm", init=False)
+    sleep: Literal[0, 1, 2] = 0
+    """Free vLLM's GPU memory while the trainer trains. 1: move its weights to CPU memory; 2: drop them, as they are
+    sent before each use. 0: off."""
+    lora: Annotated[Literal["merge", "adapter"], ADVANCED, WITH_LORA] = "merge"
+    """Merge LoRA adapters into the weights that are sent to vLLM, or send only the adapter and let vLLM apply it."""
+
+    def rules(self, at: str) -> Rules:
+        """When the engine can sleep."""
+        return [
+            (
+                self.sleep == 0 or self.max_staleness == 0,
+                f"{at}sleep {self.sleep} needs {at}max_staleness 0: an engine that samples meanwhile cannot sleep",
+            ),
+            (
+                self.sleep < 2 or self.lora == "merge",
+                f"{at}sleep 2 drops the base weights, and {at}lora adapter sends only adapters; set --{at}sleep 1",
+            ),
+        ]
+
+
+@dataclass(frozen=True)
+class VLLMServerConfig(EngineSettings):
+    """A vLLM server on this machine."""
+
+    name: str = field(default="vllm-server", init=False)
+    url: str | None = None
+    """URL of a running server on this machine. None: start one."""
+    timeout: Annotated[float, SECONDS] = 600.0
+    """Seconds the server may take to start or to answer before it counts as lost."""
+    max_restarts: Annotated[int, COUNT_OR_NONE, OWN_ENGINE] = 2
+    """Restarts allowed before a crashed server ends the run."""
+
+    sleep = 0
+    lora = "merge"
+
+
+EngineConfig = VLLMConfig | VLLMServerConfig
+SamplerConfig = TorchSamplerConfig | EngineConfig
+SAMPLERS: dict[str, type[SamplerConfig]] = {
+    "torch": TorchSamplerConfig,
+    "vllm": VLLMConfig,
+    "vllm-server": VLLMServerConfig,
+}

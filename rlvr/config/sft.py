@@ -1,0 +1,38 @@
+"""Settings of the group `sft`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from rlvr.config.group import Group, Rules, Used
+from rlvr.config.quantities import COUNT, COUNT_OR_NONE, LEARNING_RATE
+
+WITH_SFT = Used(lambda config: config.sft.steps > 0, "with --sft.steps above 0")
+
+
+@dataclass(frozen=True)
+class SFTConfig(Group):
+    """Supervised fine-tuning on demonstrations before RL (`rlvr sft` does only this)."""
+
+    steps: Annotated[int, COUNT_OR_NONE] = 0
+    """Optimizer steps. 0: no fine-tuning."""
+    batch_size: Annotated[int, COUNT, WITH_SFT] = 64
+    """Demonstrations per step."""
+    lr: Annotated[float, LEARNING_RATE, WITH_SFT] = 3e-3
+    """Peak learning rate; decays to zero on a cosine."""
+    warmup_steps: Annotated[int, COUNT_OR_NONE, WITH_SFT] = 10
+    """Steps of linear warm-up."""
+    data: Annotated[Path | None, WITH_SFT] = None
+    """JSON Lines file with prompt and completion (texts or chat messages) to use instead of the pack's
+    demonstrations."""
+
+    def rules(self, at: str) -> Rules:
+        """Data that would not be read."""
+        return [
+            (
+                self.data is None or self.steps > 0,
+                f"{at}data {self.data} with {at}steps 0, which reads none; set --{at}steps",
+            )
+        ]

@@ -1,0 +1,197 @@
+"""Settings that several groups and commands have: of tasks, models, sampling, verifiers and pass@k. Declared once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from rlvr.config.group import ADVANCED, Group, Rules, Used
+from rlvr.config.quantities import (
+    COUNT,
+    COUNT_OR_NONE,
+    GREEDY_OR_TEMPERATURE,
+    POSITIVE,
+    POSITIVE_SHARE,
+    SCORE,
+    SECONDS,
+    SEED,
+    TEMPERATURE,
+    WORKERS,
+)
+
+DEVICES = "auto, cpu, mps, cuda or cuda:N"
+
+
+@dataclass(frozen=True)
+class TaskSettings(Group):
+    """A task pack and the verifier of its answers."""
+
+    task: str = "arithmetic"
+    """Task pack: a registered name or module:attribute (see `rlvr list`)."""
+    data: Path | None = None
+    """Local file or folder to read the data set from, instead of the Hugging Face hub."""
+    task_option: tuple[str, ...] = ()
+    """Options of the task pack, as key=value."""
+    verifier: str | None = None
+    """Verifier to use instead of the pack's own."""
+    verifier_option: tuple[str, ...] = ()
+    """Options of that verifier, as key=value."""
+
+    def rules(self, at: str) -> Rules:
+        """Names that are empty, and options without the verifier that they belong to."""
+        flag = f"{at}verifier" if at.startswith("--") else f"--{at}verifier"
+        option = f"{at}{'verifier-option' if at.startswith('--') else 'verifier_option'}"
+        return [
+            *super().rules(at),
+            (bool(self.task.strip()), f"{at}task is empty; expected a task pack (see `rlvr list`)"),
+            (
+                self.verifier is None or bool(self.verifier.strip()),
+                f"{at}verifier is empty; expected a name, or leave it out",
+            ),
+            (
+                self.verifier is not None or not self.verifier_option,
+                f"{option} without a verifier that it is an option of; set {flag} too",
+            ),
+        ]
+
+
+@dataclass(frozen=True)
+class SeedSetting(Group):
+    """The seed."""
+
+    seed: Annotated[int, SEED] = 0
+    """Seed of all random numbers."""
+
+
+@dataclass(frozen=True)
+class LoadSettings(Group):
+    """How a model is loaded and how its prompts are rendered."""
+
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of forward and backward passes; master weights stay float32. auto: bfloat16 on GPUs that support it."""
+    device: str = "auto"
+    """auto: cuda if available, else mps, else cpu."""
+    system_prompt: Annotated[str | None, ADVANCED] = None
+    """System message put before every prompt."""
+    chat: Annotated[Literal["auto", "always", "never"], ADVANCED] = "auto"
+    """Whether to apply the tokenizer's chat template. auto: if it has one."""
+    revision: Annotated[str | None, ADVANCED] = None
+    """Branch, tag or commit of a model on the hub."""
+    trust_remote_code: Annotated[bool, ADVANCED] = False
+    """Allow Python code from the model's repository to run on this machine."""
+
+    def rules(self, at: str) -> Rules:
+        """The name of the device."""
+        known = re.fullmatch(r"auto|cpu|mps|(cuda|xpu|npu)(:\d+)?", self.device)
+        return [*super().rules(at), (known is not None, f"{at}device {self.device!r}; expected {DEVICES}")]
+
+
+@dataclass(frozen=True)
+class AttentionSetting(Group):
+    """The attention implementation."""
+
+    attention: Annotated[str, ADVANCED] = "auto"
+    """Attention implementation of transformers: sdpa, eager, flash_attention_2, ... auto: packed sequences without
+    padding if the model supports them exactly, else transformers' default."""
+
+
+WITH_LORA = Used(lambda config: config.model.lora_rank > 0, "with --model.lora-rank above 0")
+
+
+@dataclass(frozen=True)
+class LoRASettings(Group):
+    """LoRA adapters."""
+
+    lora_rank: Annotated[int, COUNT_OR_NONE] = 0
+    """Rank of the LoRA adapters. 0: train all weights."""
+    lora_alpha: Annotated[float, POSITIVE, WITH_LORA] = 32.0
+    """LoRA scaling: adapters are scaled by alpha / rank."""
+    lora_targets: Annotated[str, WITH_LORA] = "all-linear"
+    """Comma-separated names of the modules that get adapters."""
+
+    def rules(self, at: str) -> Rules:
+        """The names of the modules."""
+        empty = f"{at}lora_targets is empty; expected module names, or all-linear"
+        return [*super().rules(at), (bool(self.lora_targets.strip()), empty)]
+
+
+@dataclass(frozen=True)
+class LengthSettings(Group):
+    """How long completions may become, and their temperature."""
+
+    max_new_tokens: Annotated[int, COUNT] = 256
+    """Maximum number of tokens in a completion."""
+    temperature: Annotated[float, TEMPERATURE] = 1.0
+    """Sampling temperature; logprobs of the loss are computed at the same temperature."""
+
+
+@dataclass(frozen=True)
+class SamplingSettings(LengthSettings):
+    """How completions are sampled."""
+
+    max_prompt_tokens: Annotated[int | None, COUNT, ADVANCED] = None
+    """Skip problems with longer prompts. None: an error if prompt and completion exceed the model's context."""
+    top_p: Annotated[float, POSITIVE_SHARE, ADVANCED] = 1.0
+    """Nucleus sampling: keep the smallest set of tokens with this probability mass. 1: off."""
+    top_k: Annotated[int, COUNT_OR_NONE, ADVANCED] = 0
+    """Sample from the k most likely tokens. 0: off."""
+    stop: Annotated[tuple[str, ...], ADVANCED] = ()
+    """Strings that end a completion; they stay part of it."""
+
+    def rules(self, at: str) -> Rules:
+        """The strings that end a completion."""
+        empty = f"{at}stop holds an empty text, which would end every completion at once; leave it out"
+        return [*super().rules(at), ("" not in self.stop, empty)]
+
+
+@dataclass(frozen=True)
+class VerifierSettings(Group):
+    """How verifiers are run."""
+
+    workers: Annotated[int, WORKERS, ADVANCED] = 2
+    """Worker processes for the verifier."""
+    timeout: Annotated[float, SECONDS, ADVANCED] = 10.0
+    """Seconds allowed to verify one completion; after that its worker is killed and the score is 0."""
+
+
+Ks = Annotated[tuple[int, ...], COUNT]
+Samples = Annotated[int, COUNT]
+
+
+@dataclass(frozen=True)
+class AnswerSettings(Group):
+    """How problems are answered that are not trained on."""
+
+    samples: Samples = 1
+    """Completions sampled per problem (n of pass@k)."""
+    temperature: Annotated[float, GREEDY_OR_TEMPERATURE] = 1.0
+    """Sampling temperature. 0: greedy decoding."""
+    threshold: Annotated[float | None, SCORE, ADVANCED] = None
+    """For graded rewards: minimum score that counts as correct in pass@k. None: the verdict decides."""
+
+
+@dataclass(frozen=True)
+class PassKSettings(AnswerSettings):
+    """What pass@k is measured with."""
+
+    k: Ks = (1,)
+    """Values of k for pass@k, each at most the number of samples."""
+
+    def rules(self, at: str) -> Rules:
+        """Return rules about the values of k."""
+        most = max(self.k, default=0)
+        return [
+            *super().rules(at),
+            (len(self.k) > 0, f"{at}k is empty; expected at least one k"),
+            (most <= self.samples, f"pass@{most} from {self.samples} samples: {at}k must be at most {at}samples"),
+        ]
+
+
+@dataclass(frozen=True)
+class BatchSizeSetting(Group):
+    """The size of a decoding batch."""
+
+    batch_size: Annotated[int, COUNT] = 512
+    """Number of sequences decoded in parallel."""

@@ -1,0 +1,159 @@
+"""What `--help` of a recipe shows, how much of it, and that it starts without torch; the completion script."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from rlvr.algo.algorithms import ALGORITHMS
+from rlvr.commands.arguments import parse_settings
+from rlvr.commands.cli import main
+from rlvr.commands.completion import script
+from rlvr.commands.settings import Settings, selected, values_of
+from rlvr.commands.train import COMMAND_OF, load_recipe, recipe_names
+from rlvr.config import SAMPLERS, Config, PPOConfig, class_of
+from rlvr.config.group import documented
+
+MOST = 60  # settings that `--help` shows
+
+RECIPES = [
+    (name, kind)
+    for name in recipe_names()
+    for kind, command in COMMAND_OF.items()
+    if command == ("rm" if name == "rm_pairs" else "train")
+]
+
+
+def shown(text: str) -> list[str]:
+    """The flags of a help text; a switch counts once."""
+    return re.findall(r"^[│ ]+--([a-z][\w.-]*)", text, re.MULTILINE)
+
+
+def help_of(capsys, *argv: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert not ended.value.code
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("recipe", "kind"), RECIPES)
+def test_no_recipe_shows_more_settings_than_one_can_read(recipe, kind, capsys):
+    """At most sixty, under any algorithm and sampler; the rest is counted at the end and shown by --help-all."""
+    choices = [("--algo", name) for name in ALGORITHMS] + [("--sampler", name) for name in SAMPLERS]
+    for choice in choices if kind is Config else [()]:
+        values, _ = selected(values_of(kind, load_recipe(recipe, kind).CONFIG), choice)
+        settings = Settings(kind, values)
+        assert 20 < len(settings.shown()) <= MOST
+        assert all(entry.setting.name in documented(type(values.get(entry.group, kind))) or entry.selects
+                   for entry in settings.entries if entry.group)  # fmt: skip
+    flags = [f"--{entry.flag}" for entry in Settings(kind, values_of(kind, load_recipe(recipe, kind).CONFIG)).shown()]
+    text = help_of(capsys, COMMAND_OF[kind], recipe, "--help")
+    assert sorted(f"--{flag}" for flag in shown(text)) == sorted(flags)
+    hidden = re.search(r"(\d+) advanced settings are not shown: --help-all", text)
+    assert hidden
+    assert len(shown(help_of(capsys, COMMAND_OF[kind], recipe, "--help-all"))) == len(flags) + int(hidden[1])
+
+
+def test_a_choice_shows_its_own_settings(capsys):
+    """PPO brings its discount and the critic, a monitor its window; each with default and text."""
+    plain = shown(help_of(capsys, "train", "tiny_math", "--help"))
+    assert {"algo", "sampler", "monitor", "algo.kl-coef"} <= set(plain)
+    assert not {"critic.lr", "algo.gamma", "algo.beta", "monitor.window", "sampler.url", "model.lora-alpha"} & set(
+        plain
+    )
+    text = help_of(capsys, "train", "tiny_math", "--algo", "ppo", "--monitor", "exact", "--help")
+    assert {"critic.lr", "algo.gamma", "monitor", "monitor.window"} <= set(shown(text))
+    assert "GAE lambda: 1 is return minus value" in " ".join(text.split())
+    assert "(default: 0.0004)" in text  # the critic's, which the recipe holds for PPO
+    assert "with --model.lora-rank above 0: lora-alpha, lora-targets" in text
+
+
+def test_help_starts_without_torch():
+    """The recipe, its settings and their texts need neither torch nor transformers."""
+    code = (
+        "import sys; from rlvr.commands.cli import main\n"
+        "try: main(['train', 'tiny_math', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print({'torch', 'transformers', 'numpy', 'accelerate'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()", done.stderr
+    assert "--algo.kl-coef" in done.stdout
+
+
+def test_choices_keep_what_they_share():
+    """`--algo` keeps the recipe's settings that the other algorithm has too, and adds what the recipe holds for it."""
+    module = load_recipe("tiny_math")
+    flags = ["--algo.minibatches", "2", "--algo", "ppo"]
+    config = parse_settings(Config, flags, prog="t", default=module.CONFIG, variants=module.VARIANTS)
+    assert config.algo == PPOConfig(minibatches=2)
+    assert config.critic == module.VARIANTS["ppo"]["critic"]
+    back = parse_settings(Config, ["--algo", "dr_grpo"], prog="t", default=config)
+    assert (back.algo.name, back.algo.minibatches, back.critic) == ("dr_grpo", 2, None)
+    back.check()
+
+
+def test_each_algorithm_and_sampler_can_be_chosen():
+    """Its settings have its class, and the config passes its own checks."""
+    default = load_recipe("tiny_math").CONFIG
+    for name in ALGORITHMS:
+        config = parse_settings(Config, ["--algo", name], prog="t", default=default)
+        assert type(config.algo) is class_of(name)
+        assert (config.critic is not None) == ALGORITHMS[name].critic
+        config.check()
+    for name, kind in SAMPLERS.items():
+        config = parse_settings(Config, ["--sampler", name], prog="t", default=default)
+        assert type(config.sampler) is kind
+        config.check()
+
+
+def test_a_kl_term_does_not_change_its_place_in_silence(capsys):
+    """countdown_grpo has it in the loss, where RAFT could not estimate it."""
+    assert main(["train", "countdown_grpo", "--algo", "raft"]) == 2
+    assert "algo.kl_coef 0.001 is in the loss, and raft has its KL term in the reward" in capsys.readouterr().err
+
+
+def test_a_monitor_of_a_recipe_can_be_left_out():
+    """`--monitor none`; another one has none of the options of the first."""
+    default = load_recipe("rm_grpo").CONFIG
+    assert parse_settings(Config, ["--monitor", "none"], prog="t", default=default).monitor is None
+    other = parse_settings(Config, ["--monitor", "exact", "--monitor.window", "3"], prog="t", default=default).monitor
+    assert (other.verifier, other.window, other.verifier_option) == ("exact", 3, ())
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--algo.advantage gae", "no flag --algo.advantage; it is --algo"),
+        ("--algo gae", "it is called ppo"),
+        ("--rollout.sampler vllm", "it is --sampler"),
+        ("--shadow.verifier math", "it is --monitor"),
+        ("--shadow.options a=1", "it is --monitor.verifier-option, with --monitor NAME"),
+        ("--vllm.memory-share .3", "it is --sampler.gpu-memory-utilization, with --sampler vllm or vllm-server"),
+        ("--sampler vllm-server --vllm.restarts 1", "it is --sampler.max-restarts"),
+        ("--rollout.truncated punish", "penalize"),
+        ("--run.task-options a=1", "it is --run.task-option"),
+        ("--algo.dpo-beta .3", "it is --algo.beta, with --algo dpo"),
+        ("--critic.lr 1e-4", "--critic.lr exists with --algo ppo"),
+        ("--rollout.batch-size 4", "it is --sampler.batch-size"),
+    ],
+)
+def test_flags_of_earlier_versions_are_answered_with_the_present_one(flags, words, capsys):
+    """In the one line of the error."""
+    assert main(["train", "tiny_math", *flags.split()]) == 2
+    printed = capsys.readouterr().err
+    assert words in printed
+    assert printed.count("\n") == 1
+
+
+def test_the_completion_script_knows_commands_recipes_and_flags():
+    """Of each choice: those of PPO, DPO, the servers and the monitor."""
+    text = script("bash")
+    for word in ("train", "profile", "tiny_math", "rm_pairs", "--algo.kl-coef", "--critic.lr", "--sampler.url"):
+        assert word in text
+    assert "--pairs.held-out" in text
+    assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+    assert script("zsh").startswith("#compdef")

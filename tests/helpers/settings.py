@@ -1,0 +1,27 @@
+"""Configs with other settings in some groups."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rlvr.config import SAMPLERS, AlgoConfig, Config, CriticConfig, class_of
+from rlvr.config.group import carry
+
+
+def with_settings(config: Config, **groups: dict[str, Any]) -> Config:
+    """The config with other settings in some groups. A `name` in `algo` or `sampler` also changes the group's class."""
+    for group, values in sorted(groups.items()):  # algo before critic
+        held = getattr(config, group)
+        if group == "algo":
+            name = values.get("name", held.name)
+            kind, others = class_of(name), {key: value for key, value in values.items() if key != "name"}
+            algo = carry(held, kind, **others, **({"name": name} if kind is AlgoConfig else {}))
+            critic = (config.critic or CriticConfig()) if algo.row.critic else None
+            config = dataclasses.replace(config, algo=algo, critic=critic)
+            continue
+        if group == "sampler":
+            held = carry(held, SAMPLERS[values.get("name", held.name)])
+            values = {key: value for key, value in values.items() if key != "name"}
+        config = dataclasses.replace(config, **{group: dataclasses.replace(held, **values)})
+    return config

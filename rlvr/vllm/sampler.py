@@ -35,7 +35,7 @@ class VLLMSampler:
     ) -> None:
         config = config or VLLMConfig()
         if config.lora == "adapter" and policy.causal is policy.model:
-            raise ValueError("vllm.lora adapter needs a model with an adapter; set --model.lora-rank")
+            raise ValueError("vllm.lora adapter, but the model has no adapter; set --model.lora-rank")
         if config.sleep and policy.device.type != "cuda":
             raise ValueError(f"vllm.sleep {config.sleep} frees GPU memory, and the model is on {policy.device}; set 0")
         self.policy = policy

@@ -69,7 +69,7 @@ def parse_object(line: bytes | str, where: str, *, finite: bool = True) -> Objec
     value = parse_json(line, where, finite=finite)
     if not isinstance(value, dict):
         hint = (
-            " (JSON Lines have an object on each line, without a list around them)" if isinstance(value, list) else ""
+            " (JSON Lines have an object on each line, and no list around them)" if isinstance(value, list) else ""
         )
         raise ValueError(f"{where}: a {type(value).__name__}; expected an object{hint}")
     return value

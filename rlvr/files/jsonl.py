@@ -1,7 +1,4 @@
-"""JSON Lines as everything here reads them: strictly, so that a broken file is told by its name and line.
-
-Standard library only.
-"""
+"""JSON Lines read strictly, with errors that name file and line. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from typing import Any, NoReturn
 Object = dict[str, Any]
 
 BOM = b"\xef\xbb\xbf"
-# Bytes at the start of files that are no text, and what to do about them.
+# First bytes of formats other than text, and what to tell the user.
 FORMATS = {
     b"\x1f\x8b": "compressed by gzip; unpack it first (gunzip -k)",
     b"PK\x03\x04": "a zip archive; unpack it first",
@@ -27,13 +24,13 @@ FORMATS = {
     b"\xff\xfe": "text in UTF-16; save it as UTF-8",
     b"\xfe\xff": "text in UTF-16; save it as UTF-8",
 }
-LONGEST = 64 * 2**20  # bytes of a line
+LONGEST = 64 * 2**20  # bytes in a line
 
 
 def check_file(path: Path) -> None:
-    """Raises OSError where `path` is no file that can be read to its end; nothing is read, so that nothing hangs.
+    """Raise OSError unless `path` is a regular file or an open stream (/dev/stdin, a shell's <(...)).
 
-    Streams that are open already (/dev/stdin, /dev/fd/63 of a shell's <(...)) are let through.
+    Nothing is read: a pipe without a writer would block.
     """
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
@@ -44,10 +41,10 @@ def check_file(path: Path) -> None:
 
 
 def read_objects(path: Path, *, surrogates: bool = False) -> Iterator[tuple[int, Object]]:
-    """(line number from 1, object) for each line of a JSON Lines file; blank lines are skipped, as is a UTF-8 BOM.
+    """Yield (line number from 1, object) for each line of a JSON Lines file, without blank lines and a UTF-8 BOM.
 
-    Raises OSError for what is no readable file, ValueError with file and line for one that is not a JSON object in
-    UTF-8, and, unless `surrogates` are allowed, for an escape that stands for half of a surrogate pair.
+    Raises OSError for a path that is not a readable file, and ValueError with file and line for a line that is not a
+    JSON object in UTF-8 or, unless `surrogates` are allowed, holds a lone surrogate.
     """
     check_file(path)
     with path.open("rb") as lines:
@@ -61,25 +58,27 @@ def read_objects(path: Path, *, surrogates: bool = False) -> Iterator[tuple[int,
             if len(line) > LONGEST:
                 raise ValueError(f"{where}: longer than {LONGEST >> 20} MiB; expected one object on each line")
             if line.strip():
-                found = parse_object(line, where)
+                row = parse_object(line, where)
                 if not surrogates and b"\\ud" in line.lower():
-                    check_encodable(found, where)
-                yield number, found
+                    check_encodable(row, where)
+                yield number, row
 
 
 def parse_object(line: bytes | str, where: str, *, finite: bool = True) -> Object:
-    """One line as an object. ValueError, which begins with `where`, for anything else."""
+    """Return one line as an object. Raises ValueError, which begins with `where`, for anything else."""
     value = parse_json(line, where, finite=finite)
     if not isinstance(value, dict):
-        hint = " (JSON Lines have an object on each line, and no list around them)" if isinstance(value, list) else ""
+        hint = (
+            " (JSON Lines have an object on each line, and no list around them)" if isinstance(value, list) else ""
+        )
         raise ValueError(f"{where}: a {type(value).__name__}; expected an object{hint}")
     return value
 
 
 def parse_json(text: bytes | str, where: str, *, finite: bool = True) -> Any:
-    """The value of a JSON text. Stricter than json.loads: numbers are `finite`, and no object has a key twice.
+    """Return the value of a JSON text. With `finite`, stricter than json.loads: finite numbers only, no repeated keys.
 
-    ValueError, which begins with `where`, for anything else.
+    Raises ValueError, which begins with `where`, for anything else.
     """
     try:
         if isinstance(text, bytes):
@@ -96,7 +95,7 @@ def parse_json(text: bytes | str, where: str, *, finite: bool = True) -> Any:
         raise ValueError(f"{where}: not JSON: {_reason(error)}") from None
     except RecursionError:
         raise ValueError(f"{where}: not JSON that can be read: brackets are nested too deeply") from None
-    except ValueError as error:  # of the three functions below, or a whole number of thousands of digits
+    except ValueError as error:  # from the hooks above, or from an integer of thousands of digits
         raise ValueError(f"{where}: {str(error).partition('; use')[0]}") from None
 
 
@@ -125,7 +124,7 @@ def _reason(error: json.JSONDecodeError) -> str:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"not JSON: {name} is no JSON number; expected a finite number, or null")
+    raise ValueError(f"not JSON: {name} is not a JSON number; expected a finite number, or null")
 
 
 def _finite(text: str) -> float:
@@ -136,16 +135,16 @@ def _finite(text: str) -> float:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> Object:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    value = dict(pairs)
+    if len(value) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"key {twice!r} is there twice; expected it once")
-    return found
+    return value
 
 
 def is_same_file(one: Path, other: Path) -> bool:
-    """Whether both paths exist and are one file."""
+    """Return whether both paths exist and are the same file."""
     try:
         return os.path.samefile(one, other)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Where a model's files are: a folder or the hub, full weights or an adapter on a base. Reads headers, not weights.
+"""Finding and checking a model's files: in a folder or on the hub, full weights or an adapter on a base model.
 
-Standard library only, until the hub is asked: a mistyped folder is answered before torch is imported.
+Reads headers, not weights, and imports huggingface_hub only to ask the hub: a mistyped folder is reported at once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 from rlvr.registry import did_you_mean
 
 ADAPTER_CONFIG = "adapter_config.json"
-# A base that can be found nowhere else (the built-in tiny model) lies in this folder of its adapter.
+# A base model that exists nowhere else (the built-in tiny model) is saved in this folder of its adapter.
 OWN_BASE = "base"
-# How `rlvr rm` rendered texts, and what it measured.
+# Written by `rlvr rm` beside a reward model: how texts are rendered, and its metrics.
 SETTINGS = "reward_model.json"
 HUB_SECONDS = 10.0
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -29,27 +29,27 @@ TOKENIZER_FILES = ("token*", "vocab*", "*.model", "merges.txt", "*.tiktoken")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder, or a hub name with its revision; `cached_only`: the hub cannot be asked, and the cache has it."""
+    """A folder, or a hub name with its revision. cached_only: the hub is unreachable, and the model is in the cache."""
 
     name: str
     revision: str | None = None
     cached_only: bool = False
 
     def options(self) -> dict[str, Any]:
-        """Arguments of transformers' `from_pretrained` besides the name."""
+        """Return arguments of transformers' `from_pretrained` besides the name."""
         options: dict[str, Any] = {"revision": self.revision} if self.revision else {}
         return options | ({"local_files_only": True} if self.cached_only else {})
 
     def model_options(self) -> dict[str, Any]:
-        """The same of an AutoModel's, which also looks for an adapter and has to be told apart from where."""
+        """Return those of an AutoModel, which also looks for an adapter and needs the same setting for that."""
         return self.options() | ({"adapter_kwargs": {"local_files_only": True}} if self.cached_only else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where to read a model: `weights` is the base where `adapter` is set, whose config is `adapter_config`.
+    """Where to read a model's parts. With an `adapter` (its config: `adapter_config`), `weights` is the base model.
 
-    `own_base`: the base lies in the adapter's own folder.
+    own_base: the base is in the adapter's folder.
     """
 
     weights: Place
@@ -60,10 +60,10 @@ class Source:
 
 
 def find_model(name: str, revision: str | None = None, *, kind: str = "causal LM") -> Source:
-    """Where the model `name` (a folder, or a hub name) is read, and whether it is an adapter.
+    """Find the files of the model `name`, a folder or a hub name, be it an adapter or not.
 
-    Raises ValueError with one line where there is no such model or a file of it is broken. The hub is asked once, for
-    at most HUB_SECONDS; where it cannot be reached a model that is in the cache is read from there.
+    The hub is asked once, for at most HUB_SECONDS; if it is unreachable, a model in the cache is read from there.
+    Raises ValueError with one line where there is no such model, or one of its files is broken.
     """
     source = _locate(name, revision, kind)
     if Path(source.tokenizer.name).is_dir():
@@ -73,7 +73,7 @@ def find_model(name: str, revision: str | None = None, *, kind: str = "causal LM
 
 
 def _locate(name: str, revision: str | None, kind: str) -> Source:
-    """`find_model` without a look at the tokenizer."""
+    """Return what `find_model` does, without checking the tokenizer."""
     folder = Path(name).expanduser()
     if folder.exists() or not is_hub_name(name):
         check_path(name)
@@ -89,7 +89,7 @@ def _locate(name: str, revision: str | None, kind: str) -> Source:
 
 @contextmanager
 def _about(name: str, kind: str) -> Iterator[None]:
-    """Inside, a ValueError with a reason becomes one that names the folder or the hub's model."""
+    """Turn a ValueError with a reason into one that names the folder or hub model."""
     try:
         yield
     except ValueError as error:
@@ -98,17 +98,17 @@ def _about(name: str, kind: str) -> Iterator[None]:
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a folder holds an adapter. The hub is not asked."""
+    """Return whether a folder holds an adapter. The hub is not asked."""
     return (Path(name).expanduser() / ADAPTER_CONFIG).is_file()
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether a name could be the hub's: NAME or ORG/NAME."""
+    """Return whether a name has the form of a hub name: NAME or ORG/NAME."""
     return bool(HUB_NAME.fullmatch(name)) and not name.startswith(".")
 
 
 def check_path(name: str | None) -> None:
-    """Raises ValueError where a name can only be a folder and there is none, or is a file. None and tiny pass."""
+    """Raise ValueError for a file, and for a missing folder whose name cannot be a hub name. None and "tiny" pass."""
     if name is None:
         return
     folder = Path(name).expanduser()
@@ -121,7 +121,7 @@ def check_path(name: str | None) -> None:
 
 
 def _siblings(folder: Path) -> str:
-    """The nearest names beside a folder that does not exist; empty where there are none."""
+    """Return a hint with similar names beside a missing folder, empty without any."""
     try:
         names = [path.name for path in folder.parent.iterdir() if path.is_dir()]
     except OSError:
@@ -131,7 +131,7 @@ def _siblings(folder: Path) -> str:
 
 
 def _in_folder(folder: Path, name: str) -> Source:
-    """The source in a folder, its files checked. ValueError with the reason alone."""
+    """Return the source in a folder after checking its files. Raises ValueError with a reason that names no folder."""
     config = folder / ADAPTER_CONFIG
     if config.is_file():
         check_weights(folder)
@@ -139,38 +139,38 @@ def _in_folder(folder: Path, name: str) -> Source:
     if not (folder / "config.json").is_file():
         raise ValueError("it holds no config.json")
     if "model_type" not in read_object(folder / "config.json") and (folder / "checkpoints").is_dir():
-        raise ValueError(f"it is a run and no model; name a checkpoint of it{_checkpoints(folder, name)}")
+        raise ValueError(f"it is a run, not a model; name one of its checkpoints{_checkpoints(folder, name)}")
     check_weights(folder)
     return Source(Place(str(folder)), Place(str(folder)))
 
 
 def _checkpoints(folder: Path, name: str) -> str:
-    """The last checkpoint in a run's folder, as an example."""
+    """Return the last checkpoint in a run's folder as an example."""
     found = sorted(path.name for path in (folder / "checkpoints").glob("step-*") if path.is_dir())
     return f", such as {Path(name) / 'checkpoints' / found[-1]}" if found else "; it has none yet"
 
 
 def _with_base(folder: Path, config: dict[str, Any]) -> Source:
-    """The source of an adapter: its base by the name in its config. ValueError where that cannot be found."""
+    """Return the source of an adapter. Raises ValueError where the base model named in its config cannot be found."""
     base = config.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise ValueError(f"{ADAPTER_CONFIG} names no base model; set base_model_name_or_path in it")
     own = base == OWN_BASE and (folder / OWN_BASE / "config.json").is_file()
     try:
-        held = _locate(str(folder / OWN_BASE) if own else base, config.get("revision"), "model")
+        base_source = _locate(str(folder / OWN_BASE) if own else base, config.get("revision"), "model")
     except ValueError as error:
         raise ValueError(
             f"its base model: {error} (base_model_name_or_path in {ADAPTER_CONFIG} says where the base is)"
         ) from error
-    if held.adapter is not None:
+    if base_source.adapter is not None:
         raise ValueError(f"its base {base!r} is an adapter too; `rlvr merge` that one first")
     adapter = Place(str(folder))
     brings = any(next(folder.glob(pattern), None) for pattern in TOKENIZER_FILES)
-    return Source(held.weights, adapter if brings else held.tokenizer, adapter, config, own)
+    return Source(base_source.weights, adapter if brings else base_source.tokenizer, adapter, config, own)
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. ValueError where it holds none."""
+    """Return the JSON object in a file. Raises ValueError for other content."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
@@ -183,7 +183,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def check_weights(folder: Path) -> None:
-    """Raises ValueError for a safetensors file that is cut off or broken, and for a missing shard."""
+    """Raise ValueError for a truncated or broken safetensors file, and for a missing shard."""
     for index in folder.glob("*.safetensors.index.json"):
         shards = set(read_object(index).get("weight_map", {}).values())
         missing = sorted(shard for shard in shards if not (folder / shard).is_file())
@@ -194,15 +194,15 @@ def check_weights(folder: Path) -> None:
 
 
 def check_safetensors(path: Path) -> None:
-    """Raises ValueError where a safetensors file is not as long as its header says."""
+    """Raise ValueError unless a safetensors file is as long as its header says."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)
         if start.startswith(b"version "):
-            raise ValueError(f"{path.name} is a pointer of Git LFS and not the weights; run `git lfs pull`")
+            raise ValueError(f"{path.name} is a Git LFS pointer, not the weights; run `git lfs pull`")
         length = int.from_bytes(start, "little")
         if len(start) < 8 or length > size - 8:
-            raise ValueError(f"{path.name} is cut off or no safetensors file ({size} bytes); copy it again")
+            raise ValueError(f"{path.name} is truncated or not a safetensors file ({size} bytes); copy it again")
         try:
             header = json.loads(file.read(length))
             ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
@@ -214,22 +214,22 @@ def check_safetensors(path: Path) -> None:
 
 
 def check_tokenizer(folder: Path) -> None:
-    """Raises ValueError where a folder has no file that a tokenizer could be read from, or a broken one."""
+    """Raise ValueError for a folder without tokenizer files, and for a broken one."""
     if not any(next(folder.glob(pattern), None) for pattern in TOKENIZER_FILES):
-        raise ValueError("it holds no tokenizer (tokenizer.json, tokenizer_config.json); copy those of its base model")
+        raise ValueError("it has no tokenizer (tokenizer.json, tokenizer_config.json); copy those of its base model")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if (folder / name).is_file():
             read_object(folder / name)
 
 
 def on_hub(name: str, revision: str | None) -> Place:
-    """The place of a hub name. The hub is asked once and not again: its client repeats a request for half a minute.
+    """Return the place of a hub name. The hub is asked once: its own client would retry for half a minute.
 
-    Raises ValueError where the hub has no such model, or cannot be reached and the cache does not have it.
+    Raises ValueError where the hub has no such model, or is unreachable and the cache does not have it either.
     """
     from huggingface_hub import constants, errors, get_hf_file_metadata, get_token, hf_hub_url, try_to_load_from_cache
 
-    http_error: Any = errors.HfHubHTTPError.__bases__[0]  # the HTTP client's own: which client differs by version
+    http_error: Any = errors.HfHubHTTPError.__bases__[0]  # the HTTP library's; which library depends on the version
     files = ("config.json", ADAPTER_CONFIG)
     cached = any(isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files)
     if constants.HF_HUB_OFFLINE:
@@ -240,7 +240,7 @@ def on_hub(name: str, revision: str | None) -> Place:
         url = hf_hub_url(name, "config.json", revision=revision)
         get_hf_file_metadata(url, token=get_token(), timeout=HUB_SECONDS)
     except errors.EntryNotFoundError:
-        pass  # an adapter, or what transformers will refuse in its own words
+        pass  # an adapter, or something that transformers will refuse
     except errors.GatedRepoError as error:
         raise ValueError(f"model {name!r} is gated: accept its terms on the hub, then `hf auth login`") from error
     except errors.RevisionNotFoundError as error:
@@ -258,12 +258,15 @@ def on_hub(name: str, revision: str | None) -> Place:
 
 
 def _neither(name: str) -> str:
-    """The start of a line about a name that was found nowhere."""
+    """Return the start of a message about a name that was found nowhere."""
     return f"model {name!r} is neither a folder in {os.getcwd()}{_siblings(Path(name))} nor a model"
 
 
 def _hub_adapter(place: Place) -> Path | None:
-    """The folder of the cache with an adapter's files, where a hub name is one; peft would ask the hub once more."""
+    """Return the cache folder with an adapter's files, None for a hub name that is not an adapter.
+
+    Downloads them here, since peft would ask the hub again.
+    """
     from huggingface_hub import errors, hf_hub_download, snapshot_download, try_to_load_from_cache
 
     if isinstance(try_to_load_from_cache(place.name, "config.json", revision=place.revision), str):

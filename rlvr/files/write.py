@@ -1,4 +1,4 @@
-"""Where a command may write, and files that are written whole or not at all. Standard library only."""
+"""Where commands may write, and atomic writes. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from rlvr.types import RunError
 
-# Folders of the system: results go beneath them at most ...
+# System folders: results may only go into folders within them ...
 SHARED_PLACES = (
     "/dev/shm /home /media /mnt /opt /private /private/tmp /private/var /root /run /srv /tmp /usr /usr/local /usr/src "
     "/var /var/log /var/tmp /Applications /Users /Volumes"
 ).split()
-# ... and not even beneath these.
+# ... and not even there for these.
 SYSTEM_TREES = (
     "/bin /boot /dev /etc /lib /lib64 /proc /sbin /sys /usr/bin /usr/include /usr/lib /usr/sbin /usr/share /System"
 ).split()
@@ -25,7 +25,7 @@ PARTIAL = ".partial"
 
 
 def is_utf8(path: Path) -> bool:
-    """Whether a path can be told to libraries that are not written in Python."""
+    """Return whether a path can be passed to libraries that are not written in Python."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -34,31 +34,31 @@ def is_utf8(path: Path) -> bool:
 
 
 def check_place(folder: Path, flag: str) -> None:
-    """Raises ValueError for a folder that is no place for results: it, or what it holds, belongs to somebody else.
+    """Raise ValueError for a folder that must not be used for results, since what it holds belongs to somebody else.
 
-    The current folder, the home folder and all that hold them; roots and folders of the system; a folder inside a
-    checkpoint, which is deleted with it; a path that begins with ~, which the shell was to replace, or is not UTF-8.
-    Links are followed.
+    Refused are the current folder, the home folder and their parents; system folders; folders inside a checkpoint,
+    which are deleted with it; paths that begin with ~ (the shell did not expand it) or are not UTF-8. Links are
+    followed.
     """
     real, here, home = (Path(os.path.realpath(path)) for path in (folder, Path.cwd(), os.path.expanduser("~")))
     shared = {os.path.realpath(place) for place in (*SHARED_PLACES, tempfile.gettempdir())}
     sealed = {Path(os.path.realpath(place)) for place in SYSTEM_TREES}
     memory = Path("/dev/shm") in real.parents
-    held = next((p for p in real.parents if CHECKPOINT.fullmatch(p.name) and (p / "state.json").exists()), None)
+    checkpoint = next((p for p in real.parents if CHECKPOINT.fullmatch(p.name) and (p / "state.json").exists()), None)
     rules = [
         (not is_utf8(real), "is no UTF-8 text, which model files need"),
-        (str(folder).startswith("~"), "begins with ~, which the shell has not replaced"),
+        (str(folder).startswith("~"), "begins with ~, which the shell has not expanded"),
         (real == here, "is the current folder"),
         (real in here.parents, "holds the current folder"),
         (real == home, "is the home folder"),
         (real in home.parents, "holds the home folder"),
         (real == real.parent or str(real) in shared, f"is the folder {real} of the system"),
         (not memory and bool(sealed & {real, *real.parents}), f"is the folder {real} of the system"),
-        (held is not None, f"lies in the checkpoint {held}, and would be deleted with it"),
+        (checkpoint is not None, f"lies in the checkpoint {checkpoint}, and would be deleted with it"),
     ]
-    for refused, why in rules:
+    for refused, reason in rules:
         if refused:
-            raise ValueError(f"{flag} {str(folder)!r} {why}; name a folder of its own, such as runs/mine")
+            raise ValueError(f"{flag} {str(folder)!r} {reason}; name a new folder, such as runs/mine")
     there = next(path for path in (real, *real.parents) if os.path.exists(path))
     if not there.is_dir():
         raise ValueError(f"{flag} {str(folder)!r}: {there} is a file; expected a folder")
@@ -67,9 +67,9 @@ def check_place(folder: Path, flag: str) -> None:
 
 
 def check_replaceable(path: Path, flag: str, marks: Sequence[bytes]) -> None:
-    """Raises ValueError where a file would be replaced that has none of the marks: no command of ours wrote it.
+    """Raise ValueError for a file that holds none of `marks`: this command did not write it, and must not replace it.
 
-    What is missing, empty or no regular file (/dev/null, a pipe) passes; a folder does not.
+    Missing, empty and special files (/dev/null, a pipe) pass; folders do not.
     """
     if path.is_dir():
         raise ValueError(f"{flag} {str(path)!r} is a folder; expected a file")
@@ -85,7 +85,7 @@ def check_replaceable(path: Path, flag: str, marks: Sequence[bytes]) -> None:
 
 @contextmanager
 def writing(path: Path, then: str = "") -> Iterator[None]:
-    """Within it, an error of the file system becomes a RunError that names the file; `then` says what to do."""
+    """Turn an OSError into a RunError that names the file; `then` says what to do."""
     try:
         yield
     except OSError as error:
@@ -93,10 +93,7 @@ def writing(path: Path, then: str = "") -> Iterator[None]:
 
 
 def write_whole(path: Path, content: str | bytes, then: str = "") -> None:
-    """Writes a file beside its place and renames it, so that an interruption leaves the old content or the new one.
-
-    RunError where it cannot be written; `then` says what to do.
-    """
+    """Write a file atomically: beside its target, then renamed. Raises RunError; `then` says what to do."""
     partial = path.with_name(path.name + PARTIAL)
     try:
         with writing(path, then):

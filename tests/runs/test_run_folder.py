@@ -203,7 +203,7 @@ def test_places_that_are_not_for_results(tmp_path, monkeypatch):
     ]
     wrong += ["/", "/tmp", "/usr", "/usr/local", "/etc", "/etc/rlvr", "/proc/self", "/dev", "/var", "/bin/x", "~/run"]
     for place in wrong:
-        with pytest.raises(ValueError, match=r"--run\.out-dir .*; name a folder of its own"):
+        with pytest.raises(ValueError, match=r"--run\.out-dir .*; name a new folder"):
             check_place(Path(place), "--run.out-dir")
     for place in ("runs/x", "model", "../other", str(home / "runs"), "/dev/shm/run", "/usr/src/app", "/mnt/disk/run"):
         check_place(Path(place), "--run.out-dir")

@@ -39,8 +39,9 @@ try:
     importlib.import_module("vllm")
     from rlvr.vllm.doctor import check_engine
     from rlvr.vllm.engine import start_failure, start_options
+    from rlvr.vllm.process import REQUIRED_FLAGS, error_in, free_port, server_command, server_environment
     from rlvr.vllm.sampler import VLLMSampler
-    from rlvr.vllm.server import REQUIRED_FLAGS, ServerEngine, error_in, free_port, server_command, server_environment
+    from rlvr.vllm.server import ServerEngine
     from rlvr.vllm.sync import engine_weights, shared_folder, write_model
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)

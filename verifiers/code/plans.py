@@ -1,4 +1,4 @@
-"""How each type of reference is tested: the jobs to run, and what their results say.
+"""How each type of reference is tested: the jobs to run, and the outcome of their results.
 
 Expected values stay in the plan, beside the verifier; none is in a job.
 """
@@ -17,7 +17,7 @@ from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
 from rlvr.verifiers.code import equality
 from rlvr.verifiers.code import split as code_split
 
-# Calls through which test code looks at identity or type, or changes the program: stand-ins cannot carry those.
+# Calls by which test code reads identities or types, or changes the program: stand-ins cannot support them.
 _UNSAFE_CALLS = frozenset(
     ("setattr", "delattr", "id", "issubclass", "vars", "globals", "locals", "patch", "monkeypatch")
 )
@@ -38,12 +38,12 @@ class Outcome:
 
 
 class TestPlan(Protocol):
-    """What one reference asks for."""
+    """The tests of one reference."""
 
     def jobs(self, program: str, limits: Limits) -> Sequence[Job | TestJob]: ...
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """Of the results of the first jobs, in order; the later ones may be missing."""
+        """Return the outcome of the first jobs' results, in order; later ones may be missing."""
         ...
 
 
@@ -104,7 +104,7 @@ class WholePlan:
         (result,) = results
         if result.tests_passed:
             return Outcome(1, 1)
-        return Outcome(0, 1, result.status, 1, result.detail or "the tests did not come to their end")
+        return Outcome(0, 1, result.status, 1, result.detail or "the tests did not finish")
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class MixedPlan:
 
 @dataclass(frozen=True)
 class OutputPlan:
-    """Inputs for stdin, and the outputs that are expected."""
+    """Inputs for stdin, and the expected outputs."""
 
     cases: tuple[tuple[str, str], ...]
     setup: str
@@ -142,7 +142,7 @@ class OutputPlan:
         return [Job(_with_prelude(self.setup, program), stdin, limits=limits) for stdin, _ in self.cases]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """A case passes if the program ends well and prints just what is expected."""
+        """A case passes if the program ends without an error and prints the expected output."""
         wrong = [self._wrong(result, expected) for result, (_, expected) in zip(results, self.cases)]
         failed = next((number for number, what in enumerate(wrong) if what), None)
         if failed is None:
@@ -158,7 +158,7 @@ class OutputPlan:
 
 @dataclass(frozen=True)
 class CallsPlan:
-    """Arguments of one function, and the values that are expected."""
+    """Arguments of one function, and the expected values."""
 
     entry: str
     calls: tuple[Call, ...]
@@ -236,7 +236,7 @@ def _assert_plan(reference: Mapping[str, Any]) -> TestPlan:
 def _check_plan(reference: Mapping[str, Any]) -> TestPlan:
     entry = _text(reference, "entry", needed=True)
     if not entry.isidentifier():
-        raise ValueError(f"reference entry {entry!r} is no name")
+        raise ValueError(f"reference entry {entry!r} is not a name")
     tree = code_split.parse(_text(reference, "code", needed=True))
     if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
         raise ValueError("the test code defines no check(candidate)")
@@ -271,17 +271,17 @@ TYPES = {"assert": _assert_plan, "check": _check_plan, "stdio": _stdio_plan, "ca
 
 
 def make_plan(reference: Any) -> TestPlan:
-    """The plan of a reference; ValueError where it cannot be used."""
+    """Return the plan of a reference. Raise ValueError where it cannot be used."""
     if not isinstance(reference, Mapping) or reference.get("type") not in TYPES:
         raise ValueError(f"a reference is a mapping with a type among {', '.join(TYPES)}")
     return TYPES[reference["type"]](reference)
 
 
 def integrity(reference: Any) -> str:
-    """ "strong", or "weak" where the tests can be secured against the program only in part.
+    """Return "strong", or "weak" where the tests can be secured against the program only in part.
 
-    Weak are tests that run whole and compare identities or types of the program's objects, change them, subclass its
-    classes, hand it functions, or ask a method that no plain value has of what a function returned.
+    Weak tests run whole and compare identities or types of the program's objects, change them, subclass its classes,
+    hand it functions, or call a method that no built-in type has on a returned object.
     """
     plan = make_plan(reference)
     whole = plan.whole if isinstance(plan, MixedPlan) else plan
@@ -294,7 +294,7 @@ def integrity(reference: Any) -> str:
 
 
 def _asks_an_object(node: ast.AST, values: set[str]) -> bool:
-    """A method that no plain value has, of what a function returned: an honest object could not answer it, either."""
+    """Whether a method that no built-in type has is called on what a function returned."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr in _PLAIN_METHODS:
         return False
     inner = node.func.value

@@ -1,6 +1,6 @@
 """The operands of the grammar: numbers, names, functions, fractions, brackets, sets, matrices.
 
-Each handler gets the parser, which stands behind the sign that chose it, and that sign.
+Each handler gets the parser, positioned after the sign that selected the handler, and that sign.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _CLOSERS = {"(": (")", "]"), "[": ("]", ")", "["), "<(": (")>", ">"), "]": ("[",
 
 
 def product(factors: Sequence[Node], last: Node) -> Node:
+    """Return the product of `factors` and `last`."""
     return Op("mul", (*factors, last)) if factors else last
 
 
@@ -120,7 +121,7 @@ def _spelled(parser: Parser) -> Node:
 
 
 def _split_function(parser: Parser, token: Token) -> Node:
-    """sinx, cos2 and the like: a function's name with its argument stuck to it."""
+    """sinx, cos2 and the like: a function's name joined to its argument."""
     for name in ("arcsin", "arccos", "arctan", "sqrt", "sin", "cos", "tan", "log", "ln"):
         rest = token.text[len(name) :]
         if token.text.startswith(name) and len(rest) <= 2 and not token.upright and rest.isalpha():

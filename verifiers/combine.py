@@ -16,24 +16,24 @@ Scales = Mapping[str, tuple[float, float]]  # mean and standard deviation of a p
 
 
 def weighted_sum(scores: Sequence[float], weights: Sequence[float], std_coef: float) -> float:
-    """sum of w * s."""
+    """Return the sum of w * s."""
     return sum(weight * score for score, weight in zip(scores, weights))
 
 
 def weighted_product(scores: Sequence[float], weights: Sequence[float], std_coef: float) -> float:
-    """product of s ** w. ValueError below 0: two negative scores would make a good one."""
+    """Return the product of s ** w. Raise ValueError below 0: two negative scores would make a good one."""
     if min(scores) < 0:
         raise ValueError(f"a product with the score {min(scores):.4g}; expected scores of at least 0: clip that part")
     return math.prod(score**weight for score, weight in zip(scores, weights))
 
 
 def lowest(scores: Sequence[float], weights: Sequence[float], std_coef: float) -> float:
-    """min of w * s: the worst case over an ensemble (arXiv:2310.02743, eq. 3)."""
+    """Return the minimum of w * s: the worst case over an ensemble (arXiv:2310.02743, eq. 3)."""
     return min(weight * score for score, weight in zip(scores, weights))
 
 
 def mean_less_std(scores: Sequence[float], weights: Sequence[float], std_coef: float) -> float:
-    """mean - std_coef * std of w * s (arXiv:2312.09244; 2310.02743 takes the variance). No Bessel's correction."""
+    """Return mean - std_coef * std of w * s (arXiv:2312.09244; 2310.02743 uses the variance), std over n."""
     values = [weight * score for score, weight in zip(scores, weights)]
     return statistics.fmean(values) - std_coef * statistics.pstdev(values)
 
@@ -51,8 +51,8 @@ REDUCERS: dict[str, Callable[[Sequence[float], Sequence[float], float], float]] 
 class CombineVerifier:
     """One score out of several verifiers' scores: their weighted sum, product or conservative minimum, with gates.
 
-    parts: name:weight, separated by commas; a weight left out is 1. A part may have a name of its own, so that one
-    verifier can be several parts: alias=name:weight. options: of the parts, as name.option=value.
+    parts: name:weight, separated by commas; a weight left out is 1. A part may have an alias, so that one verifier
+    can be several parts: alias=name:weight. options: of the parts, as name.option=value.
 
         parts=math:1,format:0.2    a right answer, and a little for the format
         parts=a=reward_model,b=reward_model options=a.model=rm/0,b.model=rm/1 reduce=min    the worst of two models
@@ -152,7 +152,7 @@ class CombineVerifier:
         return replace(problem, reference=self._reference_for(name, problem.reference))
 
     def measure(self, rows: Sequence[Mapping[str, Verdict]]) -> Scales:
-        """Mean and standard deviation (without Bessel's correction) of each whitened part over a batch's verdicts."""
+        """Return mean and standard deviation (no Bessel's correction) of each whitened part over a batch's verdicts."""
         scales = {}
         for name in self.whiten:
             scores = [row[name].score for row in rows]

@@ -146,7 +146,7 @@ class _Parser:
         return self._tokens[self._place :]
 
     def whole(self) -> Fraction:
-        """All tokens as one expression."""
+        """Parse all tokens as one expression."""
         value = self.sum(0)
         if self.next is not None:
             raise _ParseError(f"{self.next!r} is out of place")

@@ -78,7 +78,7 @@ class JsonSchemaVerifier:
 
 
 def json_text(text: str) -> str:
-    """The last fenced block of a text, else all of it."""
+    """Return the last fenced block of a text, else all of it."""
     fences = list(_FENCE.finditer(text))
     if len(fences) < 2:
         return text.strip()

@@ -12,7 +12,7 @@ _PYTHON = frozenset(("", "python", "py", "python3", "python2"))
 
 
 def fenced_blocks(text: str) -> list[tuple[str, str]]:
-    """(language, content) of the fenced blocks of a Markdown text; the last one may be left open."""
+    """Return (language, content) of the fenced blocks of a Markdown text; the last one may be unclosed."""
     blocks = []
     opened: re.Match[str] | None = None
     for fence in _FENCE.finditer(text):

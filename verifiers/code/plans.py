@@ -28,7 +28,7 @@ _PLAIN_METHODS = frozenset(name for kind in _PLAIN_TYPES for name in dir(kind))
 
 @dataclass(frozen=True)
 class Outcome:
-    """Which tests passed, and of the first that did not: its number from 1, what happened, and how the run ended."""
+    """The number of tests passed, and of the first that failed: its number from 1, the failure, the run's status."""
 
     passed: int
     total: int
@@ -56,13 +56,13 @@ class SplitPlan:
     setup: str
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
-        """One job with every call."""
+        """Return one job with every call."""
         calls = tuple(Call(expression=call) for call in self.split.calls)
         setup = "\n".join(part for part in (self.setup, self.split.setup) if part)
         return [Job(_with_prelude(self.prelude, program), calls=calls, setup=setup, limits=limits)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """A test passes if all its calls were answered and its assert holds."""
+        """Count the tests of which all calls were answered and the assert holds."""
         (result,) = results
         wrong = [self._wrong(check, result) for check in self.split.checks]
         total = len(wrong)
@@ -86,7 +86,7 @@ class SplitPlan:
 
 @dataclass(frozen=True)
 class WholePlan:
-    """Test code that runs as it is, in a sandbox of its own."""
+    """Test code that runs unchanged, in a second sandbox."""
 
     test: str
     names: tuple[str, ...]
@@ -95,12 +95,12 @@ class WholePlan:
     setup: str
 
     def jobs(self, program: str, limits: Limits) -> list[TestJob]:
-        """One pair of sandboxes."""
+        """Return one job for a pair of sandboxes: the program's and the tests'."""
         job = Job(_with_prelude(self.prelude, program), setup=self.setup, limits=limits)
         return [TestJob(job, self.test, self.names, self.classes)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """All the tests are one."""
+        """Count all tests as one."""
         (result,) = results
         if result.tests_passed:
             return Outcome(1, 1)
@@ -115,11 +115,11 @@ class MixedPlan:
     whole: WholePlan
 
     def jobs(self, program: str, limits: Limits) -> list[Job | TestJob]:
-        """The calls, then the pair of sandboxes."""
+        """Return the job with the calls, then that for the pair of sandboxes."""
         return [*self.split.jobs(program, limits), *self.whole.jobs(program, limits)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """The asserts that run whole count as one, the last."""
+        """Count the asserts that run whole as one test, the last."""
         first = self.split.outcome(results[:1])
         if len(results) == 1:
             return replace(first, total=first.total + 1)
@@ -138,11 +138,11 @@ class OutputPlan:
     setup: str
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
-        """One job for each case."""
+        """Return one job for each case."""
         return [Job(_with_prelude(self.setup, program), stdin, limits=limits) for stdin, _ in self.cases]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """A case passes if the program ends without an error and prints the expected output."""
+        """Count the cases in which the program ends without an error and prints the expected output."""
         wrong = [self._wrong(result, expected) for result, (_, expected) in zip(results, self.cases)]
         failed = next((number for number, what in enumerate(wrong) if what), None)
         if failed is None:
@@ -166,11 +166,11 @@ class CallsPlan:
     setup: str
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
-        """One job with every call."""
+        """Return one job with every call."""
         return [Job(program, calls=self.calls, setup=self.setup, limits=limits)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """A case passes if the call was answered by the expected value."""
+        """Count the cases in which the call returned the expected value."""
         (result,) = results
         wrong = [self._wrong(number, result) for number in range(len(self.calls))]
         failed = next((number for number, what in enumerate(wrong) if what), None)

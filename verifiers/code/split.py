@@ -1,7 +1,7 @@
 """Tests split into calls, which a program answers in its sandbox, and checks of the answers, which it never sees.
 
 `assert f(2) == 4` becomes the call `f(2)` and the check `answer == 4`. Tests that are more than asserts over such calls
-keep their code: it then runs in a sandbox of its own (rlvr.sandbox.TestJob).
+run whole, in a second sandbox (rlvr.sandbox.TestJob).
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def parse(code: str) -> ast.Module:
 
 @lru_cache(maxsize=4096)
 def split(code: str, entry: str = "", prelude: str = "") -> Split | None:
-    """Test code split, or None where it has to run whole.
+    """Split test code; return None where it has to run whole.
 
-    With `entry` the code defines `check(candidate)`, and `candidate` stands for the program's function `entry`. The
+    With `entry` the code defines `check(candidate)`, and `candidate` is the program's function `entry`. The
     names that `prelude` defines are the tests' own, not the program's.
     """
     tree = parse(code)
@@ -84,7 +84,7 @@ def split(code: str, entry: str = "", prelude: str = "") -> Split | None:
 
 
 def implied_imports(tree: ast.AST) -> str:
-    """Imports of the modules that the tests use without importing them (MBPP/596).
+    """Return imports of the modules that the tests use without importing them (MBPP/596).
 
     Otherwise an object of that name in the program would compute what is expected.
     """
@@ -110,7 +110,7 @@ class _Rename(ast.NodeTransformer):
 
 
 def defined_in(tree: ast.AST) -> set[str]:
-    """Names bound by assignments, definitions and imports, at any depth."""
+    """Return the names bound by assignments, definitions and imports, at any depth."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):

@@ -46,9 +46,9 @@ class MathVerifier:
     Structures. Lists and sets in any order; tuples, vectors and matrices in theirs; a tuple may lack its brackets,
     (a, b) is also an open interval. Alternatives ("5 or 6") are a list, so no answer to a question with one. x = 5 is 5
     and the other way round; a chain of equalities must hold; an equation to be solved (2x = 10), a tautology and an
-    unsolved inequality are not their solutions. What names a value (f(2), P(X = 2), a limit) may stand before it; f(x)
+    unsolved inequality are not their solutions. A name of the value (f(2), P(X = 2), a limit) may precede it; f(x)
     may be y or f(t); a bound on a variable of the formula beside it (k in Z) is dropped. Equations are equal up to
-    a factor and cleared denominators, inequalities as sets of numbers. 3:2 is 3/2. A determinant is no matrix.
+    a factor and cleared denominators, inequalities as sets of numbers. 3:2 is 3/2. A determinant is not a matrix.
 
     Units. Dropped where one side has none, converted where both have one (`units="ignore"`: always dropped); other
     dimensions are wrong. Degrees are radians against a multiple of pi. 4:30 p.m. is 4:30 and 16:30. Dates in either
@@ -135,7 +135,7 @@ def verify_math_batch(
 async def verify_math_async(
     pairs: Iterable[tuple[str | float, str]], *, workers: int = 2, timeout: float = 5.0, **options: Any
 ) -> list[Verdict]:
-    """`verify_math_batch` for asyncio: the event loop is not blocked."""
+    """Return what `verify_math_batch` does, without blocking the event loop."""
     from rlvr.verifiers.runner import Runner
 
     with Runner(MathVerifier(**options), workers=workers, timeout=timeout) as runner:

@@ -310,7 +310,7 @@ _LONG_BLOCK = re.compile(r"(\d*)\.(\d*?)(\d{2,12}?)\3+\Z")
 
 
 def repeating(text: str) -> Num:
-    """0.1\\overline{6}, 0.1\\dot{6}, 0.\\dot{1}4\\dot{2}, 0.(3), 0.333... as exact numbers.
+    """Read 0.1\\overline{6}, 0.1\\dot{6}, 0.\\dot{1}4\\dot{2}, 0.(3), 0.333... as exact numbers.
 
     Raises ParseError where the dots follow no repeated block."""
     if len(text) > MAX_DIGITS:

@@ -42,7 +42,7 @@ def product(factors: Sequence[Node], last: Node) -> Node:
 
 
 def numeral(parser: Parser, token: Token) -> Node:
-    """A number, or a mixed number: 1\\frac{1}{2}, 1 1/2."""
+    """Parse a number, or a mixed number: 1\\frac{1}{2}, 1 1/2."""
     parser.advance()
     assert token.number is not None
     whole = token.number
@@ -69,7 +69,7 @@ def numeral(parser: Parser, token: Token) -> Node:
 
 
 def name(parser: Parser, token: Token) -> Node:
-    """A variable, a constant, a function with its argument, a number word, a product of letters."""
+    """Parse a variable, a constant, a function with its argument, a number word, or a product of letters."""
     text = token.text
     bare = text[1:] if text.startswith("\\") else text
     if bare in FUNCTIONS and (text != bare or len(bare) > 1):

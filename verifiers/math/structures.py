@@ -175,7 +175,7 @@ def _based(gold: Op, answer: Node, rules: Rules) -> bool:
 
 
 def digits_of(node: Node) -> str:
-    """The digits of an integer literal, "" for anything else."""
+    """Return the digits of an integer literal, "" for anything else."""
     written = literal(node)
     return str(written.value) if written is not None and is_integer(written) else ""
 

@@ -76,7 +76,7 @@ CONSTANTS = frozenset({PI, E, IMAGINARY, OO})
 
 
 def number(value: int) -> Num:
-    """An integer node."""
+    """Return an integer node."""
     return Num(Fraction(value))
 
 

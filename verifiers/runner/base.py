@@ -40,7 +40,7 @@ class FailureLog:
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In the child: another thread of the parent may have held the lock."""
+        """In a forked child: another thread of the parent may have held the lock."""
         self._lock = threading.Lock()
 
     def __call__(self, failure: Failure) -> None:

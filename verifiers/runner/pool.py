@@ -31,7 +31,7 @@ MAX_QUEUED = 64
 
 
 class WorkerPool:
-    """Runs one verifier in worker processes; `pickled` is what `pickle_verifier` made of it.
+    """Runs one verifier in worker processes; `pickled` is the result of `pickle_verifier`.
 
     `timeout`: seconds for an item from its dispatch. `memory_mb`: address space that a worker may take beyond what it
     starts with. `recycle_after`: items after which a worker is replaced, so that a leak cannot grow.

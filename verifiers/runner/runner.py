@@ -81,7 +81,7 @@ class Runner:
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In the child: the pool's thread and processes are the parent's; the next call starts others."""
+        """In a forked child: the pool's thread and processes are the parent's; the next call starts others."""
         self._lock = threading.Lock()
         self._pool = None
 
@@ -133,7 +133,7 @@ class Runner:
                 self.budget.check()
 
     async def averify(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """`verify` in a thread, for async code: the event loop is not blocked."""
+        """Run `verify` in a thread, without blocking the event loop."""
         return await asyncio.to_thread(self.verify, pairs)
 
     def _judge_all(self, pairs: Sequence[Pair]) -> list[Verdict]:
@@ -240,7 +240,7 @@ class Runner:
 
 
 def runs_in_pool(verifier: Any) -> bool:
-    """Whether worker processes run it: unless it opts out, has components, or has a concurrency of its own."""
+    """Whether worker processes run it: unless it opts out, has components, or has `verify_batch`."""
     traits = VerifierTraits.of(verifier)
     return traits.isolate and traits.verify_batch is None and not traits.components
 

@@ -35,7 +35,7 @@ class PoolError(RunError):
 
 
 class Ending(NamedTuple):
-    """How a worker process ended, in words, and whether it was out of memory."""
+    """The end of a worker process, in words, and whether it was out of memory."""
 
     text: str
     out_of_memory: bool = False
@@ -44,8 +44,8 @@ class Ending(NamedTuple):
 class WorkerServer:
     """A running server process with the verifier loaded. Raises PoolError when it cannot be started.
 
-    `pickled` is what `pickle_verifier` made; `memory_bytes` the memory of each worker beyond what it starts with. The
-    server dies with the thread that makes this object.
+    `pickled` is the result of `pickle_verifier`, `memory_bytes` the memory of each worker beyond what it starts with.
+    The server dies with the thread that makes this object.
     """
 
     def __init__(self, pickled: bytes, memory_bytes: int) -> None:
@@ -105,7 +105,7 @@ class WorkerServer:
     def abandon(self) -> None:
         """In a forked process: close this copy of the connection; the server is the parent's."""
         self.control.close()
-        self._process.returncode = 0  # it is no child of this process, and not to be waited for
+        self._process.returncode = 0  # not a child of this process: nothing to wait for
 
     def stop(self) -> None:
         """End the server, which kills its workers and what they have started."""

@@ -32,7 +32,7 @@ LENGTH = struct.Struct("!I")
 # To the server: what to do (SPAWN comes with a socket) and the number of a worker.
 REQUEST = struct.Struct("!cq")
 SPAWN, KILL = b"s", b"k"
-# A worker's first answer, and its last one when it ends of its own accord.
+# A worker's first answer, and its last one when it ends by itself.
 STARTED, RETIRED = b"started", b""
 # The exit code of a worker for which a completion, or the answer to it, is too large.
 NO_MEMORY = 70

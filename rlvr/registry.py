@@ -135,7 +135,7 @@ class Registry:
         return {name: (hints.get(name, str), p.default) for name, p in _options(made).items()}
 
     def check_options(self, spec: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `options`, strings converted to the annotated types. Raise LookupError or ValueError for wrong ones."""
+        """Return `options`, strings converted to the annotated types. Raise LookupError or ValueError for others."""
         made = self.get(spec)
         known = _options(made)
         hints = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made) if options else {}

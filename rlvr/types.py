@@ -31,7 +31,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One sampled answer. `logprobs` are those under the distribution that was sampled from (after temperature, top-p)."""
+    """One sampled answer. `logprobs`: under the distribution that was sampled from (after temperature, top-p)."""
 
     text: str
     token_ids: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
 """Names for verifiers and task packs. Standard library only.
 
-Three ways to name one: the registered name, `"module:attribute"`, and an entry point of an installed package in the
-group `rlvr.verifiers` (or `rlvr.tasks`).
+There are three ways to name one: the registered name, `"module:attribute"`, and an entry point of an installed package
+in the group `rlvr.verifiers` (or `rlvr.tasks`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from rlvr.types import Task
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-# Frames of these are on the way to a user's module, not of it.
+# Frames of these lead to a user's module, and are not part of it.
 _IMPORTERS = {__file__, importlib.__file__, importlib.metadata.__file__}
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The tail of an error: the nearest known names, else all of them."""
+    """Return the end of an error message: the nearest known names, else all of them."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
@@ -40,14 +40,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def load(what: Callable[[], Any], where: str) -> Any:
-    """What importing a user's module gives. `where` is for messages.
+    """Call `what`, which imports a user's module, and return its result. `where` is for messages.
 
-    An exception in the module (a syntax error, an import that fails, anything at its top level) becomes a LookupError
-    of one line with the file and the line.
+    An exception in the module (a syntax error, a failing import, anything at its top level) becomes a LookupError of
+    one line that names file and line.
     """
     try:
         return what()
-    # A module runs anything when it is imported, sys.exit too.
+    # An import may run anything, sys.exit too.
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and not _raised_in(error):
             raise LookupError(f"{where}: no module {error.name!r} can be imported") from error
@@ -58,13 +58,13 @@ def load(what: Callable[[], Any], where: str) -> Any:
 
 
 def _raised_in(error: BaseException) -> tuple[str, int] | None:
-    """File and line where a module's own code raised; None where it was not found at all."""
+    """Return file and line where the module's code raised; None where the module was not found."""
     frames = [
         (frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
         if not frame.f_code.co_filename.startswith("<frozen importlib") and frame.f_code.co_filename not in _IMPORTERS
     ]
-    # The line of the user's own that led into a library says more than the library's.
+    # The line in the user's code that led into a library says more than the library's.
     library = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
     own = [frame for frame in frames if not frame[0].startswith(library)]
     return own[-1] if own else frames[-1] if frames else None
@@ -73,8 +73,8 @@ def _raised_in(error: BaseException) -> tuple[str, int] | None:
 class Registry:
     """A table of named makers.
 
-    What is registered is a function or a class. Its keyword-only parameters (of a class: its constructor's) are its
-    options. `kind` is the word for error messages; `builtins` the package whose import registers our own.
+    A maker is a function or a class. Its keyword-only parameters (of a class, the constructor's) are its options.
+    `kind` is the word for error messages; `builtins` the package whose import registers the built-in makers.
     """
 
     def __init__(self, kind: str, builtins: str) -> None:
@@ -83,7 +83,7 @@ class Registry:
         self._entries: dict[str, Callable[..., Any]] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorator. A name that is taken by another object raises ValueError.
+        """Decorator: register under `name`. Raise ValueError for a name that another object has.
 
         The same definition registered again (a module run as a script and imported, or reloaded; a notebook cell run
         twice) replaces the former one.
@@ -103,12 +103,12 @@ class Registry:
         return add
 
     def names(self) -> list[str]:
-        """All registered names, ours and those of installed packages, sorted."""
+        """Return all names, sorted: registered ones and entry points of installed packages."""
         importlib.import_module(self.builtins)
         return sorted({*self._entries, *(point.name for point in entry_points(group=self.builtins))})
 
     def get(self, spec: str) -> Callable[..., Any]:
-        """The maker that `spec` names. LookupError with the nearest names where there is none."""
+        """Return the maker that `spec` names. Raise LookupError with the nearest names where there is none."""
         if ":" in spec:
             return self._import(spec)
         importlib.import_module(self.builtins)
@@ -120,22 +120,22 @@ class Registry:
         raise LookupError(f"no {self.kind} {spec!r}; {did_you_mean(spec, self.names())}")
 
     def summary(self, name: str) -> str:
-        """The first line of a maker's docstring."""
+        """Return the first line of a maker's docstring."""
         text = inspect.getdoc(self.get(name)) or ""
         return text.split("\n")[0].strip()
 
     def options(self, spec: str) -> dict[str, inspect.Parameter]:
-        """The options of a maker by name."""
+        """Return the options of a maker by name."""
         return _options(self.get(spec))
 
     def typed_options(self, spec: str) -> dict[str, tuple[Any, Any]]:
-        """The options of a maker by name: type (str where it says none) and default (Parameter.empty: needed)."""
+        """Return the options of a maker by name: type (str without one) and default (Parameter.empty: required)."""
         made = self.get(spec)
         hints = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made)
         return {name: (hints.get(name, str), p.default) for name, p in _options(made).items()}
 
     def check_options(self, spec: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """`options` with strings turned into the annotated types; LookupError or ValueError where they do not fit."""
+        """Return `options`, strings converted to the annotated types. Raise LookupError or ValueError for others."""
         made = self.get(spec)
         known = _options(made)
         hints = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made) if options else {}
@@ -171,9 +171,9 @@ class Registry:
 
 
 def _replaces(made: Callable[..., Any], held: Callable[..., Any]) -> bool:
-    """Whether `made` is the definition of `held` once more: of the same name in the same module or file.
+    """Whether `made` is `held` defined again: the same name in the same module or file.
 
-    A notebook gives each run of a cell a file of its own; at its prompt the last definition counts, as with `def`.
+    In a notebook, where each run of a cell is another file, and at a prompt, the last definition counts, as with `def`.
     """
     one, other = inspect.unwrap(made), inspect.unwrap(held)
     modules = {getattr(one, "__module__", None), getattr(other, "__module__", None)}
@@ -195,7 +195,7 @@ def _where(made: Callable[..., Any]) -> str:
 
 
 def _takes(made: Callable[..., Any], *positional: str) -> bool:
-    """Whether it can be called with these arguments and options alone; what shows no signature is let through."""
+    """Whether `made` can be called with these arguments and its options only. True where it shows no signature."""
     try:
         signature = inspect.signature(made)
     except (TypeError, ValueError):
@@ -224,7 +224,7 @@ def _how_to_give(option: str) -> str:
 
 
 def _convert(value: Any, hint: Any, where: str) -> Any:
-    """A command line's string as the annotated type; other values pass unchanged."""
+    """Return a command line's string as the annotated type; other values unchanged."""
     if not isinstance(value, str) or hint in (str, Any):
         return value
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
@@ -269,11 +269,11 @@ register_task = TASKS.register
 
 
 def register(name: str, *, isolate: bool | None = None) -> Callable[[T], T]:
-    """Decorator: gives a verifier a name (see Registry.register).
+    """Decorator: give a verifier a name (see Registry.register).
 
-    A verifier runs in worker processes that are killed when a completion takes it too long. `isolate=False` lets it run
-    in the caller's process instead: faster by some microseconds, and with a state that all calls share, but nothing
-    stops it when it hangs. It is kept as the attribute `isolate` of the function or class.
+    A verifier runs in worker processes that are killed when a completion takes too long. With `isolate=False` it runs
+    in the caller's process: some microseconds faster, and with state that all calls share, but nothing stops it when it
+    hangs. The value is stored as the attribute `isolate` of the function or class.
     """
     add = VERIFIERS.register(name)
 
@@ -286,7 +286,7 @@ def register(name: str, *, isolate: bool | None = None) -> Callable[[T], T]:
 
 
 def make_verifier(spec: str, **options: Any) -> Any:
-    """The verifier that `spec` names: a class is constructed with the options, a function takes them on each call."""
+    """Make the verifier that `spec` names: a class is constructed with the options, a function called with them."""
     made = VERIFIERS.get(spec)
     checked = VERIFIERS.check_options(spec, options)
     if not inspect.isclass(made) and not _takes(made, "problem", "completion"):
@@ -297,7 +297,7 @@ def make_verifier(spec: str, **options: Any) -> Any:
 
 
 def make_task(spec: str, **options: Any) -> Any:
-    """The task pack that `spec` names, built with the options. LookupError where what it names makes no Task."""
+    """Make the task pack that `spec` names, with the options. Raise LookupError where the result is not a Task."""
     made = TASKS.get(spec)
     checked = TASKS.check_options(spec, options)
     if not _takes(made):

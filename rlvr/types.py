@@ -32,7 +32,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One sampled answer. `logprobs` are those of the distribution really sampled from (after temperature, top-p)."""
+    """One sampled answer. `logprobs`: under the distribution that was sampled from (after temperature, top-p)."""
 
     text: str
     token_ids: tuple[int, ...] = ()
@@ -41,7 +41,7 @@ class Completion:
 
 
 class Status(StrEnum):
-    """What a verifier found. Only BAD_REFERENCE and ERROR have no score: they are our fault, not the model's."""
+    """The outcome of a check. Only BAD_REFERENCE and ERROR have no score: the model is not to blame for them."""
 
     CORRECT = "correct"
     INCORRECT = "incorrect"
@@ -59,10 +59,10 @@ UNSCORED = frozenset({Status.BAD_REFERENCE, Status.ERROR})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a verifier says of one completion, and why.
+    """A verifier's verdict on one completion.
 
     `score` is None exactly for BAD_REFERENCE and ERROR: such a rollout leaves its group and is counted, never a 0.
-    `extracted` is the answer that was read out of the completion; `parts` holds the named components of a combined
+    `extracted` is the answer that was read from the completion; `parts` holds the named components of a combined
     reward; `seconds` is the time the check took.
     """
 
@@ -79,7 +79,7 @@ class Verdict:
             raise ValueError(f"verdict {self.status} with score {self.score}; only bad_reference and error have none")
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"verdict {self.status} with score {self.score}; a score is a finite number")
-        # json does not take the scalars of numpy and torch, and verdicts go into logs.
+        # Verdicts are logged as JSON, which does not take numbers of numpy and torch.
         if self.score is not None and type(self.score) is not float:
             object.__setattr__(self, "score", float(self.score))
         if self.parts and any(type(part) is not float for part in self.parts.values()):
@@ -89,15 +89,15 @@ class Verdict:
 
     @property
     def correct(self) -> bool:
-        """Whether pass@k counts it. A shaped reward does not change this."""
+        """Whether pass@k counts the completion. A shaped reward does not change this."""
         return self.status is Status.CORRECT
 
     @classmethod
     def of(cls, result: Any) -> Verdict:
-        """A verifier's result (bool, number or Verdict) as a Verdict.
+        """Convert a verifier's result (bool, number or Verdict) to a Verdict.
 
-        True and scores of at least 1 are correct, False and scores of at most 0 incorrect, what lies between partial.
-        Anything else raises TypeError; a number that is not finite raises ValueError.
+        True and scores of at least 1 are correct, False and scores of at most 0 incorrect, scores between partial.
+        Raise TypeError for anything else, ValueError for a number that is not finite.
         """
         if isinstance(result, Verdict):
             return result
@@ -118,52 +118,52 @@ class Verdict:
         return cls(status, score)
 
     def timed(self, seconds: float) -> Verdict:
-        """The same verdict with its duration."""
+        """Return the same verdict with its duration."""
         return replace(self, seconds=seconds)
 
 
 def correct(extracted: str | None = None, reason: str = "") -> Verdict:
-    """Right: score 1."""
+    """Return a verdict of score 1: right."""
     return Verdict(Status.CORRECT, 1.0, reason, extracted)
 
 
 def incorrect(reason: str = "", extracted: str | None = None) -> Verdict:
-    """Wrong: score 0."""
+    """Return a verdict of score 0: wrong."""
     return Verdict(Status.INCORRECT, 0.0, reason, extracted)
 
 
 def no_answer(reason: str = "no answer found") -> Verdict:
-    """The completion holds no answer: score 0."""
+    """Return a verdict of score 0: the completion holds no answer."""
     return Verdict(Status.NO_ANSWER, 0.0, reason)
 
 
 def unparseable(reason: str, extracted: str | None = None) -> Verdict:
-    """There is an answer, and it cannot be read: score 0."""
+    """Return a verdict of score 0: there is an answer, and it cannot be parsed."""
     return Verdict(Status.UNPARSEABLE, 0.0, reason, extracted)
 
 
 def limit(reason: str, extracted: str | None = None) -> Verdict:
-    """The completion's answer is too large to check (length, depth, number size, memory): score 0."""
+    """Return a verdict of score 0: the answer is too large to check (length, depth, number size, memory)."""
     return Verdict(Status.LIMIT, 0.0, reason, extracted)
 
 
 def timeout(reason: str) -> Verdict:
-    """The check of this completion ran out of time: score 0."""
+    """Return a verdict of score 0: the check of this completion ran out of time."""
     return Verdict(Status.TIMEOUT, 0.0, reason)
 
 
 def bad_reference(reason: str) -> Verdict:
-    """The reference itself cannot be read: no score."""
+    """Return a verdict without score: the reference cannot be read."""
     return Verdict(Status.BAD_REFERENCE, None, reason)
 
 
 def error(reason: str) -> Verdict:
-    """The verifier failed: no score."""
+    """Return a verdict without score: the verifier failed."""
     return Verdict(Status.ERROR, None, reason)
 
 
 class RunError(RuntimeError):
-    """Unrecoverable error with a one-line message, printed without a traceback."""
+    """An unrecoverable error with a one-line message, which the command line prints without a traceback."""
 
 
 Pair = tuple[Problem, str]
@@ -215,7 +215,7 @@ class VerifierTraits:
     """One verdict from {name: verdict} of the components, and from `scales=measure(rows)` where there is `measure`."""
 
     measure: Callable[[Sequence[Mapping[str, Verdict]]], Any] | None = None
-    """What `merge` needs to know of all the rows of a batch."""
+    """Statistics over all rows of a batch, for `merge`."""
 
     @classmethod
     def of(cls, verifier: Any) -> VerifierTraits:
@@ -259,7 +259,7 @@ _PLAIN = (*_FLAGS, "fast_path", "verify_batch", "warm_up", "check_reference")
 
 
 def _checked(verifier: Any, name: str, value: Any) -> Any:
-    """The value of a trait. Raise ValueError where it has the wrong type."""
+    """Return the value of a trait. Raise ValueError where it has the wrong type."""
     if name in _FLAGS:
         expected, fits = "True or False", isinstance(value, bool)
     elif name == "components":
@@ -276,7 +276,7 @@ def _name_of(verifier: Any) -> str:
 
 
 class BatchVerifier(Protocol):
-    """What the trainer and the evaluation call: all of a step's pairs at once. The runner is one.
+    """The verifier as the trainer and the evaluation call it, with all pairs of a step. The Runner is one.
 
     It may have the trait `whole_batch`, see VerifierTraits.
     """

@@ -1,16 +1,16 @@
-"""Three-digit addition and subtraction with a column scratchpad: the demonstration that learns from nothing.
+"""Three-digit addition and subtraction with a column scratchpad, for a model trained from scratch.
 
-A completion works from the right, a column at a time. Each column says what its two digits give: the carry (or borrow),
-then the digit. From the second column on it says again what that is with the carry from the right:
+A completion works from the right, a column at a time. Each column gives the result of its two digits: the carry (or
+borrow), then the digit. From the second column on, the result with the carry from the right follows:
 
     347+585=        7+5=12 4+8=12>13 3+5=08>09 \\boxed{932}
     532-147=        2-7=15 3-4=19>18 5-1=04>03 \\boxed{385}
 
-Differences are at least 100: shorter ones would be so rare that a small model does not learn to leave out their zeros,
-and a habit that is never right by chance is nothing that RL could find.
+Differences are at least 100. Shorter ones are so rare that a small model does not learn to drop their leading zeros,
+and RL cannot reinforce what is never sampled.
 
-The demonstrations are sloppy: each carry is forgotten with probability `forget`, and what follows is right but for
-that. A policy that imitates them is sloppy too; the verifier alone tells it which of its samples are right.
+The demonstrations have errors: each carry is forgotten with probability `forget`, and the rest is consistent with that.
+A policy that imitates them makes the same errors; only the verifier tells it which samples are right.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Sum = tuple[int, str, int]
 
 
 def scratchpad(a: int, sign: str, b: int, random: random.Random, forget: float) -> str:
-    """The worked columns of a sign b (three digits each, the result at least 100) and the boxed result.
+    """Return the worked columns of `a sign b` (three digits each, the result at least 100) and the boxed result.
 
-    Each carry or borrow is forgotten with probability `forget`, on its own.
+    Each carry or borrow is forgotten independently with probability `forget`.
     """
     columns, result, carry = [], 0, 0
     for place in range(3):

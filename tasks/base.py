@@ -1,4 +1,4 @@
-"""What every pack is made of: views that generate, and the checks that a pack passes before it is used.
+"""Building task packs: generated sequences, the checks of a pack, and its fingerprint.
 
 A pack is a function registered with `@register_task(name)`. Its keyword-only parameters are its options, and it returns
 what `build_task` gives: a `Task` whose parts share no prompt, whose references its verifier can read, and which carries
@@ -28,9 +28,9 @@ Demonstration = tuple[Problem, str]
 
 BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 
-MOST_GENERATED = 10_000_000  # all of them are made once, for the fingerprint
-# Upper bounds, in percent of the hash of a generated problem's key. The parts of a procedural pack are cut out of its
-# space by this table, so that they share no problem whatever their seeds and sizes are.
+MOST_GENERATED = 10_000_000  # all are made once, for the fingerprint
+# Upper bounds in percent. The hash of a generated problem's key decides its part, so that parts share no problem,
+# whatever their seeds and sizes.
 PARTS = {"demonstrations": 50, "train": 90, "test": 100}
 
 
@@ -57,7 +57,7 @@ class Generated(Sequence[T], Generic[T]):
 
 
 def part_of(key: str) -> str:
-    """The part of a procedural pack that the problem with this key belongs to: a function of the key alone."""
+    """Return the part of a generated pack to which the problem with this key belongs: a function of the key only."""
     share = derive_seed("part", key) % 100
     return next(part for part, bound in PARTS.items() if share < bound)
 
@@ -65,9 +65,9 @@ def part_of(key: str) -> str:
 def draw(
     name: str, part: str, seed: int, index: int, propose: Callable[[random.Random], tuple[str, T]]
 ) -> tuple[random.Random, T]:
-    """Item `index` of a part: the first proposal whose key lies in the part, and the stream it was drawn from.
+    """Return the random stream of item `index` of a part, and the first item drawn from it whose key lies in the part.
 
-    `propose(stream)` returns (key, item). The result is a function of the arguments alone.
+    `propose(stream)` returns (key, item). The result is a function of the arguments only.
     """
     stream = random.Random(derive_seed(name, part, seed, index))
     key, item = propose(stream)
@@ -77,21 +77,21 @@ def draw(
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """A prompt as one string; of chat messages, role and content of each."""
+    """Return a prompt as one string; of chat messages, role and content of each."""
     if isinstance(prompt, str):
         return prompt
     return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
 def normalized(prompt: Prompt) -> str:
-    """A prompt as overlap compares it: NFKC, case folded, runs of whitespace as one space."""
+    """Return a prompt as it is compared for overlap: NFKC, case-folded, each run of white space one space."""
     return " ".join(unicodedata.normalize("NFKC", prompt_text(prompt)).casefold().split())
 
 
 class Overlap:
-    """Watches that no prompt is in two parts of a pack, and that every id is used once.
+    """Checks that no prompt is in two parts of a pack, and that every id is used once.
 
-    Repetitions of a prompt within one part are left to `rlvr audit`.
+    `rlvr audit` reports prompts that are repeated within a part.
     """
 
     def __init__(self, name: str) -> None:
@@ -100,9 +100,9 @@ class Overlap:
         self._ids: set[str] = set()
 
     def add(self, part: str, problem: Problem) -> None:
-        """Raises ValueError, for a repeated id or a normalised prompt that another part holds."""
+        """Add a problem. Raise ValueError for a repeated id, or a normalised prompt that another part has."""
         if problem.id in self._ids:
-            raise ValueError(f"task {self._name!r}: two problems have the id {problem.id!r}; expected one each")
+            raise ValueError(f"task {self._name!r}: two problems have the id {problem.id!r}; expected unique ids")
         self._ids.add(problem.id)
         first, first_id = self._held.setdefault(normalized(problem.prompt), (part, problem.id))
         if first != part:
@@ -124,11 +124,11 @@ class Fingerprint:
         self._add(part, problem.id, problem.prompt, problem.reference, dict(problem.info), completion)
 
     def hexdigest(self) -> str:
-        """16 hexadecimal digits."""
+        """Return 16 hexadecimal digits."""
         return self._digest.hexdigest()[:16]
 
     def _add(self, *values: Any) -> None:
-        # default=str: what JSON does not know (a Path, a Decimal) enters by its text
+        # default=str: a Path, a Decimal and the like enter as their text
         self._digest.update(json.dumps(values, sort_keys=True, default=str).encode() + b"\n")
 
 
@@ -142,9 +142,9 @@ def build_task(
     demonstrations: Sequence[Demonstration] = (),
     check_references: bool = True,
 ) -> Task:
-    """A task after its checks.
+    """Return a checked task with a fingerprint.
 
-    Raises ValueError for a pack without problems, for repeated ids, for parts that share a prompt, and for a reference
+    Raise ValueError for a pack without problems, for repeated ids, for parts that share a prompt, and for a reference
     that the verifier cannot read (packs that generate their references pass `check_references=False`); LookupError for
     an unknown verifier or option.
     """
@@ -156,7 +156,7 @@ def build_task(
 
 
 def sealed(task: Task) -> Task:
-    """A task made without `build_task`, after the same checks and with a fingerprint; one that has it is left alone."""
+    """Return a task that was made without `build_task`, checked and with a fingerprint; one that has it, unchanged."""
     if task.fingerprint:
         return task
     check_all_references(task.verifier, itertools.chain(task.train, task.test))
@@ -178,7 +178,7 @@ def _seal(task: Task, fingerprint: Fingerprint) -> Task:
 
 
 def _settings(verifier: Any) -> Mapping[str, Any]:
-    """The options that a verifier was made with, as far as its form shows them."""
+    """Return the options of a verifier, where it is a partial function or a dataclass."""
     if isinstance(verifier, functools.partial):
         return verifier.keywords
     return asdict(verifier) if is_dataclass(verifier) and not isinstance(verifier, type) else {}

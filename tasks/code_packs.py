@@ -1,8 +1,8 @@
 """HumanEval and MBPP, from the hub or from local files in the data sets' own formats.
 
-A model sees the task and at most some of its tests; the others stay in the reference. All are checked by `unit_tests`.
-Problems whose tests cannot be secured against a program that lies (`integrity: weak`) are marked, and left out of
-training unless they are asked for.
+A model sees the task and at most some of its tests; the others stay in the reference. The verifier is `unit_tests`.
+Problems whose tests cannot be secured against a cheating program are marked (`integrity: weak`), and those of MBPP are
+left out of training unless `include_weak` is set.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ MBPP_FILES = {False: ("mbpp.jsonl",), True: ("sanitized-mbpp.json",)}
 
 
 def humaneval_reference(row: Row) -> dict[str, Any]:
-    """The check of a HumanEval row; `prelude` holds what the prompt defines beside the function asked for."""
+    """Return the reference of a HumanEval row; `prelude` holds what the prompt defines besides the function."""
     reference = {"type": "check", "entry": row["entry_point"], "code": row["test"]}
     prelude = prompt_prelude(row["prompt"], row["entry_point"])
     return {**reference, "prelude": prelude} if prelude else reference
 
 
 def mbpp_reference(row: Row) -> dict[str, Any]:
-    """All tests of an MBPP row (full or sanitized), after the imports or the set-up code that they need."""
+    """Return all tests of an MBPP row (full or sanitized), after the imports or set-up code that they need."""
     before = [*(row.get("test_imports") or []), row.get("test_setup_code") or ""]
     return {"type": "assert", "code": "\n".join([*(part for part in before if part.strip()), *row["test_list"]])}
 
 
 def mbpp_prompt(row: Row, visible_tests: int) -> str:
-    """The task in words and the first tests; at least one test of several stays hidden."""
+    """Return the task in words and the first tests; of several tests at least one stays hidden."""
     words = str(column(row, ["text", "prompt"], f"mbpp {row.get('task_id')}")).strip()
     tests = row["test_list"]
     shown = "\n".join(tests[: max(1, min(visible_tests, len(tests) - 1))])
@@ -50,28 +50,28 @@ def mbpp_prompt(row: Row, visible_tests: int) -> str:
 
 
 def humaneval_prompt(row: Row) -> str:
-    """The function's signature and docstring, to be completed."""
+    """Return the prompt: the function's signature and docstring, to be completed."""
     return f"Complete this Python program.\n\n```python\n{row['prompt'].strip()}\n```\n\n{ANSWER}"
 
 
 def code_problem(name: str, prompt: str, reference: dict[str, Any], **info: str) -> Problem:
-    """A problem that says in `info` whether its tests can be secured."""
+    """Return a problem with the integrity of its tests in `info`."""
     return Problem(name, prompt, reference, {"integrity": integrity(reference), **info})
 
 
 def secured(problems: Iterable[Problem]) -> list[Problem]:
-    """The problems whose tests no program can talk its way around."""
+    """Return the problems whose tests a program cannot cheat."""
     return [problem for problem in problems if problem.info["integrity"] != "weak"]
 
 
 def unseen(train: Iterable[Row], test: Sequence[Row]) -> list[Row]:
-    """The training rows whose task is not, word for word, that of a test row (the full set has three)."""
+    """Return the training rows without those whose text is that of a test row (the full set has three)."""
     held_out = {normalized(str(column(row, ["text", "prompt"], "mbpp"))) for row in test}
     return [row for row in train if normalized(str(column(row, ["text", "prompt"], "mbpp"))) not in held_out]
 
 
 def code_rows(data: Path, names: Sequence[str]) -> list[Row]:
-    """The rows of a local file, or of the first of these files that a folder holds."""
+    """Return the rows of a local file, or of the first of these files in a folder."""
     found = [data] if data.is_file() else [path for path in (data / name for name in names) if path.is_file()]
     if not found:
         raise FileNotFoundError(f"{data}: no such file, and no folder with {' or '.join(names)}")
@@ -79,7 +79,7 @@ def code_rows(data: Path, names: Sequence[str]) -> list[Row]:
 
 
 def check_columns(rows: Sequence[Row], columns: Sequence[str], pack: str) -> None:
-    """Raises ValueError naming the first row that lacks a column."""
+    """Raise ValueError that names the first row without one of the columns."""
     for number, row in enumerate(rows, 1):
         missing = [name for name in columns if name not in row]
         if missing:
@@ -92,7 +92,7 @@ def humaneval(*, data: Path | None = None, num_test: int | None = None) -> Task:
     hub = ("openai/openai_humaneval", None, "test")
     rows = read_hub(*hub) if data is None else code_rows(Path(data), HUMANEVAL_FILES)
     check_columns(rows, ("task_id", "prompt", "entry_point", "test"), "humaneval")
-    # prefix: an answer that is a function's body alone continues the prompt
+    # prefix: an answer that is only a function's body continues the prompt
     problems = [
         code_problem(row["task_id"], humaneval_prompt(row), humaneval_reference(row), prefix=row["prompt"])
         for row in first(rows, num_test, "num_test")
@@ -112,8 +112,8 @@ def mbpp(
 ) -> Task:
     """MBPP: small Python tasks in words with tests, of which one is shown: 374 to train on, 500 to test.
 
-    sanitized: the 427 problems that were checked by hand. visible_tests: how many tests the prompt shows (one at least,
-    since it gives the function's name). include_weak: train on problems whose tests cannot be secured, too.
+    sanitized: the 427 problems that were checked by hand. visible_tests: how many tests the prompt shows (at least one,
+    which gives the function's name). include_weak: also train on problems whose tests cannot be secured.
     """
     if visible_tests < 1:
         raise ValueError(f"task 'mbpp', visible_tests {visible_tests}: expected at least 1: it names the function")

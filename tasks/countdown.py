@@ -1,6 +1,6 @@
 """Countdown: reach a target with the given numbers, each used once. Every problem has a solution.
 
-The answer is an expression; the verifier `countdown` parses and evaluates it by its own small grammar.
+The answer is an expression, which the verifier `countdown` parses and evaluates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Puzzle = tuple[list[int], int, str]
 
 
 def _combine(stream: random.Random, terms: list[tuple[int, str]]) -> tuple[int, str]:
-    """One value and its expression out of all the terms: two of them at a time, in random order and by random signs.
+    """Combine all terms, two at a time, in random order and by random signs; return the value and its expression.
 
     Divisions are drawn only where they leave no remainder.
     """
@@ -35,7 +35,7 @@ def _combine(stream: random.Random, terms: list[tuple[int, str]]) -> tuple[int, 
 
 
 def _propose(stream: random.Random, sizes: tuple[int, int], largest: int, largest_target: int) -> tuple[str, Puzzle]:
-    """A solvable puzzle; its key is what makes two puzzles the same: the numbers in any order, and the target."""
+    """Draw a solvable puzzle. Its key holds the sorted numbers and the target: puzzles with one key are the same."""
     while True:
         numbers = [stream.randint(1, largest) for _ in range(stream.randint(*sizes))]
         value, expression = _combine(stream, [(number, str(number)) for number in numbers])

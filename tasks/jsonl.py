@@ -15,7 +15,7 @@ from rlvr.verifiers.runner.base import check_references
 
 
 def parse_options(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Options written as key=value. ValueError for one without '='."""
+    """Read options written as key=value. Raise ValueError for one without '=', or given twice."""
     options = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -28,7 +28,7 @@ def parse_options(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def to_prompt(value: Any, where: str) -> Prompt:
-    """A non-empty string, or a list of messages with role and content."""
+    """Return a prompt: a non-empty string, or a list of messages with role and content. Raise ValueError otherwise."""
     if isinstance(value, str) and value.strip():
         return value
     if isinstance(value, list) and value:
@@ -44,7 +44,7 @@ def to_prompt(value: Any, where: str) -> Prompt:
 
 
 def to_id(row: Row, default: str, where: str) -> str:
-    """The id of a row, else the default. ValueError where it is neither text nor a number."""
+    """Return the id of a row, else the default. Raise ValueError where it is neither text nor a number."""
     name = row.get("id", default)
     if isinstance(name, bool) or not isinstance(name, str | int | float) or name == "":
         raise ValueError(f"{where}: the id is {name!r:.200}; expected text or a number, or no id")
@@ -52,14 +52,14 @@ def to_id(row: Row, default: str, where: str) -> str:
 
 
 def to_problem(row: Row, where: str, default_id: str, prompt_key: str, reference_key: str) -> Problem:
-    """One row as a problem; columns other than id, prompt and reference become its info."""
+    """Return a row as a problem; columns other than id, prompt and reference become its info."""
     prompt = to_prompt(column(row, [prompt_key], where), where)
     info = {key: value for key, value in row.items() if key not in ("id", prompt_key, reference_key)}
     return Problem(to_id(row, default_id, where), prompt, row.get(reference_key), info)
 
 
 def located_rows(data: Path) -> Iterator[tuple[str, str, str, Row]]:
-    """The rows of a file or a folder: split ("" where one file holds both), id where the row has none, place, row."""
+    """Yield the rows of a file or folder: split ("" of a single file), default id, place for messages, row."""
     if not data.is_dir():
         if not data.exists():
             raise FileNotFoundError(f"{data}: no such file or folder")
@@ -75,9 +75,9 @@ def located_rows(data: Path) -> Iterator[tuple[str, str, str, Row]]:
 
 
 class Seen:
-    """The problems read so far by id and prompt, to tell a repeated one by its place.
+    """The problems read so far, by id and prompt, with their places for error messages.
 
-    A prompt that comes again with the same reference, in the same split, is left to `rlvr audit`.
+    `rlvr audit` reports prompts that are repeated in a split with the same reference.
     """
 
     def __init__(self) -> None:
@@ -86,14 +86,14 @@ class Seen:
         self._references: dict[str, tuple[Any, str]] = {}
 
     def add(self, problem: Problem, split: str, where: str) -> None:
-        """Raises ValueError for an id twice, a prompt in both splits, and a prompt with two references."""
+        """Add a problem. Raise ValueError for a repeated id, a prompt in both splits or with two references."""
         first = self._ids.setdefault(problem.id, where)
         if first != where:
             raise ValueError(f"{where}: the id {problem.id!r:.200} is that of {first} too")
         held, first = self._splits.setdefault(normalized(problem.prompt), (split, where))
         if held != split:
             raise ValueError(f"{where}: overlap of train and test: the same prompt as in {first}; remove one")
-        # Letter by letter: what is equal after normalisation, such as 3² and 32, may have other answers.
+        # Not normalised: 3² and 32 are the same after normalisation, and have different answers.
         reference, first = self._references.setdefault(prompt_text(problem.prompt), (problem.reference, where))
         if reference != problem.reference:
             raise ValueError(f"{where}: the prompt of {first} with another reference; remove one")
@@ -112,9 +112,9 @@ def jsonl(
 ) -> Task:
     """Your own prompts and references (JSON Lines), with any verifier.
 
-    data: a folder with train.jsonl and test.jsonl (either may be missing), or one file, of whose prompts the share
-    `test_share` is held out: by a hash of the prompt, so that copies of a prompt stay together and the split does not
-    change when lines are added. verifier_options: key=value.
+    data: a folder with train.jsonl and test.jsonl (either may be missing), or one file, of which the share `test_share`
+    is held out. A hash of the prompt decides, so that copies of a prompt stay together and the split does not change
+    when lines are added. verifier_options: key=value.
     """
     if not 0 <= test_share <= 1:
         raise ValueError(f"task 'jsonl', test_share {test_share}: expected a share in [0, 1]")

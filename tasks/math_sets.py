@@ -17,13 +17,13 @@ Convert = Callable[[Row, str], tuple[str, str]]
 
 
 def boxed_prompt(question: str) -> str:
-    """A question and the instruction that asks for a boxed answer, once."""
+    """Return a question with the instruction to box the answer, unless it has it."""
     question = question.strip()
     return question if question.endswith(BOXED) else f"{question}\n{BOXED}"
 
 
 def from_gsm8k(row: Row, where: str) -> tuple[str, str]:
-    """Question, and the number after `####` without its thousands separators."""
+    """Return the question, and the number after `####` without its thousands separators."""
     solution = str(column(row, ["answer"], where))
     _, marker, answer = solution.rpartition("####")
     if not marker or not answer.strip():
@@ -32,12 +32,12 @@ def from_gsm8k(row: Row, where: str) -> tuple[str, str]:
 
 
 def from_competition(row: Row, where: str) -> tuple[str, str]:
-    """Problem and answer as they stand (MATH-500, AIME)."""
+    """Return problem and answer unchanged (MATH-500, AIME)."""
     return str(column(row, ["problem", "prompt", "question"], where)), str(column(row, ["answer"], where))
 
 
 def from_svamp(row: Row, where: str) -> tuple[str, str]:
-    """Body and question as one text; the answer, stored as a float, as an exact number."""
+    """Return body and question as one text; the answer, stored as a float, as an exact number."""
     body = str(column(row, ["Body"], where)).strip()
     # a few bodies lack their full stop, and some run on into the question after a comma
     text = body if body.endswith((".", ",", "?", "!")) else f"{body}."
@@ -50,7 +50,7 @@ def from_svamp(row: Row, where: str) -> tuple[str, str]:
 
 
 def problems(name: str, split: str, rows: list[Row], convert: Convert) -> list[Problem]:
-    """The rows of a split as problems; an error names the row by its number, from 1."""
+    """Return the rows of a split as problems; errors name the row by its number from 1."""
     made = []
     for index, row in enumerate(rows):
         question, answer = convert(row, f"{name} {split}, row {index + 1}")
@@ -61,7 +61,7 @@ def problems(name: str, split: str, rows: list[Row], convert: Convert) -> list[P
 def evaluation_task(
     name: str, data: Path | None, num_test: int | None, hub: tuple[str, str | None, str], convert: Convert
 ) -> Task:
-    """A pack that has a test split only. hub: name, configuration, split."""
+    """Build a pack that has a test split only. hub: name, configuration, split."""
     rows = read_hub(*hub) if data is None else read_split(Path(data), "test", alone=True)
     return build_task(name, train=(), test=problems(name, "test", first(rows, num_test, "num_test"), convert))
 

@@ -1,4 +1,4 @@
-"""Rows of a data set: from a local file or folder in the set's own format, or from the hub."""
+"""Reading the rows of a data set from local files or from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Row = dict[str, Any]
 
 
 def read_jsonl(path: Path) -> list[Row]:
-    """The objects of a JSON Lines file; blank lines are skipped.
+    """Return the objects of a JSON Lines file; blank lines are skipped.
 
-    Raises ValueError naming the line where one is not a JSON object, and for a file without any.
+    Raise ValueError naming the line where one is not a JSON object, and for a file without any.
     """
     return [row for _, row in located(path)]
 
 
 def read_json(path: Path) -> list[Row]:
-    """The objects of a JSON file that holds a list of them."""
+    """Return the objects of a JSON file that holds a list of them."""
     check_file(path)
     content = path.read_bytes()
     try:
@@ -37,7 +37,7 @@ def read_json(path: Path) -> list[Row]:
 
 
 def read_parquet(path: Path) -> list[Row]:
-    """The rows of a parquet file, by way of pyarrow, which comes with `datasets`."""
+    """Return the rows of a parquet file (pyarrow comes with `datasets`)."""
     from pyarrow import ArrowException, parquet  # not needed for plain files
 
     check_file(path)
@@ -51,14 +51,14 @@ READERS = {".jsonl": read_jsonl, ".json": read_json, ".parquet": read_parquet}
 
 
 def read_file(path: Path) -> list[Row]:
-    """The rows of one file, by its suffix."""
+    """Return the rows of one file, read by its suffix."""
     return [row for _, row in located(path)]
 
 
 def located(path: Path) -> list[tuple[str, Row]]:
-    """The rows of one file, by its suffix, each with its place for messages: the file, and the line or row from 1.
+    """Return the rows of one file, each with its place for messages: the file, and the line or row from 1.
 
-    ValueError for another suffix, for what is not rows of objects, and for a file without any.
+    Raise ValueError for an unknown suffix, for rows that are not objects, and for a file without rows.
     """
     if path.suffix not in READERS:
         raise ValueError(f"{path}: unknown format {path.suffix!r}; expected {', '.join(READERS)}")
@@ -72,7 +72,7 @@ def located(path: Path) -> list[tuple[str, Row]]:
 
 
 def find_split(folder: Path, split: str) -> list[Path]:
-    """The files of one split in a folder: `test.jsonl`, or `test-*.parquet` there or one folder down, as on the hub."""
+    """Return the files of one split in a folder: `test.jsonl`, or `test-*.parquet`, there or one folder below."""
     for pattern in (f"{split}.*", f"{split}-*", f"*/{split}.*", f"*/{split}-*"):
         found = sorted(path for path in folder.glob(pattern) if path.suffix in READERS)
         if found:
@@ -81,11 +81,11 @@ def find_split(folder: Path, split: str) -> list[Path]:
 
 
 def read_split(data: Path, split: str, *, alone: bool) -> list[Row]:
-    """The rows of one split of local data.
+    """Return the rows of one split of local data.
 
-    data: a folder with a file of that name, or one file. A single file is the split that its name begins with, and
-    otherwise the test split; the other split is then empty. With `alone` the pack has this one split: any file is it,
-    and so is the only data file of a folder. Raises FileNotFoundError where there is nothing.
+    data: a folder with a file of that name, or one file. A single file is the train split where its name begins with
+    "train", else the test split; the other split is empty. `alone`: the pack has this split only, so that any file is
+    it, and the only data file of a folder too. Raise FileNotFoundError where there is none.
     """
     if data.is_file():
         whole = "train" if data.stem.startswith("train") else "test"
@@ -103,9 +103,9 @@ def read_split(data: Path, split: str, *, alone: bool) -> list[Row]:
 
 
 def read_hub(name: str, config: str | None, split: str) -> list[Row]:
-    """The rows of one split of a data set on the hub (or of a local folder of that layout).
+    """Return the rows of one split of a data set on the hub (or of a local folder of that layout).
 
-    Raises OSError with advice where it can be neither downloaded nor found in the cache.
+    Raise OSError with advice where it can be neither downloaded nor found in the cache.
     """
     from datasets import load_dataset  # seconds to import, and not needed for local files
 
@@ -120,14 +120,14 @@ def read_hub(name: str, config: str | None, split: str) -> list[Row]:
 
 
 def first(rows: list[Row], number: int | None, option: str) -> list[Row]:
-    """The first so many rows, or all. ValueError for a negative number, which would count from the end."""
+    """Return the first `number` rows, or all. Raise ValueError for a negative number."""
     if number is not None and number < 0:
         raise ValueError(f"option {option} {number}: expected 0 or more rows")
     return rows[:number]
 
 
 def column(row: Row, names: Sequence[str], where: str) -> Any:
-    """The first of these columns that the row has. ValueError names `where`, what was expected and what is there."""
+    """Return the first of these columns that the row has. Raise ValueError where it has none."""
     for name in names:
         if row.get(name) is not None:
             return row[name]

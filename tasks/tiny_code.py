@@ -8,10 +8,10 @@ The answer is a Python function of two assignments and a return:
      a=sorted(a)[::-1]
      return max(a) if a else 0
 
-The reward is 1 where all eight hidden tests pass. Demonstrations err as a hurried person does, each in a step of its
-own: `a[i:j]` for `a[i-1:j]`, `>` for `>=`, `x-k` for `k-x`, the reversal of "sort down" or the guard against the empty
-list forgotten. Each sloppy form is the right one elsewhere (over k, subtract k, sort, sum), so that no form is wrong
-by itself, and what is right has to be read off the prompt.
+The reward is 1 where all eight hidden tests pass. Demonstrations contain errors, drawn independently for each step:
+`a[i:j]` for `a[i-1:j]`, `>` for `>=`, `x-k` for `k-x`, the reversal of "sort down" or the guard against the empty list
+forgotten. Each wrong form is right for another prompt (over k, subtract k, sort, sum), so that the prompt decides which
+form is right.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ LENGTHS = (1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10)
 
 @dataclass(frozen=True)
 class Step:
-    """One kind of step: its words, its meaning, and its Python; `sloppy` is what a hurried writer does instead.
+    """One kind of step: its words, its meaning, and its Python; `sloppy` is the wrong step of the demonstrations.
 
     `run` maps a list and the parameters to a list. In the texts {0} and {1} are the parameters and {before} is {0} - 1.
-    `threshold` marks a comparison with {0}; `undo` maps a value that comes out of an arithmetic step to the one that
-    went in.
+    `threshold` marks a comparison with {0}; `undo` inverts an arithmetic step: it maps an output value to its input.
     """
 
     words: str
@@ -56,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Reducer:
-    """What is returned of the list `a`; `sloppy` is its Python with the guard against the empty list forgotten."""
+    """The return value of a function of the list `a`; `sloppy`: its Python without the guard against the empty list."""
 
     words: str
     code: str
@@ -114,13 +113,13 @@ REDUCERS = (
     Reducer("last or 0", "a[-1] if a else 0", lambda a: a[-1] if a else 0, "a[-1]"),
 )
 
-# "max or 0" taken for the larger of both, and the like.
+# "max or 0" misread as the larger of both, and the like.
 BOUNDED = (Reducer("", "", lambda a: max([*a, 0])), Reducer("", "", lambda a: min([*a, 0])))
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What a function shall do: two steps with their parameters, and a reducer."""
+    """The specification of a function: two steps with their parameters, and a reducer."""
 
     steps: tuple[tuple[Step, tuple[int, ...]], ...]
     reducer: Reducer = PLAIN
@@ -132,13 +131,13 @@ class Spec:
         return "; ".join([*parts, self.reducer.words] if self.reducer.words else parts) + ":"
 
     def run(self, a: list[int]) -> Any:
-        """The reference interpreter: what the function gives for `a`, which is not changed."""
+        """Return the value of the function for `a`, which is not changed."""
         for step, parameters in self.steps:
             a = step.run(a, *parameters)
         return self.reducer.run(a)
 
     def program(self, rng: random.Random | None = None, sloppiness: float = 0.0) -> str:
-        """Python for this spec; each step and reducer that has a sloppy form takes it with probability `sloppiness`."""
+        """Return the program; each step and reducer with a sloppy form takes it with probability `sloppiness`."""
 
         def hurried(part: Step | Reducer) -> bool:
             return bool(part.sloppy) and rng is not None and rng.random() < sloppiness
@@ -151,10 +150,10 @@ class Spec:
         return "\n".join(lines)
 
     def inputs(self, key: str) -> Iterator[list[int]]:
-        """Lists without end, drawn from the spec's hash and `key`, the empty list first.
+        """Yield endless input lists, seeded by the spec and `key`, the empty list first.
 
-        A quarter of the lists hold nothing but a threshold of the spec and one of its neighbours, so that `>` and `>=`
-        part even where only the largest value counts.
+        Where the spec has a threshold, a quarter of the lists hold only it and one of its neighbours, so that `>` and
+        `>=` differ even where only the largest value counts.
         """
         rng = random.Random(derive_seed("tiny_code", key, self.words))
         edges = self._edges()
@@ -167,7 +166,7 @@ class Spec:
             yield rng.choices(values, k=rng.choice(LENGTHS))
 
     def _edges(self) -> list[int]:
-        """The thresholds, as values that go into the function."""
+        """Return the thresholds as input values of the function."""
         edges = []
         for position, (step, parameters) in enumerate(self.steps):
             if step.threshold:
@@ -178,14 +177,14 @@ class Spec:
         return edges
 
     def telling(self) -> bool:
-        """Whether the function tells something: at most half of eight inputs give the same output."""
+        """Whether the outputs vary: at most half of eight inputs give the same one."""
         outputs = Counter(repr(self.run(values)) for values in itertools.islice(self.inputs("telling"), HIDDEN_TESTS))
         return max(outputs.values()) <= HIDDEN_TESTS // 2
 
     def misreadings(self) -> list[Spec]:
-        """Specs that a careless reader may take for this one: a parameter off by one, another end of a range, the
-        sloppy or any other step of the same parameters, a step forgotten, sloppy steps together, the steps in the other
-        order, another reducer."""
+        """Return specs that a careless reader may take for this one: a parameter off by one, another end of a range,
+        the sloppy or any other step of the same parameters, a step forgotten, sloppy steps together, the steps in the
+        other order, another reducer."""
         found = [replace(self, steps=self.steps[::-1])]
         for position, (step, parameters) in enumerate(self.steps):
             others = [(kind, parameters) for kind in STEPS if parameters in kind.parameters and kind is not step]
@@ -200,10 +199,10 @@ class Spec:
         return [spec for spec in found if spec.steps != self.steps or spec.reducer is not self.reducer]
 
     def hidden_inputs(self, draws: int) -> list[list[int]]:
-        """Inputs of the hidden tests: eight of the first `draws` from the spec's hash, the empty list among them.
+        """Return the inputs of the hidden tests: eight of the first `draws`, the empty list among them.
 
-        Those that tell a misreading from the spec, where the ones before them do not, are taken first: a program that
-        passes the eight has rarely misread its prompt (of plainly drawn tests one sloppy program in fifty passes all).
+        Inputs that expose a misreading which those before them do not are preferred: a program that passes has rarely
+        misread its prompt (without the preference one sloppy program in fifty passes all tests).
         """
         telling: list[list[int]] = []
         spare: list[list[int]] = []
@@ -214,17 +213,17 @@ class Spec:
             alive = left
         if spare and len(telling) >= HIDDEN_TESTS:
             telling = self._cover(telling, misreadings)
-        # The longest lists tell most of what nobody thought of; there is always one.
+        # The longest lists expose most errors that are not in the list of misreadings; there is always one.
         spare.sort(key=len, reverse=True)
         return telling + spare[: HIDDEN_TESTS - len(telling)]
 
     def _same(self, others: list[Spec], values: list[int]) -> list[Spec]:
-        """Those of the other specs that give what this one gives."""
+        """Return those of the other specs with the same output for `values`."""
         right = self.run(values)
         return [spec for spec in others if spec.run(values) == right]
 
     def _cover(self, inputs: list[list[int]], alive: list[Spec]) -> list[list[int]]:
-        """All but one of the inputs wanted: the first, and then always the one that tells most of what is left."""
+        """Return all but one of the inputs: the first, then each time the one that exposes most of the rest."""
         taken = inputs[:1]
         while len(taken) < HIDDEN_TESTS - 1:
             best = min((values for values in inputs if values not in taken), key=lambda v: len(self._same(alive, v)))
@@ -233,13 +232,13 @@ class Spec:
         return taken
 
     def problem(self, name: str, draws: int = 96) -> Problem:
-        """The problem with its hidden tests, picked among so many draws."""
+        """Return the problem with its hidden tests, chosen among `draws` inputs."""
         cases = [{"args": [values], "expected": self.run(values)} for values in self.hidden_inputs(draws)]
         return Problem(name, self.words, {"type": "calls", "entry": ENTRY, "cases": cases})
 
 
 def _near(step: Step, parameters: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Parameters that are taken for the given ones: one off by one, or of a range one end of another."""
+    """Return parameters that may be mistaken for these: off by one, or a range with one other end."""
     if len(parameters) == 1:
         return [(parameters[0] - 1,), (parameters[0] + 1,)]
     same = [sum(one == other for one, other in zip(parameters, near, strict=True)) for near in step.parameters]
@@ -253,7 +252,7 @@ def _put(
 
 
 def propose(stream: random.Random) -> tuple[str, Spec]:
-    """A spec whose outputs are not nearly constant, and its words."""
+    """Draw a spec whose outputs are not nearly constant; return its words and it."""
     while True:
         kinds: list[Step] = []
         while len(kinds) < 2:
@@ -283,7 +282,7 @@ def tiny_code(
 
     def demonstration(index: int) -> Demonstration:
         stream, spec = draw("tiny_code", "demonstrations", seed, index, propose)
-        # plainly drawn tests: none of these problems is a reward, and picking the tests takes most of the time
+        # tests drawn without a choice: these are never rewards, and choosing takes most of the time
         plain = spec.problem(f"tiny_code/demonstrations/{index}", draws=HIDDEN_TESTS)
         return plain, spec.program(stream, sloppiness)
 

@@ -1,6 +1,6 @@
-"""Reward checks and their runner.
+"""Verifiers and their runner.
 
-Importing this package registers the built-in verifiers and stays cheap: sympy, jsonschema and the process pool are
+Importing this package registers the built-in verifiers. It is quick: mpmath, jsonschema and the process pool are
 imported where they are used.
 """
 
@@ -55,7 +55,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The runner, imported when it is first asked for."""
+    """Return a name of `_LATER`, imported now."""
     if name in _LATER:
         return getattr(runner, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

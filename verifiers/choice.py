@@ -12,7 +12,7 @@ from rlvr.verifiers.extract import BYTE_ORDER_MARK, after_thinking, extract
 from rlvr.verifiers.extract.answers import excerpt, read_answer
 from rlvr.verifiers.runner.base import check_choices
 
-# A LaTeX command around the letter, emphasis and delimiters, which say nothing.
+# LaTeX commands around the letter, emphasis and delimiters carry no meaning.
 _WRAPPERS = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathsf|bf|rm)(?![A-Za-z])\s*|\\[()\[\] ,;]|[${}*_`\"'~]")
 _LABEL = re.compile(r"(?:(?:the|option|choice|answer|letter)\s+|answer\s*:\s*)*", re.IGNORECASE)
 _ALONE = re.compile(r"[(\[]?([A-Za-z])[)\]]?[.:]?")
@@ -30,7 +30,7 @@ _HEDGE = re.compile(
     r"\b(?:or|either|neither|nor|maybe|perhaps|possibly|probably|not|isn't|none|unsure)\b", re.IGNORECASE
 )
 _STANDING = re.compile(r"(?<![A-Za-z'’])[B-HJ-Z](?![A-Za-z'’])|[(\[][A-Z][)\]]")
-# Behind a choice and its text or its grounds, another one: "... or C", "... (C) London".
+# After a choice and its text or reason, another one: "... or C", "... (C) London".
 _SECOND = re.compile(
     r"\b(?:or|maybe|perhaps|possibly)\s+(?:option\s+|choice\s+)?[(\[]?([A-Z])\b(?!\s+[a-z])|[(\[]([A-Z])[)\]]",
     re.IGNORECASE,
@@ -43,9 +43,9 @@ HEDGED = "hedged"
 class ChoiceVerifier:
     r"""Whether the chosen letter (A to Z) is the reference's.
 
-    Read from a box, an answer tag, "the answer is (B)", or else a last line that is no more than a letter (with its
-    option's text). A hedge ("B or C", "not B", "maybe B") is wrong. A reference of several letters ("AC", ["A", "C"])
-    asks for exactly these. conflict="reject": several different boxes are no answer.
+    Read from a box, an answer tag, "the answer is (B)", or else a last line that holds only a letter (with its option's
+    text). A hedge ("B or C", "not B", "maybe B") is wrong. A reference of several letters ("AC", ["A", "C"])
+    requires exactly these. conflict="reject": several different boxes are no answer.
     """
 
     conflict: Literal["last", "reject"] = "last"
@@ -76,7 +76,7 @@ class ChoiceVerifier:
         return incorrect("another choice", "".join(sorted(said)))
 
     def check_reference(self, reference: Any) -> None:
-        """Raises ValueError unless the reference is one letter or several."""
+        """Raise ValueError unless the reference is one letter or several."""
         _letters_of(reference)
 
 
@@ -101,7 +101,7 @@ def _letters_of(reference: Any) -> frozenset[str]:
 
 
 def _chosen(text: str, *, several: bool) -> frozenset[str] | str:
-    """The letters that an answer names, or why it names none."""
+    """Return the letters that an answer names, or why it names none."""
     bare = " ".join(_WRAPPERS.sub(" ", text[:1000]).split()).strip(" ,;")
     bare = bare[_LABEL.match(bare).end() :].strip()  # type: ignore[union-attr]
     if alone := _ALONE.fullmatch(bare):

@@ -16,24 +16,24 @@ Scales = Mapping[str, tuple[float, float]]  # mean and standard deviation of a p
 
 
 def weighted_sum(scores: Sequence[float], weights: Sequence[float], std_coef: float) -> float:
-    """sum of w * s."""
+    """Return the sum of w * s."""
     return sum(weight * score for score, weight in zip(scores, weights))
 
 
 def weighted_product(scores: Sequence[float], weights: Sequence[float], std_coef: float) -> float:
-    """product of s ** w. ValueError below 0: two negative scores would make a good one."""
+    """Return the product of s ** w. Raise ValueError below 0: two negative scores would make a good one."""
     if min(scores) < 0:
         raise ValueError(f"a product with the score {min(scores):.4g}; expected scores of at least 0: clip that part")
     return math.prod(score**weight for score, weight in zip(scores, weights))
 
 
 def lowest(scores: Sequence[float], weights: Sequence[float], std_coef: float) -> float:
-    """min of w * s: the worst case over an ensemble (arXiv:2310.02743, eq. 3)."""
+    """Return the minimum of w * s: the worst case over an ensemble (arXiv:2310.02743, eq. 3)."""
     return min(weight * score for score, weight in zip(scores, weights))
 
 
 def mean_less_std(scores: Sequence[float], weights: Sequence[float], std_coef: float) -> float:
-    """mean - std_coef * std of w * s (arXiv:2312.09244; 2310.02743 takes the variance). No Bessel's correction."""
+    """Return mean - std_coef * std of w * s (arXiv:2312.09244; 2310.02743 uses the variance), std over n."""
     values = [weight * score for score, weight in zip(scores, weights)]
     return statistics.fmean(values) - std_coef * statistics.pstdev(values)
 
@@ -51,8 +51,8 @@ REDUCERS: dict[str, Callable[[Sequence[float], Sequence[float], float], float]] 
 class CombineVerifier:
     """One score out of several verifiers' scores: their weighted sum, product or conservative minimum, with gates.
 
-    parts: name:weight, separated by commas; a weight left out is 1. A part may have a name of its own, so that one
-    verifier can be several parts: alias=name:weight. options: of the parts, as name.option=value.
+    parts: name:weight, separated by commas; a weight left out is 1. A part may have an alias, so that one verifier
+    can be several parts: alias=name:weight. options: of the parts, as name.option=value.
 
         parts=math:1,format:0.2    a right answer, and a little for the format
         parts=a=reward_model,b=reward_model options=a.model=rm/0,b.model=rm/1 reduce=min    the worst of two models
@@ -61,20 +61,20 @@ class CombineVerifier:
         sum: of w s         product: of s ** w, of scores from 0 up         min: of w s
         mean_std: mean of w s less std_coef (1 unless given) times their standard deviation
     whiten: parts whose scores are shifted and scaled to mean 0 and deviation 1 over the batch. clip: name=low:high,
-    applied after that (whiten=a clip=a=-3:3). Verdicts of a batch with whitened parts depend on the whole of it, and
-    their mean is the same at every step: where the reward goes is then seen in `parts`, and an alarm has ranks alone.
+    applied after that (whiten=a clip=a=-3:3). Verdicts with whitened parts depend on the whole batch, and their
+    mean is the same at every step: follow the reward in `parts` then; the alarm compares ranks only.
 
-    gates: names whose verdict must be correct (a gate need not be a part), or else the score is closed_score.
+    gates: verifiers whose verdict must be correct, or else the score is closed_score; a gate need not be a part.
         parts=math gates=format    0 without the format
         parts=reward_model gates=format clip=reward_model=-3:3 closed_score=-3
-    A closed gate is never better than an open one: open scores below closed_score are raised to it. Where closed_score
-    is not given it is 0, and an open score below 0 is an error of the verifier.
+    A closed gate never scores better than an open one: open scores below closed_score are raised to it. Without
+    closed_score a closed gate scores 0, and an open score below 0 is a verifier error.
 
-    primary: the part or gate whose status becomes that of the whole, so that pass@k counts its answers alone; the first
-    part unless given. references: whether all get the problem's reference, or each its own of {name: reference}.
+    primary: the part or gate whose status the verdict has, so that pass@k counts its correct answers; by default the
+    first part. references: "shared": all get the problem's reference; "by_part": each its own of {name: reference}.
 
-    The score of each part and gate, before whitening and clipping, stands in the verdict's `parts`. If one cannot be
-    scored (error, bad_reference), neither can the whole.
+    The verdict's `parts` hold each part's and gate's score before whitening and clipping. If one has no score (error,
+    bad_reference), neither has the whole.
     """
 
     parts: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ class CombineVerifier:
         object.__setattr__(self, "components", made)
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
-        """The verdict of one completion. As a batch of its own: a whitened part counts 0."""
+        """Return the verdict of one completion, as a batch of one: a whitened part counts 0."""
         verdicts = {
             name: Verdict.of(verifier(self.problem_for(name, problem), completion))
             for name, verifier in self.components.items()
@@ -146,13 +146,13 @@ class CombineVerifier:
         return bool(self.whiten) or any(VerifierTraits.of(part).whole_batch for part in self.components.values())
 
     def problem_for(self, name: str, problem: Problem) -> Problem:
-        """The problem as the part `name` is to see it."""
+        """Return the problem as the part `name` sees it."""
         if self.references == "shared":
             return problem
         return replace(problem, reference=self._reference_for(name, problem.reference))
 
     def measure(self, rows: Sequence[Mapping[str, Verdict]]) -> Scales:
-        """Mean and standard deviation (without Bessel's correction) of each whitened part over a batch's verdicts."""
+        """Return mean and standard deviation (no Bessel's correction) of each whitened part over a batch's verdicts."""
         scales = {}
         for name in self.whiten:
             scores = [row[name].score for row in rows]
@@ -161,7 +161,7 @@ class CombineVerifier:
         return scales
 
     def merge(self, verdicts: Mapping[str, Verdict], scales: Scales | None = None) -> Verdict:
-        """The parts' verdicts as one. `scales`: what `measure` found of the batch, where parts are whitened."""
+        """Return the parts' verdicts as one. `scales`: the result of `measure`, for whitened parts."""
         assert self.primary is not None
         scores = {name: verdict.score for name, verdict in verdicts.items() if verdict.score is not None}
         for name, verdict in verdicts.items():
@@ -175,7 +175,7 @@ class CombineVerifier:
         return Verdict(main.status, score, "; ".join(reasons), main.extracted, scores)
 
     def check_reference(self, reference: Any) -> None:
-        """Raises ValueError where a part cannot use its reference."""
+        """Raise ValueError where a part cannot use its reference."""
         for name, verifier in self.components.items():
             check = VerifierTraits.of(verifier).check_reference
             if check is not None:
@@ -193,8 +193,8 @@ class CombineVerifier:
             return score
         if self.closed_score is None:
             raise ValueError(
-                f"combine scored {score:.4g} with its gates open, below the 0 of a closed one, which would be the "
-                "better; set closed_score to the lowest score that is to count"
+                f"combine scored {score:.4g} with its gates open, below the 0 of a closed one; "
+                "set closed_score to the lowest score that should count"
             )
         return self.closed_score
 
@@ -206,13 +206,13 @@ class CombineVerifier:
         return min(max(score, low), high)
 
     def _check_settings(self) -> None:
-        """Raises for settings that contradict each other or name what is no part."""
+        """Raise for settings that contradict each other or name an unknown part."""
         for option, names in (("whiten", self.whiten), ("clip", tuple(self.bounds))):
             for name in names:
                 if name not in self.weights:
                     raise LookupError(f"combine has no part {name!r} for {option}; {did_you_mean(name, self.weights)}")
         rules = [
-            (self.std_coef is None or self.reduce == "mean_std", "std_coef is used by reduce mean_std alone"),
+            (self.std_coef is None or self.reduce == "mean_std", "std_coef is used by reduce mean_std only"),
             (
                 self.reduce != "product" or min(self.weights.values()) > 0,
                 "reduce product takes weights as exponents: expected weights above 0",
@@ -220,7 +220,7 @@ class CombineVerifier:
             (self.closed_score is None or self.gates, "closed_score is given and there are no gates"),
             (
                 not self.gates or not self.whiten or self.closed_score is not None,
-                "whitened parts fall below 0, the score of a closed gate: set closed_score, and clip to bound them",
+                "whitened parts may score below 0, the score of a closed gate: set closed_score and clip",
             ),
         ]
         for holds, message in rules:
@@ -230,7 +230,7 @@ class CombineVerifier:
     def _reference_for(self, name: str, reference: Any) -> Any:
         if self.references == "shared":
             return reference
-        # A part without a reference of its own may not need one (format, length); if it does, it says so.
+        # A part without a reference may not need one (format, length); otherwise it rejects None.
         return reference.get(name) if isinstance(reference, Mapping) else None
 
     def _options_of(self, names: list[str]) -> dict[str, dict[str, str]]:

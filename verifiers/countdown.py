@@ -38,12 +38,12 @@ _SPELLING = re.compile(
 _TOKEN = re.compile(r"\s*(\\frac|\d+(?:\.\d+)?|[-+*/(){}=])", re.ASCII)
 
 
-class _Unreadable(Exception):
-    """The text is no expression."""
+class _ParseError(Exception):
+    """The text is not an expression."""
 
 
 class _ExpressionTooLarge(Exception):
-    """The expression passes a bound."""
+    """The expression exceeds a bound."""
 
 
 @register("countdown")
@@ -51,9 +51,9 @@ class _ExpressionTooLarge(Exception):
 class CountdownVerifier:
     r"""Whether an expression with the given numbers equals the target.
 
-    The reference is {"numbers": [...], "target": n}. The expression stands in a box, an answer tag, behind "the answer
-    is", or else in the last line; "= target" may follow it. Exact arithmetic with + - * / and brackets. use: each
-    number is used exactly once, or at most once.
+    The reference is {"numbers": [...], "target": n}. The expression is read from a box, an answer tag, after "the
+    answer is", or else from the last line; "= target" may follow it. Exact arithmetic with + - * / and
+    brackets. use: each number is used exactly once, or at most once.
     """
 
     use: Literal["once", "at_most_once"] = "once"
@@ -78,7 +78,7 @@ class CountdownVerifier:
             value, used = evaluate(text, target)
         except _ExpressionTooLarge as error:
             return limit(str(error), excerpt(text))
-        except _Unreadable as error:
+        except _ParseError as error:
             return unparseable(str(error), excerpt(text))
         except ZeroDivisionError:
             return incorrect("division by zero", text)
@@ -92,12 +92,12 @@ class CountdownVerifier:
         return correct(text)
 
     def check_reference(self, reference: Any) -> None:
-        """Raises ValueError unless the reference holds numbers and a target."""
+        """Raise ValueError unless the reference holds numbers and a target."""
         _puzzle(reference)
 
 
 def evaluate(text: str, target: Fraction) -> tuple[Fraction, Counter[Fraction]]:
-    """The value of an expression and the numbers that it uses; "= target" may follow."""
+    """Return the value of an expression and the numbers that it uses; "= target" may follow it."""
     if len(text) > MAX_CHARS:
         raise _ExpressionTooLarge(f"an expression of {len(text)} characters; at most {MAX_CHARS} are read")
     parser = _Parser(_tokens(_SPELLING.sub(lambda m: _SPELLINGS[m.group()], text)))
@@ -106,9 +106,9 @@ def evaluate(text: str, target: Fraction) -> tuple[Fraction, Counter[Fraction]]:
         parser.take("=")
         # The other side is the claimed result, not part of the expression.
         if _Parser(parser.rest()).whole() != target:
-            raise _Unreadable("what follows the equals sign is not the target")
+            raise _ParseError("what follows the equals sign is not the target")
     elif parser.next is not None:
-        raise _Unreadable(f"{parser.next!r} is out of place")
+        raise _ParseError(f"{parser.next!r} is out of place")
     return value, parser.used
 
 
@@ -117,11 +117,11 @@ def _tokens(text: str) -> list[str]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise _Unreadable(f"{text[position:].strip()[:1]!r} has no place in an expression")
+            raise _ParseError(f"{text[position:].strip()[:1]!r} has no place in an expression")
         tokens.append(match[1])
         position = match.end()
     if not tokens:
-        raise _Unreadable("no expression")
+        raise _ParseError("no expression")
     return tokens
 
 
@@ -138,7 +138,7 @@ class _Parser:
     def take(self, wanted: str | None = None) -> str:
         token = self.next
         if token is None or (wanted is not None and token != wanted):
-            raise _Unreadable(f"expected {wanted or 'a number'!r}, found {'the end' if token is None else repr(token)}")
+            raise _ParseError(f"expected {wanted or 'a number'!r}, found {'the end' if token is None else repr(token)}")
         self._place += 1
         return token
 
@@ -146,10 +146,10 @@ class _Parser:
         return self._tokens[self._place :]
 
     def whole(self) -> Fraction:
-        """All tokens as one expression."""
+        """Parse all tokens as one expression."""
         value = self.sum(0)
         if self.next is not None:
-            raise _Unreadable(f"{self.next!r} is out of place")
+            raise _ParseError(f"{self.next!r} is out of place")
         return value
 
     def sum(self, depth: int) -> Fraction:
@@ -180,7 +180,7 @@ class _Parser:
             self.take("{")
             return above / self._closed("}", depth)
         if not token[0].isdigit():
-            raise _Unreadable(f"{token!r} where a number should be")
+            raise _ParseError(f"{token!r} where a number should be")
         if len(token) > MAX_DIGITS:
             raise _ExpressionTooLarge(f"a number of {len(token)} digits")
         number = Fraction(token)
@@ -211,7 +211,7 @@ def _number(value: Any) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"{value!r} is not a number")
     try:
-        # A float by its digits: 0.1 means one tenth.
+        # A float is read by its digits: 0.1 means one tenth.
         return Fraction(str(value))
     except (ValueError, ZeroDivisionError):
         raise ValueError(f"{value!r} is not a number") from None

@@ -17,9 +17,9 @@ from rlvr.verifiers.runner.base import check_choices
 class ExactVerifier:
     """Whether the completion is the reference's text.
 
-    extract: what is compared: all of the completion (after its thinking), its last line, or a marked or (strict) boxed
-    answer. case: letters differ from capitals. strip: white space at the ends, the length of white space, and a full
-    stop at the end do not count. The reference is text, a number, or a list of accepted ones. Equal characters in
+    extract: what is compared: the whole completion (after its thinking), its last line, or a marked or (strict) boxed
+    answer. case: compare case-sensitively. strip: ignore white space at the ends, the length of white space, and a full
+    stop at the end. The reference is text, a number, or a list of accepted ones. Equal characters in
     different Unicode forms (NFKC) are equal.
     """
 
@@ -46,7 +46,7 @@ class ExactVerifier:
         return incorrect("differs from the reference", excerpt(answer.text.strip()))
 
     def check_reference(self, reference: Any) -> None:
-        """Raises ValueError unless the reference is text, a number, or a list of those."""
+        """Raise ValueError unless the reference is text, a number, or a list of those."""
         _accepted(reference)
 
     def _normalized(self, text: str) -> str:

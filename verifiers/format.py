@@ -18,7 +18,7 @@ class FormatVerifier:
     """Whether the completion is exactly <think>...</think><answer>...</answer>.
 
     Each tag once, in order, neither part blank, only white space before, between and after. tags: their names. opened:
-    the prompt already ends with the first opening tag, so the completion begins behind it.
+    the prompt ends with the first opening tag, so that the completion begins after it.
     """
 
     tags: tuple[str, ...] = ("think", "answer")
@@ -37,7 +37,7 @@ class FormatVerifier:
         for tag in self.tags:
             for mark in (f"<{tag}>", f"</{tag}>"):
                 if text.count(mark) != 1:
-                    return incorrect(f"{mark} stands {text.count(mark)} times; expected once")
+                    return incorrect(f"{mark} occurs {text.count(mark)} times; expected once")
         place, content = 0, ""
         for tag in self.tags:
             start, end = text.index(f"<{tag}>"), text.index(f"</{tag}>")

@@ -4,7 +4,7 @@ Names, parameters and meanings are IFEval's; a check is bounded by a linear pass
 - Keywords are plain text, not regular expressions.
 - Sentences are split by a rule of our own instead of nltk's model, words in capitals are runs of word characters and
   hyphens instead of nltk's tokens.
-- english_capital and english_lowercase look at the case alone; response_language needs the package langdetect.
+- english_capital and english_lowercase test the case only; response_language needs the package langdetect.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FENCE = re.compile(r"\A```(?:json)?|```\Z", re.IGNORECASE)
 
 
 def check(name: str) -> Callable[[Check], Check]:
-    """Put a check into the table under IFEval's name."""
+    """Decorator: enter a check into the table under IFEval's name."""
 
     def add(function: Check) -> Check:
         CHECKS[name] = function
@@ -48,14 +48,14 @@ def check(name: str) -> Callable[[Check], Check]:
 
 @check("keywords:existence")
 def keywords_existence(text: str, *, keywords: list[str]) -> bool:
-    """Each keyword occurs, also as a part of a word; case does not count."""
+    """Each keyword occurs, also within words; case does not count."""
     lowered = text.lower()
     return all(keyword.lower() in lowered for keyword in keywords)
 
 
 @check("keywords:frequency")
 def keyword_frequency(text: str, *, keyword: str, frequency: int, relation: Relation) -> bool:
-    """The keyword occurs so many times, also as a part of a word; case does not count."""
+    """The number of times the keyword occurs, also within words, is as required; case does not count."""
     return _RELATIONS[relation](text.lower().count(keyword.strip().lower()), frequency)
 
 
@@ -67,7 +67,7 @@ def forbidden_words(text: str, *, forbidden_words: list[str]) -> bool:
 
 @check("keywords:letter_frequency")
 def letter_frequency(text: str, *, letter: str, let_frequency: int, let_relation: Relation) -> bool:
-    """The character occurs so many times; case does not count."""
+    """The number of times the character occurs is as required; case does not count."""
     return _RELATIONS[let_relation](text.lower().count(letter.strip().lower()), let_frequency)
 
 
@@ -77,12 +77,12 @@ def response_language(text: str, *, language: str) -> bool:
     detector = language_detector()
     try:
         return str(detector.detect(text)) == language
-    except detector.LangDetectException:  # nothing in the text that has a language
+    except detector.LangDetectException:  # the text holds nothing that has a language
         return False
 
 
 def language_detector() -> Any:
-    """The package langdetect, made deterministic. ValueError where it is not installed."""
+    """Return the package langdetect, made deterministic. Raise ValueError where it is not installed."""
     try:
         detector = importlib.import_module("langdetect")
     except ModuleNotFoundError:
@@ -93,12 +93,12 @@ def language_detector() -> Any:
 
 @check("length_constraints:number_sentences")
 def number_sentences(text: str, *, num_sentences: int, relation: Relation) -> bool:
-    """So many sentences."""
+    """The number of sentences is as required."""
     return _RELATIONS[relation](count_sentences(text), num_sentences)
 
 
 def count_sentences(text: str) -> int:
-    """Sentences of a text: ended by . ! ? outside of usual abbreviations, numbers and initials, or by a line's end."""
+    """Count sentences: ended by . ! ? outside of common abbreviations, numbers and initials, or by a line break."""
     count = 0
     for line in text.splitlines():
         place = 0
@@ -122,20 +122,20 @@ def _ends_sentence(line: str, start: int, stop: int) -> bool:
 
 @check("length_constraints:number_words")
 def number_words(text: str, *, num_words: int, relation: Relation) -> bool:
-    """So many words (runs of letters, digits and underscores)."""
+    """The number of words (runs of letters, digits and underscores) is as required."""
     return _RELATIONS[relation](len(re.findall(r"\w+", text)), num_words)
 
 
 @check("length_constraints:number_paragraphs")
 def number_paragraphs(text: str, *, num_paragraphs: int) -> bool:
-    """Exactly so many paragraphs with *** between them, none blank."""
+    """Exactly `num_paragraphs` paragraphs with *** between them, none blank."""
     paragraphs = _split_outer(text, "***")
     return paragraphs is not None and len(paragraphs) == num_paragraphs
 
 
 @check("length_constraints:nth_paragraph_first_word")
 def nth_paragraph_first_word(text: str, *, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
-    """Exactly so many paragraphs with a blank line between them, the n-th (from 1) beginning with this word."""
+    """Exactly `num_paragraphs`, with blank lines between them, the n-th (from 1) beginning with this word."""
     pieces = text.split("\n\n")
     if sum(bool(piece.strip()) for piece in pieces) != num_paragraphs or not 1 <= nth_paragraph <= num_paragraphs:
         return False
@@ -147,7 +147,7 @@ def nth_paragraph_first_word(text: str, *, num_paragraphs: int, nth_paragraph: i
 
 @check("detectable_content:number_placeholders")
 def number_placeholders(text: str, *, num_placeholders: int) -> bool:
-    """At least so many placeholders in square brackets."""
+    """At least `num_placeholders` placeholders in square brackets."""
     return len(re.findall(r"\[[^\[\]\n]*\]", text)) >= num_placeholders
 
 
@@ -161,7 +161,7 @@ def postscript(text: str, *, postscript_marker: str) -> bool:
 
 @check("detectable_format:number_bullet_lists")
 def number_bullet_lists(text: str, *, num_bullets: int) -> bool:
-    """Exactly so many lines that begin with * or -."""
+    """Exactly `num_bullets` lines that begin with * or -."""
     lines = [line.lstrip() for line in text.splitlines()]
     bullets = sum(line.startswith("-") or (line.startswith("*") and line[1:2] not in ("*", "")) for line in lines)
     return bullets == num_bullets
@@ -175,13 +175,13 @@ def constrained_response(text: str) -> bool:
 
 @check("detectable_format:number_highlighted_sections")
 def number_highlighted_sections(text: str, *, num_highlights: int) -> bool:
-    """At least so many parts *highlighted* or **highlighted**."""
+    """At least `num_highlights` parts *highlighted* or **highlighted**."""
     return sum(bool((one or two).strip()) for two, one in _HIGHLIGHT.findall(text)) >= num_highlights
 
 
 @check("detectable_format:multiple_sections")
 def multiple_sections(text: str, *, section_spliter: str, num_sections: int) -> bool:
-    """At least so many sections that begin with this word and a number."""
+    """At least `num_sections` sections that begin with this word and a number."""
     return len(re.findall(rf"{re.escape(section_spliter.strip())}\s?\d", text)) >= num_sections
 
 
@@ -233,7 +233,7 @@ def quotation(text: str) -> bool:
 
 @check("change_case:capital_word_frequency")
 def capital_word_frequency(text: str, *, capital_frequency: int, capital_relation: Relation) -> bool:
-    """So many words in capitals; hyphenated words are one."""
+    """The number of words in capitals is as required; hyphenated words are one."""
     count = sum(word.isupper() for word in re.findall(r"\w+(?:-\w+)*", text))
     return _RELATIONS[capital_relation](count, capital_frequency)
 

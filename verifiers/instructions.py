@@ -1,4 +1,4 @@
-"""The verifier `instructions`: does a response follow instructions that a program can check?"""
+"""The verifier `instructions`: whether a response follows instructions that a program can check."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class InstructionsVerifier:
     """Whether the completion follows the instructions of the reference (the 25 checks of IFEval).
 
     The reference is IFEval's {"instruction_id_list": [...], "kwargs": [...]}, or a list of {"id": name, ...parameters};
-    the part of a name before its colon may be left out. Thinking is not part of the response. partial: the score is the
-    share of instructions that are followed, instead of all or nothing. loose: IFEval's loose judgement, which also
+    the part of a name before its colon may be left out. Text before </think> is not part of the response. partial: the
+    score is the share of instructions followed, instead of all or nothing. loose: IFEval's loose accuracy, which also
     accepts the response without its first line, its last line, or its asterisks.
     """
 
@@ -53,12 +53,12 @@ class InstructionsVerifier:
         return Verdict(Status.INCORRECT, 0.0, reason, parts=parts)
 
     def check_reference(self, reference: Any) -> None:
-        """Raises ValueError where an instruction is unknown or its parameters do not fit."""
+        """Raise ValueError where an instruction is unknown or its parameters do not fit."""
         read_instructions(reference)
 
 
 def read_instructions(reference: Any) -> list[Instruction]:
-    """The checks of a reference and their parameters. ValueError names what does not fit."""
+    """Return the checks of a reference and their parameters. Raise ValueError where they do not fit."""
     instructions = [_checked(name, given) for name, given in _listed(reference)]
     if not instructions:
         raise ValueError("the reference holds no instruction")
@@ -78,7 +78,7 @@ def _listed(reference: Any) -> Iterator[tuple[Any, Mapping[str, Any]]]:
         raise ValueError(f"a reference of type {type(reference).__name__}; expected a list of instructions")
     for one in reference:
         if not isinstance(one, Mapping) or not ({"id", "type"} & set(one)):
-            raise ValueError(f"the instruction {one!r} is no object with an id")
+            raise ValueError(f"the instruction {one!r} is not an object with an id")
         yield one.get("id", one.get("type")), {key: value for key, value in one.items() if key not in ("id", "type")}
 
 

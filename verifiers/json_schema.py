@@ -54,19 +54,19 @@ class JsonSchemaVerifier:
         except ValueError as error:
             return unparseable(f"not JSON: {error}", excerpt(text))
         except RecursionError:
-            return limit("nested too deep")
+            return limit("nested too deeply")
         try:
             wrong = best_match(validator.iter_errors(value))
         except Unresolvable as error:
-            return bad_reference(f"the schema refers to {error.ref!r}, which it does not hold")
+            return bad_reference(f"the schema refers to {error.ref!r}, which is not in it")
         except RecursionError:
-            return limit("nested too deep")
+            return limit("nested too deeply")
         if wrong is not None:
             return incorrect(excerpt(f"at {wrong.json_path}: {wrong.message}", 300), excerpt(text))
         return correct(excerpt(text))
 
     def check_reference(self, reference: Any) -> None:
-        """Raises ValueError where the reference is the schema, and is none."""
+        """Raise ValueError where the schema is the reference, and not a valid one."""
         self._validator_of(reference)
 
     def warm_up(self) -> None:
@@ -78,11 +78,11 @@ class JsonSchemaVerifier:
 
 
 def json_text(text: str) -> str:
-    """The last fenced block of a text, else all of it."""
+    """Return the last fenced block of a text, else all of it."""
     fences = list(_FENCE.finditer(text))
     if len(fences) < 2:
         return text.strip()
-    # Fences come in pairs; one left over at the end opens a block that is not closed.
+    # Fences come in pairs; an odd one at the end opens a block that is not closed.
     start, end = fences[-2:] if len(fences) % 2 == 0 else fences[-3:-1]
     return text[start.end() : end.start()].strip()
 

@@ -21,7 +21,7 @@ COUNTS = {
 class LengthVerifier:
     """Whether the completion has from min to max characters, words or lines (that are not blank).
 
-    graded: outside the bounds the score is the share of min that is there, or falls from 1 at max to 0 at twice max.
+    graded: outside the bounds the score is count / min, or falls from 1 at max to 0 at twice max.
     """
 
     min: int = 0

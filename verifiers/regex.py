@@ -19,8 +19,8 @@ from rlvr.verifiers.runner.base import check_choices
 class RegexVerifier:
     """Whether the completion matches a regular expression (Python's `re`): the option pattern, else the reference.
 
-    match: "full" wants all of the text to match, "search" some part of it. extract: the text that is matched (see
-    `exact`). ignore_case, multiline (^ and $ at each line), dotall (a dot matches a line's end): flags. Matching runs
+    match: "full": the whole text must match; "search": some part of it. extract: the text that is matched (see
+    `exact`). ignore_case, multiline (^ and $ at each line), dotall (a dot matches a line break): flags. Matching runs
     in the worker pool, since a pattern may take exponential time.
     """
 
@@ -53,7 +53,7 @@ class RegexVerifier:
         return correct(excerpt(found.group()))
 
     def check_reference(self, reference: Any) -> None:
-        """Raises ValueError where the reference is the pattern, and is none."""
+        """Raise ValueError where the pattern is the reference, and not a valid one."""
         if self.pattern is None:
             _compiled(reference, self._flags)
 

@@ -1,4 +1,4 @@
-"""The verifier `repetition`: how much of a completion says the same again."""
+"""The verifier `repetition`: how much of a completion repeats itself."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rlvr.types import Problem, Status, Verdict
 @register("repetition")
 @dataclass(frozen=True, kw_only=True)
 class RepetitionVerifier:
-    """Score 1 for a completion that repeats no n-gram of words, less the more it repeats.
+    """Score 1 for a completion that repeats no n-gram of words, less for each that it repeats.
 
     The score is 1 - penalty * (1 - unique / total) over the n-grams of words in lower case (the repetition penalty of
-    arXiv:2502.03373, moved to end at 1); a text of fewer than n words repeats nothing.
+    arXiv:2502.03373, shifted so that its maximum is 1); a text of fewer than n words repeats nothing.
     """
 
     n: int = 3

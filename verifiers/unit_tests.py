@@ -1,4 +1,4 @@
-"""Programs against unit tests, in the sandbox; expected values never enter it."""
+"""The verifier `unit_tests`: programs run in the sandbox; expected values never enter it."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def _plan_of(text: str) -> TestPlan:
 
 
 def plan_of(reference: Any) -> TestPlan:
-    """The plan of a reference, made once for all its completions. ValueError where it cannot be used."""
+    """Return the plan of a reference, cached for its completions. Raise ValueError where it cannot be used."""
     try:
         text = json.dumps(reference, sort_keys=True)
     except (TypeError, ValueError):
-        # Arguments that JSON does not know: sets, tuples as keys.
+        # Arguments that JSON cannot hold: sets, tuples as keys.
         return make_plan(reference)
     # JSON would turn tuples into lists and number keys into text: calls are planned from the reference itself.
     return make_plan(reference) if isinstance(reference, dict) and reference.get("type") == "calls" else _plan_of(text)
 
 
 class _Item:
-    """One pair on its way: its plan, its jobs, and the results so far."""
+    """One pair in progress: its plan, its jobs, and the results so far."""
 
     def __init__(self, plan: TestPlan, jobs: Sequence[Job | TestJob], program: str) -> None:
         self.plan = plan
@@ -65,9 +65,9 @@ class UnitTests:
     "setup" (code after the program, before its tests; for stdio before it). Neither may hold an expected value.
     `problem.info["prefix"]` is put before a completion that does not define the entry itself.
 
-    The completion is a program, or holds it in its last python fence. `timeout` (seconds) and `memory_mb` hold for each
-    run; `partial` scores the share of the tests passed instead of all or nothing; `slots` (0: one for each core) and
-    `preload` (modules to import in advance) are the pool's; `level`, `allow_weak` and `unsafe` see rlvr.sandbox.Pool.
+    The completion is a program, or holds one in its last python fence. `timeout` (seconds) and `memory_mb` apply to
+    each run; `partial` scores the share of tests passed instead of all or nothing. `slots` (0: one for each core),
+    `preload` (modules to import in advance), `level`, `allow_weak` and `unsafe` are settings of rlvr.sandbox.Pool.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class UnitTests:
         forks.register(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the local pool: where it is unpickled another is made."""
+        """Return the state without the local pool: a new one is made after unpickling."""
         executor = None if isinstance(self._executor, Pool) else self._executor
         return {**vars(self), "_executor": executor, "_lock": None}
 
@@ -106,12 +106,12 @@ class UnitTests:
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In the child: another thread of the parent may have held the lock."""
+        """In a forked child: another thread of the parent may have held the lock."""
         self._lock = threading.Lock()
 
     @property
     def executor(self) -> Executor:
-        """What runs the jobs: a local pool, made when it is first needed, unless another one was set."""
+        """The executor of the jobs: a local pool, made on first use, unless another executor was set."""
         with self._lock:
             if self._executor is None:
                 self._executor = Pool(**self._pool_options)
@@ -129,18 +129,18 @@ class UnitTests:
             self._executor = None
 
     def check_reference(self, reference: Any) -> None:
-        """ValueError where the reference cannot be used."""
+        """Raise ValueError where the reference cannot be used."""
         plan_of(reference)
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
-        """The verdict on one completion."""
+        """Return the verdict on one completion."""
         return self.verify_batch([(problem, completion)])[0]
 
     def verify_batch(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        """All verdicts, in order. Programs run on as many slots as the executor has."""
+        """Return all verdicts, in order. Programs run on as many slots as the executor has."""
         prepared = [self._prepare(problem, completion) for problem, completion in pairs]
         items = [item for item in prepared if isinstance(item, _Item)]
-        # Cases one by one would wait for each other; all at once would waste runs on programs that fail an early one.
+        # One case at a time leaves slots idle; all at once waste runs on programs that fail an early case.
         count, going_on = 1, items
         while going_on:
             self._run(going_on, count)

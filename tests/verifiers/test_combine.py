@@ -121,7 +121,7 @@ def test_callers_know_what_must_not_be_cut(model):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"parts": "math", "std_coef": 1}, ValueError, "reduce mean_std alone"),
+        ({"parts": "math", "std_coef": 1}, ValueError, "reduce mean_std only"),
         ({"parts": "math:-1", "reduce": "product"}, ValueError, "weights above 0"),
         ({"parts": "math", "reduce": "median"}, ValueError, "is not one of sum, product, min, mean_std"),
         ({"parts": "math", "closed_score": -1}, ValueError, "there are no gates"),

@@ -162,7 +162,7 @@ def test_loose_judgement():
     [
         (None, "expected a list of instructions"),
         ([], "holds no instruction"),
-        (["punctuation:no_comma"], "is no object with an id"),
+        (["punctuation:no_comma"], "is not an object with an id"),
         ([{"id": "punctuation:no_coma"}], "did you mean punctuation:no_comma"),
         ([{"id": 3}], "no instruction 3"),
         ([{"id": "number_words", "num_words": 3}], r"parameters \['num_words'\]; expected \['num_words', 'relation'\]"),

@@ -198,7 +198,7 @@ def test_options_from_the_command_line():
         ("(0,1]", "\\boxed{5}", Status.INCORRECT, "a number, not an interval"),
         ("5", "I think so", Status.NO_ANSWER, "no boxed or marked answer"),
         ("5", "\\boxed{}", Status.NO_ANSWER, "no boxed or marked answer"),
-        ("5", "<think>\\boxed{5}", Status.NO_ANSWER, "the thinking does not end"),
+        ("5", "<think>\\boxed{5}", Status.NO_ANSWER, "unterminated <think> block"),
         ("5", "\\boxed{\\text{your answer}}", Status.NO_ANSWER, "placeholder"),
         ("5", "\\boxed{5 (or maybe 6)}", Status.UNPARSEABLE, "'or'"),
         ("5", "\\boxed{" + "(" * 100 + "5" + ")" * 100 + "}", Status.LIMIT, "nested deeper"),

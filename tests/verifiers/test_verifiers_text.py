@@ -279,7 +279,7 @@ def test_a_missing_value_is_no_reference(name, reference):
     found = verdict(name, reference, "The answer is \\boxed{nan}")
     assert (found.status, found.score) == (Status.BAD_REFERENCE, None)
     assert "NaN" in found.reason
-    with pytest.raises(ValueError, match="NaN, as a table has it"):
+    with pytest.raises(ValueError, match="NaN, which tables hold for a missing value"):
         make_verifier(name).check_reference(reference)
 
 

@@ -1,0 +1,1 @@
+"""Unit tests of programs: splitting test code, planning the runs, evaluating the answers."""

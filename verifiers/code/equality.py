@@ -1,4 +1,4 @@
-"""Comparing what a program gave with what was expected, both plain data."""
+"""Equality of a program's output with the expected one, both plain data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def same_output(output: str, expected: str) -> bool:
-    """Whole outputs, line by line: the same number of lines, blanks at their ends and blank lines at the end aside."""
+    """Whether outputs have the same lines, without white space at their ends and blank lines at the end."""
     return _lines(output) == _lines(expected)
 
 
@@ -16,9 +16,9 @@ def _lines(text: str) -> list[str]:
 
 
 def same_value(value: Any, expected: Any) -> bool:
-    """A returned value against one that may have been read from JSON.
+    """Whether a returned value equals an expected one that may have been read from JSON.
 
-    Tuples and lists are the same there; True is not 1; floats within 1e-9 of each other are equal, and NaN is NaN.
+    Tuples and lists are not told apart; True is not 1; floats within 1e-9 of each other are equal, and NaN is NaN.
     """
     if isinstance(expected, bool) or isinstance(value, bool):
         return value is expected
@@ -43,5 +43,5 @@ def _same_float(value: Any, expected: Any) -> bool:
             return math.isnan(value)
         return math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-9)
     except OverflowError:
-        # An integer past the largest float is near no float.
+        # An integer beyond the largest float is close to no float.
         return False

@@ -1,6 +1,6 @@
 """The trusted half of a test: a small interpreter for expressions over plain values.
 
-No `eval`: nodes, functions and methods are looked up in tables, and whatever could grow is bounded before it is done.
+No `eval`: nodes, functions and methods are looked up in tables, and operations that could grow are bounded beforehand.
 Values are exact builtin types, so no method of the tested program is ever called.
 """
 
@@ -20,7 +20,7 @@ from rlvr.sandbox.inside import plain
 _MAX_ITEMS = 1_000_000
 _MAX_BITS = 1 << 20
 
-# What a wrong value can make of a test; anything else is a bug of ours and propagates.
+# Exceptions that a wrong value can cause in a test; any other is a bug of ours and propagates.
 VALUE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError)
 
 
@@ -32,7 +32,7 @@ _REPEATED = (str, bytes, bytearray, list, tuple, collections.deque)
 
 
 def _range(*args: Any) -> range:
-    """A search for what is no integer goes through a range, and nothing can interrupt it."""
+    """A bounded range: searching one for anything but an integer walks through it, and cannot be interrupted."""
     found = range(*args)
     if len(found) > _MAX_ITEMS:
         raise ResultTooLarge("a range")
@@ -117,7 +117,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 FUNCTIONS |= {kind.__name__: kind for kind in (repr, reversed, round, sorted, sum, type, zip)}
 FUNCTIONS |= {"range": _range, "round": _round, "sum": _sum}
-# Both make tables of hashed keys: of their arguments, and of the object of the method.
+# These build hash tables: of their arguments, and of the object of the method.
 _HASHING = (set, frozenset, dict, collections.Counter, collections.OrderedDict)
 _HASHING_METHODS = frozenset("issubset issuperset union intersection difference".split())
 _MATH = (
@@ -167,7 +167,7 @@ def _is_function(node: ast.expr, modules: Mapping[str, str]) -> bool:
 
 
 def _module_value(node: ast.expr, modules: Mapping[str, str]) -> Any:
-    """`math.pi`, or `pi` after `from math import pi`; None where it is no such thing."""
+    """`math.pi`, or `pi` after `from math import pi`; None where it is neither."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return MODULES.get(modules.get(node.value.id, ""), {}).get(node.attr)
     if isinstance(node, ast.Name) and "." in modules.get(node.id, ""):
@@ -177,7 +177,7 @@ def _module_value(node: ast.expr, modules: Mapping[str, str]) -> Any:
 
 
 def evaluate(node: ast.expr, values: Mapping[str, Any], modules: Mapping[str, str]) -> Any:
-    """The value of a supported expression. Raises one of VALUE_ERRORS where the values do not fit."""
+    """Return the value of a supported expression. Raise one of VALUE_ERRORS where the values do not fit."""
     return _EVALUATORS[type(node)](node, lambda part: evaluate(part, values, modules), (values, modules))
 
 
@@ -211,7 +211,7 @@ _PAIRS = (dict, collections.OrderedDict)
 
 
 def _safe_to_hash(items: Any, *, pairs: bool = False) -> Any:
-    """The items, gone through once; PlainError (a ValueError) where they were chosen to collide."""
+    """Return the items, listed once. Raise PlainError (a ValueError) where their hashes collide on purpose."""
     if isinstance(items, (set, frozenset, dict, str, bytes)):
         return items
     listed = list(items)
@@ -220,7 +220,7 @@ def _safe_to_hash(items: Any, *, pairs: bool = False) -> Any:
 
 
 def _of_views(operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A set operation, whose operands may be the items of a dict: pairs with values that a program chose."""
+    """A set operation whose operands may be the items of a dict: pairs with values that a program chose."""
 
     def checked(a: Any, b: Any) -> Any:
         for side in (a, b):

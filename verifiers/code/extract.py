@@ -12,7 +12,7 @@ _PYTHON = frozenset(("", "python", "py", "python3", "python2"))
 
 
 def fenced_blocks(text: str) -> list[tuple[str, str]]:
-    """(language, content) of the fenced blocks of a Markdown text; the last one may be left open."""
+    """Return (language, content) of the fenced blocks of a Markdown text; the last one may be unclosed."""
     blocks = []
     opened: re.Match[str] | None = None
     for fence in _FENCE.finditer(text):
@@ -27,9 +27,9 @@ def fenced_blocks(text: str) -> list[tuple[str, str]]:
 
 
 def program_of(completion: str) -> str:
-    """The last python fence of a completion (a fence without a language counts), else the whole text.
+    """Return the last python fence of a completion (a fence without a language counts), else the whole text.
 
-    What stands before a closing </think> is not looked at.
+    Text before a closing </think> is ignored.
     """
     answer = completion.rpartition("</think>")[2].removeprefix(BYTE_ORDER_MARK)
     blocks = [content for language, content in fenced_blocks(answer) if language in _PYTHON]
@@ -55,17 +55,17 @@ def defines(program: str, name: str) -> bool:
 
 
 def completed(program: str, prefix: str, entry: str) -> str:
-    """`program` after `prefix` where it continues it: a body without its `def` line."""
+    """Return `program`, after `prefix` where it does not define `entry`: a body without its `def` line."""
     if not prefix or not entry or defines(program, entry):
         return program
     return prefix + program
 
 
 def prompt_prelude(prompt: str, entry: str) -> str:
-    """What a HumanEval prompt gives besides the function to write: its imports and helper functions."""
+    """Return the imports and helper functions of a HumanEval prompt, without the function to write."""
     try:
         tree = ast.parse(prompt + "\n    pass\n")
     except SyntaxError as error:
-        raise ValueError(f"the prompt is no Python that ends with a function: {error}") from error
+        raise ValueError(f"the prompt is not Python that ends with a function: {error}") from error
     kept = [s for s in tree.body if not (isinstance(s, ast.FunctionDef) and s.name == entry)]
     return "\n".join(ast.unparse(statement) for statement in kept)

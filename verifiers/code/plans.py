@@ -1,4 +1,4 @@
-"""How each type of reference is tested: the jobs to run, and what their results say.
+"""How each type of reference is tested: the jobs to run, and the outcome of their results.
 
 Expected values stay in the plan, beside the verifier; none is in a job.
 """
@@ -17,7 +17,7 @@ from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
 from rlvr.verifiers.code import equality
 from rlvr.verifiers.code import split as code_split
 
-# Calls through which test code looks at identity or type, or changes the program: stand-ins cannot carry those.
+# Calls by which test code reads identities or types, or changes the program: stand-ins cannot support them.
 _UNSAFE_CALLS = frozenset(
     ("setattr", "delattr", "id", "issubclass", "vars", "globals", "locals", "patch", "monkeypatch")
 )
@@ -28,7 +28,7 @@ _PLAIN_METHODS = frozenset(name for kind in _PLAIN_TYPES for name in dir(kind))
 
 @dataclass(frozen=True)
 class Outcome:
-    """Which tests passed, and of the first that did not: its number from 1, what happened, and how the run ended."""
+    """The number of tests passed, and of the first that failed: its number from 1, the failure, the run's status."""
 
     passed: int
     total: int
@@ -38,12 +38,12 @@ class Outcome:
 
 
 class TestPlan(Protocol):
-    """What one reference asks for."""
+    """The tests of one reference."""
 
     def jobs(self, program: str, limits: Limits) -> Sequence[Job | TestJob]: ...
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """Of the results of the first jobs, in order; the later ones may be missing."""
+        """Return the outcome of the first jobs' results, in order; later ones may be missing."""
         ...
 
 
@@ -56,13 +56,13 @@ class SplitPlan:
     setup: str
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
-        """One job with every call."""
+        """Return one job with every call."""
         calls = tuple(Call(expression=call) for call in self.split.calls)
         setup = "\n".join(part for part in (self.setup, self.split.setup) if part)
         return [Job(_with_prelude(self.prelude, program), calls=calls, setup=setup, limits=limits)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """A test passes if all its calls were answered and its assert holds."""
+        """Count the tests of which all calls were answered and the assert holds."""
         (result,) = results
         wrong = [self._wrong(check, result) for check in self.split.checks]
         total = len(wrong)
@@ -86,7 +86,7 @@ class SplitPlan:
 
 @dataclass(frozen=True)
 class WholePlan:
-    """Test code that runs as it is, in a sandbox of its own."""
+    """Test code that runs unchanged, in a second sandbox."""
 
     test: str
     names: tuple[str, ...]
@@ -95,16 +95,16 @@ class WholePlan:
     setup: str
 
     def jobs(self, program: str, limits: Limits) -> list[TestJob]:
-        """One pair of sandboxes."""
+        """Return one job for a pair of sandboxes: the program's and the tests'."""
         job = Job(_with_prelude(self.prelude, program), setup=self.setup, limits=limits)
         return [TestJob(job, self.test, self.names, self.classes)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """All the tests are one."""
+        """Count all tests as one."""
         (result,) = results
         if result.tests_passed:
             return Outcome(1, 1)
-        return Outcome(0, 1, result.status, 1, result.detail or "the tests did not come to their end")
+        return Outcome(0, 1, result.status, 1, result.detail or "the tests did not finish")
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ class MixedPlan:
     whole: WholePlan
 
     def jobs(self, program: str, limits: Limits) -> list[Job | TestJob]:
-        """The calls, then the pair of sandboxes."""
+        """Return the job with the calls, then that for the pair of sandboxes."""
         return [*self.split.jobs(program, limits), *self.whole.jobs(program, limits)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """The asserts that run whole count as one, the last."""
+        """Count the asserts that run whole as one test, the last."""
         first = self.split.outcome(results[:1])
         if len(results) == 1:
             return replace(first, total=first.total + 1)
@@ -132,17 +132,17 @@ class MixedPlan:
 
 @dataclass(frozen=True)
 class OutputPlan:
-    """Inputs for stdin, and the outputs that are expected."""
+    """Inputs for stdin, and the expected outputs."""
 
     cases: tuple[tuple[str, str], ...]
     setup: str
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
-        """One job for each case."""
+        """Return one job for each case."""
         return [Job(_with_prelude(self.setup, program), stdin, limits=limits) for stdin, _ in self.cases]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """A case passes if the program ends well and prints just what is expected."""
+        """Count the cases in which the program ends without an error and prints the expected output."""
         wrong = [self._wrong(result, expected) for result, (_, expected) in zip(results, self.cases)]
         failed = next((number for number, what in enumerate(wrong) if what), None)
         if failed is None:
@@ -158,7 +158,7 @@ class OutputPlan:
 
 @dataclass(frozen=True)
 class CallsPlan:
-    """Arguments of one function, and the values that are expected."""
+    """Arguments of one function, and the expected values."""
 
     entry: str
     calls: tuple[Call, ...]
@@ -166,11 +166,11 @@ class CallsPlan:
     setup: str
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
-        """One job with every call."""
+        """Return one job with every call."""
         return [Job(program, calls=self.calls, setup=self.setup, limits=limits)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """A case passes if the call was answered by the expected value."""
+        """Count the cases in which the call returned the expected value."""
         (result,) = results
         wrong = [self._wrong(number, result) for number in range(len(self.calls))]
         failed = next((number for number, what in enumerate(wrong) if what), None)
@@ -236,7 +236,7 @@ def _assert_plan(reference: Mapping[str, Any]) -> TestPlan:
 def _check_plan(reference: Mapping[str, Any]) -> TestPlan:
     entry = _text(reference, "entry", needed=True)
     if not entry.isidentifier():
-        raise ValueError(f"reference entry {entry!r} is no name")
+        raise ValueError(f"reference entry {entry!r} is not a name")
     tree = code_split.parse(_text(reference, "code", needed=True))
     if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
         raise ValueError("the test code defines no check(candidate)")
@@ -271,17 +271,17 @@ TYPES = {"assert": _assert_plan, "check": _check_plan, "stdio": _stdio_plan, "ca
 
 
 def make_plan(reference: Any) -> TestPlan:
-    """The plan of a reference; ValueError where it cannot be used."""
+    """Return the plan of a reference. Raise ValueError where it cannot be used."""
     if not isinstance(reference, Mapping) or reference.get("type") not in TYPES:
         raise ValueError(f"a reference is a mapping with a type among {', '.join(TYPES)}")
     return TYPES[reference["type"]](reference)
 
 
 def integrity(reference: Any) -> str:
-    """ "strong", or "weak" where the tests can be secured against the program only in part.
+    """Return "strong", or "weak" where the tests can be secured against the program only in part.
 
-    Weak are tests that run whole and compare identities or types of the program's objects, change them, subclass its
-    classes, hand it functions, or ask a method that no plain value has of what a function returned.
+    Weak tests run whole and compare identities or types of the program's objects, change them, subclass its classes,
+    hand it functions, or call a method that no built-in type has on a returned object.
     """
     plan = make_plan(reference)
     whole = plan.whole if isinstance(plan, MixedPlan) else plan
@@ -294,7 +294,7 @@ def integrity(reference: Any) -> str:
 
 
 def _asks_an_object(node: ast.AST, values: set[str]) -> bool:
-    """A method that no plain value has, of what a function returned: an honest object could not answer it, either."""
+    """Whether a method that no built-in type has is called on what a function returned."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr in _PLAIN_METHODS:
         return False
     inner = node.func.value

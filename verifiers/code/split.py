@@ -1,7 +1,7 @@
 """Tests split into calls, which a program answers in its sandbox, and checks of the answers, which it never sees.
 
 `assert f(2) == 4` becomes the call `f(2)` and the check `answer == 4`. Tests that are more than asserts over such calls
-keep their code: it then runs in a sandbox of its own (rlvr.sandbox.TestJob).
+run whole, in a second sandbox (rlvr.sandbox.TestJob).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _NotSplit(Exception):
 
 @lru_cache(maxsize=4096)
 def parse(code: str) -> ast.Module:
-    """The tree of test code; ValueError where it does not parse."""
+    """Return the tree of test code. Raise ValueError where it does not parse."""
     try:
         return ast.parse(code)
     except (SyntaxError, RecursionError, MemoryError) as error:
@@ -63,9 +63,9 @@ def parse(code: str) -> ast.Module:
 
 @lru_cache(maxsize=4096)
 def split(code: str, entry: str = "", prelude: str = "") -> Split | None:
-    """Test code split, or None where it has to run whole.
+    """Split test code; return None where it has to run whole.
 
-    With `entry` the code defines `check(candidate)`, and `candidate` stands for the program's function `entry`. The
+    With `entry` the code defines `check(candidate)`, and `candidate` is the program's function `entry`. The
     names that `prelude` defines are the tests' own, not the program's.
     """
     tree = parse(code)
@@ -84,9 +84,9 @@ def split(code: str, entry: str = "", prelude: str = "") -> Split | None:
 
 
 def implied_imports(tree: ast.AST) -> str:
-    """Imports of the modules that the tests use without importing them (MBPP/596).
+    """Return imports of the modules that the tests use without importing them (MBPP/596).
 
-    The program's own object of that name must not work out what is expected.
+    Otherwise an object of that name in the program would compute what is expected.
     """
     used = {n.value.id for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
     return "".join(f"import {name}\n" for name in sorted((used & code_eval.MODULES.keys()) - defined_in(tree)))
@@ -110,7 +110,7 @@ class _Rename(ast.NodeTransformer):
 
 
 def defined_in(tree: ast.AST) -> set[str]:
-    """Names bound by assignments, definitions and imports, at any depth."""
+    """Return the names bound by assignments, definitions and imports, at any depth."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -127,7 +127,7 @@ def defined_in(tree: ast.AST) -> set[str]:
 
 
 def program_names(code: str, entry: str = "", prelude: str = "") -> tuple[str, ...]:
-    """What the tests expect the program to define."""
+    """Return the names that the tests expect the program to define."""
     tree = parse(code)
     loaded = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     ours = defined_in(tree) | defined_in(parse(prelude))
@@ -152,10 +152,10 @@ _PREDICATES = frozenset("startswith endswith issubset issuperset isdisjoint is_i
 
 
 def program_classes(code: str, entry: str = "", prelude: str = "") -> tuple[str, ...]:
-    """Those of the program's names that the tests use as classes.
+    """Return those of the program's names that the tests use as classes.
 
-    By their spelling, unless what a call of one returns is used as a value: compared, asserted or counted. The program
-    itself has no say: a function that returned an object could answer in the place of a string.
+    They are told by their spelling, unless the result of calling one is used as a value: compared, asserted or counted.
+    The program is not asked: a function could return an object that answers in place of a string.
     """
     tree = parse(code)
     called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
@@ -169,7 +169,7 @@ def program_classes(code: str, entry: str = "", prelude: str = "") -> tuple[str,
 
 
 def _used_as_values(node: ast.AST) -> list[ast.Call]:
-    """The calls right below a node that takes their results for values."""
+    """The calls directly below a node that uses their results as values."""
     parts: list[ast.expr] = []
     if isinstance(node, ast.Compare):
         parts = [node.left, *node.comparators]
@@ -206,7 +206,7 @@ class _Splitter:
             self.modules.update({a.asname or a.name: f"{statement.module}.{a.name}" for a in statement.names})
 
     def split(self) -> Split:
-        """Each assert by itself. Where there are other statements, asserts depend on them: nothing is split."""
+        """Split each assert by itself. Raise _NotSplit for other statements: asserts may depend on them."""
         if not all(isinstance(statement, (ast.Assert, ast.Import, ast.ImportFrom)) for statement in self.body):
             raise _NotSplit
         checks, rest = [], []
@@ -260,7 +260,7 @@ class _Splitter:
     def _is_theirs(self, node: ast.expr) -> bool:
         """A call `f(...)` of a name of the program, or that name itself.
 
-        A method of what it returns is not: an object of the program's own must not answer for a string.
+        A method of what it returns is not: an object that the program defines must not answer for a string.
         """
         if isinstance(node, ast.Call):
             return isinstance(node.func, ast.Name) and node.func.id in self.theirs

@@ -1,7 +1,7 @@
-"""Where the answer stands in a completion: the last box, else a marked answer, else (leniently) the last expression.
+"""Finding the answer in a completion: the last box, else a marked answer, else (lenient) the last expression.
 
-Every step is one linear pass, whatever the text. `extract` returns the answer's text and how it was found, or says why
-there is none.
+Every step is one linear pass over the text. `extract` returns the answer's text and how it was found, or why there is
+none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 Mode = Literal["strict", "marked", "lenient"]
 Conflict = Literal["last", "reject"]
 
-MAX_TAIL = 10_000  # marked answers are looked for in the last characters only
+MAX_TAIL = 10_000  # marked answers are searched in these last characters only
 MAX_SENTENCE = 400
 
 
@@ -34,11 +34,11 @@ _BARE = re.compile(
 )
 
 
-BYTE_ORDER_MARK = "\ufeff"  # what some editors put before a text
+BYTE_ORDER_MARK = "\ufeff"  # some editors put it before a text
 
 
 def after_thinking(text: str) -> str | None:
-    """What follows the last closing think tag; None where thinking was begun and never ended."""
+    """Return the text after the last closing think tag; None where a think tag is opened and never closed."""
     text = text.removeprefix(BYTE_ORDER_MARK)
     if "<" not in text:
         return text
@@ -57,7 +57,7 @@ class Box(NamedTuple):
 
 
 def boxes(text: str) -> list[Box]:
-    """The complete outermost boxes, in order. A box that is never closed is passed over, those inside it are not."""
+    """Return the complete outermost boxes, in order. A box that is never closed is skipped; boxes inside it count."""
     stack: list[tuple[int, int] | None] = []  # of each open brace: (start of the command, start of the contents)
     found: list[Box] = []
     position = max(text.find("box") - 6, 0)
@@ -84,9 +84,9 @@ def boxes(text: str) -> list[Box]:
 
 
 def last_boxes(text: str) -> list[Box]:
-    """The end of `boxes(text)`: the last box and those close before it, found from the end where that is safe.
+    """Return the end of `boxes(text)`: the last box and those shortly before it.
 
-    It is not where the last box may lie inside another one or is not closed; then the whole text is read.
+    The search starts from the end, unless the last box is not closed or may lie inside another one.
     """
     start = text.rfind("\\boxed{")
     if start < 0 or text.find("box", start + 6) >= 0:
@@ -102,7 +102,7 @@ def last_boxes(text: str) -> list[Box]:
 
 
 def _enclosed(text: str, position: int) -> bool:
-    """Whether a brace closes soon after `position`."""
+    """Whether a brace closes anywhere after `position`."""
     brace = text.find("}", position)
     return brace >= 0
 
@@ -117,7 +117,7 @@ _JOINT = re.compile(
 
 
 def _unlabelled(text: str, left: Box, right: Box) -> str:
-    """What stands between two boxes, without the label in `x = \\boxed{1} or x = \\boxed{2}`."""
+    """The text between two boxes, without the label in `x = \\boxed{1} or x = \\boxed{2}`."""
     between = text[left.end : right.start]
     label = _LABEL.search(between[-16:])
     before = label and _LABEL.search(text[max(left.start - 16, 0) : left.start])
@@ -203,7 +203,7 @@ _PHRASES = (
     r"đáp\s+(?:án|số)(?:\s+là)?\s*:?",
 )
 _MARKER = re.compile("|".join(f"(?:{phrase})" for phrase in _PHRASES), re.IGNORECASE)
-# One of these stands in every marker; a text without them is not searched.
+# Every marker contains one of these; a text without them is not searched.
 _KEYWORDS = (
     *"answer result solution ans a: #### respuesta ponse antwort resposta risposta đáp ответ option choice jibu "
     "antwoord svar odpowied odpověď cevap jawaban відповідь απάντηση".split(),
@@ -212,7 +212,7 @@ _KEYWORDS = (
 _TAG_CLOSE = "</answer>"
 _MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _SENTENCE_END = re.compile(r"\n|\.(?=\s|$|\*)|[。！？।]|(?<=[^\d!])!(?=\s|$)")
-# A reason given after the answer, or what it is not: "42, since 6 * 7 = 42", "42, not 41".
+# A reason after the answer, or what it is not: "42, since 6 * 7 = 42", "42, not 41".
 _CLAUSE = re.compile(
     r",?\s+(?:because|since|which|where|so\s+that|considering|given\s+that)\b|,\s+(?:and\s+)?not\b", re.IGNORECASE
 )
@@ -253,7 +253,7 @@ def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def sentence(text: str) -> str:
-    """The answer at the start of `text`: to the end of its sentence, math delimiters and emphasis taken off."""
+    """Return the answer at the start of `text`, up to the end of its sentence, without math delimiters and emphasis."""
     lead = _LEADING.match(text)
     text = text[lead.end() if lead else 0 :]
     display = text.startswith(("$$", "\\["))
@@ -285,14 +285,14 @@ def _last(text: str) -> Extracted:
 
 
 def extract(completion: str, mode: Mode = "marked", conflict: Conflict = "last") -> Extracted:
-    """The answer of a completion.
+    """Return the answer of a completion.
 
     "strict" reads boxes only, "marked" also marked answers, "lenient" also the last expression or number. With
     conflict="reject", several different boxes are no answer; boxes with only separators between them are one list.
     """
     text = after_thinking(completion)
     if text is None:
-        return Extracted(None, "the thinking does not end")
+        return Extracted(None, "unterminated <think> block")
     found = _from_boxes(text, conflict) if "box" in text else None
     if found is None and mode != "strict":
         found = _tagged(text) or _marked(text)
@@ -313,5 +313,5 @@ _PLACEHOLDERS = frozenset(
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether normalised text stands where an answer should be."""
+    """Whether normalised text only fills the place of an answer: "your answer here", "...", "?"."""
     return text in _PLACEHOLDERS or not any(c.isalnum() or c in "∞∅πℝ\\{}" for c in text)

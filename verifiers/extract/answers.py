@@ -1,4 +1,4 @@
-"""Which part of a completion a text verifier compares."""
+"""The part of a completion that a text verifier compares, and references as text."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Part = Literal["all", "last_line", "marked", "strict"]
 
 
 def read_answer(completion: str, part: Part) -> Extracted:
-    """The part of a completion that holds the answer; `text` is None, and `how` says why, where there is none.
+    """Return the part of a completion that holds the answer; without one, `text` is None and `how` says why.
 
-    What stands before the last `</think>` never counts. "all" is the rest, "last_line" its last line that is not blank,
+    Text before the last `</think>` never counts. "all" is the rest, "last_line" its last line that is not blank,
     "marked" a boxed, tagged or announced answer ("the answer is ..."), "strict" a boxed one.
     """
     if part in ("marked", "strict"):
         return extract(completion, "strict" if part == "strict" else "marked")
     text = after_thinking(completion)
     if text is None:
-        return Extracted(None, "the thinking does not end")
+        return Extracted(None, "unterminated <think> block")
     if part == "last_line":
         text = text.rstrip().rpartition("\n")[2]
     if not text.strip():
@@ -29,19 +29,19 @@ def read_answer(completion: str, part: Part) -> Extracted:
 
 
 def reference_text(reference: Any) -> str:
-    """A reference as text: itself, or a number written out. ValueError for anything else, and for NaN.
+    """Return a reference as text: itself without a byte order mark, or a number written out.
 
-    NaN is what a table holds where a value is missing. A byte order mark before the text is none of it.
+    Raise ValueError for anything else, and for NaN, which tables hold where a value is missing.
     """
     if isinstance(reference, str):
         return reference.removeprefix(BYTE_ORDER_MARK)
     if isinstance(reference, bool) or not isinstance(reference, numbers.Number):
         raise ValueError(f"a reference of type {type(reference).__name__}; expected the answer as text or a number")
     if reference != reference:
-        raise ValueError("the reference is NaN, as a table has it for a missing value")
+        raise ValueError("the reference is NaN, which tables hold for a missing value; expected the answer")
     return str(reference)
 
 
 def excerpt(text: str, longest: int = 2000) -> str:
-    """`text` short enough for a verdict."""
+    """Return `text`, cut to what a verdict shows."""
     return text if len(text) <= longest else text[: longest - 1] + "…"

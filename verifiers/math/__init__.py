@@ -1,7 +1,7 @@
-"""The verifier `math`: is the answer of a completion the reference?
+"""The verifier `math`: whether the answer of a completion equals the reference.
 
-Extraction (rlvr.verifiers.extract), a grammar (math_parse) and a comparison in layers (math_compare), each under bounds
-that make a verdict a matter of milliseconds. Nothing is evaluated as text.
+Extraction (rlvr.verifiers.extract), a grammar (rlvr.verifiers.math.parse) and a comparison in layers
+(rlvr.verifiers.math.compare), each bounded so that a verdict takes milliseconds. Nothing is evaluated as text.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ QUICK_CHARS = 1_000  # longer answers are compared in the pool
 class MathVerifier:
     """Whether the answer of a completion equals the reference.
 
-    Extraction. After the last `</think>`; thinking that does not end holds no answer. The last complete box counts,
-    an empty last box is no answer, boxes with only separators between them are one list. Without a box, a marked answer
-    ("the answer is", "####", `<answer>`, bold, ...). `extract`: "strict" boxes only; "marked"; "lenient" also the last
-    formula or number. `conflict`: "reject" makes several different boxes no answer.
+    Extraction. From the text after the last `</think>`; an unclosed `<think>` holds no answer. The last complete box
+    counts, an empty last box is no answer, boxes with only separators between them are one list. Without a box, a
+    marked answer ("the answer is", "####", `<answer>`, bold, ...). `extract`: "strict" boxes only; "marked"; "lenient"
+    also the last formula or number. `conflict`: "reject" makes several different boxes no answer.
 
-    Precision. An exact gold wants an exact answer; only a decimal of at least `exact_digits` right digits (the last one
-    rounded or cut) stands for a number that no decimal can equal. A decimal gold of at least 3 digits is matched by an
+    Precision. An exact gold needs an exact answer; where no decimal equals it, a decimal of at least `exact_digits`
+    right digits (the last one rounded or cut) counts too. A decimal gold of at least 3 digits is matched by an
     exact number that rounds to it, one of at least 4 digits also by a longer decimal. `digits` accepts agreement to
     that many significant digits, `rel_tol` a relative difference; two integers are never rounded.
 
@@ -41,14 +41,14 @@ class MathVerifier:
     numbers are sums. 50% is 0.5 or, against a number without the sign, 50. Numbers in words are read. The real odd root
     of a negative number is real. `\\log` is natural or of base 10, the same on both sides. 52_8 may be written 52, not
     42. Unevaluated arithmetic is accepted (`unevaluated="reject"`: not for a rational gold). Limits, integrals, sums
-    and derivatives are not evaluated, since they repeat the question. 0/0 and 0^0 equal nothing.
+    and derivatives are not evaluated: they usually restate the question. 0/0 and 0^0 equal nothing.
 
     Structures. Lists and sets in any order; tuples, vectors and matrices in theirs; a tuple may lack its brackets,
     (a, b) is also an open interval. Alternatives ("5 or 6") are a list, so no answer to a question with one. x = 5 is 5
     and the other way round; a chain of equalities must hold; an equation to be solved (2x = 10), a tautology and an
-    unsolved inequality are not their solutions. What names a value (f(2), P(X = 2), a limit) may stand before it; f(x)
+    unsolved inequality are not their solutions. A name of the value (f(2), P(X = 2), a limit) may precede it; f(x)
     may be y or f(t); a bound on a variable of the formula beside it (k in Z) is dropped. Equations are equal up to
-    a factor and cleared denominators, inequalities as sets of numbers. 3:2 is 3/2. A determinant is no matrix.
+    a factor and cleared denominators, inequalities as sets of numbers. 3:2 is 3/2. A determinant is not a matrix.
 
     Units. Dropped where one side has none, converted where both have one (`units="ignore"`: always dropped); other
     dimensions are wrong. Degrees are radians against a multiple of pi. 4:30 p.m. is 4:30 and 16:30. Dates in either
@@ -76,17 +76,17 @@ class MathVerifier:
                 raise ValueError(f"{name} {value}: expected a number of at least {lowest}")
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
-        """The verdict; bounded, and killable in the pool."""
+        """Return the verdict."""
         verdict = self._decide(problem, completion, None)
         assert verdict is not None
         return verdict
 
     def fast_path(self, problem: Problem, completion: str) -> Verdict | None:
-        """The verdict where it takes at most a few milliseconds; None leaves it to the pool."""
+        """Return the verdict where it takes at most a few milliseconds; None leaves it to the worker pool."""
         return self._decide(problem, completion, QUICK_CHARS)
 
     def check_reference(self, reference: Any) -> None:
-        """Raises ValueError where the reference cannot be read."""
+        """Raise ValueError where the reference cannot be read."""
         _reference(reference)
 
     def _decide(self, problem: Problem, completion: str, longest: int | None) -> Verdict | None:
@@ -111,7 +111,7 @@ def _reference(reference: Any) -> Reference:
 
 
 def verify_math(reference: str | float, completion: str, **options: Any) -> Verdict:
-    """The verdict on one completion; options are those of MathVerifier."""
+    """Return the verdict on one completion; options are those of MathVerifier."""
     return MathVerifier(**options)(Problem("", "", reference), completion)
 
 
@@ -122,9 +122,9 @@ def _pairs(pairs: Iterable[tuple[str | float, str]]) -> list[tuple[Problem, str]
 def verify_math_batch(
     pairs: Iterable[tuple[str | float, str]], *, workers: int = 2, timeout: float = 5.0, **options: Any
 ) -> list[Verdict]:
-    """The verdicts on (reference, completion) pairs, in order.
+    """Return the verdicts on (reference, completion) pairs, in order.
 
-    What is not decided within milliseconds goes to a pool of `workers` processes, with `timeout` seconds for each.
+    Long answers go to a pool of `workers` processes, with `timeout` seconds for each.
     """
     from rlvr.verifiers.runner import Runner
 
@@ -135,7 +135,7 @@ def verify_math_batch(
 async def verify_math_async(
     pairs: Iterable[tuple[str | float, str]], *, workers: int = 2, timeout: float = 5.0, **options: Any
 ) -> list[Verdict]:
-    """`verify_math_batch` for asyncio: the event loop is not blocked."""
+    """Return what `verify_math_batch` does, without blocking the event loop."""
     from rlvr.verifiers.runner import Runner
 
     with Runner(MathVerifier(**options), workers=workers, timeout=timeout) as runner:

@@ -21,14 +21,14 @@ from rlvr.verifiers.math.words import NUMBER_WORDS, calendar_date, clock_time, n
 T = TypeVar("T")
 
 MAX_REFERENCE = 20_000
-MAX_TEXT = 4_000  # longer answers are not looked at as text
+MAX_TEXT = 4_000  # longer answers are not compared as text
 MAX_SHOWN = 500
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}\Z")
 _THOUSANDS_OR_LIST = re.compile(r"\d,\d{3}(?!\d)")
 _DECIMAL_COMMA = re.compile(r"-?\d+(?:,|\{,\})\d+\Z")
 _BASED = re.compile(r"\(?([0-9A-F]+)\)?(?:_|\(?(?:in)?base)(\d{1,2}|[a-z]{3,9})\)?\Z", re.IGNORECASE)
-# What a limit, sum or integral, which are not evaluated, is said to be.
+# The stated value of a limit, sum or integral, which are not evaluated.
 _STATED = re.compile(
     r"[^=]{0,40}\\(?:lim|sum|prod|int|iint|oint|sup|inf)(?![A-Za-z]).{0,400}=([^={}]*(?:\{[^=]*)?)\Z", re.DOTALL
 )
@@ -67,9 +67,9 @@ class Reference(NamedTuple):
 
 @functools.lru_cache(maxsize=8192)
 def read_reference(text: str) -> Reference:
-    """The reference: a bare answer, a text with a box, or a GSM8K solution that ends with `#### 18`.
+    """Read a reference: a bare answer, a text with a box, or a GSM8K solution that ends with `#### 18`.
 
-    Raises ValueError where it holds no answer.
+    Raise ValueError where it holds no answer.
     """
     if len(text) > MAX_REFERENCE:
         raise ValueError(f"a reference of {len(text)} characters; at most {MAX_REFERENCE} are read")
@@ -83,18 +83,18 @@ def read_reference(text: str) -> Reference:
         answer = found.text
     answer = answer.strip()
     normal = normal_text(plain(answer))
-    trees, problem = readings(answer, normal, gold=True)
+    trees, error = readings(answer, normal, gold=True)
     if not normal and not trees:
         raise ValueError(f"the reference {text[:80]!r} holds no answer")
-    if isinstance(problem, TooLarge) and not trees:
-        raise ValueError(f"the reference is too large: {problem}")
+    if isinstance(error, TooLarge) and not trees:
+        raise ValueError(f"the reference is too large: {error}")
     return Reference(answer, normal, _lone_choice(normal), _choices(normal), trees)
 
 
 def readings(
     text: str, normal: str, *, gold: bool = False, decimal_comma: bool = False
 ) -> tuple[tuple[Node, ...], ValueError | None]:
-    """The trees of an answer in its readings (1,234 as a number and as a list), or why there are none.
+    """Return the trees of an answer in its readings (1,234 as a number and as a list), and the first error.
 
     In a gold's brackets commas separate; `decimal_comma`: 3,14 is also 3.14.
     """
@@ -157,7 +157,7 @@ _OTHER_CHOICE = re.compile(r"\A[+*/^_=!]|\([A-Ja-j]\)|\b[B-J]\b[.)]|\b(?:or|and|
 
 
 def _choice(normal: str) -> tuple[str, str]:
-    """The letter of a choice and the text after it; ("", "") where the text is none."""
+    """Return the letter of a choice and the text after it; ("", "") where the text is not a choice."""
     match = _CHOICE.match(normal) if len(normal) < 400 else None
     if match is None or _OTHER_CHOICE.search(match[4]):
         return "", ""
@@ -173,7 +173,7 @@ _CHOICES = re.compile(r"\(?[A-H]\)?(?:\s*(?:,|;|&|and)*\s*\(?[A-H]\)?){1,7}\Z")
 
 
 def _choices(normal: str) -> str:
-    """The letters of several choices in order: ABD, "A, B and D"; "" where the text is not that."""
+    """Return the letters of several choices in order: ABD for "A, B and D"; "" where the text is none."""
     if len(normal) > 60 or not _CHOICES.match(normal):
         return ""
     letters = "".join(c for c in normal if c in "ABCDEFGH")
@@ -184,7 +184,7 @@ def _choices(normal: str) -> str:
 
 
 def judge_answer(gold: Reference, answer: str, rules: Rules) -> Verdict:
-    """The verdict on an extracted answer."""
+    """Return the verdict on an extracted answer."""
     if answer == gold.text:
         return correct(answer, "the same text")
     if _INTEGER.match(answer) and _INTEGER.match(gold.text):
@@ -233,7 +233,7 @@ def _same_moment(gold: Reference, normal: str, shown: str) -> Verdict | None:
 
 
 def _compare(read: Callable[[str], T | None], equal: Callable[[T, T], bool], gold: str, answer: str) -> bool | None:
-    """Whether both texts, read alike, are equal; None where one cannot be read."""
+    """Whether both texts, read by `read`, are equal; None where one cannot be read."""
     left = read(gold.casefold())
     right = read(answer.casefold()) if left is not None else None
     return None if left is None or right is None else equal(left, right)
@@ -269,7 +269,7 @@ _KINDS = {
 
 
 def kind(node: Node) -> str:
-    """What an answer is, in words."""
+    """Return the kind of an answer in words."""
     if isinstance(node, Rel):
         return "an equation" if set(node.ops) <= {"=", "~"} else "an inequality"
     if isinstance(node, Quantity):

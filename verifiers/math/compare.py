@@ -1,7 +1,7 @@
 """Comparison of a parsed answer with a parsed gold, in layers, cheapest first.
 
-The layers: equal trees; quantities (math_quantities); relations (math_relations); structures (math_structures); values
-(math_identity), which may be rounded (math_rounding). The rules of the domain stand in the docstring of MathVerifier.
+The layers, each a module of this package: `quantities`, `relations`, `structures`, and values (`identity`), which may
+be rounded (`rounding`). The docstring of MathVerifier has the rules.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlvr.verifiers.math.tree import OO, Node, Op, Quantity, Rel, Words, number,
 
 @dataclass(frozen=True)
 class Rules:
-    """The options that touch comparison (see MathVerifier), and comparison under them."""
+    """The options of MathVerifier that affect comparison, and the comparison under them."""
 
     digits: int | None = None
     rel_tol: float | None = None
@@ -29,7 +29,7 @@ class Rules:
     unevaluated: Literal["accept", "reject"] = "accept"
 
     def same(self, gold: Node, answer: Node) -> bool:
-        """Whether the answer is the gold. Raises TooLarge or Undecided."""
+        """Whether the answer equals the gold. Raises TooLarge or Undecided."""
         gold, answer = distributed(gold), distributed(answer)
         if isinstance(gold, Quantity) or isinstance(answer, Quantity):
             return quantities(gold, answer, self)
@@ -48,7 +48,7 @@ class Rules:
         return self.values(gold, answer)
 
     def values(self, gold: Node, answer: Node) -> bool:
-        """Two expressions: equal exactly, or to the digits that count."""
+        """Whether two expressions are equal, exactly or to the digits that the options require."""
         if isinstance(gold, Words) or isinstance(answer, Words):
             return gold == answer
         infinite = _infinity(gold), _infinity(answer)
@@ -64,7 +64,7 @@ class Rules:
             return False
 
     def _only_one(self, answer: Op) -> Node:
-        """Alternatives that are all the same are one answer; others are a list."""
+        """Return alternatives as one answer where they are all equal, else as a list."""
         first = answer.args[0]
         if all(self.same(first, other) for other in answer.args[1:]):
             return first
@@ -72,7 +72,7 @@ class Rules:
 
 
 def _infinity(node: Node) -> int:
-    """1 or -1 for an infinity, 0 for anything else."""
+    """Return 1 or -1 for an infinity, 0 for anything else."""
     if isinstance(node, Op) and node.head == "neg":
         return -_infinity(node.args[0])
     return 1 if node == OO else 0

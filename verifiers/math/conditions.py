@@ -18,7 +18,7 @@ _BOUNDS = frozenset(("<", "<=", ">", ">=", "!=", "in"))
 
 
 def skip_condition(parser: Parser, names: frozenset[str] | None = None) -> bool:
-    """Moves over a condition at the position; stays where there is none. It bounds one of `names`, if given."""
+    """Move over a condition, if there is one here; return whether there was. It must bound only `names`, if given."""
     if parser.word() not in QUANTIFIERS or not parser.may_try_condition():
         return False
     start = parser.mark()
@@ -39,7 +39,7 @@ def skip_condition(parser: Parser, names: frozenset[str] | None = None) -> bool:
 
 
 def without_conditions(items: list[Node]) -> list[Node]:
-    """The items of an answer without `x in R` and the bounds on a variable of the formula before them."""
+    """Return the items without `x in R` and bounds on variables of the first item, where they come last."""
     items = [_unbound(item) for item in items]
     while len(items) > 1 and _only_restricts(items[-1], items[0]):
         items = items[:-1]
@@ -47,7 +47,7 @@ def without_conditions(items: list[Node]) -> list[Node]:
 
 
 def _unbound(item: Node) -> Node:
-    """The formula of `k \\pi (k \\in \\mathbb{Z})`, which is read as a product."""
+    """Return the formula of `k \\pi (k \\in \\mathbb{Z})`, which parses as a product."""
     if isinstance(item, Rel) and item.sides:
         return Rel(item.ops, (*item.sides[:-1], _unbound(item.sides[-1])))
     if not isinstance(item, Op) or item.head not in ("mul", "add") or not isinstance(item.args[-1], (Rel, Op)):

@@ -27,7 +27,7 @@ class Mark(NamedTuple):
 class Cursor:
     """Reads a list of tokens that ends with one of kind "end".
 
-    `bars` counts the open | signs of the innermost group. `in_set`: its condition bar (or colon) may still come.
+    It starts at the first token, outside all groups.
     """
 
     def __init__(self, tokens: list[Token]) -> None:
@@ -54,23 +54,25 @@ class Cursor:
 
     @property
     def bars(self) -> int:
+        """The number of open | signs in this group."""
         return self._bars
 
     @property
     def in_set(self) -> bool:
+        """Whether the condition of a set may still come."""
         return self._in_set
 
     def peek(self, offset: int = 1) -> Token:
-        """The token `offset` places ahead; the last one beyond the end."""
+        """Return the token `offset` places ahead; beyond the end, the last one."""
         return self._tokens[min(self._at + offset, len(self._tokens) - 1)]
 
     def op(self, offset: int = 0) -> str:
-        """The sign `offset` places ahead, "" if there is none."""
+        """Return the sign `offset` places ahead, "" if the token is not a sign."""
         token = self._tokens[min(self._at + offset, len(self._tokens) - 1)]
         return token.text if token.kind == "op" else ""
 
     def word(self) -> str:
-        """The name at the position in lower case, "" if there is none."""
+        """Return the name at the position in lower case, "" if the token is not a name."""
         token = self._tokens[self._at]
         return token.text.lower() if token.kind == "name" else ""
 
@@ -106,7 +108,7 @@ class Cursor:
         raise ParseError(f"expected {' or '.join(texts)}, found {self.token.text[:40]!r}")
 
     def argument_text(self) -> str:
-        """The raw text of a group or of one token (an index)."""
+        """Move over a group or one token (an index); return its raw text."""
         if not self.take("{"):
             text = self.token.text
             if self.kind == "end":
@@ -147,7 +149,7 @@ class Cursor:
 
     @contextmanager
     def group(self, *, in_set: bool = False) -> Iterator[None]:
-        """Read inside brackets: what is open outside them has no meaning there."""
+        """Enter brackets, within which open | signs and sets outside do not matter."""
         outer = self._bars, self._in_set
         self._bars, self._in_set = 0, in_set
         yield
@@ -160,7 +162,7 @@ class Cursor:
 
     @contextmanager
     def bar(self) -> Iterator[None]:
-        """Read between two | signs."""
+        """Enter a pair of | signs."""
         self._bars += 1
         yield
         self._bars -= 1

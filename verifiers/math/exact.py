@@ -1,6 +1,6 @@
-"""Exact values: rational arithmetic under bounds, and residues for what is too large to write out.
+"""Exact values: bounded rational arithmetic, and residues for numbers that are too large to compute.
 
-A rational function is also evaluated modulo a prime at a random point, as a numerator and a denominator that are never
+A rational function is also evaluated modulo a prime at a random point, as a numerator and a denominator that are not
 reduced. Equal functions agree at every point; different ones of degree d agree at a random point with probability d / p
 (Schwartz 1980, Zippel 1979), with p near 2**127. The imaginary unit is a square root of -1 modulo p.
 """
@@ -27,9 +27,9 @@ class Undefined(ValueError):
 
 
 def exact(node: Node) -> Fraction:
-    """The rational value of a tree.
+    """Return the rational value of a tree.
 
-    Raises Inexact (irrational or with variables), Undefined (0/0) or TooLarge (more than MAX_BITS bits).
+    Raise Inexact (irrational or with variables), Undefined (0/0) or TooLarge (more than MAX_BITS bits).
     """
     if isinstance(node, Num):
         return node.value
@@ -42,7 +42,7 @@ def exact(node: Node) -> Fraction:
 
 
 def rational(node: Node) -> Fraction | None:
-    """The rational value of a tree; None where it has none or is too large."""
+    """Return the rational value of a tree; None where it has none or is too large."""
     try:
         return exact(node)
     except (Inexact, Undefined, TooLarge):
@@ -50,7 +50,7 @@ def rational(node: Node) -> Fraction | None:
 
 
 def bits(value: Fraction) -> int:
-    """The size of a rational number."""
+    """Return the size of a rational number in bits."""
     return value.numerator.bit_length() + value.denominator.bit_length()
 
 
@@ -217,7 +217,7 @@ PRIMES = (
 
 
 def is_rational_function(node: Node) -> bool:
-    """Whether `residue` can evaluate the tree (exponents are still to be looked at)."""
+    """Whether `residue` can evaluate the tree, exponents aside."""
     stack = [node]
     while stack:
         node = stack.pop()
@@ -234,9 +234,9 @@ def is_rational_function(node: Node) -> bool:
 
 
 def residue(node: Node, point: Mapping[str, int], prime: int, root: int) -> tuple[int, int]:
-    """(numerator, denominator) modulo `prime` of a rational function at `point`; `root` stands for i.
+    """Return (numerator, denominator) modulo `prime` of a rational function at `point`; `root` is used for i.
 
-    Raises Inexact where the tree is no rational function, TooLarge for a factorial or an exponent beyond the bounds.
+    Raise Inexact where the tree is not a rational function, TooLarge for a factorial or an exponent beyond the bounds.
     """
     if isinstance(node, Num):
         return node.value.numerator % prime, node.value.denominator % prime

@@ -11,7 +11,7 @@ from rlvr.verifiers.math.tree import TooLarge
 
 MAX_ANGLE = 1e24  # largest argument of a periodic function
 
-# name: (f of the number system, |f'| as a bound on how an error grows).
+# (f, a bound on |f'|, by which an error grows); the arguments are the number system, x, and f(x).
 _Pair = tuple[Callable[[Numbers, Any], Any], Callable[[Numbers, Any, Any], Any]]
 
 
@@ -78,7 +78,7 @@ _PERIODIC = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 
 
 def apply(head: str, argument: Value, numbers: Numbers) -> Value:
-    """The value of the function `head` (of FUNCTIONS), and the bound of its error. Raises as `evaluate` does."""
+    """Return the value of the function `head` (of FUNCTIONS) and the bound of its error. Raise as `evaluate` does."""
     function, slope = FUNCTIONS[head]
     x, error = argument
     if head in _PERIODIC and abs(x) > MAX_ANGLE:
@@ -90,6 +90,6 @@ def apply(head: str, argument: Value, numbers: Numbers) -> Value:
     value = function(numbers, x)
     try:
         grown = 2 * slope(numbers, x, value) * error
-    except ZeroDivisionError:  # the end of arcsin's domain: the error grows like a square root
+    except ZeroDivisionError:  # at the ends of arcsin's domain the error grows like a square root
         grown = 4 * abs(error) ** 0.5
     return value, grown + 4 * numbers.epsilon * abs(value) + 0 * error

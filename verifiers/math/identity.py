@@ -1,9 +1,9 @@
 """Whether two expressions are the same value or the same function.
 
-In this order: the same tree; exact rational numbers; residues modulo a prime near 2**127 for rational functions (which
-decides 2^{1000000} against 2^{1000000}+1 without writing either out); values at random points with an error bound, in
-floats for "different" and at 200 digits for "equal". The points are drawn from a hash of both sides: the same pair
-always gets the same points, and no answer can be written to fit them.
+Tried in this order: the same tree; exact rational numbers; residues modulo a prime near 2**127 for rational functions
+(which tell 2^{1000000} from 2^{1000000}+1 without computing either); values at random points with an error bound, in
+floats for "different" and at 200 digits for "equal". The points are seeded by both sides: the same pair always gets the
+same points, and an answer cannot be written to fit them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _SKIP = (ValueError, OverflowError, ZeroDivisionError)
 
 
 class Undecided(ValueError):
-    """Neither equal nor different could be shown."""
+    """Neither equality nor difference could be shown."""
 
 
 def same_value(gold: Node, answer: Node) -> bool:
     """Whether two trees are equal as numbers or as functions of their variables.
 
-    Raises Inexact where one is no expression, Undefined where one has no value (0/0), TooLarge beyond the bounds,
-    Undecided where 500 digits do not tell.
+    Raises Inexact where one is not an expression, Undefined where one has no value (0/0), TooLarge beyond the bounds,
+    Undecided where 500 digits do not decide.
     """
     if gold == answer:
         return not _is_undefined(answer)
@@ -87,7 +87,7 @@ def _same_residue(gold: Node, answer: Node, names: list[str], rng: random.Random
 
 
 def _apart_somewhere(gold: Node, answer: Node, names: list[str], rng: random.Random) -> bool:
-    """Whether floats at a random point tell apart what the residues do not: multiples of the primes."""
+    """Whether floats at a random point differ where residues do not: the difference may be a multiple of the primes."""
     try:
         return _apart(gold, answer, {name: 0.3 + 3 * rng.random() for name in names}, Numbers(False))
     except _SKIP:
@@ -95,7 +95,7 @@ def _apart_somewhere(gold: Node, answer: Node, names: list[str], rng: random.Ran
 
 
 def _log_bases(gold: Node, answer: Node) -> tuple[int | None, ...]:
-    """What \\log may mean: the natural logarithm, or that of base 10."""
+    """Return the bases that \\log may mean: None for the natural logarithm, and 10."""
     plain = any(isinstance(node, Op) and node.head == "log" for tree in (gold, answer) for node in walk(tree))
     return (None, 10) if plain else (None,)
 
@@ -192,7 +192,7 @@ def _distance(left: Value, right: Value) -> float:
 def _close(
     gold: Node, answer: Node, point: dict[str, float], real: bool, base: int | None, floats: bool = True
 ) -> bool:
-    """Whether the values agree within errors that are small beside them."""
+    """Whether the values agree within errors that are small relative to them."""
     if floats:
         try:
             if _apart(gold, answer, point, Numbers(real, base)):

@@ -1,7 +1,7 @@
 """Tokens of LaTeX and plain-text answers: one linear pass of one regular expression.
 
-Spellings are made one here: unicode signs become LaTeX commands, every thousands spelling one number, `\\left`,
-colours, sizes and math delimiters vanish, and the contents of `\\text{}` and its like become upright words.
+Spellings are unified here: Unicode signs become LaTeX commands, a number in any thousands spelling one token; `\\left`,
+colours, sizes and math delimiters are dropped; the contents of `\\text{}` and the like become upright words.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MAX_EXPONENT_DIGITS = 30
 
 
 class Token(NamedTuple):
-    """`kind`: num, name (letters), op (a sign or a command's meaning), end. `spaced`: white space stands before it.
-    `upright`: a name inside `\\text{}` or its like, never a product of letters."""
+    """`kind`: num, name (letters), op (a sign or a command's meaning), end. `spaced`: white space comes before it.
+    `upright`: a name inside `\\text{}` or the like, never a product of letters."""
 
     kind: str
     text: str
@@ -64,7 +64,7 @@ _TRANSLATION = str.maketrans({**_SIGNS, **{letter: f"\\{name} " for letter, name
 
 
 def plain(text: str) -> str:
-    """Unicode signs as LaTeX. Letters that only look like others (Cyrillic A) keep their identity."""
+    """Return Unicode signs as LaTeX. Letters that only look like others (Cyrillic A) stay as they are."""
     if text.isascii():
         return text
     text = _SUPERSCRIPT_RUN.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
@@ -124,7 +124,7 @@ _UPRIGHT = frozenset(
     "text mathrm textrm textbf textit textsf texttt textnormal mbox hbox mathsf mathtt operatorname operatorname* emph "
     "textup textsc".split()
 )
-# Wrappers whose group is read like any other.
+# Wrappers whose group is read like any other group.
 _PLAIN_GROUPS = frozenset(
     "boxed fbox framebox bbox underline uline mathbf mathit boldsymbol bm pmb mathnormal mathop mathord "
     "mathscr mathcal "
@@ -171,10 +171,11 @@ _OPTION = re.compile(r"\s*\[[^\[\]]*\]")
 
 
 def tokenize(text: str, commas: str = "thousands") -> list[Token]:
-    """The tokens of `text`, closed by one of kind "end".
+    """Return the tokens of `text`, the last one of kind "end".
 
-    `commas` says how `1,234` reads: "thousands" (1234), "list" (1 and 234) or "decimal" (1.234).
-    Raises TooLarge beyond MAX_CHARS, MAX_TOKENS or MAX_DIGITS, ParseError for an unknown command.
+    `commas` says how `1,234` is read: "thousands" (1234), "list" (1 and 234) or "decimal" (1.234).
+    Raise TooLarge beyond MAX_CHARS, MAX_TOKENS or MAX_DIGITS, and ParseError for a degree sign within an
+    exponent or digits after a repeating block.
     """
     if len(text) > MAX_CHARS:
         raise TooLarge(f"an answer of {len(text)} characters; at most {MAX_CHARS} are read")
@@ -195,7 +196,7 @@ def tokenize(text: str, commas: str = "thousands") -> list[Token]:
 def _scan(text: str, commas: str) -> list[Token]:
     tokens: list[Token] = []
     position, end, spaced = 0, len(text), False
-    groups: list[bool] = []  # of every open brace: whether it belongs to \text{} or its like
+    groups: list[bool] = []  # for each open brace: whether it belongs to \text{} or the like
     upright = 0
     while position < end:
         match = _TOKEN.match(text, position)
@@ -245,7 +246,7 @@ def _scan(text: str, commas: str) -> list[Token]:
 
 
 def _command(text: str, position: int, name: str, spaced: bool, tokens: list[Token]) -> tuple[int, bool]:
-    """Handles `\\name` whose end is at `position`; returns where to go on, and whether an upright group was opened."""
+    """Read `\\name`, which ends at `position`; return the next position, and whether it opens an upright group."""
     if name in _SKIPPED or name in ("(", ")", "[", "]", " ", "\n", "\t"):
         if name in ("left", "right") and text[position : position + 1] == ".":
             position += 1
@@ -285,7 +286,7 @@ def _command(text: str, position: int, name: str, spaced: bool, tokens: list[Tok
 
 
 def _decimal(text: str) -> Num:
-    """An integer, decimal or scientific literal, with its thousands marks taken out."""
+    """An integer, decimal or scientific literal, without its thousands marks."""
     if text.isdigit():
         if len(text) > MAX_DIGITS:
             raise TooLarge(f"a number of {len(text)} digits; at most {MAX_DIGITS} are read")
@@ -309,7 +310,7 @@ _LONG_BLOCK = re.compile(r"(\d*)\.(\d*?)(\d{2,12}?)\3+\Z")
 
 
 def repeating(text: str) -> Num:
-    """0.1\\overline{6}, 0.1\\dot{6}, 0.\\dot{1}4\\dot{2}, 0.(3), 0.333... as exact numbers.
+    """Read 0.1\\overline{6}, 0.1\\dot{6}, 0.\\dot{1}4\\dot{2}, 0.(3), 0.333... as exact numbers.
 
     Raises ParseError where the dots follow no repeated block."""
     if len(text) > MAX_DIGITS:

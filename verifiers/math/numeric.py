@@ -18,9 +18,9 @@ from rlvr.verifiers.math.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Sym, T
 
 
 def evaluate(node: Node, point: Mapping[str, float], numbers: Numbers) -> Value:
-    """The value of a tree at a point, and the bound of its error.
+    """Return the value of a tree at a point, and the bound of its error.
 
-    Raises Inexact (no number: a structure, an unknown name), Undefined, OutsideReals, TooLarge, and OverflowError or
+    Raise Inexact (not a number: a structure, an unknown name), Undefined, OutsideReals, TooLarge, and OverflowError or
     ZeroDivisionError from floats.
     """
     if isinstance(node, Num):
@@ -159,7 +159,7 @@ def _root(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
     if index.denominator != 1 or not 2 <= index <= 10_000:
         raise Inexact
     if abs(x) <= error:
-        # A radicand that vanishes: the root is at most that of the error.
+        # The radicand may be 0: the root is at most the root of its error.
         return 0 * x, error ** numbers.of(1 / index if numbers.precise else float(1 / index))
     if not numbers.is_complex(x) and x < 0 and index.numerator % 2:
         value, error = _root_of(-x, error, index.numerator, numbers)
@@ -222,7 +222,7 @@ def _extreme(name: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]
 
 
 def _exactly(head: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]:
-    """Functions of integers: of numbers by exact arithmetic, of variables at integer points."""
+    """Make an operation on integers, which is evaluated exactly; variables have integer values there."""
 
     def at_point(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
         filled = tuple(_substituted(arg, point) for arg in args)

@@ -1,6 +1,6 @@
 """The operands of the grammar: numbers, names, functions, fractions, brackets, sets, matrices.
 
-Each handler gets the parser, which stands behind the sign that chose it, and that sign.
+Each handler gets the parser, positioned after the sign that selected the handler, and that sign.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ _CLOSERS = {"(": (")", "]"), "[": ("]", ")", "["), "<(": (")>", ">"), "]": ("[",
 
 
 def product(factors: Sequence[Node], last: Node) -> Node:
+    """Return the product of `factors` and `last`."""
     return Op("mul", (*factors, last)) if factors else last
 
 
 def numeral(parser: Parser, token: Token) -> Node:
-    """A number, or a mixed number: 1\\frac{1}{2}, 1 1/2."""
+    """Parse a number, or a mixed number: 1\\frac{1}{2}, 1 1/2."""
     parser.advance()
     assert token.number is not None
     whole = token.number
@@ -68,7 +69,7 @@ def numeral(parser: Parser, token: Token) -> Node:
 
 
 def name(parser: Parser, token: Token) -> Node:
-    """A variable, a constant, a function with its argument, a number word, a product of letters."""
+    """Parse a variable, a constant, a function with its argument, a number word, or a product of letters."""
     text = token.text
     bare = text[1:] if text.startswith("\\") else text
     if bare in FUNCTIONS and (text != bare or len(bare) > 1):
@@ -120,7 +121,7 @@ def _spelled(parser: Parser) -> Node:
 
 
 def _split_function(parser: Parser, token: Token) -> Node:
-    """sinx, cos2 and the like: a function's name with its argument stuck to it."""
+    """sinx, cos2 and the like: a function's name joined to its argument."""
     for name in ("arcsin", "arccos", "arctan", "sqrt", "sin", "cos", "tan", "log", "ln"):
         rest = token.text[len(name) :]
         if token.text.startswith(name) and len(rest) <= 2 and not token.upright and rest.isalpha():

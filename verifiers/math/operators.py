@@ -1,4 +1,4 @@
-"""The operators of the grammar: what is built of the operands around or before a sign."""
+"""The operators of the grammar: binary signs, exponents, and signs after an operand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCALES = frozenset("CFK")
 
 
 def binary(parser: Parser, text: str, binding: int, left: Node) -> Node:
-    """The operation of the sign `text`, which binds its right side with `binding`."""
+    """Parse the right side of the binary sign `text`, which has been passed; return the operation."""
     parser.deeper()
     if text == "^":
         right = exponent(parser)
@@ -44,7 +44,7 @@ def binary(parser: Parser, text: str, binding: int, left: Node) -> Node:
 
 
 def exponent(parser: Parser) -> Node:
-    """What stands after ^: a group, or a signed atom with its own exponents; 2^10 is read as in plain text."""
+    """Parse the operand after ^: a group, or a signed atom with its own exponents. 2^10 is read as in plain text."""
     if parser.take("-"):
         return Op("neg", (exponent(parser),))
     parser.take("+")
@@ -61,7 +61,7 @@ def exponent(parser: Parser) -> Node:
 
 
 def postfix(parser: Parser, head: str, left: Node) -> Node:
-    """The operation of the sign at the position, which follows its operand."""
+    """Parse the sign at the position, which follows its operand; return the operation."""
     before, sign = parser.before.text, parser.advance().text
     if head == "fact" and isinstance(left, Op) and left.head == "fact" and before == "!":
         raise ParseError("a double factorial")
@@ -77,7 +77,7 @@ def postfix(parser: Parser, head: str, left: Node) -> Node:
 
 
 def subscript(parser: Parser, left: Node) -> Node:
-    """A digit string in a base (52_8), or a name with an index."""
+    """Parse the index after _: a base (52_8), or part of a name."""
     index = parser.argument_text()
     if isinstance(left, Num) and left.places is None and left.value.denominator == 1:
         base = int(index) if index.isdigit() and len(index) < 4 else NUMBER_WORDS.get(index.lower())
@@ -93,6 +93,6 @@ def subscript(parser: Parser, left: Node) -> Node:
 
 
 def flat(head: str, left: Node, right: Node) -> Node:
-    """left head right as one n-ary node."""
+    """Return `left head right` as one n-ary node."""
     parts = left.args if isinstance(left, Op) and left.head == head else (left,)
     return Op(head, (*parts, right))

@@ -9,8 +9,8 @@ Heads of `Op`: add, mul, div, pow, neg, pm, mp, root (index, radicand), abs, flo
 logb (base, x), binom, gcd, lcm, min, max and the functions of `FUNCTIONS` for values; based (digits, base), ratio, mod,
 list, both (and, of inequalities), either (or), set, "()" "(]" "[)" "[]", union, inter, minus, matrix, row, domain for
 structures.
-Bounds: characters, tokens and digits (math_lex), nesting (MAX_DEPTH); beyond them TooLarge, for anything that is no
-answer ParseError.
+Bounds: characters, tokens and digits (lex), nesting (cursor), height and items (here). Beyond them TooLarge is raised,
+ParseError for a text that is not an answer.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _ARGUMENTS = frozenset(("(", "{", "^", "\\frac"))  # after a function's name
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str, commas: str = "thousands", units: bool = True) -> Node:
-    """The tree of a whole answer. `commas`: see tokenize. `units`: letters after a number may be a unit.
+    """Parse a whole answer. `commas`: see tokenize. `units`: letters after a number may be a unit.
 
-    Raises ParseError (not of the grammar) or TooLarge (beyond the bounds).
+    Raise ParseError (not of the grammar) or TooLarge (beyond the bounds).
     """
     parser = Parser(tokenize(_trimmed(text), commas), units)
     tree = parser.answer()
@@ -106,7 +106,7 @@ class Parser(Cursor):
         return self._conditions <= MAX_CONDITIONS
 
     def answer(self) -> Node:
-        """Items with separators between them; a list ("and") or alternatives ("or")."""
+        """Parse items with separators between them: a list ("and") or alternatives ("or")."""
         if skip_condition(self):
             self.separator()
         items = [self.item()]
@@ -134,7 +134,7 @@ class Parser(Cursor):
         return Op("either" if alternatives else "list", tuple(items))
 
     def separator(self) -> str:
-        """Moves over `,`, `and`, `, and`, ...; returns ",", "and", "or" or ""."""
+        """Move over `,`, `and`, `, and`, ...; return ",", "and", "or" or ""."""
         found = ""
         while True:
             token = self.token
@@ -151,7 +151,7 @@ class Parser(Cursor):
             self.advance()
 
     def item(self) -> Node:
-        """A side, or a chain of relations."""
+        """Parse a side, or a chain of relations."""
         self.deeper()
         self.skip("=", "~", ":", "&", "because")
         self.named = frozenset()
@@ -172,7 +172,7 @@ class Parser(Cursor):
         return Rel(tuple(ops), tuple(sides))
 
     def side(self) -> Node:
-        """An expression with the words, the currency and the unit around it."""
+        """Parse an expression with the words, the currency and the unit around it."""
         lead(self)
         sign = False
         currency = None
@@ -203,7 +203,7 @@ class Parser(Cursor):
         return value if unit == NO_UNIT else Quantity(value, unit)
 
     def smaller_units(self, value: Node, unit: Unit) -> Node:
-        """5 feet 6 inches: the value in the first unit."""
+        """Parse what follows a quantity, as in 5 feet 6 inches; return the sum in the first unit."""
         while unit.dims and self.kind == "num":
             more, smaller = tail(self, self.expression(JUXTAPOSED))
             if smaller.dims != unit.dims or smaller.factor >= unit.factor:
@@ -212,7 +212,7 @@ class Parser(Cursor):
         return value
 
     def expression(self, least: int) -> Node:
-        """Precedence climbing: operators that bind more tightly than `least`."""
+        """Parse operators that bind more tightly than `least`, by precedence climbing."""
         left = self.prefix()
         while True:
             token = self.token
@@ -243,7 +243,7 @@ class Parser(Cursor):
             left = flat("mul", left, self.expression(JUXTAPOSED))
 
     def juxtaposable(self, token: Token) -> bool:
-        """Whether the operand at the position is multiplied by what stands before it."""
+        """Whether the operand at the position is a factor of the one before it."""
         before = self.before
         if token.kind == "num":
             if before.kind == "num" or before.upright or before.text == "}":
@@ -258,7 +258,7 @@ class Parser(Cursor):
         return token.text in _OPENERS
 
     def is_word(self, token: Token) -> bool:
-        """Whether a name is a word of a remark or a unit rather than mathematics."""
+        """Whether a name is a word or a unit rather than mathematics."""
         text = token.text
         if (
             token.kind != "name"
@@ -300,6 +300,7 @@ class Parser(Cursor):
         return True
 
     def prefix(self) -> Node:
+        """Parse an operand with the signs before it."""
         self.deeper()
         token = self.token
         if token.kind == "num":

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def quantities(gold: Node, answer: Node, rules: Rules) -> bool:
-    """With units on one side only they are dropped; on both sides they must agree after conversion."""
+    """Whether values agree: a unit on one side only is dropped, units on both sides must agree after conversion."""
     gold_value, gold_unit = (gold.value, gold.unit) if isinstance(gold, Quantity) else (gold, None)
     value, unit = (answer.value, answer.unit) if isinstance(answer, Quantity) else (answer, None)
     if gold_unit is not None and gold_unit.dims and unit is None and (found := _letter_unit(value)):
@@ -32,7 +32,7 @@ def quantities(gold: Node, answer: Node, rules: Rules) -> bool:
 
 
 def _letter_unit(answer: Node) -> tuple[Node, Unit] | None:
-    """100m and 2h, which are read as products, beside a gold with a unit."""
+    """Read 100m and 2h, which parse as products, as quantities where the gold has a unit."""
     if not isinstance(answer, Op) or answer.head != "mul" or len(answer.args) != 2:
         return None
     value, letter = answer.args

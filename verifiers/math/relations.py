@@ -22,7 +22,7 @@ _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
 
 
 def relations(gold: Node, answer: Node, rules: Rules) -> bool:
-    """Two sides at least one of which is a relation."""
+    """Whether gold and answer agree, at least one of which is a relation."""
     if isinstance(gold, Rel) and isinstance(answer, Rel):
         return _both_relations(gold, answer, rules)
     if isinstance(answer, Rel):
@@ -45,10 +45,10 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
 
 
 def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
-    """What a chain of equalities says the answer is: `x = 5` 5, `2 + 3 = 5` 5, `A = \\frac12 b h = 6` 6.
+    """Return the value that a chain of equalities gives: 5 for `x = 5` and `2 + 3 = 5`, 6 for `A = \\frac12 b h = 6`.
 
-    `decimal`: after an approximation sign the decimal is meant. None where the chain contradicts itself (5 = 6), says
-    nothing (x = x), or is an equation to be solved (2x = 10).
+    `decimal`: take the decimal after an approximation sign. None where the chain contradicts itself (5 = 6), is a
+    tautology (x = x), or an equation to be solved (2x = 10).
     """
     sides, ops = list(chain.sides), list(chain.ops)
     if len(sides) > 1 and is_label(sides[0]) and not _is_name(sides[-1]):
@@ -99,7 +99,7 @@ def is_label(node: Node) -> bool:
 
 
 def _is_call(node: Node) -> bool:
-    """f(2), f(-1) or P(X = 2), which are read as products: a name before what no factor follows."""
+    """f(2), f(-1) or P(X = 2), which parse as products: a name, then a number or a relation."""
     if not isinstance(node, Op) or node.head != "mul" or len(node.args) != 2 or not _is_name(node.args[0]):
         return False
     return literal(node.args[1]) is not None or isinstance(node.args[1], Rel)
@@ -115,7 +115,7 @@ def _is_point(node: Node) -> bool:
 
 
 def _is_function(node: Node) -> bool:
-    """f(x), which is read as a product of two letters."""
+    """f(x), which parses as a product of two letters."""
     return (
         isinstance(node, Op)
         and node.head == "mul"
@@ -177,12 +177,12 @@ def _both_relations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         real_set(gold)
     except NotASet:
         return len(gold.ops) == 1 == len(answer.ops) and _inequalities(gold, answer)
-    # A solved gold wants a solved answer, not the inequality to be solved.
+    # A solved gold needs a solved answer, not the inequality to be solved.
     return real_sets(gold, answer, rules)
 
 
 def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
-    """x = 5 against x = 5, y = f(x) against its rearrangements."""
+    """Whether equations agree: x = 5 and x = 5, y = f(x) and its rearrangements."""
     if _same_definition(gold, answer, rules):
         return True
     if _is_value(gold) and not _is_value(answer):
@@ -223,7 +223,7 @@ def _difference(chain: Rel) -> Op:
 
 
 def _inequalities(gold: Rel, answer: Rel) -> bool:
-    """Inequalities in several variables: the same difference up to a positive factor that is a power of two apart."""
+    """Whether both inequalities have the same left minus right (no scaling is tried)."""
     op, other = gold.ops[0], answer.ops[0]
     if op not in _TURNED or other not in _TURNED:
         return False

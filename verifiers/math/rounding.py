@@ -1,6 +1,6 @@
-"""When unequal numbers count as equal: the precision policy.
+"""The precision policy: when unequal numbers count as equal.
 
-An exact gold wants an exact answer, a decimal gold is matched to the digits that it gives. The options `digits` and
+An exact gold needs an exact answer, a decimal gold is matched to its digits. The options `digits` and
 `rel_tol` widen this; two integers are never rounded.
 """
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
 
 
-FLOAT_DIGITS = range(16, 18)  # as a double is printed; only 15 digits of it are sure
+FLOAT_DIGITS = range(16, 18)  # of a printed double; only the first 15 are reliable
 
 
 def literal(node: Node) -> Num | None:
-    """An integer or decimal literal with its sign, or a decimal times a power of ten; None for anything else."""
+    """Return an integer or decimal literal with its sign, or a decimal times a power of ten; None for anything else."""
     if isinstance(node, Num):
         return node
     if not isinstance(node, Op):
@@ -92,7 +92,7 @@ def _floats(gold: Node, answer: Node) -> tuple[complex, complex] | None:
 
 
 def _decimal_gold(gold: Num, answer: Node, written: Num | None) -> bool:
-    """A gold of at least three digits, met by a more precise answer that rounds to it: 0.577 by \\frac{\\sqrt3}{3}."""
+    """Whether a more precise answer rounds to a gold of at least three digits: \\frac{\\sqrt3}{3} to 0.577."""
     if gold.digits < 3:
         return False
     if written is None:
@@ -102,7 +102,7 @@ def _decimal_gold(gold: Num, answer: Node, written: Num | None) -> bool:
 
 
 def _exact_gold(gold: Node, written: Num) -> bool:
-    """A gold that no decimal can equal, met by many right digits, the last one rounded or cut off."""
+    """Whether the answer has enough right digits, the last one rounded or cut off, of a gold that no decimal equals."""
     value = rational(gold)
     if value is not None and terminates(value):
         return False
@@ -118,7 +118,7 @@ def _shortened(written: Num, digits: int) -> Num:
 
 
 def rounds_to(node: Node, target: Num, cut: bool = False) -> bool:
-    """Whether a constant, rounded (or cut) at the last place of `target`, is `target`."""
+    """Whether a constant equals `target` when rounded (or cut) at the last place of `target`."""
     numbers = Digits(False, None, 60 + target.digits)
     value, error = evaluate(node, {}, numbers)
     if numbers.is_complex(value):
@@ -131,7 +131,7 @@ def rounds_to(node: Node, target: Num, cut: bool = False) -> bool:
 
 
 def approximates(left: Node, right: Node) -> bool:
-    """Whether `right` is a literal and `left` is it when rounded or cut at its last place."""
+    """Whether `right` is a literal that `left` equals when rounded or cut at its last place."""
     written = literal(right)
     if written is None or symbols(left):
         return written is not None

@@ -14,7 +14,7 @@ MAX_PIECES = 200
 
 
 class NotASet(ValueError):
-    """Not a set of real numbers that is written out."""
+    """Not a set of real numbers in explicit form."""
 
 
 class End(NamedTuple):
@@ -39,7 +39,7 @@ ALL = [Piece(LOWEST, HIGHEST)]
 
 
 def signs(node: Node) -> list[Node]:
-    """Both values of an expression with plus-minus; the expression itself without."""
+    """Return both values of an expression with plus-minus, else the expression itself."""
     if not any(isinstance(part, Op) and part.head in ("pm", "mp") for part in walk(node)):
         return [node]
     return [_with_sign(node, upper) for upper in (True, False)]
@@ -60,7 +60,7 @@ def _with_sign(node: Node, upper: bool) -> Node:
 
 
 def real_set(node: Node) -> list[Piece]:
-    """The sorted, disjoint pieces of a set. Raises NotASet."""
+    """Return the sorted, disjoint pieces of a set. Raise NotASet."""
     if isinstance(node, Rel):
         return _relation(node)
     if not isinstance(node, Op):
@@ -100,7 +100,7 @@ def real_set(node: Node) -> list[Piece]:
 
 
 def same_real_set(gold: list[Piece], answer: list[Piece], equal: Callable[[Node, Node], bool]) -> bool:
-    """Piece by piece: the same ends, open or closed alike."""
+    """Whether two sets have the same pieces, with equal ends, open or closed alike."""
     return len(gold) == len(answer) and all(
         g.low.closed == a.low.closed
         and g.high.closed == a.high.closed
@@ -188,7 +188,7 @@ _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 
 
 def _relation(chain: Rel) -> list[Piece]:
-    """A solved inequality (the variable alone on one side or in the middle), or `x in S`."""
+    """A solved inequality (a bare variable on one side or in the middle), or `x in S`."""
     if chain.ops in (("in",), ("notin",)) and isinstance(chain.sides[0], Sym):
         inner = real_set(chain.sides[1])
         return inner if chain.ops == ("in",) else _complement(inner)

@@ -44,7 +44,7 @@ def _distinct(nodes: list[Node]) -> list[Node]:
 
 
 def _match(left: list[Node], right: list[Node], rules: Rules) -> bool:
-    """A perfect matching; elements of equal value are paired off first, so that only the rest costs comparisons."""
+    """Whether the elements can be paired; those of equal value are paired first, which costs no comparison."""
     if len(left) != len(right):
         return False
     places: dict[object, list[int]] = {}
@@ -75,6 +75,7 @@ def _key(node: Node) -> object:
 
 
 def ordered(left: tuple[Node, ...], right: tuple[Node, ...], rules: Rules) -> bool:
+    """Whether the elements are equal in this order."""
     return len(left) == len(right) and all(rules.same(g, a) for g, a in zip(left, right, strict=True))
 
 
@@ -88,7 +89,7 @@ def _tuple(gold: Op, answer: Node, rules: Rules) -> bool:
 
 
 def _unlabelled(entries: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The coordinates of P(1, 2), whose label was worked into the entries like a factor."""
+    """Return the coordinates of P(1, 2), whose label was distributed over the entries like a factor."""
     labels = {entry.args[0] if isinstance(entry, Op) and entry.head == "mul" else None for entry in entries}
     label = labels.pop()
     if labels or not isinstance(label, Sym) or not label.name[:1].isupper():
@@ -106,7 +107,7 @@ def _brackets(gold: Op, answer: Node, rules: Rules) -> bool:
 
 
 def real_sets(gold: Node, answer: Node, rules: Rules) -> bool:
-    """Intervals, unions, solved inequalities, finite sets beside them."""
+    """Whether both are the same set of reals: intervals, unions, solved inequalities, finite sets."""
     try:
         return same_real_set(real_set(gold), real_set(answer), lambda g, a: rules.values(g, a))
     except NotASet:
@@ -114,7 +115,7 @@ def real_sets(gold: Node, answer: Node, rules: Rules) -> bool:
 
 
 def distributed(node: Node) -> Node:
-    """A matrix with its scalar factor, its sign and its transposition worked into the entries."""
+    """Return a matrix with its scalar factor, its sign and its transposition applied to the entries."""
     if not isinstance(node, Op):
         return node
     if node.head in ("[]", "()") and all(isinstance(arg, Op) and arg.head == "[]" for arg in node.args):
@@ -174,7 +175,7 @@ def _based(gold: Op, answer: Node, rules: Rules) -> bool:
 
 
 def digits_of(node: Node) -> str:
-    """The digits of an integer literal, "" for anything else."""
+    """Return the digits of an integer literal, "" for anything else."""
     written = literal(node)
     return str(written.value) if written is not None and is_integer(written) else ""
 
@@ -226,5 +227,5 @@ STRUCTURES: dict[str, Callable[[Op, Node, Rules], bool]] = {
     "pm": _plus_minus,
     "mp": _plus_minus,
 }
-# Structures of an answer that may stand against a gold without structure.
+# Structures of an answer that are also compared with a gold without structure.
 EITHER_SIDE = frozenset(("ratio", "set"))

@@ -18,7 +18,7 @@ class OutsideReals(ValueError):
 
 
 class Numbers:
-    """A number system: floats here, mpmath's in `Digits`."""
+    """Floats and complex floats. `real`: raise OutsideReals in place of complex results."""
 
     epsilon: Any = 2.0**-51
     lib: Any = math
@@ -30,13 +30,13 @@ class Numbers:
 
     def __init__(self, real: bool, log_base: int | None = None) -> None:
         self.real = real
-        self.log_base = log_base  # what \\log means; None: natural
+        self.log_base = log_base  # base of \\log; None: natural
 
     def of(self, value: Any) -> Any:
         return float(value)
 
     def call(self, name: str, x: Any) -> Any:
-        """A function of the library; outside its real domain the complex one."""
+        """Apply a function of the library; outside its real domain, the complex one."""
         if not isinstance(x, complex):
             try:
                 return getattr(self.lib, name)(x)
@@ -59,7 +59,7 @@ class Numbers:
 
 @functools.lru_cache(maxsize=64)
 def _context(digits: int, thread: int) -> Any:
-    """An mpmath context of this many decimal digits; one for each thread, since functions change it while they run."""
+    """Return an mpmath context of `digits` decimal digits, one per thread: functions change it while they run."""
     import mpmath
 
     context = mpmath.MPContext()
@@ -68,7 +68,7 @@ def _context(digits: int, thread: int) -> Any:
 
 
 class Digits(Numbers):
-    """mpmath's numbers at a fixed number of decimal digits, in a context of its own."""
+    """mpmath's numbers at a fixed number of decimal digits."""
 
     precise = True
 

@@ -1,4 +1,4 @@
-"""What may stand around a value: words that introduce it, multipliers, a unit, harmless words after it."""
+"""The words around a value: those that introduce it, multipliers, a unit, harmless words after it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _skip_label(parser: Parser) -> None:
 
 
 def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
-    """The unit and the harmless words after a value."""
+    """Parse multipliers, a unit and harmless words after a value; return the value and its unit."""
     parenthesis = parser.op() == "(" and parser.is_word(parser.peek())
     if parser.kind != "name" and not parenthesis:
         return value, UNITS[parser.advance().text] if parser.op() in CURRENCIES else NO_UNIT
@@ -68,7 +68,7 @@ def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
 
 
 def _unit(parser: Parser) -> Unit | None:
-    """A known unit at the position: powers, quotients and "square"."""
+    """Parse a known unit: powers, quotients and "square"."""
     total: Unit | None = None
     while True:
         start = parser.mark()
@@ -86,7 +86,7 @@ def _unit(parser: Parser) -> Unit | None:
 
 
 def _simple_unit(parser: Parser) -> Unit | None:
-    """A unit with its power and "square" or "cubic" before it; None, with the position where it was, without one."""
+    """Parse one unit with its power, and "square" or "cubic" before it; None (and no move) where there is none."""
     if parser.word() == "per" and parser.peek().text.lower() == "cent":
         parser.advance(2)
         return UNITS["%"]
@@ -110,7 +110,7 @@ def _simple_unit(parser: Parser) -> Unit | None:
 
 
 def _unit_power(parser: Parser) -> int:
-    """The exponent of a unit: 1, 2 or 3, with or without a minus."""
+    """Parse the exponent of a unit: 1, 2 or 3, with or without a minus."""
     braced = parser.take("{")
     negative = parser.take("-")
     exponent = parser.token.number
@@ -123,7 +123,7 @@ def _unit_power(parser: Parser) -> int:
 
 
 def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
-    """Words to the end of the side, none of which changes the answer."""
+    """Move over words to the end of the side, and return them. Raise ParseError for one that changes the answer."""
     words: list[str] = []
     depth = 0
     while True:

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 
 class ParseError(ValueError):
-    """A text that is not an answer of the grammar."""
+    """The text is not an answer of the grammar."""
 
 
 class TooLarge(ValueError):
-    """A text or a number beyond the bounds; raised before the work is done."""
+    """A text or a number exceeds the bounds; raised before the work is done."""
 
 
 class Num(NamedTuple):
@@ -34,7 +34,7 @@ class Sym(NamedTuple):
 
 
 class Op(NamedTuple):
-    """An operation, a function or a structure. `head` says which; see rlvr.verifiers.math.parse for the heads."""
+    """An operation, a function or a structure. `head` names it; rlvr.verifiers.math.parse lists the heads."""
 
     head: str
     args: tuple[Node, ...]
@@ -55,7 +55,7 @@ class Rel(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A physical or counted unit: `factor` base units of `dims` ((name, power), ...); `words`: if unknown."""
+    """A physical or counted unit: `factor` base units of `dims` ((name, power), ...); `words`: of an unknown one."""
 
     factor: Fraction
     dims: tuple[tuple[str, int], ...]
@@ -76,12 +76,12 @@ CONSTANTS = frozenset({PI, E, IMAGINARY, OO})
 
 
 def number(value: int) -> Num:
-    """An integer node."""
+    """Return an integer node."""
     return Num(Fraction(value))
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Every node of the tree, the root first; iterative, so that depth costs no stack."""
+    """Yield every node of the tree, the root first; iterative, so that depth costs no stack."""
     stack = [node]
     while stack:
         node = stack.pop()
@@ -90,7 +90,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def height(node: Node) -> int:
-    """The length of the longest path from the root to a leaf; iterative."""
+    """Return the length of the longest path from the root to a leaf; iterative."""
     deepest, level = 0, [node]
     while level:
         deepest += 1
@@ -99,7 +99,7 @@ def height(node: Node) -> int:
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes directly below."""
+    """Return the nodes directly below."""
     if isinstance(node, Op):
         return node.args
     if isinstance(node, Rel):
@@ -108,5 +108,5 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def symbols(node: Node) -> frozenset[str]:
-    """The names of the variables (not of the constants)."""
+    """Return the names of the variables (not of the constants)."""
     return frozenset(n.name for n in walk(node) if isinstance(n, Sym) and n not in CONSTANTS)

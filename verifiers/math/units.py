@@ -91,17 +91,17 @@ POWERS = {"squared": 2, "cubed": 3}
 
 
 def find_unit(word: str) -> Unit | None:
-    """The unit called `word`; names of one or two letters are case-sensitive."""
+    """Return the unit called `word`; names of one or two letters are case-sensitive."""
     return UNITS.get(word) or (UNITS.get(word.lower()) if len(word) > 2 else None)
 
 
 def power_of(unit: Unit, power: int) -> Unit:
-    """unit ** power."""
+    """Return unit ** power."""
     return Unit(unit.factor**power, tuple((name, n * power) for name, n in unit.dims))
 
 
 def product_of(left: Unit, right: Unit) -> Unit:
-    """left * right."""
+    """Return left * right."""
     dims = dict(left.dims)
     for name, n in right.dims:
         dims[name] = dims.get(name, 0) + n

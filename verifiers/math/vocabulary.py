@@ -1,4 +1,4 @@
-"""The names and words that the grammar of answers knows."""
+"""Names and words of the grammar."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LEAD = frozenset(
     "solutions values roots root altogether sum probability area length volume perimeter distance angle degree measure "
     "price rs us usd inr eur gbp nearly circa option choice".split()
 )
-# A word that turns the number beside it into something else: such a text is no answer.
+# Words that change the meaning of a number beside them: a text with one is not an answer.
 BLOCKED = frozenset(
     "or not no never maybe perhaps possibly probably either neither nor unless except but if else any "
     "anything all none "

@@ -27,9 +27,9 @@ _SPACES = re.compile(r"\s+")
 
 
 def normal_text(text: str) -> str:
-    """Plain text with wrappers, white space, articles and outer punctuation taken out; case is kept.
+    """Return plain text without wrappers, articles and outer punctuation, white space normalised; case is kept.
 
-    Where mathematics remains (a command, an exponent, an index), braces are kept: \\frac{1}{23} is not \\frac{12}{3}.
+    Where mathematics remains (a command, an exponent, an index), braces stay: \\frac{1}{23} is not \\frac{12}{3}.
     """
     text = _COMMAND.sub(" ", text).replace("$", "").replace("~", " ")
     if "\\" in text or "^" in text or "_" in text:
@@ -39,8 +39,8 @@ def normal_text(text: str) -> str:
 
 
 def number_words(words: list[str]) -> tuple[Fraction, int] | None:
-    """The number that the first words spell ("twenty five", "one hundred and five",
-    "three quarters") and how many they are."""
+    """Return the number that the first words spell ("twenty five", "one hundred and five", "three quarters"), and how
+    many words that is."""
     total, current, used, seen = 0, 0, 0, False
     for index, word in enumerate(words):
         if word in NUMBER_WORDS:
@@ -78,7 +78,7 @@ _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 
 
 def clock_time(text: str) -> tuple[int, int, int, str] | None:
-    """(hour, minute, second, "am" | "pm" | "") of normalised text that is a clock time and nothing else."""
+    """Return (hour, minute, second, "am" | "pm" | "") of normalised text; None where it is more than a clock time."""
     match = _TIME.fullmatch(text) or _HOUR.fullmatch(text)
     if match is None:
         return None
@@ -92,7 +92,7 @@ def clock_time(text: str) -> tuple[int, int, int, str] | None:
 
 
 def same_time(left: tuple[int, int, int, str], right: tuple[int, int, int, str]) -> bool:
-    """Equal clock times; a missing am or pm leaves both open, 16:30 is 4:30 pm."""
+    """Whether clock times are equal; without am or pm either half counts, 16:30 is 4:30 pm."""
     if left[1:3] != right[1:3]:
         return False
     if left[3] == right[3] or "" in (left[3], right[3]):
@@ -104,7 +104,7 @@ def same_time(left: tuple[int, int, int, str], right: tuple[int, int, int, str])
 
 
 def calendar_date(text: str) -> tuple[int | None, int, int] | None:
-    """(year or None, month, day) of normalised text that is a date and nothing else."""
+    """Return (year or None, month, day) of normalised text; None where it is more than a date."""
     if match := _ISO.fullmatch(text):
         return int(match[1]), int(match[2]), int(match[3])
     if match := _MONTH_DAY.fullmatch(text):

@@ -1,6 +1,6 @@
-"""Runs verifiers over many completions: in order, within deadlines, without losing the run to one bad input.
+"""Running verifiers over many completions: in order, within deadlines, without losing the run to one bad input.
 
-`Runner` and what it raises are imported when they are first asked for, since the process pool is not cheap to import.
+`Runner` and its errors are imported on first use, since the process pool is slow to import.
 """
 
 from __future__ import annotations

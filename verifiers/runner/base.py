@@ -1,4 +1,4 @@
-"""Calling a verifier, and what happens when it fails."""
+"""Calling a verifier once; turning its exceptions into verdicts and log records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FailureLog:
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In the child: another thread of the parent may have held the lock."""
+        """In a forked child: another thread of the parent may have held the lock."""
         self._lock = threading.Lock()
 
     def __call__(self, failure: Failure) -> None:
@@ -53,12 +53,12 @@ class FailureLog:
         logger.error("verifier failed (%s); more of this kind are counted only\n%s", failure.kind, text)
 
 
-# One for the process, like the registry of `warnings`: a kind is news once, whichever runner met it.
+# Log each kind of failure once per process, whichever runner met it.
 log_failure = FailureLog()
 
 
 def verify_one(verifier: Callable[[Problem, str], Any], problem: Problem, completion: str) -> Verdict:
-    """The verdict of `verifier`, timed. Never raises: an exception is logged once per kind and becomes status error."""
+    """Return the timed verdict. An exception is logged once per kind and becomes a verdict of status error."""
     verdict, failure = attempt(verifier, problem, completion)
     if failure is not None:
         log_failure(failure)
@@ -68,17 +68,17 @@ def verify_one(verifier: Callable[[Problem, str], Any], problem: Problem, comple
 def attempt(
     verifier: Callable[[Problem, str], Any], problem: Problem, completion: str
 ) -> tuple[Verdict, Failure | None]:
-    """The timed verdict, and the failure behind it if the verifier raised."""
+    """Return the timed verdict, and the failure behind it if the verifier raised."""
     start = time.perf_counter()
     verdict, failure = guarded(verifier, lambda: Verdict.of(verifier(problem, completion)))
     return verdict.timed(time.perf_counter() - start), failure
 
 
 def guarded(verifier: Any, call: Callable[[], T]) -> tuple[T | Verdict, Failure | None]:
-    """What `call` returns; or the verdict that its exception becomes, and the failure record. `verifier` is for names.
+    """Return what `call` returns, or the verdict for its exception and the failure record. `verifier` is for names.
 
-    The one place where an exception becomes a verdict. It is the verifier's fault, not the model's: the verdict is an
-    error, which has no score. Only running out of memory is the completion's doing, and scores 0 with status limit.
+    This is the one place where an exception becomes a verdict. The verifier is to blame, not the model, so the verdict
+    is an error without a score. Running out of memory is blamed on the completion: status limit, score 0.
     """
     try:
         return call(), None
@@ -90,7 +90,7 @@ def guarded(verifier: Any, call: Callable[[], T]) -> tuple[T | Verdict, Failure 
 
 
 def failed(verifier: Any, raised: BaseException) -> tuple[Verdict, Failure]:
-    """The error verdict and the failure record of an exception that `verifier` raised."""
+    """Return the error verdict and the failure record of an exception that `verifier` raised."""
     frames = traceback.extract_tb(raised.__traceback__)
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
     kind = f"{describe(verifier)}: {type(raised).__name__} at {place}"
@@ -100,7 +100,7 @@ def failed(verifier: Any, raised: BaseException) -> tuple[Verdict, Failure]:
 
 
 def describe(verifier: Any) -> str:
-    """A verifier's name for messages: module and qualified name of the function or class."""
+    """Return a verifier's name for messages: module and qualified name of the function or class."""
     if isinstance(verifier, functools.partial):
         return describe(verifier.func)
     named = verifier if hasattr(verifier, "__qualname__") else type(verifier)
@@ -108,7 +108,7 @@ def describe(verifier: Any) -> str:
 
 
 def check_choices(verifier: Any) -> None:
-    """Raises ValueError where an option of a dataclass is none of the choices that its type (a Literal) names."""
+    """Raise ValueError where an option of a dataclass is not among the choices of its type (a Literal)."""
     for name, choices in _choices(verifier.__class__).items():
         value = getattr(verifier, name)
         if value not in choices:
@@ -116,7 +116,7 @@ def check_choices(verifier: Any) -> None:
 
 
 def allows(verifier: Any, name: str, value: object) -> bool:
-    """Whether an option of a dataclass may have this value: one of the choices that its type names, if it names any."""
+    """Whether an option of a dataclass may have this value: any, unless its type is a Literal."""
     choices = _choices(verifier.__class__)
     return name not in choices or value in choices[name]
 
@@ -128,7 +128,7 @@ def _choices(kind: type) -> dict[str, tuple[str, ...]]:
 
 
 def check_references(verifier: Any, problems: Iterable[Problem]) -> None:
-    """Raises ValueError that names the first problem whose reference the verifier's `check_reference` rejects."""
+    """Raise ValueError that names the first problem whose reference the verifier's `check_reference` rejects."""
     check = VerifierTraits.of(verifier).check_reference
     if check is None:
         return

@@ -1,9 +1,9 @@
-"""Pickles for a process that cannot import the script, the notebook or the function in which something is defined.
+"""Pickling for a process that cannot import the script, notebook or function in which something is defined.
 
-What stands under its name in a module that the other process can import goes by that name, as in plain pickle. Other
-functions go as their code with the globals that it names, other classes as their bases and attributes: the way of
-cloudpickle (github.com/cloudpipe/cloudpickle), for what a verifier is made of. The values of globals and of closures
-are copied when the pickle is made. `pickle.loads` reads it, in the same version of Python.
+A function or class that the other process can import is pickled by name, as in plain pickle. Other functions are
+pickled as their code with the globals that it names, other classes as their bases and attributes, as cloudpickle does
+(github.com/cloudpipe/cloudpickle). Values of globals and closures are copied when the pickle is made. `pickle.loads`
+reads it, in the same version of Python.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from typing import Any
 _GLOBAL_NAMES = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE_GLOBAL", "DELETE_GLOBAL"}
 # Made anew with each class.
 _OWN_ATTRIBUTES = {"__dict__", "__weakref__", "__slots__", "__module__", "__qualname__", "_abc_impl"}
-_BUILT = ("__orig_bases__", "__slots__")  # what a class must have from its beginning
+_BUILT = ("__orig_bases__", "__slots__")  # a class must be created with these
 _Cached = type(functools.lru_cache(lambda: None))
 # Types of the interpreter that have no name in `builtins`.
 _UNNAMED = {kind: name for name in types.__all__ if isinstance(kind := getattr(types, name), type)}
 _UNNAMED = {kind: name for kind, name in _UNNAMED.items() if getattr(builtins, kind.__name__, None) is not kind}
 _SENTINELS = {id(value): name for name, value in vars(dataclasses).items() if not isinstance(value, (type, str))}
 
-# Of this process: a number for each class that it has sent; whether modules can be imported; the namespaces and classes
-# that it has been sent.
+# State of this process: a number for each class that it has sent; whether modules can be imported; the namespaces and
+# classes that it has received.
 _numbers: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
 _count = itertools.count()
 _found: dict[str, tuple[types.ModuleType, bool]] = {}
@@ -48,7 +48,7 @@ _classes: dict[str, type] = {}
 
 
 def dumps(value: Any) -> bytes:
-    """Pickle `value`. Raises what pickle does for something that cannot be sent: open files, locks, generators."""
+    """Pickle `value`. Raise what pickle raises for open files, locks, generators and the like."""
     buffer = io.BytesIO()
     _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
     return buffer.getvalue()
@@ -81,7 +81,7 @@ def _find(name: str, module: types.ModuleType) -> bool:
 
 
 def _has_name(value: Any) -> bool:
-    """Whether a function, class or type variable is what its name in its module leads to, and that can be imported."""
+    """Whether a function, class or type variable can be imported by its name."""
     try:
         name = getattr(value, "__qualname__", value.__name__)
         held = operator.attrgetter(name)(sys.modules[value.__module__])
@@ -145,7 +145,10 @@ def _cached_property(function: Callable[[Any], Any], name: str) -> functools.cac
 
 
 def _function(function: types.FunctionType, cache: dict[str, Any] | None) -> Any:
-    """First without what it refers to, which may be itself, then that. `cache`: the settings of its lru_cache."""
+    """Reduce a function to itself without what it refers to, then that, since it may refer to itself.
+
+    `cache`: the settings of its lru_cache.
+    """
     code, module = function.__code__, function.__module__ or "__main__"
     home = function.__globals__
     shared = module in sys.modules and home is vars(sys.modules[module]) and importable(module)
@@ -169,7 +172,7 @@ def _function(function: types.FunctionType, cache: dict[str, Any] | None) -> Any
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """The globals that the code, and that of what it defines, names."""
+    """Yield the globals that the code names, functions defined in it included."""
     yield from (step.argval for step in dis.get_instructions(code) if step.opname in _GLOBAL_NAMES)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -177,7 +180,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 
 def _submodules(code: types.CodeType, used: dict[str, Any]) -> Iterator[types.ModuleType]:
-    """Of the packages that the code names, what it reaches by attribute: `xml.dom.minidom` of `import xml`."""
+    """Yield the submodules that the code reaches by attribute: `xml.dom.minidom` after `import xml`."""
     packages = tuple(f"{held.__name__}." for held in used.values() if isinstance(held, types.ModuleType))
     attributes = set(_attributes(code)) if packages else set()
     for name in sorted(sys.modules):
@@ -188,7 +191,7 @@ def _submodules(code: types.CodeType, used: dict[str, Any]) -> Iterator[types.Mo
 
 
 def _attributes(code: types.CodeType) -> Iterator[str]:
-    """Every name that the code, and that of what it defines, mentions."""
+    """Yield every name in the code, functions defined in it included."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -196,7 +199,7 @@ def _attributes(code: types.CodeType) -> Iterator[str]:
 
 
 def _content(cell: types.CellType) -> tuple[Any, ...]:
-    """What a closure's cell holds; empty where it holds nothing yet."""
+    """Return the content of a closure's cell in a tuple; an empty one where it has none yet."""
     try:
         return (cell.cell_contents,)
     except ValueError:
@@ -213,7 +216,7 @@ def _make_function(
 
 
 def _namespace(module: str) -> dict[str, Any]:
-    """The globals of a module that this process cannot import: what has been sent of them."""
+    """Return the globals of a module that this process cannot import, as far as they were sent."""
     return _namespaces.setdefault(module, {"__name__": module, "__builtins__": builtins})
 
 
@@ -233,7 +236,7 @@ def _fill_function(function: Any, state: dict[str, Any]) -> None:
 
 
 def _class(kind: type) -> Any:
-    """First its skeleton, since its methods may refer to it, then its attributes."""
+    """Reduce a class to its skeleton, then its attributes, since its methods may refer to it."""
     number = _numbers.setdefault(kind, f"{os.getpid()}.{next(_count)}")
     named = (kind.__name__, kind.__module__, kind.__qualname__)
     if issubclass(kind, enum.Enum):
@@ -254,7 +257,7 @@ def _class(kind: type) -> Any:
 def _make_class(
     number: str, meta: type, bases: tuple[type, ...], named: tuple[str, str, str], built: dict[str, Any]
 ) -> type:
-    """The class of this number: the same one each time, so that its objects are of one type."""
+    """Return the class of this number: the same one each time, so that its objects have one type."""
     if number not in _classes:
         name, module, qualname = named
         attributes = {"__module__": module, "__qualname__": qualname, **built}

@@ -2,8 +2,9 @@
 
 A completion must not stop a run, and a verifier that crashes on whatever it is given must not look like wrong answers.
 An item whose worker died is tried again. When it has cost a second worker, the empty completion of the same problem is
-tried as a control. The completion is to blame (status limit, score 0) if the control survives and another item gets a
-verdict before a second one costs two workers. Otherwise the verifier is (status error, no score).
+tried as a control. The verifier is to blame (status error, no score) if the control dies too, if a second item costs
+two workers before any item gets a verdict, or if such items outnumber the verdicts. Otherwise the completion is to
+blame (status limit, score 0), as it is where the worker ran out of memory while reading it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from rlvr.verifiers.runner.base import Failure, log_failure
 from rlvr.verifiers.runner.server import Ending
 from rlvr.verifiers.runner.state import Item, Submission
 
-TRIES = 2
-FEW = 3  # so many items may cost their workers before they must be fewer than the verdicts
+TRIES = 2  # workers that an item may cost
+FEW = 3  # deadly items beyond which the verifier is to blame, unless there are as many verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Deaths:
             self.decide()
 
     def verdict(self) -> None:
-        """Record a verdict on an item that is no control."""
+        """Record a verdict on an item that is not a control."""
         self._verdicts += 1
         self._in_a_row = 0
         self.decide()
@@ -86,7 +87,7 @@ class Deaths:
         return bool(self._held)
 
     def submissions(self) -> Iterator[Submission]:
-        """Those of the held items."""
+        """Return the submissions of the held items."""
         return (suspect.item.submission for suspect in self._held)
 
     def _verifier_fails(self) -> bool:

@@ -1,7 +1,7 @@
 """A pool of worker processes that can be killed.
 
 One thread of the pool owns the processes: it hands out the items, reads the answers, and kills a worker whose item has
-passed its deadline. Callers of any thread put a batch in and wait for it.
+exceeded its deadline. Callers, from any thread, submit items and wait for their verdicts.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from rlvr.verifiers.runner.worker import RETIRED, STARTED
 
 logger = logging.getLogger("rlvr.verifiers")
 
-# A worker is given items worth about this much of its time, so that it need not wait for the next message.
+# A worker is given items for about this much time, so that it does not wait for the next message.
 QUEUED_SECONDS = 0.05
 MAX_QUEUED = 64
 
 
 class WorkerPool:
-    """Runs one verifier in worker processes; `pickled` is what `pickle_verifier` made of it.
+    """Runs one verifier in worker processes; `pickled` is the result of `pickle_verifier`.
 
     `timeout`: seconds for an item from its dispatch. `memory_mb`: address space that a worker may take beyond what it
     starts with. `recycle_after`: items after which a worker is replaced, so that a leak cannot grow.
@@ -61,13 +61,13 @@ class WorkerPool:
         self._deaths = Deaths()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_out, selectors.EVENT_READ, None)
-        # The server asks to die with the thread that starts it, so one thread must outlive it whoever calls.
+        # The server dies with the thread that starts it: this one, whichever thread calls.
         self._thread = threading.Thread(target=self._run, name="rlvr-verifier-pool", daemon=True)
         self._thread.start()
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In the child: all of it is the parent's. Only the copies of its connections are closed."""
+        """In a forked child: processes and thread are the parent's. Close the copies of its connections."""
         self._lock = threading.Lock()
         self._closing = True
         self._selector.close()
@@ -96,7 +96,7 @@ class WorkerPool:
             self._thread.join()
 
     def _wake(self) -> None:
-        # A full buffer means that the thread is to wake anyway; a closed one that it has ended.
+        # With a full buffer the thread wakes anyway; with a closed socket it has ended.
         with contextlib.suppress(BlockingIOError, OSError):
             self._wake_in.send(b"x")
 
@@ -153,7 +153,7 @@ class WorkerPool:
                 worker.send()
                 self._watch(worker)
             if events & selectors.EVENT_READ and not self._receive(worker) and worker.number in self._workers:
-                # The report of the server says how it ended.
+                # How it ended is in the server's report.
                 self._selector.unregister(worker.sock)
 
     # Items out, answers in
@@ -168,7 +168,7 @@ class WorkerPool:
         room = max(1, min(share, MAX_QUEUED, int(QUEUED_SECONDS / max(self._mean_seconds, 1e-6))))
         for worker in sorted(self._workers.values(), key=lambda worker: len(worker.queue)):
             if worker.sock not in self._selector.get_map():
-                continue  # it has ended, and the report of it is on its way
+                continue  # it has ended; the server's report follows
             if worker.served >= self._recycle_after and not worker.queue:
                 self._discard(worker)
                 worker = self._spawn()
@@ -187,13 +187,13 @@ class WorkerPool:
         self._watch(worker)
 
     def _watch(self, worker: Worker) -> None:
-        """Be told when the worker's socket takes more, as long as there is more."""
+        """Poll for writability only while data is unsent."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.unsent else 0)
         if worker.sock in self._selector.get_map() and self._selector.get_key(worker.sock).events != events:
             self._selector.modify(worker.sock, events, worker)
 
     def _receive(self, worker: Worker) -> bool:
-        """Settle what the worker has answered; False at the end of its stream."""
+        """Settle the items that the worker has answered; return False at the end of its stream."""
         answers, alive = worker.receive()
         for answer in answers:
             if answer == STARTED:
@@ -221,7 +221,7 @@ class WorkerPool:
             self._deaths.verdict()
 
     def _tell_of_memory(self) -> None:
-        """Say once that a completion was scored 0 for memory: what the verifier loads in its first call counts too."""
+        """Warn once that a completion scores 0 for memory, to which imports in the verifier's first call count."""
         if not self._told_of_memory:
             self._told_of_memory = True
             logger.warning(
@@ -236,8 +236,8 @@ class WorkerPool:
         for worker in list(self._workers.values()):
             if not worker.queue or worker.seconds_left(self._timeout) > 0:
                 continue
-            # What it has answered by now counts, and what it has not been sent does not, however late this thread comes
-            # to see to it (the caller may hold the interpreter for long).
+            # This thread may be late (the caller may hold the interpreter for long): answers that have arrived count,
+            # and items that were not yet sent have not started.
             worker.send()
             self._receive(worker)
             if worker.number not in self._workers or not worker.queue or worker.seconds_left(self._timeout) > 0:
@@ -247,7 +247,7 @@ class WorkerPool:
             self._discard(worker)
 
     def _discard(self, worker: Worker) -> None:
-        """Kill a worker; what it had not begun goes back to the front of the line."""
+        """Kill a worker; items that it had not begun go back to the front of the queue."""
         if self._server is not None:
             self._server.kill(worker.number)
         self._forget(worker)
@@ -298,7 +298,7 @@ class WorkerPool:
         return worker
 
     def _server_died(self) -> None:
-        """Its workers die with it. The next items start another, unless servers die without a verdict between."""
+        """Forget its workers, which die with it. The next items start another, at most three without a verdict."""
         logger.warning("the verifier's server process died")
         for worker in list(self._workers.values()):
             self._receive(worker)

@@ -1,4 +1,4 @@
-"""Judging many completions: in order, within deadlines, without losing the run to one bad input."""
+"""The Runner: verdicts on many completions, in order, within deadlines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlvr.verifiers.runner.server import pickle_verifier
 from rlvr.verifiers.runner.state import Submission
 
 T = TypeVar("T")
-# Hard items found by the quick check are sent to the pool in batches of this size, so that both work at once.
+# Items that fast_path leaves open go to the pool in lots of this size, so that both work at once.
 SUBMIT_EVERY = 32
 
 
@@ -30,21 +30,17 @@ class Runner:
 
     A verifier runs in killable worker processes: `workers` of them, `timeout` seconds for an item from its dispatch,
     `memory_mb` for an item beyond what a worker holds at its start; a worker is replaced after `recycle_after` items.
-    Each worker has a copy of the verifier as it was when the Runner was made: what a call changes in it (a counter, a
-    cache) stays in that worker. The workers are no forks of the caller, which may hold a GPU and threads; verifiers of
-    a script, a notebook or another function are sent to them by value (rlvr.verifiers.runner.by_value).
+    Each worker has a copy of the verifier, made when the Runner is: state that a call changes (a counter, a cache)
+    stays in that worker. Workers are not forked from the caller, which may hold a GPU and threads; verifiers defined in
+    a script, a notebook or a function are sent to them by value (rlvr.verifiers.runner.by_value).
 
-    One with `isolate = False` runs in the caller's thread, where nothing can stop it; one with `verify_batch` brings
-    its own concurrency and deadlines. `counts` holds the number of verdicts of each status.
+    The verifier's traits (rlvr.types.VerifierTraits) change this: with `isolate = False` it runs in the caller's
+    thread, where nothing can stop it; with `verify_batch` it brings its own concurrency and deadlines; `components`
+    are each run as their own traits say.
 
-    With `error_budget`, `verify` raises VerifierErrors when the share of error and bad_reference verdicts passes it.
-    May be called from several threads at once. Raises ValueError for a verifier that cannot be sent to the workers.
-
-    Two things that a verifier may have beyond rlvr.types.Verifier: a method `warm_up`, called once in the process that
-    the workers are forked from, so that what it imports is there when the first deadline starts; and parts
-    (`components`, `problem_for`, `merge`, and `measure` where they depend on the batch: see rlvr.verifiers.combine),
-    each of which is run in its own way. `whole_batch` says that verdicts depend on the batch they are judged in, so
-    that callers must not cut a step's.
+    `counts` holds the number of verdicts of each status. With `error_budget`, `verify` raises VerifierErrors when the
+    share of error and bad_reference verdicts exceeds it. May be called from several threads at once. Raises ValueError
+    for a verifier that cannot be sent to the workers, and for traits of wrong types.
     """
 
     def __init__(
@@ -85,7 +81,7 @@ class Runner:
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In the child: the pool's thread and processes are the parent's; the next call starts others."""
+        """In a forked child: the pool's thread and processes are the parent's; the next call starts others."""
         self._lock = threading.Lock()
         self._pool = None
 
@@ -107,29 +103,29 @@ class Runner:
 
     @property
     def whole_batch(self) -> bool:
-        """Whether the verifier, or a part of it, must see a step's pairs in one call."""
+        """Whether the verifier, or a component of it, must see a step's pairs in one call."""
         return self._traits.whole_batch or any(part.whole_batch for part in self._parts.values())
 
     def verify(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """The verdict of each pair, in order. Identical pairs are judged once.
+        """Return the verdict of each pair, in order. Identical pairs are verified once, unless `whole_batch`.
 
-        Raises VerifierErrors (see the class) and PoolError when worker processes cannot be started.
+        Raise VerifierErrors (see the class), and PoolError when worker processes cannot be started.
         """
         verdicts = self.verify_part(pairs)
         self.count(verdicts)
         return verdicts
 
     def verify_part(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """The same without counting them: for parts of a batch, whose share of errors says nothing yet."""
+        """Return the verdicts without counting them: the share of errors in a part of a batch means little."""
         if self._closed:
             raise RuntimeError("this Runner is closed")
-        # Where the batch is measured, each pair counts as often as it was sampled.
+        # With whole_batch, each pair counts as often as it was sampled.
         unique, places = (pairs, range(len(pairs))) if self.whole_batch else _distinct(pairs)
         found = self._judge_all(unique)
         return [found[place] for place in places]
 
     def count(self, verdicts: Sequence[Verdict]) -> None:
-        """Counts the verdicts of `verify_part`. Raises VerifierErrors, see the class."""
+        """Count the verdicts of `verify_part`. Raise VerifierErrors, see the class."""
         with self._lock:
             self.counts.update(verdict.status for verdict in verdicts)
             if self.budget is not None:
@@ -137,7 +133,7 @@ class Runner:
                 self.budget.check()
 
     async def averify(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """`verify` for async code: the event loop goes on meanwhile."""
+        """Run `verify` in a thread, without blocking the event loop."""
         return await asyncio.to_thread(self.verify, pairs)
 
     def _judge_all(self, pairs: Sequence[Pair]) -> list[Verdict]:
@@ -244,13 +240,13 @@ class Runner:
 
 
 def runs_in_pool(verifier: Any) -> bool:
-    """Whether worker processes run it: unless it opts out, has components, or has a concurrency of its own."""
+    """Whether worker processes run it: unless it opts out, has components, or has `verify_batch`."""
     traits = VerifierTraits.of(verifier)
     return traits.isolate and traits.verify_batch is None and not traits.components
 
 
 def _logged(outcome: tuple[T, Failure | None]) -> T:
-    """The first of what `guarded` returns; the failure, if there is one, goes to the log."""
+    """Return the first of what `guarded` returned; log the failure, if there is one."""
     found, failure = outcome
     if failure is not None:
         log_failure(failure)

@@ -1,4 +1,4 @@
-"""The caller's side of the pool's server process: starting it, and what it is told and tells."""
+"""The caller's side of the pool's server process: starting it, its requests and reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlvr.verifiers.runner.worker import KILL, NO_MEMORY, REPORT, REQUEST, SPAWN
 logger = logging.getLogger("rlvr.verifiers")
 
 LOAD_SECONDS = 120.0
-STOP_SECONDS = 5.0  # to kill the workers in
+STOP_SECONDS = 5.0  # for killing the workers
 OPT_OUT = (
     "let it run in this process, where no deadline holds: @register(NAME, isolate=False), or isolate = False as an "
     "attribute of the function or class"
@@ -35,17 +35,17 @@ class PoolError(RunError):
 
 
 class Ending(NamedTuple):
-    """How a worker process ended, in words, and whether it was out of memory."""
+    """The end of a worker process, in words, and whether it was out of memory."""
 
     text: str
     out_of_memory: bool = False
 
 
 class WorkerServer:
-    """A running server process with the verifier loaded. Raises PoolError when it cannot be had.
+    """A running server process with the verifier loaded. Raises PoolError when it cannot be started.
 
-    `pickled` is what `pickle_verifier` made; `memory_bytes` the memory of each worker beyond what it starts with. The
-    server dies with the thread that makes this object.
+    `pickled` is the result of `pickle_verifier`, `memory_bytes` the memory of each worker beyond what it starts with.
+    The server dies with the thread that makes this object.
     """
 
     def __init__(self, pickled: bytes, memory_bytes: int) -> None:
@@ -103,9 +103,9 @@ class WorkerServer:
         return ended
 
     def abandon(self) -> None:
-        """In a forked process: the server is the parent's. Only this copy of the connection is closed."""
+        """In a forked process: close this copy of the connection; the server is the parent's."""
         self.control.close()
-        self._process.returncode = 0  # it is no child of this process, and not to be waited for
+        self._process.returncode = 0  # not a child of this process: nothing to wait for
 
     def stop(self) -> None:
         """End the server, which kills its workers and what they have started."""
@@ -119,13 +119,13 @@ class WorkerServer:
 
     def _request(self, kind: bytes, number: int, sock: socket.socket | None = None) -> None:
         fds = [] if sock is None else [sock.fileno()]
-        # A server that has died is noticed when `control` is read.
+        # The pool notices a dead server when it reads `control`.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self.control, [REQUEST.pack(kind, number)], fds)
 
 
 def _ending(status: int) -> Ending:
-    """A wait status in words."""
+    """Return a wait status in words."""
     if os.WIFSIGNALED(status):
         return Ending(f"was killed by signal {os.WTERMSIG(status)}")
     code = os.waitstatus_to_exitcode(status)
@@ -133,7 +133,7 @@ def _ending(status: int) -> Ending:
 
 
 def pickle_verifier(verifier: Any) -> bytes:
-    """The verifier for the worker processes. ValueError where it cannot be sent to another process."""
+    """Pickle the verifier for the worker processes. Raise ValueError where it cannot be sent to another process."""
     try:
         return by_value.dumps(verifier)
     # Pickling runs the verifier's own __getstate__ and __reduce__, which may raise anything.

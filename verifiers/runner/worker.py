@@ -1,8 +1,8 @@
 """The processes of the verifier pool: a server that has everything imported, and the workers that it forks.
 
 The server is started afresh (never a fork of the caller, which may hold CUDA, threads and locks), has one thread, loads
-the verifier once and then forks a worker whenever it is asked for one: a replacement costs milliseconds, not an import
-of sympy. Nothing here imports the caller's `__main__`.
+the verifier once and then forks a worker whenever it is asked for one: a replacement costs milliseconds, not
+the imports. Nothing here imports the caller's `__main__`.
 
 Frames are a 4-byte length and a pickle. Requests to the server and its reports have fixed sizes.
 """
@@ -32,7 +32,7 @@ LENGTH = struct.Struct("!I")
 # To the server: what to do (SPAWN comes with a socket) and the number of a worker.
 REQUEST = struct.Struct("!cq")
 SPAWN, KILL = b"s", b"k"
-# A worker's first answer, and its last one when it ends of its own accord.
+# A worker's first answer, and its last one when it ends by itself.
 STARTED, RETIRED = b"started", b""
 # The exit code of a worker for which a completion, or the answer to it, is too large.
 NO_MEMORY = 70
@@ -43,12 +43,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def frame(data: bytes) -> bytes:
-    """`data` with its length before it."""
+    """Return `data` with its length before it."""
     return LENGTH.pack(len(data)) + data
 
 
 def split_frames(buffer: bytearray) -> Iterator[bytes]:
-    """The complete frames at the start of `buffer`, which are removed from it."""
+    """Remove the complete frames at the start of `buffer` and yield them."""
     start = 0
     while len(buffer) - start >= LENGTH.size:
         end = start + LENGTH.size + LENGTH.unpack_from(buffer, start)[0]
@@ -60,13 +60,13 @@ def split_frames(buffer: bytearray) -> Iterator[bytes]:
 
 
 def read_frame(sock: socket.socket) -> bytes | None:
-    """The next frame of a blocking socket; None at its end."""
+    """Return the next frame of a blocking socket; None at its end."""
     head = read_exactly(sock, LENGTH.size)
     return None if head is None else read_exactly(sock, LENGTH.unpack(head)[0])
 
 
 def read_exactly(sock: socket.socket, size: int) -> bytes | None:
-    """`size` bytes of a blocking socket; None where it ends before them."""
+    """Return `size` bytes of a blocking socket; None where it ends before them."""
     data = bytearray()
     while len(data) < size:
         more = sock.recv(min(size - len(data), 1 << 20))
@@ -103,7 +103,7 @@ def serve(control: socket.socket, parent: int) -> None:
     numbers: dict[int, int] = {}  # process id -> number of a worker
     wake = socket.socketpair()
     try:
-        # Reports to a caller that has just ended go nowhere.
+        # A caller that has just ended reads no reports.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             _supervise(control, verifier, memory_bytes, numbers, parent, wake)
     finally:
@@ -120,9 +120,9 @@ def _supervise(
     parent: int,
     wake: tuple[socket.socket, socket.socket],
 ) -> None:
-    """Forks, kills and reaps workers until `control` is closed, or SIGTERM comes.
+    """Fork, kill and reap workers until `control` is closed or SIGTERM comes.
 
-    `numbers`: those that are there. `wake`: a pair of sockets, by which signals end a wait.
+    `numbers`: process id to number of the live workers. `wake`: a pair of sockets by which signals end a wait.
     """
     ends: list[int] = []
     wake_in, wake_out = wake
@@ -171,12 +171,12 @@ def _fork(fd: int, verifier: Any, memory_bytes: int, inherited: Sequence[socket.
 
 
 def _reap(control: socket.socket, numbers: dict[int, int]) -> None:
-    """Reports the workers that have ended, and kills what they have left running."""
+    """Report the workers that have ended, and kill what they have left running."""
     while numbers:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None:
             return
-        # Before its number is given back to the system, so that no stranger's group is hit.
+        # Before the process id is released, so that no other process group can have it.
         _kill_group(ended.si_pid)
         _, status = os.waitpid(ended.si_pid, 0)
         if ended.si_pid in numbers:
@@ -184,7 +184,7 @@ def _reap(control: socket.socket, numbers: dict[int, int]) -> None:
 
 
 def _kill_group(leader: int) -> None:
-    """Kills a worker and what it has started."""
+    """Kill a worker and what it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
 
@@ -203,7 +203,7 @@ def _work_and_exit(sock: socket.socket, verifier: Any, memory_bytes: int, server
 
 
 def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
-    """Body of a worker: judges the items of each frame and answers each as soon as it is done.
+    """Body of a worker: verifies the items of each frame and answers each as soon as it is done.
 
     A frame is a list of (pickled problem, completion); an answer is (verdict, failure or None). Retires after an item
     that ran out of memory, since its heap is then in pieces.
@@ -216,7 +216,7 @@ def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
             failure: Failure | None
             try:
                 problem = load_problem(pickled)
-            # Unpickling runs the constructors of the caller's own types, which may raise anything.
+            # Unpickling runs constructors of the user's types, which may raise anything.
             except Exception as error:
                 verdict, failure = failed(verifier, error)
             else:
@@ -225,7 +225,7 @@ def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
                 failure = None
             try:
                 answer = pickle.dumps((verdict, failure))
-            # So may pickling what the verifier put into its verdict.
+            # So does pickling what the verifier put into its verdict.
             except Exception as error:
                 answer = pickle.dumps(failed(verifier, error))
             if failure is not None:
@@ -237,7 +237,7 @@ def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
 
 
 def _limit_memory(memory_bytes: int) -> None:
-    """Bounds the address space at what the process has now plus `memory_bytes`; no core files."""
+    """Limit the address space to what the process has now plus `memory_bytes`; write no core files."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         with open("/proc/self/statm") as file:
@@ -252,7 +252,7 @@ def _limit_memory(memory_bytes: int) -> None:
 
 
 def _die_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Has the kernel (Linux) send this process a signal when the thread that started it ends; exits if it has ended."""
+    """Have the kernel (Linux) signal this process when the thread that started it ends; exit if it has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:

@@ -18,7 +18,7 @@ from rlvr.commands.curves import MARK, draw_curves, series
 from rlvr.files.jsonl import check_file, parse_object
 from rlvr.files.write import check_replaceable, write_whole
 from rlvr.printable import printable
-from rlvr.runs.records import present_names, describe_shuffled, graded, is_number, pass_names, with_interval
+from rlvr.runs.records import describe_shuffled, graded, is_number, pass_names, present_names, with_interval
 
 Record = dict[str, Any]
 

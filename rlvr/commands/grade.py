@@ -21,7 +21,7 @@ from rlvr.files.jsonl import is_same_file, read_objects
 from rlvr.files.write import check_replaceable
 from rlvr.printable import in_one_line
 from rlvr.registry import make_verifier
-from rlvr.types import Problem, Prompt, Status, Verdict
+from rlvr.types import Problem, Prompt, Status, Verdict, VerifierTraits
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 
@@ -103,7 +103,7 @@ def read_prompt(value: Any, where: str) -> Prompt:
 def check_rows(rows: Sequence[Row], verifier: Any, name: str, path: Path) -> None:
     """Raise ValueError for the first line that lacks a prompt or a reference the verifier needs."""
     bare = next((row.number for row in rows if not row.problem.prompt), None)
-    if bare is not None and getattr(verifier, "reads_prompt", False):
+    if bare is not None and VerifierTraits.of(verifier).reads_prompt:
         raise ValueError(f"{path}, line {bare}: no prompt, and verifier {name!r} reads it")
     for row in rows:
         if not row.has_reference:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rlvr.files.jsonl import check_encodable
 from rlvr.types import Prompt
 
 
@@ -22,8 +23,9 @@ class Rendering:
         """Token ids of a prompt, ready for the completion to follow. The one place where a chat template is applied.
 
         With chat, a string becomes one user message. Without, the system prompt and the prompt are joined by a blank
-        line, and a prompt in messages raises ValueError.
+        line, and a prompt in messages raises ValueError; so does a lone surrogate, which no tokenizer takes.
         """
+        check_encodable(prompt, "the prompt")
         if not self.chat:
             if not isinstance(prompt, str):
                 raise ValueError("a prompt in chat messages needs a tokenizer with a chat template, and chat is off")

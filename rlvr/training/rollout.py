@@ -18,7 +18,17 @@ from rlvr.config import AlgoConfig, Config, RolloutConfig
 from rlvr.distributed import gather
 from rlvr.model.policy import Policy
 from rlvr.seeding import derive_seed
-from rlvr.types import BatchVerifier, Completion, Group, Problem, Sampler, Sampling, StreamingSampler, Verdict
+from rlvr.types import (
+    BatchVerifier,
+    Completion,
+    Group,
+    Problem,
+    Sampler,
+    Sampling,
+    StreamingSampler,
+    Verdict,
+    VerifierTraits,
+)
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -160,7 +170,7 @@ def verify_shared(groups: Sequence[Group], verifier: BatchVerifier, accelerator:
 
     A verifier whose verdicts depend on the whole batch (`whole_batch`) judges all of them on every process.
     """
-    if getattr(verifier, "whole_batch", False):
+    if VerifierTraits.of(verifier).whole_batch:
         return verify(gather(groups, accelerator), verifier)
     return gather(verify(groups, verifier), accelerator)
 

@@ -12,86 +12,28 @@ import json
 
 import pytest
 import torch
-from accelerate import Accelerator
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import Batch, collate
 from rlvr.algo.losses import policy_loss
-from rlvr.config import AlgoConfig, Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig, to_json
-from rlvr.model.critic import Critic
+from rlvr.config import AlgoConfig, Config, to_json
 from rlvr.model.logprobs import token_logprobs
-from rlvr.model.optim import make_optimizer
-from rlvr.model.policy import Policy
-from rlvr.model.tiny import tiny_model, tiny_tokenizer
-from rlvr.runs.log import RunLog
-from rlvr.sampling.samplers import make_sampler
 from rlvr.train import train
 from rlvr.training import resume
 from rlvr.training.prepare import kl_costs, score, subtracts_kl
 from rlvr.training.rollout import group_advantages
 from rlvr.training.run import Run
 from rlvr.training.update import to_batch
-from rlvr.types import Completion, Group, Problem, Verdict, incorrect
+from rlvr.types import Completion, Group, Problem, incorrect
+from tests.helpers.models import shake
+from tests.helpers.runs import SHORT_LENGTH as LENGTH
+from tests.helpers.runs import SHORT_PROMPT as PROMPT
+from tests.helpers.runs import make_short_run as make_run
 
-LENGTH = 3
-PROMPT = "0="
 IN_REWARD = ("grpo", "dr_grpo", "rloo", "reinforce", "reinforce_pp", "maxrl")
 IN_LOSS = ("k2", "k3", "k3_is")
 LOSSES = {"clip": IN_LOSS, "cispo": IN_LOSS, "nll": IN_LOSS, "gspo": ("k2", "k3"), "sequence": ("k2", "k3")}
-
-
-class NeverRight:
-    """No task reward at all."""
-
-    def verify(self, pairs: list[tuple[Problem, str]]) -> list[Verdict]:
-        return [incorrect() for _ in pairs]
-
-
-def move(policy: Policy, size: float, seed: int) -> None:
-    """Adds noise to every weight."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weight in policy.parameters():
-            weight.add_(torch.randn(weight.shape, generator=generator), alpha=size)
-
-
-def make_run(tmp_path, *, away: float = 0.1, verifier=None, rollout=None, **algo) -> Run:
-    """A run whose policy is away from its reference. Keyword arguments are settings of `algo`."""
-    tokenizer = tiny_tokenizer([PROMPT])
-    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "layer_types": None}
-    config = Qwen2Config.from_dict({**tiny_model(tokenizer, 0).config.to_dict(), **small})
-    torch.manual_seed(0)
-    policy = Policy(Qwen2ForCausalLM(config), tokenizer)
-    move(policy, 0.1, 0)
-    settings = Config(
-        run=RunConfig(out_dir=tmp_path, steps=50, sample_every=0, save_every=0),
-        model=ModelConfig(device="cpu", dtype="float32"),
-        rollout=RolloutConfig(
-            **{"problems_per_step": 4, "group_size": 16, "max_new_tokens": LENGTH, **(rollout or {})}
-        ),
-        algo=AlgoConfig(**{"kl_coef": 0.1, **algo}),
-        optim=OptimConfig(lr=1e-3),
-        critic=CriticConfig(lr=1e-3),
-    )
-    problems = [Problem(str(i), PROMPT) for i in range(20)]
-    optimizer, sampler = make_optimizer(policy.parameters(), settings.optim), make_sampler("torch", policy)
-    run = Run(
-        settings,
-        policy,
-        optimizer,
-        sampler,
-        problems,
-        verifier or NeverRight(),
-        RunLog(tmp_path),
-        Accelerator(cpu=True),
-    )
-    run.reference = policy.reference()
-    move(policy, away, 1)
-    if settings.algo.advantage == "gae":
-        run.critic = Critic(policy, settings.critic, settings.optim)
-    return run
 
 
 def everything(run: Run) -> Group:
@@ -178,7 +120,7 @@ def test_the_second_update_of_the_same_rollouts_follows_the_divergence_too(tmp_p
     run.config = dataclasses.replace(run.config, algo=algo)
     batch = score(run, batch_of(run, everything(run)))
     sampled = probabilities(run, batch)
-    move(run.policy, 0.01, 2)
+    shake(run.policy, 0.01, 2)
     assert (probabilities(run, batch) - sampled).abs().sum() > 0.01
     found = gradient(run, expected_loss(run, batch, sampled, algo))
     wanted = gradient(run, divergences(run, batch, sampled)[NAMED[estimator]])
@@ -194,7 +136,7 @@ def test_k3_is_follows_the_divergence_on_rollouts_of_another_engine(tmp_path, im
     sampled = probabilities(run, batch)
     with torch.no_grad():
         engine = token_logprobs(run.policy, batch.tokens, batch.mask)[0]
-    move(run.policy, 0.05, 2)
+    shake(run.policy, 0.05, 2)
     batch = dataclasses.replace(batch, sampler_logprobs=engine)
     logprobs = token_logprobs(run.policy, batch.tokens, batch.mask)[0]
     total = torch.zeros(())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,7 @@ from rlvr.commands.profile import expected_signal, profile, right_of_each
 from rlvr.registry import make_verifier, register
 from rlvr.types import Problem, Task
 from rlvr.verifiers.runner import Runner
-
-Find = Callable[[str], Path]
+from tests.helpers.files import DataSets
 
 
 @register("tests/anything_goes")
@@ -123,7 +121,7 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("error: no task 'nothing'")
 
 
-def test_shared_data_sets_are_clean(rlvr_data: Find) -> None:
+def test_shared_data_sets_are_clean(rlvr_data: DataSets) -> None:
     """AIME and the first problems of GSM8K and MATH-500 pass, with the math verifier as it is."""
     assert main(["aime24", "--data", str(rlvr_data("aime/aime24.jsonl"))]) == 0
     assert main(["gsm8k", "--data", str(rlvr_data("gsm8k/test.jsonl").parent), "--max-problems", "50"]) == 0

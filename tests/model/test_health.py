@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import os
@@ -19,10 +18,8 @@ from rlvr.commands.cli import main
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig, VLLMConfig
 from rlvr.model.critic import Critic
 from rlvr.model.health import GradientWatch, NotFinite, check_weights, streak_of
-from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
-from rlvr.runs.log import RunLog
 from rlvr.sampling.draw import draw
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
@@ -33,25 +30,17 @@ from rlvr.training.sft import sft
 from rlvr.training.update import update
 from rlvr.types import Problem, RunError, Sampling
 from rlvr.verifiers.runner import Runner
-
-PROBLEMS = [Problem(str(i), f"{i}+{i}=") for i in range(40)]
-
-
-def odd_digits(problem: Problem, text: str) -> bool:
-    return sum(c.isdigit() for c in text) % 2 == 1
+from tests.helpers.models import OwnWeights
+from tests.helpers.runs import build_run, changed
+from tests.helpers.verifiers import PROBLEMS, odd_digits
 
 
-class BrokenAt(TorchSampler):
+class BrokenAt(OwnWeights):
     """An engine whose logprobs are NaN in some of its calls, so that the gradients of these steps are NaN."""
 
     def __init__(self, policy, calls) -> None:
-        copied = copy.copy(policy)
-        copied.model = copied.causal = copy.deepcopy(policy.model)
-        super().__init__(copied)
+        super().__init__(policy)
         self.calls, self.count = calls, 0
-
-    def load_weights(self, policy) -> None:
-        self.policy.model.load_state_dict(policy.model.state_dict())
 
     def stream(self, prompts, sampling, seeds, on_group):
         self.count += 1
@@ -85,12 +74,7 @@ def make_run(out_dir: Path, *, broken=(), steps: int = 6, save_every: int = 1, *
         optim=OptimConfig(lr=1e-3),
         vllm=VLLMConfig(mismatch_alarm=10.0),
     )
-    for name, values in groups.items():
-        config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
-    policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
-    optimizer = make_optimizer(policy.parameters(), config.optim)
-    sampler = BrokenAt(policy, broken)
-    run = Run(config, policy, optimizer, sampler, PROBLEMS, Runner(odd_digits), RunLog(out_dir), Accelerator(cpu=True))
+    run = build_run(changed(config, **groups), Runner(odd_digits), sampler=lambda policy: BrokenAt(policy, broken))
     run.told = []
     run.on_warning = run.told.append
     return run

@@ -20,8 +20,8 @@ from rlvr.files.write import check_place, check_replaceable, write_whole
 from rlvr.runs.folder import EVALUATION, REWARD_MODEL, TRAINING, RunFolder
 from rlvr.runs.lock import locked
 from rlvr.types import RunError
+from tests.helpers.files import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RECORD = {"run": {}, "rollout": {}, "algo": {}, "fingerprint": "f", "versions": {}}
 REWARD_RECORD = {"run": {}, "pairs": {}, "train": {}, "versions": {}}
 EVAL_RECORD = {"model": "m", "task": "t", "samples": 1, "fingerprint": "f"}

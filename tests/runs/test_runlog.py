@@ -9,14 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from rlvr.runs.log import RunLog
 from rlvr.types import RunError
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.files import ROOT
 
 
 def write(log: RunLog, step: int) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 
 from rlvr.commands.console import Display, describe_step
 from rlvr.commands.report import write_report
@@ -24,41 +21,17 @@ from rlvr.config import (
     VLLMConfig,
 )
 from rlvr.model.critic import Critic
-from rlvr.model.optim import make_optimizer
-from rlvr.model.policy import load_policy
-from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.checkpoint import AHEAD, checkpoint_folder, load_checkpoint
 from rlvr.training.collect import collect
 from rlvr.training.monitor import Monitor
 from rlvr.training.run import Run
-from rlvr.types import Problem
 from rlvr.verifiers.runner import Runner
-
-PROBLEMS = [Problem(str(i), f"{i}+{i}=") for i in range(40)]
-
-
-def odd_digits_or_easy(problem: Problem, text: str) -> bool:
-    """Every fourth problem is always right, every other fourth never; of the rest about half of random text is."""
-    kind = int(problem.id) % 4
-    return kind == 0 or (kind != 1 and sum(c.isdigit() for c in text) % 2 == 1)
-
-
-def has_seven(problem: Problem, text: str) -> bool:
-    return "7" in text
-
-
-class OwnWeights(TorchSampler):
-    """Samples from a copy of the weights, as an engine does."""
-
-    def __init__(self, policy) -> None:
-        copied = copy.copy(policy)
-        copied.model = copied.causal = copy.deepcopy(policy.model)
-        super().__init__(copied)
-
-    def load_weights(self, policy) -> None:
-        self.policy.model.load_state_dict(policy.model.state_dict())
+from tests.helpers.files import lines
+from tests.helpers.models import OwnWeights
+from tests.helpers.runs import build_run
+from tests.helpers.verifiers import has_seven, odd_digits_or_easy
 
 
 def make_run(
@@ -80,17 +53,7 @@ def make_run(
         monitor=MonitorConfig(window=2),
         vllm=VLLMConfig(mismatch_alarm=10.0),
     )
-    policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
-    run = Run(
-        config,
-        policy,
-        make_optimizer(policy.parameters(), config.optim),
-        (OwnWeights if config.rollout.max_staleness else TorchSampler)(policy),
-        PROBLEMS,
-        Runner(verifier),
-        RunLog(out_dir),
-        Accelerator(cpu=True),
-    )
+    run = build_run(config, Runner(verifier), sampler=OwnWeights if config.rollout.max_staleness else TorchSampler)
     if monitor:
         run.monitor = Monitor(Runner(has_seven), config.monitor)
     return run
@@ -212,7 +175,7 @@ def test_resumed_run_with_batches_ahead_equals_an_uninterrupted_one(tmp_path, sh
     again.sampler = OwnWeights(again.policy)
     again.monitor.rows.extend(again.log.read("metrics"))
     train(again, 2)
-    ahead = [json.loads(line) for line in (checkpoint_folder(tmp_path / "whole", 4) / AHEAD).read_text().splitlines()]
+    ahead = lines(checkpoint_folder(tmp_path / "whole", 4) / AHEAD)
     assert shuffle or {record["kept"] for record in ahead} == {True, False}
     assert all(bool(record["own_verdicts"]) == shuffle for record in ahead)
     names = ["rollouts.jsonl", *(f"checkpoints/step-000004/{name}" for name in (AHEAD, "model.safetensors"))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import os
@@ -12,13 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
 from rlvr.model.logprobs import token_logprobs
-from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
-from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.checkpoint import AHEAD, checkpoint_folder, load_checkpoint, read_groups, write_groups
@@ -26,10 +22,11 @@ from rlvr.training.collect import collect
 from rlvr.training.rollout import group_advantages, group_rewards
 from rlvr.training.run import Run
 from rlvr.training.update import accumulate_gradient, score, to_batch
-from rlvr.types import Problem, RunError, StreamingSampler, error
+from rlvr.types import RunError, StreamingSampler, error
 from rlvr.verifiers.runner import Runner, VerifierErrors
-
-PROBLEMS = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
+from tests.helpers.models import OwnWeights
+from tests.helpers.runs import build_run, weights_of
+from tests.helpers.verifiers import PROBLEMS, odd_digits
 
 
 @pytest.fixture(autouse=True)
@@ -39,14 +36,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def odd_digits(problem: Problem, text: str) -> bool:
-    """Right where the completion has an odd number of digits: about half of random text."""
-    return sum(c.isdigit() for c in text) % 2 == 1
-
-
-odd_digits.isolate = False  # workers would import torch with this module, for each run
 
 
 class Plain:
@@ -62,25 +51,6 @@ class Plain:
         pass
 
 
-class OwnWeights(TorchSampler):
-    """Samples from a copy of the weights, as an engine does; remembers how many pushes each call came after."""
-
-    def __init__(self, policy) -> None:
-        copied = copy.copy(policy)
-        copied.model = copied.causal = copy.deepcopy(policy.model)
-        super().__init__(copied)
-        self.pushes = 0
-        self.pushes_before_call: list[int] = []
-
-    def load_weights(self, policy) -> None:
-        self.policy.model.load_state_dict(policy.model.state_dict())
-        self.pushes += 1
-
-    def stream(self, prompts, sampling, seeds, on_group):
-        self.pushes_before_call.append(self.pushes)
-        return super().stream(prompts, sampling, seeds, on_group)
-
-
 def make_run(out_dir: Path, *, verifier=None, sampler=TorchSampler, steps: int = 3, **rollout) -> Run:
     """A run of a random tiny model in float32 on the CPU."""
     kind = "torch" if sampler in (TorchSampler, Plain) else "vllm"
@@ -93,17 +63,7 @@ def make_run(out_dir: Path, *, verifier=None, sampler=TorchSampler, steps: int =
         vllm=VLLMConfig(mismatch_alarm=10.0),
     )
     config.check()
-    policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
-    return Run(
-        config,
-        policy,
-        make_optimizer(policy.parameters(), config.optim),
-        sampler(policy),
-        PROBLEMS,
-        verifier or Runner(odd_digits),
-        RunLog(out_dir),
-        Accelerator(cpu=True),
-    )
+    return build_run(config, verifier or Runner(odd_digits), sampler=sampler)
 
 
 def logs(run: Run) -> list[bytes]:
@@ -114,10 +74,6 @@ def logs(run: Run) -> list[bytes]:
     left_out = ("second", "mismatch/")
     metrics = [{k: v for k, v in row.items() if not any(x in k for x in left_out)} for row in run.log.read("metrics")]
     return [run.log.path("rollouts").read_bytes(), json.dumps(metrics).encode()]
-
-
-def weights(run: Run) -> torch.Tensor:
-    return torch.cat([weight.detach().reshape(-1) for weight in run.policy.parameters()])
 
 
 @pytest.mark.parametrize("rollout", [{}, {"resample_rounds": 2}, {"batch_size": 5}], ids=["plain", "dynamic", "cut"])
@@ -131,7 +87,7 @@ def test_overlap_changes_no_log(tmp_path, rollout):
     for run in (streamed, whole):
         train(run)
     assert logs(streamed) == logs(whole)
-    assert torch.equal(weights(streamed), weights(whole))
+    assert torch.equal(weights_of(streamed), weights_of(whole))
     assert streamed.verifier.counts == whole.verifier.counts
 
 
@@ -270,7 +226,7 @@ def test_batch_is_sampled_from_the_weights_of_k_steps_before(tmp_path, staleness
         assert run.sampler.pushes_before_call == [max(0, s - staleness) for s in range(5 + staleness)]
         assert [row["staleness"] for row in run.log.read("metrics")] == [min(s, staleness) for s in range(5)]
     assert logs(runs[0]) == logs(runs[1])
-    assert torch.equal(weights(runs[0]), weights(runs[1]))
+    assert torch.equal(weights_of(runs[0]), weights_of(runs[1]))
 
 
 def test_first_stale_batch_is_what_the_first_weights_draw(tmp_path):
@@ -343,7 +299,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
     resume(again, 3)
     train(again, 3)
     assert logs(again) == logs(whole)
-    assert torch.equal(weights(again), weights(whole))
+    assert torch.equal(weights_of(again), weights_of(whole))
     assert not threads("rlvr-")
 
 
@@ -356,7 +312,7 @@ def test_lengthened_run_equals_a_longer_one(tmp_path):
     resume(again, 2)
     train(again, 2)
     assert logs(again) == logs(whole)
-    assert torch.equal(weights(again), weights(whole))
+    assert torch.equal(weights_of(again), weights_of(whole))
 
 
 def test_groups_are_stored_to_the_last_bit(tmp_path):

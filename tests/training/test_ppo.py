@@ -26,16 +26,18 @@ from rlvr.training.rollout import group_advantages, group_rewards
 from rlvr.training.run import Run
 from rlvr.training.update import accumulate_gradient, accumulate_value_gradient, critic_step, to_batch
 from rlvr.types import error
-from tests.training.test_train import FailsOnThree, HasSeven
-from tests.training.test_train import make_run as make_any_run
+from tests.helpers.batches import make_batch as make_plain_batch
+from tests.helpers.files import GOLDEN, lines
+from tests.helpers.runs import batch_of
+from tests.helpers.runs import make_run as make_any_run
+from tests.helpers.verifiers import FailsOnThree, HasSeven
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "ppo_reference.json"
 KINDS = ("head", "separate")
 T = torch.tensor
 
 
 def make_run(tmp_path, **groups) -> Run:
-    """A run of PPO with a random tiny model; keyword arguments replace settings of a group, or are test_train's."""
+    """Return a run of PPO; keyword arguments replace settings of a group, or are those of `make_any_run`."""
     groups["algo"] = {"advantage": "gae", **groups.get("algo", {})}
     groups["critic"] = {"lr": 1e-3, **groups.get("critic", {})}
     run = make_any_run(tmp_path, **{"verifier": HasSeven(), **groups})
@@ -43,12 +45,6 @@ def make_run(tmp_path, **groups) -> Run:
     with torch.no_grad():  # a head that is not zero, so that values differ
         run.critic.head.weight.normal_(0, 0.2, generator=torch.Generator().manual_seed(0))
     return run
-
-
-def batch_of(run: Run) -> Batch:
-    groups = collect(run, 0)
-    rewards = group_rewards(groups, run.config.rollout)
-    return score(run, to_batch(run, groups, group_advantages(groups, rewards, run.config.algo)))
 
 
 def gradients_of(run: Run, minibatch: Batch) -> torch.Tensor:
@@ -122,14 +118,8 @@ def test_value_loss_by_hand():
 
 
 def make_batch(mask, **tensors) -> Batch:
-    return Batch(
-        tokens=torch.zeros(mask.shape, dtype=torch.long),
-        mask=mask,
-        sampler_logprobs=torch.zeros(mask.shape),
-        lengths=torch.full((len(mask),), mask.shape[1]),
-        groups=torch.arange(len(mask)),
-        **{"advantages": torch.zeros(len(mask)), **tensors},
-    )
+    lengths = torch.full((len(mask),), mask.shape[1])
+    return make_plain_batch(mask, lengths=lengths, groups=torch.arange(len(mask)), **tensors)
 
 
 @pytest.mark.parametrize("case", [0, 1])
@@ -139,7 +129,7 @@ def test_ppo_agrees_with_verl(case):
     The figures are those of verl 0.9.1's compute_gae_advantage_return, compute_policy_loss_vanilla and
     compute_value_loss on the tensors in the file; tests/make_ppo_reference.py made it.
     """
-    reference = json.loads(GOLDEN.read_text())
+    reference = json.loads((GOLDEN / "ppo_reference.json").read_text())
     t = {name: T(values) for name, values in reference["tensors"].items()}
     expected, mask = reference["ppo"][case], t["mask"].bool()
     settings = expected["settings"]
@@ -385,7 +375,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, kind, minibatches):
     names = ["model", "optimizer", "critic", "critic_optimizer"]
     for name in (*(f"checkpoints/step-000004/{n}.safetensors" for n in names), "rollouts.jsonl"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name
-    records = [json.loads(line) for line in (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()]
+    records = lines(tmp_path / "parts" / "metrics.jsonl")
     assert [record["step"] for record in records] == [1, 2, 3, 4]
     assert all(record["critic/grad_norm"] > 0 for record in records)
 

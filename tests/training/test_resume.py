@@ -25,6 +25,7 @@ from rlvr.runs.lock import locked
 from rlvr.training.checkpoint import checkpoint_folder
 from rlvr.training.resume import RESUMABLE, difference, names
 from rlvr.types import RunError
+from tests.helpers.files import lines
 
 SMALL = (
     "--sft.steps 6 --rollout.problems-per-step 4 --rollout.group-size 4 --eval.every -1 --run.sample-every 0 "
@@ -69,7 +70,7 @@ def results(out_dir: Path, step: int) -> dict[str, bytes]:
 
 def check_learned(out_dir: Path) -> None:
     """The comparison would say nothing of weights that did not move."""
-    metrics = [json.loads(line) for line in (out_dir / "metrics.jsonl").read_text().splitlines()]
+    metrics = lines(out_dir / "metrics.jsonl")
     assert sum(record["grad_norm"] > 0 for record in metrics) >= len(metrics) / 2
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.training.signals import Stopped, StopRequest
+from tests.helpers.files import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PACK = '''
 import pathlib
 import time

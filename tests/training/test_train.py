@@ -5,52 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 
-from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig
-from rlvr.model.optim import make_optimizer
-from rlvr.model.policy import load_policy
-from rlvr.runs.log import RunLog
-from rlvr.sampling.samplers import make_sampler
+from rlvr.config import OptimConfig
 from rlvr.train import train
 from rlvr.training.collect import collect
-from rlvr.training.prepare import kl_costs, score
+from rlvr.training.prepare import kl_costs
 from rlvr.training.rollout import group_advantages, group_rewards
-from rlvr.training.run import Run
 from rlvr.training.summary import summarize
-from rlvr.training.update import accumulate_gradient, to_batch
-from rlvr.types import Problem, Verdict, correct, error, incorrect
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "loss_curve.json"
-PROBLEMS = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
-
-
-class OddDigits:
-    """Right where the completion has an odd number of digits: about half of random text."""
-
-    def verify(self, pairs):
-        return [self.judge(problem, text) for problem, text in pairs]
-
-    def judge(self, problem: Problem, text: str) -> Verdict:
-        return correct() if sum(c.isdigit() for c in text) % 2 else incorrect()
-
-
-class HasSeven(OddDigits):
-    """Right where a 7 occurs."""
-
-    def judge(self, problem, text):
-        return correct() if "7" in text else incorrect()
-
-
-class FailsOnThree(OddDigits):
-    """Its own fault on every completion that has a 3."""
-
-    def judge(self, problem, text):
-        return error("broken") if "3" in text else super().judge(problem, text)
+from rlvr.training.update import to_batch
+from rlvr.types import incorrect
+from tests.helpers.files import GOLDEN
+from tests.helpers.runs import batch_of, gradient_of, make_run
+from tests.helpers.verifiers import FailsOnThree, HasSeven, OddDigits
 
 
 class NeverRightForEven(OddDigits):
@@ -58,43 +27,6 @@ class NeverRightForEven(OddDigits):
 
     def judge(self, problem, text):
         return incorrect() if int(problem.id) % 2 == 0 else super().judge(problem, text)
-
-
-def make_run(tmp_path, *, verifier=None, reference=False, **groups) -> Run:
-    """A run of a random tiny model in float32 on the CPU; keyword arguments replace settings of a group."""
-    config = Config(
-        run=RunConfig(out_dir=tmp_path, steps=3, sample_every=0),
-        model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
-        rollout=RolloutConfig(problems_per_step=6, group_size=4, max_new_tokens=12),
-        optim=OptimConfig(lr=1e-3),
-    )
-    for name, values in groups.items():
-        config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
-    policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
-    return Run(
-        config,
-        policy,
-        make_optimizer(policy.parameters(), config.optim),
-        make_sampler("torch", policy),
-        PROBLEMS,
-        verifier or OddDigits(),
-        RunLog(tmp_path),
-        Accelerator(cpu=True),
-        policy.reference() if reference else None,
-    )
-
-
-def batch_of(run: Run, step: int = 0):
-    groups = collect(run, step)
-    rewards = group_rewards(groups, run.config.rollout)
-    return score(run, to_batch(run, groups, group_advantages(groups, rewards, run.config.algo)))
-
-
-def gradient_of(run: Run, minibatch) -> torch.Tensor:
-    for weight in run.policy.parameters():
-        weight.grad = None
-    accumulate_gradient(run, minibatch)
-    return torch.cat([weight.grad.reshape(-1) for weight in run.policy.parameters()])
 
 
 @pytest.mark.parametrize("normalize", ["token", "sequence", "constant"])
@@ -237,5 +169,5 @@ def test_loss_curve_is_the_stored_one(tmp_path, name):
     run = make_run(tmp_path, run={"steps": 5}, **CURVES[name])
     train(run)
     records = run.log.read("metrics")
-    for metric, stored in json.loads(GOLDEN.read_text())[name].items():
+    for metric, stored in json.loads((GOLDEN / "loss_curve.json").read_text())[name].items():
         assert [record[metric] for record in records] == pytest.approx(stored, rel=1e-2, abs=1e-4), metric

@@ -35,8 +35,8 @@ try:
     importlib.import_module("vllm")
     from rlvr.vllm.sampler import VLLMSampler
     from rlvr.vllm.sync import WeightsDiffer, engine_weights
-except ImportError as why:
-    pytest.skip(f"vLLM cannot be imported: {why}", allow_module_level=True)
+except ImportError as error:
+    pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 
 CORPUS = ["0123456789+-=*() abcdefghijklmnopqrstuvwxyz"]
 PROMPTS = ["12+34=", "what is seven", "(1+2)*3=", "x"]
@@ -102,7 +102,7 @@ def held() -> Iterator:
 
 @pytest.fixture
 def vllm_tied(held):
-    """An engine that such tests share, with the weights of `make_policy()` pushed and proved."""
+    """An engine that such tests share, with the weights of `make_policy()` pushed and checked."""
     if not held:
         held.append(VLLMSampler(make_policy(), VLLMConfig(sync_check_every=1)))
     held[0].load_weights(make_policy())
@@ -189,7 +189,7 @@ def test_endings_are_those_of_the_torch_sampler(vllm_tied):
 
 
 def test_cache_that_is_not_reset_is_caught(vllm_tied, monkeypatch):
-    """A push that leaves keys and values of the old weights in use fails the proof."""
+    """A push that leaves keys and values of the old weights in use fails the sync check."""
     policy, sampler = vllm_tied.policy, vllm_tied
     monkeypatch.setattr(sampler.engine, "reset_cache", lambda: None)
     shake(policy)

@@ -87,13 +87,13 @@ def merged_causal(args: MergeArgs, source: Source) -> tuple[Any, Any, float | No
     import torch
 
     from rlvr.config import ModelConfig
-    from rlvr.model.load_errors import naming
+    from rlvr.model.load_errors import load_errors_as_value_error
     from rlvr.model.lora import load_adapter, merge_adapter
     from rlvr.model.policy import load_pretrained, switch_off_dropout
 
     config = ModelConfig(name=args.adapter, trust_remote_code=args.trust_remote_code)
     tokenizer, base = load_pretrained(source, config, torch.float32)
-    with naming(args.adapter):
+    with load_errors_as_value_error(args.adapter):
         adapted = load_adapter(base, source, trained=False)
     switch_off_dropout(adapted)
     before = some_logprobs(adapted)

@@ -15,7 +15,7 @@ from transformers.utils import cached_file, logging
 
 from rlvr.files.models import SETTINGS, Source, find_model
 from rlvr.model.device import pick_device, pick_dtype
-from rlvr.model.load_errors import naming
+from rlvr.model.load_errors import load_errors_as_value_error
 from rlvr.model.lora import load_adapter, merge_adapter
 from rlvr.model.tokenizer import load_tokenizer
 from rlvr.reward_model.text import Encoded
@@ -161,7 +161,7 @@ def load_parts(name: str, *, revision: str | None = None, trust_remote_code: boo
     """
     source = find_model(name, revision, kind=KIND)
     trust = {"trust_remote_code": trust_remote_code}
-    with naming(name, KIND):
+    with load_errors_as_value_error(name, KIND):
         tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
         config = AutoConfig.from_pretrained(source.weights.name, **source.weights.options(), **trust)
         labels = adapter_labels(source)
@@ -223,7 +223,7 @@ def load_weights(name: str, parts: Parts, dtype: torch.dtype, *, trust_remote_co
     Raises ValueError where they cannot be loaded.
     """
     source = parts.source
-    with naming(name, KIND), quietly(), torch.random.fork_rng(devices=[]):
+    with load_errors_as_value_error(name, KIND), quietly(), torch.random.fork_rng(devices=[]):
         model, report = AutoModelForSequenceClassification.from_pretrained(
             source.weights.name,
             config=parts.config,

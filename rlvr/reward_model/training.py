@@ -22,8 +22,8 @@ from rlvr.reward_model.preferences import PreferencePair
 from rlvr.reward_model.scorer import Classifier, Scorer, load_classifier
 from rlvr.reward_model.text import Encoded, Renderer, token_limit
 from rlvr.seeding import derive_seed
+from rlvr.training.epochs import items_of_step
 from rlvr.training.passk import clustered
-from rlvr.training.rollout import draw
 
 BINS = 10
 EncodedPair = tuple[Encoded, Encoded, float]
@@ -150,7 +150,7 @@ def train_reward_model(
     num_steps = num_training_steps(len(encoded), config)
     trainer.model.train()
     for step in range(num_steps):
-        batch = draw(encoded, min(config.batch_size, len(encoded)), seed=seed, step=step)
+        batch = items_of_step(encoded, min(config.batch_size, len(encoded)), seed=seed, step=step)
         metrics = accumulate_gradients(trainer, batch, optim.tokens_per_microbatch)
         lr = learning_rate(step, optim, num_steps)
         norm = optimizer_step(optimizer, lr=lr, max_grad_norm=optim.max_grad_norm)

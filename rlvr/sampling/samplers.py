@@ -53,11 +53,9 @@ def make_sampler(name: str, policy: Policy, *, batch_size: int = 512, vllm: VLLM
 def open_sampler(
     name: str, policy: Policy, *, batch_size: int = 512, vllm: VLLMConfig | None = None
 ) -> Iterator[Sampler]:
-    """Return the sampler of this name, and end its engine afterwards."""
+    """Yield the sampler of this name, and close it afterwards."""
     sampler = make_sampler(name, policy, batch_size=batch_size, vllm=vllm)
     try:
         yield sampler
     finally:
-        close = getattr(sampler, "close", None)
-        if close is not None:
-            close()
+        sampler.close()

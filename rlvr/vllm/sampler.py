@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rlvr.config import VLLMConfig
 from rlvr.model.policy import Policy
-from rlvr.types import Completion, Sampling
+from rlvr.types import Completion, Sampler, Sampling
 from rlvr.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Engine, Output, Request
 from rlvr.vllm.local import LocalEngine
 from rlvr.vllm.sync import (
@@ -20,8 +20,8 @@ from rlvr.vllm.sync import (
 )
 
 
-class VLLMSampler:
-    """vLLM as an rlvr.types.StreamingSampler, in this process (LocalEngine) or on a server (ServerEngine).
+class VLLMSampler(Sampler):
+    """vLLM as an rlvr.types.Sampler, in this process (LocalEngine) or on a server (ServerEngine).
 
     `load_weights` pushes the policy's weights into the engine. At the start and after every `sync_check_every`-th push
     `check_sync` compares the engine with the trainer, and raises WeightsDiffer with the tensors that differ.
@@ -63,7 +63,7 @@ class VLLMSampler:
         seeds: Sequence[Sequence[int]],
         on_group: Callable[[int, list[Completion]], None],
     ) -> list[list[Completion]]:
-        """Sample like `generate`, and pass on each group when it is complete; see rlvr.types.StreamingSampler.
+        """Sample like `generate`, and pass on each group when it is complete; see rlvr.types.Sampler.
 
         Raises ValueError for an empty prompt, one too long for the engine, or other than one list of seeds per prompt.
         """

@@ -141,7 +141,7 @@ def wrapped(function):
 def decorated(problem, completion):
     return looped(completion) == "x"
 
-async def judged(completion):
+async def unshuffled_verdicts(completion):
     return looped(completion) == "x"
 
 def asynchronous(problem, completion):

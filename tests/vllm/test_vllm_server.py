@@ -22,7 +22,7 @@ from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.run import Run
 from rlvr.types import RunError, Sampling
-from tests.helpers.runs import build_run
+from tests.helpers.runs import AfterStep, build_run
 from tests.helpers.verifiers import PROBLEMS
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
@@ -51,7 +51,8 @@ def train_for(tmp_path: Path, sampler_of, on_step=None, max_staleness: int = 0) 
         optim=OptimConfig(lr=1e-3),
     )
     run = build_run(config, sampler=sampler_of)
-    run.on_step = on_step and (lambda step, metrics, rollouts: on_step(step, run.sampler))
+    if on_step is not None:
+        run.reporter.callbacks.append(AfterStep(lambda step: on_step(step, run.worker.sampler)))
     train(run)
     return run
 
@@ -70,15 +71,16 @@ def test_killed_server_changes_nothing(tmp_path):
             os.kill(sampler.engine.process.pid, signal.SIGKILL)
 
     whole = train_for(tmp_path / "whole", open_server)
-    whole.sampler.close()
+    whole.worker.sampler.close()
     broken = train_for(tmp_path / "broken", open_server, kill)
-    assert broken.sampler.engine.deaths == 1
-    broken.sampler.close()
-    weights = [load_file(run.log.out_dir / "checkpoints/step-000010/model.safetensors") for run in (whole, broken)]
+    assert broken.worker.sampler.engine.deaths == 1
+    broken.worker.sampler.close()
+    folders = [run.reporter.log.out_dir / "checkpoints" / "step-000010" for run in (whole, broken)]
+    weights = [load_file(folder / "model.safetensors") for folder in folders]
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, rtol=0, atol=0)
     texts = [
-        [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.log.read("rollouts")]
+        [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.reporter.log.read("rollouts")]
         for run in (whole, broken)
     ]
     assert texts[0] == texts[1]
@@ -103,11 +105,11 @@ def test_server_killed_beside_the_training_changes_nothing(tmp_path):
     ends = []
     for name, on_step in (("whole", None), ("broken", kill)):
         run = train_for(tmp_path / name, open_server, on_step, max_staleness=1)
-        run.sampler.close()
-        lines = [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.log.read("rollouts")]
+        run.worker.sampler.close()
+        lines = [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.reporter.log.read("rollouts")]
         assert len(set(lines)) == STEPS * 24
-        ends.append((lines, load_file(run.log.out_dir / "checkpoints/step-000010/model.safetensors")))
-    assert run.sampler.engine.deaths == 1
+        ends.append((lines, load_file(run.reporter.log.out_dir / "checkpoints/step-000010/model.safetensors")))
+    assert run.worker.sampler.engine.deaths == 1
     assert ends[0][0] == ends[1][0]
     for name, value in ends[0][1].items():
         torch.testing.assert_close(ends[1][1][name], value, rtol=0, atol=1e-5)

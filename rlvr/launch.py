@@ -192,7 +192,7 @@ def open_run(
         worker.monitor = Monitor(monitors["verifier"], config.monitor, log.read("metrics"))
     run = Run(learner, worker, reporter, stop=stop)
     measured_by: Mapping[str, Runner] = monitors if config.eval.verifier == "monitor" else runners
-    run.evaluate = HeldOutEvaluation(run, task.test[: config.eval.num_problems], measured_by)
+    run.evaluate = HeldOutEvaluation(run, list(task.test[: config.eval.num_problems]), measured_by)
     return run, start
 
 

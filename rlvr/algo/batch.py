@@ -102,8 +102,8 @@ class Batch:
 
     def share(self, rank: int, world: int) -> tuple[Tensor, Batch]:
         """Return the contiguous rows that process `rank` of `world` computes, with their indices."""
-        units = len(self) // self.rows_per_pair
-        first, last = (units * r // world * self.rows_per_pair for r in (rank, rank + 1))
+        pairs = len(self) // self.rows_per_pair  # or rows, where rows_per_pair is 1
+        first, last = (pairs * r // world * self.rows_per_pair for r in (rank, rank + 1))
         index = torch.arange(first, last, device=self.tokens.device)
         return index, self.rows(index)
 
@@ -194,11 +194,11 @@ def minibatches(batch: Batch, *, count: int, epochs: int, seed: int) -> Iterator
     rollouts or pairs than `count` there are as many minibatches as these.
     """
     generator = torch.Generator().manual_seed(seed)
-    units = len(batch.token_counts) // batch.rows_per_pair
-    for _ in range(epochs if units else 0):
+    pairs = len(batch.token_counts) // batch.rows_per_pair  # or rollouts, where rows_per_pair is 1
+    for _ in range(epochs if pairs else 0):
         if count == 1:
             yield batch
             continue
-        for drawn in torch.randperm(units, generator=generator).tensor_split(min(count, units)):
+        for drawn in torch.randperm(pairs, generator=generator).tensor_split(min(count, pairs)):
             index = drawn.sort().values[:, None] * batch.rows_per_pair + torch.arange(batch.rows_per_pair)
             yield batch.of_sampled(index.flatten())

@@ -40,7 +40,7 @@ class LossSettings(Protocol):
     def beta(self) -> float: ...
 
 
-# exp(20) is 4.9e8: a ratio beyond that is a broken run, and an infinity would hide which
+# exp(20) is 4.9e8. A larger ratio means a broken run; an infinity would spread to every weight.
 MAX_LOG_RATIO = 20.0
 
 
@@ -214,7 +214,7 @@ def policy_loss(
         "importance_clipped": ((weights != 1) & ((weights >= algo.importance_cap) | (weights == 0)) & mask).sum(),
     }
     if batch.ref_logprobs is not None:
-        # The ratio to the engine that sampled: to the trainer's old policy, times that one's to the engine
+        # The ratio to the sampling engine: pi / pi_old of the trainer, times pi_old / pi_sampler.
         kl = KL[algo.estimator](logprobs, batch.ref_logprobs, ratio * weights)
         stats["kl"] = (kl.detach() * mask).sum()
         if algo.kl_in == "loss":

@@ -154,7 +154,7 @@ def hidden_states(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -
 
 def _own_forward(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
     """Compute them by the model's own forward."""
-    # A 4D mask is passed on as it is by every model, which spares building one; the layout takes its place.
+    # Every model passes a 4D mask on as it is, and builds none; the layout takes its place.
     mask = torch.empty(1, 1, 1, 1, dtype=torch.bool, device=ids.device)
     out = causal.base_model(input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False, layout=layout)
     return out.last_hidden_state[0]

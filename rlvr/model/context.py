@@ -14,7 +14,7 @@ from rlvr.types import Problem, Prompt, Task
 
 # Rope types whose factor is not yet in max_position_embeddings.
 STRETCHING = ("linear", "dynamic", "yarn")
-# Tokens that a tokenizer may put around a text besides what the template does.
+# Tokens that a tokenizer may add around a text, besides the template's.
 SLACK = 8
 TYPICAL = 64
 

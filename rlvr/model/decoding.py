@@ -75,7 +75,7 @@ class DecodeCache:
 
     def __init__(self, prompts: PackedGroups, counts: Sequence[int]) -> None:
         assert prompts.kept is not None
-        # Rotary embeddings return float32 keys under autocast; they are held in the type they are multiplied in.
+        # Rotary embeddings return float32 keys under autocast; they are stored in the dtype of the matmul.
         self.prompts = {layer: (k.to(v.dtype), v) for layer, (k, v) in prompts.kept.items()}
         self.prompt_valid = prompts.prompt_valid
         device = self.prompt_valid.device

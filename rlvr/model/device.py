@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-# Operations of a decoding step of a model with fewer weights are over before a second thread has woken up.
+# Below this many weights, the operations of a decoding step end before a second thread wakes up.
 ONE_THREAD_BELOW = 4_000_000
 
 

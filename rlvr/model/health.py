@@ -84,7 +84,7 @@ def count_not_finite(norms: Iterable[float]) -> float:
 def check_weights(named: Iterable[tuple[str, Tensor]], where: str) -> None:
     """Raise NotFinite, starting with `where`, if a weight is NaN or infinite; name the first of them."""
     weights = {name: weight for name, weight in named if weight.is_floating_point() and weight.numel()}
-    # The largest magnitude of all: one pass, and NaN where any is.
+    # The largest magnitude takes one pass, and is NaN if any weight is.
     if not weights or math.isfinite(torch.nn.utils.get_total_norm(list(weights.values()), norm_type=math.inf)):
         return
     broken = {name: weight for name, weight in weights.items() if not bool(weight.isfinite().all())}

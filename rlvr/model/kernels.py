@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
-# Scores of all rows together that are held (64 MB in float32), and that are computed at a time where they are not.
+# Attention scores that may be held for the backward pass (64 MB in float32); scores per chunk where they are not.
 MAX_SCORES, AT_ONCE = 2**24, 2**22
 
 
@@ -75,17 +75,17 @@ def attention(query: Tensor, key: Tensor, value: Tensor, visible: Visible, *, ho
 def multiplied_out(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
     """Compute all scores at once: oneDNN's matmul beats torch's fused kernel on the CPU."""
     (rows, heads, width, dim), kv_heads = query.shape, key.shape[1]
-    # Heads that share keys are more query rows to the same matmul.
+    # Heads that share keys become more query rows of one matmul.
     grouped = query.reshape(rows, kv_heads, heads // kv_heads * width, dim)
     scores = torch.matmul(grouped, key.transpose(2, 3)).view(rows, heads, width, -1)
-    # The bias is float32, and makes the softmax so: torch's bfloat16 softmax is three times slower on the CPU.
+    # The float32 bias makes the softmax float32: torch's bfloat16 softmax is three times slower on the CPU.
     probs = (scores + bias).softmax(-1).to(value.dtype)
     return torch.matmul(probs.view(rows, kv_heads, -1, key.shape[2]), value).view(rows, heads, width, value.shape[3])
 
 
 def fused(query: Tensor, key: Tensor, value: Tensor, visible: Visible) -> Tensor:
     """Compute by torch's fused kernels: with a mask while it is small, else without one by equal context lengths."""
-    # Repeated, since with a mask CUDA has no fused kernel for grouped-query heads.
+    # Repeated: with a mask, CUDA has no fused kernel for grouped-query heads.
     key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], dim=1) for x in (key, value))
     if visible.context == 0:
         return scaled_dot_product_attention(query, key, value, is_causal=True, scale=1.0)

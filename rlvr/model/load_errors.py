@@ -11,9 +11,9 @@ from typing import cast
 from huggingface_hub import errors
 from safetensors import SafetensorError
 
-# The HTTP client's own, of which the hub's are a kind: which client it is differs by version.
+# The base class of the hub's errors in its HTTP client, which differs by version.
 HTTP_ERROR = cast(type[Exception], errors.HfHubHTTPError.__bases__[0])
-# What a broken or foreign file makes the libraries raise: they read fields and build modules before they check.
+# Raised by the libraries for broken or foreign files: they read fields and build modules before they check.
 LOADING_ERRORS = (
     OSError,
     ValueError,

@@ -50,7 +50,7 @@ def with_adapter(
         task_type=task_type,
     )
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # transformers', of what peft asks it
+        warnings.simplefilter("ignore", FutureWarning)  # from transformers, about how peft calls it
         torch.manual_seed(seed)
         return get_peft_model(model, lora)
 
@@ -98,7 +98,7 @@ def load_adapter(model: Any, source: Source, *, trained: bool) -> Any:
         config.task_type = None  # a policy's adapter on the trunk of a classifier
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore", FutureWarning)
-        warnings.simplefilter("ignore", UserWarning)  # peft's, of missing keys and tied weights; both are seen to here
+        warnings.simplefilter("ignore", UserWarning)  # from peft, about missing keys and tied weights: handled here
         adapted = PeftModel.from_pretrained(model, place.name, is_trainable=trained, config=config, **place.options())
         held = load_peft_weights(place.name, device="cpu", **place.options()).keys()
         wanted = get_peft_model_state_dict(adapted, save_embedding_layers=False).keys()
@@ -126,7 +126,7 @@ def merge_adapter(adapted: Any) -> Any:
         inner[0].weight = nn.Parameter(inner[0].weight.detach().clone(), requires_grad=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        warnings.simplefilter("ignore", UserWarning)  # peft's, of tied weights
+        warnings.simplefilter("ignore", UserWarning)  # from peft, about tied weights
         merged = adapted.merge_and_unload()
     head, embedding = merged.get_output_embeddings(), merged.get_input_embeddings()
     if head is not None and head.weight is not embedding.weight:

@@ -12,11 +12,11 @@ from rlvr.config import Config
 from rlvr.model.logprobs import MAX_LOGITS
 
 FP32, BF16 = 4, 2
-# Tensors of a layer's inner work that its recomputed backward pass holds, in widths of the hidden and of the MLP's
-# states: norms, queries, attention, residuals; gate, up, their product, and gradients of these.
+# Tensors that a layer's recomputed backward pass holds, by width. Hidden: norms, queries, attention, residuals. MLP:
+# gate, up, their product, and gradients of these.
 HIDDEN_TENSORS, MLP_TENSORS = 8, 6
 LOGIT_TENSORS = 6  # logits, log-probabilities, probabilities, their product for the entropy, and two gradients
-PROMPT = 150  # tokens of a prompt, where it matters little
+PROMPT = 150  # tokens of a prompt; the result hardly depends on it
 
 
 @dataclass(frozen=True)

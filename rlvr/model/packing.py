@@ -98,7 +98,7 @@ class ContextRows:
         self.rows = Rows(lengths[used], device)
         real = np.concatenate([np.arange(length) + start for start, length in zip(starts[used], lengths[used])])
         self.tokens = real[self.rows.tokens]
-        # Where the tokens of the used prompts go; None: they are all, in order.
+        # Where the tokens of the used prompts go; None: all prompts are used, in order.
         self.places = None if np.array_equal(real, np.arange(total)) else torch.from_numpy(real).to(device)
         counts = np.bincount(self.parents)
         self.even = bool((counts == counts[0]).all() and (np.diff(self.parents) >= 0).all())
@@ -120,7 +120,7 @@ class ContextRows:
             grid = shared.unflatten(0, (self.rows.rows, len(self.by_rank))).sum(1)
         else:
             grid = shared.new_zeros(self.rows.rows, *shared.shape[1:])
-            for place in self.by_rank:  # no parent twice
+            for place in self.by_rank:  # without repeated parents
                 index = torch.from_numpy(self.parents[place]).to(shared.device)
                 grid.index_add_(0, index, shared[torch.from_numpy(place).to(shared.device)])
         tokens = self.rows.unpad(grid)

@@ -165,7 +165,7 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
     else:
         if continued:
             check_settings(source, config)
-        # Frozen weights may be kept in the computation's type; in trained ones it would round small updates away.
+        # Frozen weights may have the computation's dtype; in trained ones it would round small updates away.
         tokenizer, model = load_pretrained(source, config, dtype if config.lora_rank else torch.float32)
     check_logits(model)
     check_causal(model)
@@ -180,10 +180,10 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
     switch_off_dropout(model)
     if config.gradient_checkpointing:
         if config.lora_rank:
-            # Otherwise no input of a recomputed block needs a gradient, and the adapters would get none.
+            # Otherwise no input of a recomputed block requires a gradient, and the adapters would get none.
             model.enable_input_require_grads()
         _recompute_activations(model)
-    # transformers recomputes activations in training mode only; with dropout off the two modes are otherwise the same.
+    # transformers recomputes activations only in training mode; without dropout the modes differ in nothing else.
     model.train(config.gradient_checkpointing)
     return Policy(
         model.to(device),

@@ -227,7 +227,7 @@ def check_causal(causal: Any) -> None:
     row = _text(causal, SHORT)
     with _trying(causal):
         part, whole = _plain_states(causal, row[: SHORT // 2]), _plain_states(causal, row)[: SHORT // 2]
-        # Broken weights say nothing of this; whoever uses the model is told of them.
+        # With broken weights this cannot be decided; whoever uses the model checks them.
         if _apart(part, whole) and bool(whole.isfinite().all()):
             raise ValueError(
                 f"{type(causal).__name__} gives a token another state where other tokens follow it; expected a causal "
@@ -256,12 +256,12 @@ def _decoder_difference(make: type[Decoder], causal: Any, size: int) -> str:
     rows = [[*prompts[0], *_text(causal, steps, 211)], [*prompts[0], *_text(causal, steps, 307)]]
     rows.append([*prompts[1], *_text(causal, steps, 401)])
     with _trying(causal):
-        # The token that comes last predicts what no decoder is asked for.
+        # The last token predicts one that no decoder is asked for.
         plain = torch.stack(
             [output_logits(causal, _plain_states(causal, row[:-1])[first - 1 :]) for row in rows], dim=1
         )
         if plain.isnan().any():
-            return ""  # of broken weights no decoder differs; drawing from their logits raises
+            return ""  # broken weights: every decoder agrees, and sampling raises NotFinite
         decoder = make(causal)
         alive, found = [0, 1, 2], [decoder.start(prompts, [2, 1])]
         for t in range(first, size - 1):

@@ -71,7 +71,7 @@ EVALUATION = Kind(
     "an evaluation without an answer",
 )
 KINDS = (TRAINING, REWARD_MODEL, EVALUATION)
-# What shells, schedulers and file managers put into a folder.
+# Files that shells, schedulers and file managers leave in a folder.
 HARMLESS = re.compile(r"\.gitkeep|\.gitignore|\.DS_Store|lost\+found|.*\.(log|out|err|txt)")
 
 

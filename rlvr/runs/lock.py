@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOCK = "lock"
-SECONDS_TO_WAIT = 1.0  # somebody who only looks whether the folder is free holds the lock for an instant
+SECONDS_TO_WAIT = 1.0  # a check whether the folder is free holds the lock for an instant
 
-# Descriptors of this process's locks. A forked child closes its copies: with one of them open, the lock would outlive
-# the process that took it.
+# Descriptors of this process's locks. A forked child closes its copies; an open one would keep the lock alive after the
+# process that took it.
 HELD: set[int] = set()
 
 
@@ -47,7 +47,7 @@ def locked(folder: Path) -> Iterator[str | None]:
             HELD.discard(descriptor)
             if made and os.listdir(folder) == [LOCK]:
                 os.unlink(folder / LOCK)
-                with suppress(OSError):  # another run has come meanwhile
+                with suppress(OSError):  # another run has started there
                     for path in made:
                         path.rmdir()
             os.close(descriptor)
@@ -61,7 +61,7 @@ def _take(folder: Path) -> tuple[int, str | None]:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The one before may have removed the file between our opening and locking it.
+            # The previous holder may have removed the file between our opening and locking it.
             if os.fstat(descriptor).st_nlink:
                 return descriptor, None
         except BlockingIOError:
@@ -78,7 +78,7 @@ def check_unlocked(folder: Path) -> None:
     """Raise ValueError, naming the holder, where a run is writing in the folder. Writes nothing."""
     try:
         descriptor = os.open(folder / LOCK, os.O_RDONLY)
-    except OSError:  # no such file, or one that is not for us to read: taking the lock will say more
+    except OSError:  # missing or unreadable: taking the lock will say more
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

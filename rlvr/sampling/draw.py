@@ -31,13 +31,13 @@ def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, T
     """
     if sampling.temperature == 0:
         tokens = logits.argmax(-1)
-        check_finite(logits.gather(1, tokens[:, None]))  # argmax takes NaN for the largest
+        check_finite(logits.gather(1, tokens[:, None]))  # argmax treats NaN as the largest
         return tokens, torch.zeros_like(tokens, dtype=logits.dtype)
     logprobs = truncated(logits / sampling.temperature, sampling).log_softmax(-1)
     cumulative = logprobs.exp().cumsum(-1)
     total = cumulative[:, -1:].contiguous()
     check_finite(total)  # a row with NaN or +inf has only NaN as probabilities
-    # The first token whose cumulative mass passes u; where rounding lets none pass, the last with any mass.
+    # The first token whose cumulative mass exceeds u; if rounding leaves none, the last one with any mass.
     token = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
     token = torch.minimum(token, torch.searchsorted(cumulative, total))
     return token[:, 0], logprobs.gather(1, token)[:, 0]

@@ -149,7 +149,7 @@ class TorchSampler(Sampler):
                 finish(drawn)
             if unfinished == 0 or t + 1 == sampling.max_new_tokens:
                 break
-            # Dropping rows copies the cache, about one step's work; it waits until finished rows have cost as much.
+            # Dropping rows copies the cache, which costs about one step: wait until finished rows have cost as much.
             wasted += len(alive) - unfinished
             if wasted >= len(alive):
                 wasted = 0
@@ -168,7 +168,7 @@ class TorchSampler(Sampler):
         if not stop:
             return ended
         by_eos = {i for i, _ in ended}
-        # A stop string of n bytes lies within the last n tokens, whose first may be cut in mid-character.
+        # A stop string of n bytes lies within the last n tokens, the first of which may be a partial character.
         window = max(len(text.encode()) for text in stop) + 8
         recent = tokens[rows, max(0, t + 1 - window) : t + 1].tolist()
         for i, ids in enumerate(recent):

@@ -39,14 +39,8 @@ EVIDENCE = 8  # rollouts kept with an alarm
 CEILING = 0.95  # from this share of correct rollouts on, a monitor is not expected to rise
 UNSHARED = 0.9  # a rise of the proxy only is suspicious from this share of the worth of the monitor's range on
 AGREED = 0.9  # from this rank correlation within groups on, what is reinforced is what the monitor scores
-FIGURES = (
-    "reward",
-    "correct",
-    "completion_tokens",
-    "truncated",
-    "entropy",
-    "kl",
-)  # metrics in an alarm besides the monitor's
+# Metrics in an alarm, besides the monitor's.
+FIGURES = ("reward", "correct", "completion_tokens", "truncated", "entropy", "kl")
 
 
 class AlarmStop(RunError):

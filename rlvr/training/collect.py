@@ -57,7 +57,7 @@ def sample_and_verify(
     """
     config = worker.config
     mine = share(problems, worker.accelerator)
-    # Counted over the whole list: what a process draws does not depend on how the list is shared.
+    # Counted over the whole list: completions do not depend on how it is shared among processes.
     numbers = occurrences(problems, [group.problem for group in earlier])
     sample = partial(
         rollout,
@@ -129,7 +129,7 @@ class Verification:
             while (items := self._next()) is not None:
                 places, groups = zip(*items)
                 self._verified.update(zip(places, with_verdicts(groups, self.verifier.verify_part)))
-        except BaseException as error:  # raised again where the batch is waited for
+        except BaseException as error:  # raised again by add and finish
             self._error = error
 
     def _next(self) -> list[tuple[int, Group]] | None:

@@ -162,7 +162,7 @@ def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | N
     result |= _pass_at(scored, "", ks, status, threshold)
     field = "correct" if threshold is None else "score"
     for prefix in ("lenient_", "strict_"):
-        # Of the same rows, so that the numbers can be compared.
+        # From the same answers, so that the numbers can be compared.
         if scored and all(f"{prefix}{field}" in row for row in scored):
             result |= _pass_at(scored, prefix, ks, status, threshold)
     score = score_estimate(scored)

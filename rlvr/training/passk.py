@@ -79,7 +79,7 @@ def clustered(values: Sequence[float], confidence: float = 0.95, *, weights: Seq
         return math.fsum((w * (value - centre)) ** 2 for w, value in zip(sizes, values, strict=True))
 
     error = math.sqrt(squares(mean) * count / (count - 1)) / size
-    added = NormalDist().inv_cdf(0.5 + confidence / 2) ** 2 / 2  # of value 0, and as many of value 1
+    added = NormalDist().inv_cdf(0.5 + confidence / 2) ** 2 / 2  # problems of value 0, and as many of value 1
     total, each = count + 2 * added, size / count
     centre = (size * mean + added * each) / (total * each)
     spread = squares(centre) + added * each**2 * (centre**2 + (1 - centre) ** 2)

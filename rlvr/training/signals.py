@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SECONDS_TO_CLEAN_UP = 5.0  # that workers and engines have to end in, once nothing is waited for any more
+SECONDS_TO_CLEAN_UP = 5.0  # for workers and engines to end, once nothing else is waited for
 SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 CLEAR_LINE = "\r\x1b[K"
 
@@ -65,7 +65,7 @@ class StopRequest:
         verb = "are" if lost.startswith("steps") else "is"
         what = f"stopped now: {lost} {verb} lost" if self.work else f"stopped while {self.doing}"
         self._say(f"{what}; {self.left()}")
-        # Not by threading: its locks may be held by what the signal came into.
+        # Not by threading: the interrupted code may hold its locks.
         _thread.start_new_thread(self._leave_later, (128 + number,))
         raise Stopped(number=number)
 
@@ -82,7 +82,7 @@ class StopRequest:
         finally:
             for number, handler in held.items():
                 signal.signal(number, handler)
-            self._answers = self._ends = False  # what was to be cleaned up has been
+            self._answers = self._ends = False  # cleanup is done
 
     @contextmanager
     def busy(self, work: str) -> Iterator[None]:

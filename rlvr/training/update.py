@@ -60,7 +60,7 @@ def update(
         stats["critic/grad_norm"] = sum(critic_norms) / max(len(critic_norms), 1)
         stats["critic/skipped_updates"] = count_not_finite(critic_norms)
     stats |= mismatch_stats(learner, step, differences)
-    if len(batch):  # without a row there is no gradient to speak of
+    if len(batch):  # without rows there was no gradient
         stats["skipped_updates"] = count_not_finite(norms)
     grad_norm = sum(norms) / max(len(norms), 1)
     return {"lr": lr if policy_learns else 0.0, "loss": 0.0, "grad_norm": grad_norm, **stats}

@@ -169,7 +169,7 @@ threading.Thread(target=print, args=('thread',)).start()
 
 def scratch_directories() -> set[str]:
     parents = (host.scratch_parent() or tempfile.gettempdir(), tempfile.gettempdir())
-    return {name for path in parents for name in os.listdir(path) if name.startswith("rlvr-sandbox")}
+    return {name for path in parents for name in os.listdir(path) if name.startswith(f"rlvr-sandbox-{os.getpid()}-")}
 
 
 def test_nothing_stays_behind(tmp_path: Path):

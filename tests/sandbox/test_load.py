@@ -30,7 +30,9 @@ def left_behind() -> tuple[set[int], set[str]]:
         if ours <= user < ours + host._SERVERS_EACH or parent == os.getpid():
             processes.add(int(name))
     directories = (host.scratch_parent() or tempfile.gettempdir(), tempfile.gettempdir())
-    return processes, {name for path in directories for name in os.listdir(path) if name.startswith("rlvr-sandbox")}
+    return processes, {
+        name for path in directories for name in os.listdir(path) if name.startswith(f"rlvr-sandbox-{os.getpid()}-")
+    }
 
 
 def resident_mb() -> float:

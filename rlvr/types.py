@@ -6,9 +6,13 @@ Shape letters, used in every docstring: P problems a step, G completions of each
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -75,7 +79,7 @@ class Verdict:
             raise ValueError(f"verdict {self.status} with score {self.score}; only bad_reference and error have none")
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"verdict {self.status} with score {self.score}; a score is a finite number")
-        # What numpy and torch compute is no number to json, and verdicts go into logs.
+        # json does not take the scalars of numpy and torch, and verdicts go into logs.
         if self.score is not None and type(self.score) is not float:
             object.__setattr__(self, "score", float(self.score))
         if self.parts and any(type(part) is not float for part in self.parts.values()):
@@ -159,44 +163,138 @@ def error(reason: str) -> Verdict:
 
 
 class RunError(RuntimeError):
-    """Work cannot go on, for a reason that one line can tell: the command line prints it without a traceback."""
+    """Unrecoverable error with a one-line message, printed without a traceback."""
+
+
+Pair = tuple[Problem, str]
 
 
 @runtime_checkable
 class Verifier(Protocol):
     """Anything that can be called with a problem and a completion's text; a plain function is one.
 
-    Optional attributes, read with getattr by the runner (rlvr.verifiers.runner):
-    - `isolate: bool` (default True): run me in the killable worker pool; False: in the caller's process, where no
-      deadline holds.
-    - `fast_path(problem, completion) -> Verdict | None`: decide in the caller's process, in bounded time; None:
-      the pool.
-    - `verify_batch(pairs) -> list[Verdict]`: I bring my own concurrency (the code sandbox, a reward model).
-    - `warm_up() -> None`: imports and tables that every worker should find ready; called once before they start.
-    - `check_reference(reference) -> None`: ValueError where the reference cannot be used; called when data is loaded.
-    - `whole_batch: bool` (default False): verify_batch must see all of a step's pairs in one call, after sampling.
+    It returns a Verdict, a bool or a finite number (see Verdict.of). What else it may have is in VerifierTraits.
     """
 
     def __call__(self, problem: Problem, completion: str) -> Verdict | bool | float: ...
 
 
-class BatchVerifier(Protocol):
-    """What the trainer and the evaluation call: all of a step's pairs at once. The runner is one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierTraits:
+    """The optional attributes of a verifier, with their types and defaults. Only `of` reads them from a verifier."""
 
-    def verify(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]: ...
+    isolate: bool = True
+    """Run in worker processes, which are killed at a deadline. False: in the caller's process, without deadlines."""
+
+    fast_path: Callable[[Problem, str], Verdict | None] | None = None
+    """Decide in the caller's process, in bounded time; None leaves the completion to a worker process."""
+
+    verify_batch: Callable[[Sequence[Pair]], Sequence[Verdict | bool | float]] | None = None
+    """Verify all pairs in one call, in the caller's process: for verifiers with a concurrency of their own, such as the
+    code sandbox or a reward model. It is called in place of the verifier itself."""
+
+    warm_up: Callable[[], None] | None = None
+    """Import and build what the worker processes share; called once, before the first of them starts."""
+
+    check_reference: Callable[[Any], None] | None = None
+    """Raise ValueError where a reference cannot be used; called for each problem when the data is loaded."""
+
+    whole_batch: bool = False
+    """Verdicts depend on the other pairs: a step's pairs must come in one call, repeated ones included."""
+
+    reads_prompt: bool = False
+    """The score depends on the problem's prompt, not on its reference and the completion only."""
+
+    components: Mapping[str, Verifier] = field(default_factory=dict)
+    """Named parts, each run in the way that its own traits say; needs `problem_for` and `merge`."""
+
+    problem_for: Callable[[str, Problem], Problem] | None = None
+    """The problem as the named component sees it."""
+
+    merge: Callable[..., Verdict] | None = None
+    """One verdict from {name: verdict} of the components, and from `scales=measure(rows)` where there is `measure`."""
+
+    measure: Callable[[Sequence[Mapping[str, Verdict]]], Any] | None = None
+    """What `merge` needs to know of all the rows of a batch."""
+
+    @classmethod
+    def of(cls, verifier: Any) -> VerifierTraits:
+        """Read the attributes of `verifier`. Raise ValueError, in one line, for one of the wrong type.
+
+        An attribute that is missing or None has its default. Options bound by functools.partial hide none but
+        `fast_path`, `verify_batch` and the components, which would not get the options; a method is isolated as its
+        object is.
+        """
+        bare = verifier
+        while isinstance(bare, functools.partial):
+            bare = bare.func
+        found = {}
+        for item in fields(cls):
+            value = getattr(verifier if item.name in _WITH_OPTIONS else bare, item.name, None)
+            if value is None and item.name == "isolate":
+                value = getattr(getattr(bare, "__self__", None), "isolate", None)
+            if value is not None:
+                found[item.name] = _checked(bare, item.name, value)
+        traits = cls(**found)
+        if traits.components and (traits.problem_for is None or traits.merge is None):
+            raise ValueError(f"verifier {_name_of(bare)} has components; expected methods problem_for and merge too")
+        return traits
+
+    @classmethod
+    def misspelt(cls, verifier: Any) -> dict[str, str]:
+        """The attributes whose names nearly are those of traits, with the traits' names: {"isolated": "isolate"}."""
+        names = {name.replace("_", ""): name for name in _PLAIN}
+        own = vars(verifier) if inspect.isroutine(verifier) else dir(verifier)
+        found = {}
+        for name in own:
+            if not name.startswith("_") and name not in names.values():
+                near = difflib.get_close_matches(name.replace("_", "").lower(), names, n=1, cutoff=0.85)
+                found.update({name: names[near[0]]} if near else {})
+        return found
+
+
+_FLAGS = ("isolate", "whole_batch", "reads_prompt")
+_WITH_OPTIONS = ("fast_path", "verify_batch", "components", "problem_for", "merge", "measure")
+_PLAIN = (*_FLAGS, "fast_path", "verify_batch", "warm_up", "check_reference")
+
+
+def _checked(verifier: Any, name: str, value: Any) -> Any:
+    """The value of a trait. Raise ValueError where it has the wrong type."""
+    if name in _FLAGS:
+        expected, fits = "True or False", isinstance(value, bool)
+    elif name == "components":
+        expected, fits = "a mapping of names to verifiers", isinstance(value, Mapping)
+    else:
+        expected, fits = "a method", callable(value)
+    if not fits:
+        raise ValueError(f"verifier {_name_of(verifier)}: {name} is {value!r:.80}; expected {expected}")
+    return value
+
+
+def _name_of(verifier: Any) -> str:
+    return str(getattr(verifier, "__qualname__", type(verifier).__qualname__))
+
+
+class BatchVerifier(Protocol):
+    """What the trainer and the evaluation call: all of a step's pairs at once. The runner is one.
+
+    It may have the trait `whole_batch`, see VerifierTraits.
+    """
+
+    def verify(self, pairs: Sequence[Pair]) -> list[Verdict]: ...
 
 
 @runtime_checkable
 class PartVerifier(BatchVerifier, Protocol):
     """A BatchVerifier that can take a step's pairs in parts, from another thread, as their completions finish.
 
-    `verify(pairs)` is the same as `verify_part` of all the parts in any cut, then `count` of all verdicts in order.
-    With `whole_batch` True it is given everything at once after all.
+    `verify(pairs)` equals `verify_part` of the parts, however they are cut, then `count` of all verdicts in order.
+    With `whole_batch` True it is given all pairs in one call instead.
     """
 
     whole_batch: bool
 
-    def verify_part(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]: ...
+    def verify_part(self, pairs: Sequence[Pair]) -> list[Verdict]: ...
 
     def count(self, verdicts: Sequence[Verdict]) -> None: ...
 
@@ -232,10 +330,10 @@ class Sampling:
 class Group:
     """The G completions of one problem; `verdicts` is empty until they are verified.
 
-    Rewards are made of `verdicts`. Where these were shuffled (run.shuffle_rewards), `own_verdicts` holds what the
-    verifier said of each completion, and a score in `verdicts` has its own completion's penalties in it. kept: whether
-    the group is trained on; what dynamic sampling drops is logged and watched all the same. round: of dynamic sampling,
-    0 for the problems that the step was begun with.
+    Rewards come from `verdicts`. Where these are shuffled (run.shuffle_rewards), `own_verdicts` holds the verdicts of
+    these completions, and a score in `verdicts` includes the penalties of the completion it was made for. kept: the
+    group is trained on; groups that dynamic sampling drops are logged and monitored all the same. round: of dynamic
+    sampling, 0 for the problems that the step began with.
     """
 
     problem: Problem
@@ -247,33 +345,32 @@ class Group:
     own_verdicts: tuple[Verdict, ...] = ()
 
     @property
-    def judged(self) -> tuple[Verdict, ...]:
-        """What the verifier said of these completions, whatever they are rewarded with."""
+    def unshuffled_verdicts(self) -> tuple[Verdict, ...]:
+        """The verifier's verdicts of these completions, even where shuffled ones are rewarded."""
         return self.own_verdicts or self.verdicts
 
 
 class Sampler(Protocol):
-    """Draws completions.
+    """Samples completions. Subclass it, and write `generate` and `load_weights`; the other methods have defaults.
 
-    `generate`: prompts are P lists of token ids; seeds is P x G, one integer per completion to draw (G may differ
-    between prompts). Returns P lists of completions in the order of the seeds. A completion is a function of (weights,
-    prompt, sampling, its seed) and of nothing else in the call.
+    A completion is a function of (weights, prompt, sampling, its seed) and of nothing else in the call.
     """
 
+    @abstractmethod
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[Sequence[int]]
-    ) -> list[list[Completion]]: ...
+    ) -> list[list[Completion]]:
+        """Return P lists of completions, in the order of the seeds.
 
-    def load_weights(self, policy: Any) -> None: ...
+        prompts: P lists of token ids. seeds: P lists, one integer per completion to sample (G may differ between
+        prompts).
+        """
+        ...
 
-
-@runtime_checkable
-class StreamingSampler(Sampler, Protocol):
-    """A sampler that also hands over groups while others are still being drawn. A sampler need not be one.
-
-    `stream` is `generate`, and calls `on_group(p, completions)` in the calling thread as soon as the completions of
-    prompt p are all drawn, once for each prompt that has seeds. An exception of `on_group` ends the sampling.
-    """
+    @abstractmethod
+    def load_weights(self, policy: Any) -> None:
+        """Sample from the present weights of the policy from now on. Called after each step."""
+        ...
 
     def stream(
         self,
@@ -281,4 +378,27 @@ class StreamingSampler(Sampler, Protocol):
         sampling: Sampling,
         seeds: Sequence[Sequence[int]],
         on_group: Callable[[int, list[Completion]], None],
-    ) -> list[list[Completion]]: ...
+    ) -> list[list[Completion]]:
+        """Do as `generate`, and call `on_group(p, completions)` once for each prompt that has seeds.
+
+        Override it to call `on_group` as soon as the completions of prompt p are complete, in the calling thread: they
+        are then verified while others are being sampled. By default all calls come at the end. What `on_group` raises
+        ends the sampling.
+        """
+        groups = self.generate(prompts, sampling, seeds)
+        for p, (completions, wanted) in enumerate(zip(groups, seeds)):
+            if wanted:
+                on_group(p, completions)
+        return groups
+
+    def sleep(self) -> None:
+        """Free memory until the next `load_weights`; called after sampling, before training. Default: nothing."""
+        return
+
+    def interrupt(self) -> None:
+        """End a `generate` or `stream` in another thread: it raises there, as all later calls do. Default: nothing."""
+        return
+
+    def close(self) -> None:
+        """Free what the sampler holds (an engine, a server). Default: nothing."""
+        return

@@ -32,6 +32,7 @@ FOUNDATION = ("rlvr.types", "rlvr.registry", "rlvr.seeding", "rlvr.printable", "
 # What a package may import besides itself, the foundation and libraries. A package that is not named may import none.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr": FOUNDATION,
+    "rlvr.http": (),
     "rlvr.files": ("rlvr.types", "rlvr.registry"),
     "rlvr.registry": ("rlvr.types",),
     "rlvr.config": (*FOUNDATION, "rlvr.algo"),
@@ -197,8 +198,8 @@ LIGHT = ("rlvr", "rlvr.verifiers", "rlvr.tasks", "rlvr.sandbox", "rlvr.config", 
 
 @pytest.mark.parametrize("module", [*LIGHT, "rlvr.commands.grade", "rlvr.commands.cli", "rlvr.commands.train"])
 def test_light_imports_do_not_load_torch(module):
-    """Importing these loads neither torch nor transformers."""
-    code = f"import {module}, sys; print(sorted({{'torch', 'transformers'}} & set(sys.modules)))"
+    """Importing these loads neither torch nor transformers, nor the HTTP client."""
+    code = f"import {module}, sys; print(sorted({{'torch', 'transformers', 'httpx2'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"
 

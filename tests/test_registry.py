@@ -215,7 +215,7 @@ def test_importing_the_package_is_cheap():
         "import rlvr.verifiers, sys\n"
         "heavy = {'sympy', 'jsonschema', 'torch', 'numpy', 'asyncio', 'rlvr.verifiers.runner.runner'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
-        "from rlvr.verifiers import Runner, VerifierErrors, verify_math, judge\n"
+        "from rlvr.verifiers import Runner, VerifierErrors, verify_math, verify_one\n"
         "print(Runner.__name__, verify_math('1/2', r'\\boxed{0.5}').status)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)

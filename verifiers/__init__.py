@@ -24,7 +24,7 @@ from rlvr.verifiers import (
     unit_tests,
 )
 from rlvr.verifiers.math import MathVerifier, verify_math, verify_math_async, verify_math_batch
-from rlvr.verifiers.runner.base import check_references, judge
+from rlvr.verifiers.runner.base import check_references, verify_one
 
 _LATER = ("ErrorBudget", "PoolError", "Runner", "VerifierErrors")
 
@@ -42,7 +42,6 @@ __all__ = [
     "format",
     "instructions",
     "json_schema",
-    "judge",
     "length",
     "math",
     "regex",
@@ -51,6 +50,7 @@ __all__ = [
     "verify_math",
     "verify_math_async",
     "verify_math_batch",
+    "verify_one",
 ]
 
 

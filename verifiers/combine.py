@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rlvr.registry import did_you_mean, make_verifier, register
-from rlvr.types import UNSCORED, Problem, Verdict
-from rlvr.verifiers.runner.base import check_choices, runs_killably
+from rlvr.types import UNSCORED, Problem, Verdict, VerifierTraits
+from rlvr.verifiers.runner.base import check_choices
 
 Scales = Mapping[str, tuple[float, float]]  # mean and standard deviation of a part over a batch
 
@@ -133,17 +133,17 @@ class CombineVerifier:
     @property
     def isolate(self) -> bool:
         """Whether any part runs in the worker pool."""
-        return any(runs_killably(verifier) for verifier in self.components.values())
+        return any(VerifierTraits.of(part).isolate for part in self.components.values())
 
     @property
     def reads_prompt(self) -> bool:
         """Whether any part judges prompt and completion together."""
-        return any(getattr(part, "reads_prompt", False) for part in self.components.values())
+        return any(VerifierTraits.of(part).reads_prompt for part in self.components.values())
 
     @property
     def whole_batch(self) -> bool:
         """Whether verdicts depend on the whole batch, so that a caller must not cut it."""
-        return bool(self.whiten) or any(getattr(part, "whole_batch", False) for part in self.components.values())
+        return bool(self.whiten) or any(VerifierTraits.of(part).whole_batch for part in self.components.values())
 
     def problem_for(self, name: str, problem: Problem) -> Problem:
         """The problem as the part `name` is to see it."""
@@ -177,7 +177,7 @@ class CombineVerifier:
     def check_reference(self, reference: Any) -> None:
         """Raises ValueError where a part cannot use its reference."""
         for name, verifier in self.components.items():
-            check = getattr(verifier, "check_reference", None)
+            check = VerifierTraits.of(verifier).check_reference
             if check is not None:
                 check(self._reference_for(name, reference))
 

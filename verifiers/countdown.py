@@ -42,7 +42,7 @@ class _Unreadable(Exception):
     """The text is no expression."""
 
 
-class _TooLarge(Exception):
+class _ExpressionTooLarge(Exception):
     """The expression passes a bound."""
 
 
@@ -76,7 +76,7 @@ class CountdownVerifier:
         text = answer.text.strip()
         try:
             value, used = evaluate(text, target)
-        except _TooLarge as error:
+        except _ExpressionTooLarge as error:
             return limit(str(error), excerpt(text))
         except _Unreadable as error:
             return unparseable(str(error), excerpt(text))
@@ -99,7 +99,7 @@ class CountdownVerifier:
 def evaluate(text: str, target: Fraction) -> tuple[Fraction, Counter[Fraction]]:
     """The value of an expression and the numbers that it uses; "= target" may follow."""
     if len(text) > MAX_CHARS:
-        raise _TooLarge(f"an expression of {len(text)} characters; at most {MAX_CHARS} are read")
+        raise _ExpressionTooLarge(f"an expression of {len(text)} characters; at most {MAX_CHARS} are read")
     parser = _Parser(_tokens(_SPELLING.sub(lambda m: _SPELLINGS[m.group()], text)))
     value = parser.sum(0)
     if parser.next == "=":
@@ -154,7 +154,7 @@ class _Parser:
 
     def sum(self, depth: int) -> Fraction:
         if depth > MAX_DEPTH:
-            raise _TooLarge(f"nested deeper than {MAX_DEPTH}")
+            raise _ExpressionTooLarge(f"nested deeper than {MAX_DEPTH}")
         value = self._product(depth)
         while self.next in ("+", "-"):
             value = value + self._product(depth) if self.take() == "+" else value - self._product(depth)
@@ -168,7 +168,7 @@ class _Parser:
 
     def _factor(self, depth: int) -> Fraction:
         if depth > MAX_DEPTH:
-            raise _TooLarge(f"nested deeper than {MAX_DEPTH}")
+            raise _ExpressionTooLarge(f"nested deeper than {MAX_DEPTH}")
         token = self.take()
         if token == "-":
             return -self._factor(depth + 1)
@@ -182,7 +182,7 @@ class _Parser:
         if not token[0].isdigit():
             raise _Unreadable(f"{token!r} where a number should be")
         if len(token) > MAX_DIGITS:
-            raise _TooLarge(f"a number of {len(token)} digits")
+            raise _ExpressionTooLarge(f"a number of {len(token)} digits")
         number = Fraction(token)
         self.used[number] += 1
         return number

@@ -12,7 +12,7 @@ from rlvr.registry import register
 from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob, forks
 from rlvr.types import Problem, Status, Verdict, bad_reference, error, no_answer
 from rlvr.verifiers.code import extract as code_extract
-from rlvr.verifiers.code.plans import Outcome, Plan, integrity, make_plan
+from rlvr.verifiers.code.plans import Outcome, TestPlan, integrity, make_plan
 
 __all__ = ["UnitTests", "integrity"]
 
@@ -27,11 +27,11 @@ _STATUS = {
 
 
 @lru_cache(maxsize=4096)
-def _plan_of(text: str) -> Plan:
+def _plan_of(text: str) -> TestPlan:
     return make_plan(json.loads(text))
 
 
-def plan_of(reference: Any) -> Plan:
+def plan_of(reference: Any) -> TestPlan:
     """The plan of a reference, made once for all its completions. ValueError where it cannot be used."""
     try:
         text = json.dumps(reference, sort_keys=True)
@@ -45,7 +45,7 @@ def plan_of(reference: Any) -> Plan:
 class _Item:
     """One pair on its way: its plan, its jobs, and the results so far."""
 
-    def __init__(self, plan: Plan, jobs: Sequence[Job | TestJob], program: str) -> None:
+    def __init__(self, plan: TestPlan, jobs: Sequence[Job | TestJob], program: str) -> None:
         self.plan = plan
         self.jobs = jobs
         self.program = program

@@ -23,7 +23,7 @@ from rlvr.algo.advantages import (
 )
 from rlvr.algo.algorithms import ALGORITHMS
 from rlvr.config import AlgoConfig
-from rlvr.training.rollout import group_advantages, has_signal
+from rlvr.training.rewards import group_advantages, has_signal
 from rlvr.types import Completion, Group, Problem, Status, Verdict
 
 

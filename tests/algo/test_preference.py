@@ -14,7 +14,7 @@ from rlvr.algo.losses import batch_loss, denominator
 from rlvr.config import AlgoConfig, Config
 from rlvr.train import train
 from rlvr.training.collect import collect
-from rlvr.training.rollout import group_advantages, group_rewards
+from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.update import to_batch
 from rlvr.types import Completion, Group, Problem, correct, incorrect
 from tests.helpers.batches import make_batch
@@ -73,7 +73,7 @@ def test_raft_is_the_likelihood_of_the_chosen():
 def test_raft_trains_on_one_rollout_of_each_group_that_differs(tmp_path):
     """The first that is right; the other rows are not in the batch, where they would thin out the mean."""
     run = make_run(tmp_path, verifier=HasSeven(), algo={"advantage": "raft"})
-    groups = collect(run, 0)
+    groups = collect(run.worker, 0)
     rights = [[v.correct for v in group.verdicts] for group in groups]
     best = [g.completions[r.index(True)].token_ids for g, r in zip(groups, rights) if any(r) and not all(r)]
     assert best
@@ -104,7 +104,7 @@ def test_a_pair_without_one_of_its_two_is_left_out(tmp_path):
         for finishes, count in zip((("stop", "stop"), ("length", "stop"), ("stop", "length")), counts, strict=True):
             groups = [group(*finishes)]
             rewards = group_rewards(groups, run.config.rollout)
-            assert len(to_batch(run, groups, group_advantages(groups, rewards, run.config.algo))) == count
+            assert len(to_batch(run.learner, groups, group_advantages(groups, rewards, run.config.algo))) == count
 
 
 def test_pairs_stay_together():
@@ -150,7 +150,7 @@ def test_learns_a_simple_reward(tmp_path, advantage):
         reference=advantage == "dpo",
     )
     train(run)
-    records = run.log.read("metrics")
+    records = run.reporter.log.read("metrics")
     assert sum(record["reward"] for record in records[:3]) / 3 < 0.7
     assert sum(record["reward"] for record in records[-3:]) / 3 > 0.85
     if advantage == "dpo":

@@ -27,10 +27,11 @@ from rlvr.model.policy import Policy, load_policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.collect import collect
-from rlvr.training.prepare import score
-from rlvr.training.rollout import group_advantages, group_rewards
-from rlvr.training.run import Run
+from rlvr.training.prepare import prepare_batch
+from rlvr.training.rewards import group_advantages, group_rewards
+from rlvr.training.run import Run, assemble
 from rlvr.training.update import accumulate_gradient, to_batch
 from rlvr.types import BatchVerifier, Group, Problem, Sampler
 from tests.helpers.models import shake
@@ -39,6 +40,26 @@ from tests.helpers.verifiers import PROBLEMS, NeverRight, OddDigits
 CHARACTERS = "0123456789+= "  # one token each
 SHORT_PROMPT = "0="
 SHORT_LENGTH = 3  # tokens of a completion of `make_short_run`
+
+
+class AfterStep(TrainerCallback):
+    """Calls a function with the number of each step, from 1."""
+
+    def __init__(self, call: Callable[[int], object]) -> None:
+        self.call = call
+
+    def on_step_end(self, step, metrics, rollouts) -> None:
+        self.call(step)
+
+
+class Warned(TrainerCallback):
+    """Collects the warnings in `told`."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_warning(self, text: str) -> None:
+        self.told.append(text)
 
 
 def changed(config: Config, **groups: dict) -> Config:
@@ -71,7 +92,7 @@ def build_run(
 ) -> Run:
     """Return a run in this process, by default of `config.model` with one token for each of CHARACTERS."""
     policy = policy or load_policy(config.model, corpus=[CHARACTERS], seed=0)
-    return Run(
+    return assemble(
         config,
         policy,
         make_optimizer(policy.parameters(), config.optim),
@@ -92,7 +113,7 @@ def make_run(out_dir: Path, *, verifier: BatchVerifier | None = None, reference:
         optim=OptimConfig(lr=1e-3),
     )
     run = build_run(changed(config, **groups), verifier)
-    run.reference = run.policy.reference() if reference else None
+    run.learner.reference = run.learner.policy.reference() if reference else None
     return run
 
 
@@ -121,32 +142,32 @@ def make_short_run(
     )
     problems = [Problem(str(i), SHORT_PROMPT) for i in range(20)]
     run = build_run(settings, verifier or NeverRight(), policy=policy, problems=problems)
-    run.reference = policy.reference()
+    run.learner.reference = policy.reference()
     shake(policy, away, 1)
     if settings.algo.row.critic:
-        run.critic = Critic(policy, settings.critic, settings.optim)
+        run.learner.critic = Critic(policy, settings.critic, settings.optim)
     return run
 
 
 def rollouts_of(run: Run, step: int = 0) -> tuple[list[Group], list[list[float]]]:
     """Sample a step's rollouts. Returns its groups and their advantages."""
-    groups = collect(run, step)
+    groups = collect(run.worker, step)
     return groups, group_advantages(groups, group_rewards(groups, run.config.rollout), run.config.algo)
 
 
 def batch_of(run: Run, step: int = 0) -> Batch:
     """Sample a step's rollouts. Returns them as a batch with the logprobs and values that the update needs."""
-    return score(run, to_batch(run, *rollouts_of(run, step)))
+    return prepare_batch(run.learner, to_batch(run.learner, *rollouts_of(run, step)))
 
 
 def gradient_of(run: Run, minibatch: Batch) -> torch.Tensor:
     """Return the gradient of the policy's weights as one vector."""
-    for weight in run.policy.parameters():
+    for weight in run.learner.policy.parameters():
         weight.grad = None
-    accumulate_gradient(run, minibatch)
-    return torch.cat([weight.grad.reshape(-1) for weight in run.policy.parameters()])
+    accumulate_gradient(run.learner, minibatch)
+    return torch.cat([weight.grad.reshape(-1) for weight in run.learner.policy.parameters()])
 
 
 def weights_of(run: Run) -> torch.Tensor:
     """Return a copy of the policy's weights as one vector."""
-    return torch.cat([weight.detach().reshape(-1) for weight in run.policy.parameters()])
+    return torch.cat([weight.detach().reshape(-1) for weight in run.learner.policy.parameters()])

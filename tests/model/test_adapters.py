@@ -185,7 +185,7 @@ def test_a_merge_that_is_not_the_adapter_is_refused(
     adapter(tmp_path / "adapter", str(base))
     monkeypatch.setattr("rlvr.model.lora.merge_adapter", lambda adapted: adapted.unload())
     assert main(["merge", str(tmp_path / "adapter"), str(tmp_path / "merged")]) == 2
-    assert "the merged model is not the adapter: logprobs differ by" in capsys.readouterr().err
+    assert "the merged model differs from the adapter: logprobs by" in capsys.readouterr().err
     assert not (tmp_path / "merged").exists()
 
 
@@ -230,8 +230,8 @@ def test_merge_never_overwrites(base: Path, tmp_path: Path, capsys: pytest.Captu
     for out, message in (
         ("held", "is not empty"),
         ("file", "is a file"),
-        ("adapter", "is what is to be merged"),
-        ("model", "is what is to be merged"),
+        ("adapter", "is the adapter or its base"),
+        ("model", "is the adapter or its base"),
     ):
         assert main(["merge", str(tmp_path / "adapter"), str(tmp_path / out)]) == 2
         assert message in capsys.readouterr().err

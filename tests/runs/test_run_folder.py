@@ -144,7 +144,7 @@ def test_a_run_without_anything_of_worth_begins_anew(tmp_path):
     (tmp_path / "run" / "checkpoints" / "step-000001").rmdir()
     (tmp_path / "run" / "checkpoints").rmdir()
     lines = claim(run_folder(tmp_path / "run"))
-    assert ["begun anew: metrics.jsonl deleted" in line for line in lines] == [True]
+    assert ["starts again: metrics.jsonl deleted" in line for line in lines] == [True]
     assert set(held(tmp_path / "run")) == {"config.json", "lock", "notes.md"}
 
 
@@ -319,7 +319,7 @@ def test_an_evaluation_without_an_answer_leaves_its_folder_free(tmp_path, monkey
     assert main(["eval", "--model", "./broken-model", *rest]) == 2
     capsys.readouterr()
     assert main(["eval", "--model", "tiny", *rest]) == 0
-    assert "out held an evaluation without an answer, which is begun anew" in capsys.readouterr().out
+    assert "out held an evaluation without an answer, which is replaced" in capsys.readouterr().out
     answers = (tmp_path / "out" / "answers.jsonl").read_bytes()
     assert main(["eval", "--model", "./broken-model", *rest]) == 2
     assert "model is 'tiny' there and './broken-model' here" in capsys.readouterr().err

@@ -64,9 +64,9 @@ def step_of(tmp_path: Path, model: ModelConfig, **settings: Any) -> dict[str, fl
     config.check()
     policy = load_policy(model, corpus=[CHARACTERS], seed=1)
     run = build_run(config, Runner(odd_length), policy=policy, problems=PROBLEMS[:4])
-    with run.verifier:
+    with run.worker.verifier:
         train(run)
-    return run.log.read("metrics")[0]
+    return run.reporter.log.read("metrics")[0]
 
 
 def test_torch_sampler_in_float32_is_the_trainer(tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ from rlvr.commands.audit import main as audit
 from rlvr.registry import VERIFIERS, make_verifier, register
 from rlvr.sandbox import level
 from rlvr.sandbox import run as sandbox_run
-from rlvr.types import Problem, Status, Verdict, correct, incorrect
+from rlvr.types import Problem, Status, Verdict, VerifierTraits, correct, incorrect
 from rlvr.verifiers.runner import Runner
-from rlvr.verifiers.runner.base import runs_killably
 from tests.helpers.files import ROOT
 
 X = Problem("1", "", "x")
@@ -284,7 +283,7 @@ def test_built_in_verifiers_say_which_they_are():
     """Those whose work is bounded run in process; a pattern or a schema may take for ever."""
     bounded = {name for name in VERIFIERS.names() if getattr(VERIFIERS.get(name), "isolate", None) is False}
     assert bounded == {"choice", "countdown", "exact", "format", "instructions", "length", "repetition"}
-    assert all(runs_killably(make_verifier(name)) for name in ("math", "regex", "json_schema"))
+    assert all(VerifierTraits.of(make_verifier(name)).isolate for name in ("math", "regex", "json_schema"))
 
 
 def test_state_stays_in_the_worker():

@@ -10,9 +10,10 @@ import pytest
 from rlvr.verifiers.math.answer import kind, read_reference
 from rlvr.verifiers.math.exact import MAX_BITS, PRIMES, Inexact, Undefined, exact, rational, residue
 from rlvr.verifiers.math.identity import proportional, same_value
-from rlvr.verifiers.math.numeric import Digits, Numbers, evaluate
+from rlvr.verifiers.math.numeric import evaluate
 from rlvr.verifiers.math.parse import parse
 from rlvr.verifiers.math.sets import NotASet, real_set
+from rlvr.verifiers.math.systems import Digits, Numbers
 from rlvr.verifiers.math.tree import Num, Op, ParseError, Quantity, Sym, TooLarge, height, symbols
 from rlvr.verifiers.math.units import UNITS
 from rlvr.verifiers.math.words import calendar_date, clock_time, normal_text, number_words, same_time

@@ -10,7 +10,7 @@ import pytest
 
 from rlvr.types import Problem, Status, Verdict, correct, incorrect
 from rlvr.verifiers.runner import ErrorBudget, Runner, VerifierErrors
-from rlvr.verifiers.runner.base import check_references, judge
+from rlvr.verifiers.runner.base import check_references, verify_one
 from tests.helpers.workers import as_expected, pairs_of
 
 
@@ -196,7 +196,7 @@ def failing(problem: Problem, completion: str) -> bool:
 
 def test_an_exception_is_logged_once_per_kind(caplog):
     """The first with its traceback; the rest are verdicts."""
-    verdicts = [judge(failing, Problem("1", "", ""), str(i)) for i in range(3)]
+    verdicts = [verify_one(failing, Problem("1", "", ""), str(i)) for i in range(3)]
     assert [v.reason for v in verdicts] == ["ZeroDivisionError: 0", "ZeroDivisionError: 1", "ZeroDivisionError: 2"]
     assert all(v.score is None and v.seconds > 0 for v in verdicts)
     assert len(caplog.records) == 1
@@ -206,18 +206,18 @@ def test_an_exception_is_logged_once_per_kind(caplog):
 
 def test_what_is_not_a_verdict_is_an_error():
     """A string or None from a verifier is its bug."""
-    assert judge(lambda p, c: None, Problem("1", "", ""), "").status is Status.ERROR
-    assert judge(lambda p, c: "yes", Problem("1", "", ""), "").status is Status.ERROR
-    assert judge(lambda p, c: float("nan"), Problem("1", "", ""), "").status is Status.ERROR
+    assert verify_one(lambda p, c: None, Problem("1", "", ""), "").status is Status.ERROR
+    assert verify_one(lambda p, c: "yes", Problem("1", "", ""), "").status is Status.ERROR
+    assert verify_one(lambda p, c: float("nan"), Problem("1", "", ""), "").status is Status.ERROR
 
 
 def test_budget_stops_a_run_whose_verdicts_are_errors():
     """2 % of 100 are two errors; the third is one too many."""
     budget = ErrorBudget(0.02)
     for bad in (0, 1, 1):
-        budget.add([incorrect()] * (33 - bad) + [judge(failing, Problem("1", "", ""), "")] * bad)
+        budget.add([incorrect()] * (33 - bad) + [verify_one(failing, Problem("1", "", ""), "")] * bad)
         budget.check()
-    budget.add([judge(failing, Problem("1", "", ""), "late")])
+    budget.add([verify_one(failing, Problem("1", "", ""), "late")])
     with pytest.raises(VerifierErrors, match=r"3 of 100 verdicts are verifier errors, above the budget of 2\.0%"):
         budget.check()
 
@@ -225,7 +225,7 @@ def test_budget_stops_a_run_whose_verdicts_are_errors():
 def test_budget_waits_for_a_fair_sample():
     """One error among the first ten says little; all ten of them say enough."""
     budget = ErrorBudget(0.02)
-    budget.add([correct()] * 9 + [judge(failing, Problem("1", "", ""), "")])
+    budget.add([correct()] * 9 + [verify_one(failing, Problem("1", "", ""), "")])
     budget.check()
     with Runner(failing, error_budget=0.02) as runner, pytest.raises(VerifierErrors, match="10 of 10"):
         runner.verify(pairs_of(10))

@@ -12,7 +12,7 @@ import pytest
 
 from rlvr.sandbox import Job, Result, RunStatus, TestJob, level
 from rlvr.types import Problem, Status, Verdict
-from rlvr.verifiers.code import compare as code_compare
+from rlvr.verifiers.code import equality
 from rlvr.verifiers.code import extract as code_extract
 from rlvr.verifiers.code.plans import make_plan
 from rlvr.verifiers.unit_tests import UnitTests
@@ -334,7 +334,7 @@ def test_helpers_of_the_prompt_are_the_tests_own(verifier: UnitTests):
 )  # fmt: skip
 def test_values_from_json_are_compared_by_meaning(value: Any, expected: Any, same: bool):
     """Lists and tuples alike, floats nearly, True never as 1."""
-    assert code_compare.same_value(value, expected) is same
+    assert equality.same_value(value, expected) is same
 
 
 def make_files() -> Any:

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from rlvr.registry import make_verifier
-from rlvr.types import Problem, Status, Verdict, correct, incorrect
+from rlvr.types import Problem, Status, Verdict, VerifierTraits, correct, incorrect
 from rlvr.verifiers.runner import Runner
-from rlvr.verifiers.runner.base import judge, runs_killably
+from rlvr.verifiers.runner.base import verify_one
 
 PERSON = {
     "type": "object",
@@ -291,7 +291,7 @@ def test_combine_runs_each_part_in_its_own_way(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     names = [f"combined_parts:{name}" for name in ("Hanging", "Batch", "plain")]
     verifier = make_verifier("combine", parts=",".join(f"{name}:1" for name in names))
-    assert runs_killably(verifier)
+    assert VerifierTraits.of(verifier).isolate
     pairs = [(Problem(str(i), "", ""), c) for i, c in enumerate(["x", "hang", "raise"])]
     with Runner(verifier, timeout=1.0) as runner:
         fine, hung, broken = runner.verify(pairs)
@@ -303,10 +303,10 @@ def test_combine_runs_each_part_in_its_own_way(tmp_path, monkeypatch):
 
 
 def test_an_exception_in_a_part_is_an_error_of_the_whole():
-    """Also where nothing but `judge` runs it."""
+    """Also where nothing but `verify_one` runs it."""
     verifier = make_verifier("combine", parts="exact:1,length:1")
     object.__setattr__(verifier, "components", {"exact": lambda p, c: 1 / 0, "length": lambda p, c: True})
-    assert judge(verifier, Problem("1", "", ""), "").status is Status.ERROR
+    assert verify_one(verifier, Problem("1", "", ""), "").status is Status.ERROR
 
 
 def test_merge_keeps_the_primary_status():

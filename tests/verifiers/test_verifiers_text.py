@@ -11,10 +11,10 @@ import pytest
 
 from rlvr.commands.verifier_runners import with_extraction
 from rlvr.registry import VERIFIERS, make_verifier
-from rlvr.types import Problem, Status, Verdict
+from rlvr.types import Problem, Status, Verdict, VerifierTraits
 from rlvr.verifiers import verify_math
 from rlvr.verifiers.runner import Runner
-from rlvr.verifiers.runner.base import judge, runs_killably
+from rlvr.verifiers.runner.base import verify_one
 
 
 def verdict(name: str, reference: object, completion: str, **options: object) -> Verdict:
@@ -192,7 +192,7 @@ def test_a_broken_pattern_is_found_early():
         make_verifier("regex").check_reference("(a")
     assert verdict("regex", "(a", "a").status is Status.BAD_REFERENCE
     assert verdict("regex", 3, "a").status is Status.BAD_REFERENCE
-    assert runs_killably(make_verifier("regex"))
+    assert VerifierTraits.of(make_verifier("regex")).isolate
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_numbers_of_every_kind_are_references(reference):
 @pytest.mark.parametrize("name", ["math", "exact", "choice", "regex", "countdown", "instructions", "unit_tests"])
 def test_what_is_no_reference_is_a_bad_reference(name, reference):
     """Never an exception of the verifier, whatever the data holds."""
-    assert judge(make_verifier(name), Problem("1", "", reference), "3").status is Status.BAD_REFERENCE
+    assert verify_one(make_verifier(name), Problem("1", "", reference), "3").status is Status.BAD_REFERENCE
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ _MAX_BITS = 1 << 20
 VALUE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError)
 
 
-class TooLarge(ValueError):
+class ResultTooLarge(ValueError):
     """An operation whose result would be too large."""
 
 
@@ -35,46 +35,46 @@ def _range(*args: Any) -> range:
     """A search for what is no integer goes through a range, and nothing can interrupt it."""
     found = range(*args)
     if len(found) > _MAX_ITEMS:
-        raise TooLarge("a range")
+        raise ResultTooLarge("a range")
     return found
 
 
 def _sum(items: Any, start: Any = 0) -> Any:
     if not isinstance(start, (int, float, complex)):
-        raise TooLarge("a sum of sequences, which copies each of them many times")
+        raise ResultTooLarge("a sum of sequences, which copies each of them many times")
     return sum(items, start)
 
 
 def _round(number: Any, digits: Any = None) -> Any:
     if digits is not None and abs(digits) > 1000:
-        raise TooLarge("a power of ten")
+        raise ResultTooLarge("a power of ten")
     return round(number, digits)
 
 
 def _times(a: Any, b: Any) -> Any:
     for items, count in ((a, b), (b, a)):
         if isinstance(items, _REPEATED) and isinstance(count, int) and len(items) * count > _MAX_ITEMS:
-            raise TooLarge("a repeated sequence")
+            raise ResultTooLarge("a repeated sequence")
     return a * b
 
 
 def _power(a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int) and a.bit_length() * abs(b) > _MAX_BITS:
-        raise TooLarge("a power")
+        raise ResultTooLarge("a power")
     if not isinstance(a, (int, float, complex)) or not isinstance(b, (int, float, complex)):
-        raise TooLarge("a power of fractions")
+        raise ResultTooLarge("a power of fractions")
     return a**b
 
 
 def _shift(a: Any, b: Any) -> Any:
     if b > _MAX_BITS:
-        raise TooLarge("a shift")
+        raise ResultTooLarge("a shift")
     return a << b
 
 
 def _remainder(a: Any, b: Any) -> Any:
     if isinstance(a, (str, bytes)):
-        raise TooLarge("a format with a width")
+        raise ResultTooLarge("a format with a width")
     return a % b
 
 
@@ -203,7 +203,7 @@ def _call(node: Any, of: _Of, given: Any) -> Any:
     if called in _HASHING or (isinstance(function, ast.Attribute) and function.attr in _HASHING_METHODS):
         arguments = [_safe_to_hash(argument, pairs=called in _PAIRS) for argument in arguments]
     if any(value in _HASHING for value in named.values() if isinstance(value, type)):
-        raise TooLarge("a table for each item")
+        raise ResultTooLarge("a table for each item")
     return called(*arguments, **named)
 
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
-from rlvr.verifiers.code import compare as code_compare
+from rlvr.verifiers.code import equality
 from rlvr.verifiers.code import split as code_split
 
 # Calls through which test code looks at identity or type, or changes the program: stand-ins cannot carry those.
@@ -37,7 +37,7 @@ class Outcome:
     what: str = ""
 
 
-class Plan(Protocol):
+class TestPlan(Protocol):
     """What one reference asks for."""
 
     def jobs(self, program: str, limits: Limits) -> Sequence[Job | TestJob]: ...
@@ -153,7 +153,7 @@ class OutputPlan:
     def _wrong(result: Result, expected: str) -> str:
         if result.status is not RunStatus.OK:
             return result.detail or str(result.status)
-        return "" if code_compare.same_output(result.stdout, expected) else "wrong answer"
+        return "" if equality.same_output(result.stdout, expected) else "wrong answer"
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class CallsPlan:
         returned = result.returned[number]
         if returned.raised:
             return f"raised {returned.raised}"
-        return "" if code_compare.same_value(returned.value, self.expected[number]) else "wrong answer"
+        return "" if equality.same_value(returned.value, self.expected[number]) else "wrong answer"
 
 
 def _with_prelude(prelude: str, program: str) -> str:
@@ -205,7 +205,7 @@ def _text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> st
     return value
 
 
-def _tests_plan(reference: Mapping[str, Any], entry: str) -> Plan:
+def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     code, prelude, setup = (_text(reference, key, needed=key == "code") for key in ("code", "prelude", "setup"))
     tree = code_split.parse(code)
     if prelude:
@@ -229,11 +229,11 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> Plan:
     return MixedPlan(here, WholePlan(f"{prelude}\n{split.rest}", names, classes, prelude, setup))
 
 
-def _assert_plan(reference: Mapping[str, Any]) -> Plan:
+def _assert_plan(reference: Mapping[str, Any]) -> TestPlan:
     return _tests_plan(reference, "")
 
 
-def _check_plan(reference: Mapping[str, Any]) -> Plan:
+def _check_plan(reference: Mapping[str, Any]) -> TestPlan:
     entry = _text(reference, "entry", needed=True)
     if not entry.isidentifier():
         raise ValueError(f"reference entry {entry!r} is no name")
@@ -253,14 +253,14 @@ def _cases(reference: Mapping[str, Any], *keys: str) -> list[Mapping[str, Any]]:
     return list(cases)
 
 
-def _stdio_plan(reference: Mapping[str, Any]) -> Plan:
+def _stdio_plan(reference: Mapping[str, Any]) -> TestPlan:
     cases = _cases(reference, "input", "output")
     if not all(isinstance(case[key], str) for case in cases for key in ("input", "output")):
         raise ValueError("the input and the output of a case are text")
     return OutputPlan(tuple((case["input"], case["output"]) for case in cases), _text(reference, "setup"))
 
 
-def _calls_plan(reference: Mapping[str, Any]) -> Plan:
+def _calls_plan(reference: Mapping[str, Any]) -> TestPlan:
     entry = _text(reference, "entry", needed=True)
     cases = _cases(reference, "args", "expected")
     calls = tuple(Call(entry, tuple(case["args"]), dict(case.get("kwargs", {}))) for case in cases)
@@ -270,7 +270,7 @@ def _calls_plan(reference: Mapping[str, Any]) -> Plan:
 TYPES = {"assert": _assert_plan, "check": _check_plan, "stdio": _stdio_plan, "calls": _calls_plan}
 
 
-def make_plan(reference: Any) -> Plan:
+def make_plan(reference: Any) -> TestPlan:
     """The plan of a reference; ValueError where it cannot be used."""
     if not isinstance(reference, Mapping) or reference.get("type") not in TYPES:
         raise ValueError(f"a reference is a mapping with a type among {', '.join(TYPES)}")

@@ -9,7 +9,6 @@ from rlvr.verifiers.math.tree import Node, Op, ParseError, Rel, Sym, TooLarge, W
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
-MAX_TRIES = 3  # of reading a condition, in one answer
 QUANTIFIERS = frozenset(("for", "where", "with", "when", "forall", "\\forall"))
 _FILLERS = frozenset(
     "all any every each some real reals integer integers natural positive nonnegative nonzero number numbers value "
@@ -20,16 +19,11 @@ _BOUNDS = frozenset(("<", "<=", ">", ">=", "!=", "in"))
 
 def skip_condition(parser: Parser, names: frozenset[str] | None = None) -> bool:
     """Moves over a condition at the position; stays where there is none. It bounds one of `names`, if given."""
-    token = parser.token
-    if token.kind != "name" or token.text.lower() not in QUANTIFIERS or parser.conditions >= MAX_TRIES:
+    if parser.word() not in QUANTIFIERS or not parser.may_try_condition():
         return False
-    parser.conditions += 1
-    saved = parser.at, parser.depth, parser.bars, parser.in_set
-    parser.at += 1
-    filled = token.text == "\\forall"
-    while parser.kind == "name" and parser.token.text.lower() in _FILLERS:
-        filled = True
-        parser.at += 1
+    start = parser.mark()
+    quantifier = parser.advance()
+    filled = parser.skip_words(_FILLERS) or quantifier.text == "\\forall"
     try:
         condition = parser.item()
     except (ParseError, TooLarge):
@@ -40,7 +34,7 @@ def skip_condition(parser: Parser, names: frozenset[str] | None = None) -> bool:
     bounded = symbols(condition) if isinstance(condition, Rel) and set(condition.ops) <= _BOUNDS else frozenset()
     if bounded and (names is None or bounded <= names):
         return True
-    parser.at, parser.depth, parser.bars, parser.in_set = saved
+    parser.backtrack(start)
     return False
 
 

@@ -12,7 +12,8 @@ import random
 from collections.abc import Iterator
 
 from rlvr.verifiers.math.exact import PRIMES, Inexact, Undefined, exact, is_rational_function, residue
-from rlvr.verifiers.math.numeric import Digits, Numbers, OutsideReals, Value, evaluate
+from rlvr.verifiers.math.numeric import evaluate
+from rlvr.verifiers.math.systems import Digits, Numbers, OutsideReals, Value
 from rlvr.verifiers.math.tree import IMAGINARY, Node, Num, Op, TooLarge, symbols, walk
 
 POINTS = 12

@@ -6,107 +6,15 @@ said only where the difference exceeds the errors, and "equal" only where it sta
 
 from __future__ import annotations
 
-import cmath
-import functools
 import math
-import threading
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
 from rlvr.verifiers.math.exact import Inexact, Undefined, exact
+from rlvr.verifiers.math.functions import FUNCTIONS, apply
+from rlvr.verifiers.math.systems import MAX_LOG, Numbers, Value
 from rlvr.verifiers.math.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Sym, TooLarge
-
-MAX_LOG = 1e6  # |log| of the largest intermediate value
-MAX_ANGLE = 1e24  # largest argument of a periodic function
-
-Value = tuple[Any, Any]  # a number and the bound of its absolute error
-
-
-class OutsideReals(ValueError):
-    """A root or logarithm of a negative number, met in real evaluation."""
-
-
-class Numbers:
-    """A number system: floats here, mpmath's in `Digits`."""
-
-    epsilon: Any = 2.0**-51
-    lib: Any = math
-    complex_lib: Any = cmath
-    pi: Any = math.pi
-    e: Any = math.e
-    i: Any = 1j
-    precise = False
-
-    def __init__(self, real: bool, log_base: int | None = None) -> None:
-        self.real = real
-        self.log_base = log_base  # what \\log means; None: natural
-
-    def of(self, value: Any) -> Any:
-        return float(value)
-
-    def call(self, name: str, x: Any) -> Any:
-        """A function of the library; outside its real domain the complex one."""
-        if not isinstance(x, complex):
-            try:
-                return getattr(self.lib, name)(x)
-            except ValueError:
-                self.leave_reals()
-        return getattr(self.complex_lib, name)(x)
-
-    def leave_reals(self) -> None:
-        if self.real:
-            raise OutsideReals
-
-    def power(self, x: Any, y: Any) -> Any:
-        if not isinstance(x, complex) and x < 0 and not isinstance(y, complex) and y != int(y):
-            self.leave_reals()
-        return x**y
-
-    def is_complex(self, x: Any) -> bool:
-        return isinstance(x, complex)
-
-
-@functools.lru_cache(maxsize=64)
-def _context(digits: int, thread: int) -> Any:
-    """An mpmath context of this many decimal digits; one for each thread, since functions change it while they run."""
-    import mpmath
-
-    context = mpmath.MPContext()
-    context.dps = digits
-    return context
-
-
-class Digits(Numbers):
-    """mpmath's numbers at a fixed number of decimal digits, in a context of its own."""
-
-    precise = True
-
-    def __init__(self, real: bool, log_base: int | None = None, digits: int = 60) -> None:
-        super().__init__(real, log_base)
-        self.context = _context(digits, threading.get_ident())
-        self.epsilon = self.context.mpf(10) ** (2 - digits)
-        self.pi, self.e, self.i = +self.context.pi, +self.context.e, self.context.mpc(0, 1)
-
-    def of(self, value: Any) -> Any:
-        if isinstance(value, float):
-            return self.context.mpf(value)
-        return self.context.mpf(value.numerator) / value.denominator
-
-    def call(self, name: str, x: Any) -> Any:
-        result = getattr(self.context, name)(x)
-        if self.is_complex(result) and not self.is_complex(x):
-            self.leave_reals()
-        return result
-
-    def power(self, x: Any, y: Any) -> Any:
-        result = self.context.power(x, y)
-        if self.is_complex(result) and not self.is_complex(x) and not self.is_complex(y):
-            self.leave_reals()
-        return result
-
-    def is_complex(self, x: Any) -> bool:
-        return isinstance(x, self.context.mpc)
 
 
 def evaluate(node: Node, point: Mapping[str, float], numbers: Numbers) -> Value:
@@ -125,10 +33,9 @@ def evaluate(node: Node, point: Mapping[str, float], numbers: Numbers) -> Value:
     handler = _OPERATIONS.get(node.head)
     if handler is not None:
         return handler(node.args, point, numbers)
-    pair = _FUNCTIONS.get(node.head)
-    if pair is None or len(node.args) != 1:
+    if node.head not in FUNCTIONS or len(node.args) != 1:
         raise Inexact
-    return _function(node.head, pair, evaluate(node.args[0], point, numbers), numbers)
+    return apply(node.head, evaluate(node.args[0], point, numbers), numbers)
 
 
 def _symbol(node: Sym, point: Mapping[str, float], numbers: Numbers) -> Value:
@@ -272,14 +179,14 @@ def _abs(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
 
 
 def _log(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-    natural = _function("ln", _FUNCTIONS["ln"], evaluate(args[0], point, numbers), numbers)
+    natural = apply("ln", evaluate(args[0], point, numbers), numbers)
     if numbers.log_base is None:
         return natural
     return _divide_logs(natural, (numbers.call("log", numbers.of(float(numbers.log_base))), numbers.epsilon), numbers)
 
 
 def _logb(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-    base, x = (_function("ln", _FUNCTIONS["ln"], evaluate(arg, point, numbers), numbers) for arg in args)
+    base, x = (apply("ln", evaluate(arg, point, numbers), numbers) for arg in args)
     return _divide_logs(x, base, numbers)
 
 
@@ -347,87 +254,3 @@ _OPERATIONS: dict[str, Callable[[Args, Mapping[str, float], Numbers], Value]] = 
     **{head: _extreme(head) for head in ("min", "max")},
     **{head: _exactly(head) for head in ("fact", "binom", "gcd", "lcm")},
 }
-
-# --- functions of one variable ----------------------------------------------------------------------------------------
-
-# name: (f of the number system, |f'| as a bound on how an error grows).
-_Pair = tuple[Callable[[Numbers, Any], Any], Callable[[Numbers, Any, Any], Any]]
-
-
-def _library(name: str) -> Callable[[Numbers, Any], Any]:
-    return lambda numbers, x: numbers.call(name, x)
-
-
-def _reciprocal(name: str) -> Callable[[Numbers, Any], Any]:
-    return lambda numbers, x: 1 / numbers.call(name, x)
-
-
-def _of_reciprocal(name: str) -> Callable[[Numbers, Any], Any]:
-    return lambda numbers, x: numbers.call(name, 1 / x)
-
-
-def _arccot(numbers: Numbers, x: Any) -> Any:
-    """The branch with values in (0, pi)."""
-    if numbers.is_complex(x):
-        return numbers.call("atan", 1 / x)
-    return numbers.pi / 2 - numbers.call("atan", x)
-
-
-def _exp(numbers: Numbers, x: Any) -> Any:
-    if abs(x) > MAX_LOG:
-        raise TooLarge("an exponential beyond what is evaluated")
-    return numbers.call("exp", x)
-
-
-def _sgn(numbers: Numbers, x: Any) -> Any:
-    return numbers.of(0.0) if x == 0 else x / abs(x)
-
-
-def _root_slope(sign: int, shift: int) -> Callable[[Numbers, Any, Any], Any]:
-    return lambda numbers, x, f: 1 / abs(sign * x * x + shift) ** 0.5
-
-
-_FUNCTIONS: dict[str, _Pair] = {
-    "sin": (_library("sin"), lambda n, x, f: 1 + abs(f)),
-    "cos": (_library("cos"), lambda n, x, f: 1 + abs(f)),
-    "tan": (_library("tan"), lambda n, x, f: 1 + abs(f) ** 2),
-    "cot": (_reciprocal("tan"), lambda n, x, f: 1 + abs(f) ** 2),
-    "sec": (_reciprocal("cos"), lambda n, x, f: abs(f) * (1 + abs(f))),
-    "csc": (_reciprocal("sin"), lambda n, x, f: abs(f) * (1 + abs(f))),
-    "sinh": (_library("sinh"), lambda n, x, f: 1 + abs(f)),
-    "cosh": (_library("cosh"), lambda n, x, f: 1 + abs(f)),
-    "tanh": (_library("tanh"), lambda n, x, f: 1 + abs(f) ** 2),
-    "coth": (_reciprocal("tanh"), lambda n, x, f: 1 + abs(f) ** 2),
-    "sech": (_reciprocal("cosh"), lambda n, x, f: abs(f)),
-    "csch": (_reciprocal("sinh"), lambda n, x, f: abs(f) * (1 + abs(f))),
-    "arcsin": (_library("asin"), _root_slope(-1, 1)),
-    "arccos": (_library("acos"), _root_slope(-1, 1)),
-    "arctan": (_library("atan"), lambda n, x, f: 1 / abs(1 + x * x)),
-    "arccot": (_arccot, lambda n, x, f: 1 / abs(1 + x * x)),
-    "arcsec": (_of_reciprocal("acos"), lambda n, x, f: 1 / (abs(x) * abs(x * x - 1) ** 0.5)),
-    "arccsc": (_of_reciprocal("asin"), lambda n, x, f: 1 / (abs(x) * abs(x * x - 1) ** 0.5)),
-    "arcsinh": (_library("asinh"), _root_slope(1, 1)),
-    "arccosh": (_library("acosh"), _root_slope(1, -1)),
-    "arctanh": (_library("atanh"), lambda n, x, f: 1 / abs(1 - x * x)),
-    "ln": (_library("log"), lambda n, x, f: 1 / abs(x)),
-    "exp": (_exp, lambda n, x, f: abs(f)),
-    "sgn": (_sgn, lambda n, x, f: 0),
-}
-_PERIODIC = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
-
-
-def _function(head: str, pair: _Pair, argument: Value, numbers: Numbers) -> Value:
-    function, slope = pair
-    x, error = argument
-    if head in _PERIODIC and abs(x) > MAX_ANGLE:
-        raise TooLarge("the sine of a number beyond what is evaluated")
-    if head in ("ln", "sgn") and abs(x) <= 2 * error:
-        raise Undefined("a logarithm of zero")
-    if head in ("sinh", "cosh", "tanh", "coth", "sech", "csch") and abs(x) > MAX_LOG:
-        raise TooLarge("an exponential beyond what is evaluated")
-    value = function(numbers, x)
-    try:
-        grown = 2 * slope(numbers, x, value) * error
-    except ZeroDivisionError:  # the end of arcsin's domain: the error grows like a square root
-        grown = 4 * abs(error) ** 0.5
-    return value, grown + 4 * numbers.epsilon * abs(value) + 0 * error

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.lex import Token
+from rlvr.verifiers.math.operators import exponent
 from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Sym, Words, number
 from rlvr.verifiers.math.vocabulary import (
     ARITY,
@@ -27,6 +28,7 @@ from rlvr.verifiers.math.words import NUMBER_WORDS, number_words
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
+_FRACTIONS = ("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac")
 _DOMAINS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
 _DOMAIN_OPS = frozenset(_DOMAINS.values())
 _MATRICES = frozenset("matrix pmatrix bmatrix Bmatrix smallmatrix array".split())
@@ -40,23 +42,18 @@ def product(factors: Sequence[Node], last: Node) -> Node:
 
 def numeral(parser: Parser, token: Token) -> Node:
     """A number, or a mixed number: 1\\frac{1}{2}, 1 1/2."""
-    parser.at += 1
+    parser.advance()
     assert token.number is not None
     whole = token.number
     if whole.places is not None or whole.value.denominator != 1:
         return whole
-    start = parser.at
-    if parser.op() in ("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac"):
-        parser.at += 1
+    start = parser.mark()
+    if parser.op() in _FRACTIONS:
+        parser.advance()
         part = _fraction(parser, "")
-    elif (
-        parser.kind == "num"
-        and parser.token.spaced
-        and parser.op(1) == "/"
-        and parser.tokens[parser.at + 2].kind == "num"
-    ):
-        top, bottom = parser.token.number, parser.tokens[parser.at + 2].number
-        parser.at += 3
+    elif parser.kind == "num" and parser.token.spaced and parser.op(1) == "/" and parser.peek(2).kind == "num":
+        top, bottom = parser.token.number, parser.peek(2).number
+        parser.advance(3)
         part = Op("div", (top, bottom)) if top and bottom else whole
     else:
         return whole
@@ -66,7 +63,7 @@ def numeral(parser: Parser, token: Token) -> Node:
         share = rational(part) if proper and parser.op() != "^" else None
         if share is not None and 0 < share < 1:
             return Num(whole.value + share)
-    parser.at = start
+    parser.backtrack(start)
     return whole
 
 
@@ -75,18 +72,18 @@ def name(parser: Parser, token: Token) -> Node:
     text = token.text
     bare = text[1:] if text.startswith("\\") else text
     if bare in FUNCTIONS and (text != bare or len(bare) > 1):
-        parser.at += 1
+        parser.advance()
         return _function(parser, FUNCTIONS[bare])
     if bare in CONSTANT_NAMES:
-        parser.at += 1
+        parser.advance()
         return CONSTANT_NAMES[bare]
     if text != bare or bare in GREEK:
         if bare not in GREEK:
             raise ParseError(f"the command \\{bare[:40]}")
-        parser.at += 1
+        parser.advance()
         return Sym(bare.removeprefix("var"))
     if len(text) == 1:
-        parser.at += 1
+        parser.advance()
         return E if text == "e" else IMAGINARY if text == "i" else Sym(text)
     if text.lower() in NUMBER_WORDS:
         return _spelled(parser)
@@ -94,32 +91,31 @@ def name(parser: Parser, token: Token) -> Node:
         raise ParseError(f"the word {text!r}")
     if token.upright or not is_product(text):
         return _split_function(parser, token)
-    parser.at += 1
     letters = [E if c == "e" else IMAGINARY if c == "i" else Sym(c) for c in text]
-    if parser.op() == "^" or parser.op() == "_":  # xy^2 is x y^2
-        parser.at -= 1
-        parser.tokens[parser.at] = token._replace(text=text[-1])
+    if parser.op(1) in ("^", "_"):  # xy^2 is x y^2
+        parser.replace(token._replace(text=text[-1]))
         return product(letters[:-1], parser.expression(30))
+    parser.advance()
     return product(letters[:-1], letters[-1])
 
 
 def _spelled(parser: Parser) -> Node:
-    """A number in words."""
+    """A number in words, some of them hyphenated."""
     words: list[str] = []
-    places: list[int] = []
-    at = parser.at
-    while at < len(parser.tokens) and len(words) < 16:
-        token = parser.tokens[at]
+    ends: list[int] = []  # tokens up to and with each word
+    count = 0
+    while len(words) < 16:
+        token = parser.peek(count)
+        count += 1
         if token.kind == "name":
             words.append(token.text.lower())
-            places.append(at)
+            ends.append(count)
         elif token.text != "-":
             break
-        at += 1
     found = number_words(words)
     assert found is not None
     value, used = found
-    parser.at = places[used - 1] + 1
+    parser.advance(ends[used - 1])
     return Num(value)
 
 
@@ -128,7 +124,7 @@ def _split_function(parser: Parser, token: Token) -> Node:
     for name in ("arcsin", "arccos", "arctan", "sqrt", "sin", "cos", "tan", "log", "ln"):
         rest = token.text[len(name) :]
         if token.text.startswith(name) and len(rest) <= 2 and not token.upright and rest.isalpha():
-            parser.tokens[parser.at] = token._replace(text=rest)
+            parser.replace(token._replace(text=rest))
             return _function(parser, FUNCTIONS[name])
     raise ParseError(f"the word {token.text[:40]!r}")
 
@@ -137,10 +133,9 @@ def _function(parser: Parser, head: str) -> Node:
     power: Node | None = None
     base: Node | None = None
     while parser.op() in ("^", "_"):
-        mark = parser.op()
-        parser.at += 1
+        mark = parser.advance().text
         if mark == "^" and power is None:
-            power = parser.exponent()
+            power = exponent(parser)
         elif mark == "_" and head == "log" and base is None:
             base = _argument(parser)
         else:
@@ -154,21 +149,19 @@ def _function(parser: Parser, head: str) -> Node:
 
 def _function_arguments(parser: Parser) -> tuple[Node, ...]:
     """A parenthesised list, a group, or the factors that follow: \\sin 2x, \\cos\\frac{\\pi}{4}."""
-    if parser.op() == "(":
-        parser.at += 1
+    if parser.take("("):
         inner = parser.answer()
         parser.expect(")")
         return inner.args if isinstance(inner, Op) and inner.head == "list" else (inner,)
     if parser.op() == "{":  # \sin{x}^2 is (sin x)^2
         return (_argument(parser),)
-    if parser.op() == "-":
-        parser.at += 1
+    if parser.take("-"):
         return (Op("neg", (parser.expression(25),)),)
     parser.deeper()
     factors = [parser.expression(40)]
     while _continues_argument(parser):
         factors.append(parser.expression(40))
-    parser.depth -= 1
+    parser.shallower()
     return (product(factors[:-1], factors[-1]),)
 
 
@@ -176,7 +169,7 @@ def _continues_argument(parser: Parser) -> bool:
     token = parser.token
     if token.kind == "name":
         bare = token.text.removeprefix("\\")
-        return (bare not in FUNCTIONS) and parser.is_factor(token, parser.tokens[parser.at - 1])
+        return (bare not in FUNCTIONS) and parser.is_factor(token, parser.before)
     return token.kind == "op" and token.text in ("\\frac", "\\dfrac", "\\tfrac", "\\sqrt")
 
 
@@ -202,10 +195,10 @@ def _argument(parser: Parser) -> Node:
     token = parser.token
     if token.kind == "num" and token.text.isdigit() and len(token.text) > 1:
         rest = token.text[1:]
-        parser.tokens[parser.at] = token._replace(text=rest, number=Num(Fraction(int(rest))), spaced=False)
+        parser.replace(token._replace(text=rest, number=Num(Fraction(int(rest))), spaced=False))
         return number(int(token.text[0]))
     if token.kind == "name" and len(token.text) > 1 and not token.text.startswith("\\") and not token.upright:
-        parser.tokens[parser.at] = token._replace(text=token.text[1:], spaced=False)
+        parser.replace(token._replace(text=token.text[1:], spaced=False))
         letter = token.text[0]
         return E if letter == "e" else IMAGINARY if letter == "i" else Sym(letter)
     return parser.prefix()
@@ -248,19 +241,17 @@ def _signed(parser: Parser, text: str) -> Node:
 
 def _group(parser: Parser, _: str) -> Node:
     """{...}: grouping, or a set written with plain braces."""
-    saved, parser.bars, parser.in_set = (parser.bars, parser.in_set), 0, 0
-    inner = parser.answer()
-    parser.expect("}")
-    parser.bars, parser.in_set = saved
+    with parser.group():
+        inner = parser.answer()
+        parser.expect("}")
     return Op("set", inner.args) if isinstance(inner, Op) and inner.head == "list" else inner
 
 
 def _bracket(parser: Parser, opener: str) -> Node:
     """( ), [ ], half-open pairs and ]a, b[; one item is only grouped."""
-    saved, parser.bars, parser.in_set = (parser.bars, parser.in_set), 0, 0
-    inner = parser.answer()
-    closer = parser.expect(*_CLOSERS[opener])
-    parser.bars, parser.in_set = saved
+    with parser.group():
+        inner = parser.answer()
+        closer = parser.expect(*_CLOSERS[opener])
     if not isinstance(inner, Op) or inner.head != "list":
         if opener + closer in ("()", "[]"):
             return inner
@@ -273,25 +264,22 @@ def _braces(parser: Parser, _: str) -> Node:
     """\\{...\\}: a set, or a set by a condition."""
     if parser.take("}}"):
         return Op("set", ())
-    saved, parser.bars, parser.in_set = (parser.bars, parser.in_set), 0, 1
-    inner = parser.answer()
-    if parser.op() in ("|", ":"):
-        parser.at += 1
-        parser.in_set = 0
+    with parser.group(in_set=True):
         inner = parser.answer()
+        by_condition = parser.op() in ("|", ":")
+        if by_condition:
+            parser.start_condition()
+            inner = parser.answer()
         parser.expect("}}")
-        parser.bars, parser.in_set = saved
+    if by_condition:
         return inner
-    parser.expect("}}")
-    parser.bars, parser.in_set = saved
     return Op("set", inner.args if isinstance(inner, Op) and inner.head in ("list", "either") else (inner,))
 
 
 def _bar(parser: Parser, closer: str) -> Node:
-    parser.bars += 1
-    inner = parser.expression(0)
-    parser.expect(closer)
-    parser.bars -= 1
+    with parser.bar():
+        inner = parser.expression(0)
+        parser.expect(closer)
     return Op("abs", (inner,))
 
 
@@ -321,8 +309,7 @@ def _decorated(parser: Parser, text: str) -> Node:
         return Sym(f"{mark} {parser.argument_text()}")
     if parser.kind != "name":
         raise ParseError(f"{mark} of something that is no name")
-    parser.at += 1
-    return Sym(f"{mark} {parser.tokens[parser.at - 1].text}")
+    return Sym(f"{mark} {parser.advance().text}")
 
 
 def _environment(parser: Parser, _: str) -> Node:
@@ -339,7 +326,7 @@ def _environment(parser: Parser, _: str) -> Node:
         rows.append(tuple(cells))
         if not parser.take("newline") and parser.op() != "\\end":
             raise ParseError("a matrix that does not end")
-    parser.at += 1
+    parser.advance()
     if parser.argument_text() != name:
         raise ParseError("a matrix that does not end")
     if name in _ROWS:
@@ -351,7 +338,7 @@ def _environment(parser: Parser, _: str) -> Node:
 
 
 PREFIX: dict[str, Callable[[Parser, str], Node]] = {
-    **dict.fromkeys(("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac"), _fraction),
+    **dict.fromkeys(_FRACTIONS, _fraction),
     **dict.fromkeys(("\\binom", "\\dbinom", "\\tbinom"), _binomial),
     **dict.fromkeys(("\\usqrt", "\\ucbrt", "\\uqdrt"), _sign_root),
     **dict.fromkeys(("+", "-", "pm", "mp"), _signed),

@@ -19,8 +19,10 @@ import functools
 from fractions import Fraction
 
 from rlvr.verifiers.math.conditions import skip_condition, without_conditions
+from rlvr.verifiers.math.cursor import Cursor
 from rlvr.verifiers.math.lex import Token, tokenize
 from rlvr.verifiers.math.operands import PREFIX, name, numeral
+from rlvr.verifiers.math.operators import POSTFIX, binary, flat, postfix
 from rlvr.verifiers.math.tail import CURRENCIES, lead, tail
 from rlvr.verifiers.math.tree import (
     Node,
@@ -29,35 +31,30 @@ from rlvr.verifiers.math.tree import (
     ParseError,
     Quantity,
     Rel,
-    Sym,
     TooLarge,
     Unit,
     Words,
     height,
-    number,
     symbols,
 )
 from rlvr.verifiers.math.units import LETTER_UNITS, NO_UNIT, SQUARED, UNITS, find_unit
 from rlvr.verifiers.math.vocabulary import BLOCKED, CONSTANT_NAMES, FUNCTIONS, GREEK, SEPARATORS, STOP, is_product
 from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
 
-MAX_DEPTH = 48
 MAX_HEIGHT = 100
 MAX_ITEMS = 2_000
+MAX_CONDITIONS = 3  # attempts to read a condition in one answer
 
 _RELATIONS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in", "notin"))
 _BINARY = {"cup": 10, "cap": 10, "setminus": 10, ":": 15, "+": 20, "-": 20, "pm": 20, "mp": 20, "*": 30, "/": 30,
            "^": 50, "over": 5, "\\choose": 5}  # fmt: skip
-_SET_HEADS = {"cup": "union", "cap": "inter", "setminus": "minus"}
 JUXTAPOSED = 30
 CJK = "\u2e80"  # from here on letters are words, never variables
-_POSTFIX = {"!": "fact", "%": "percent", "deg": "deg", "'": "prime", "''": "prime", "_": "sub"}
 _OPENERS = frozenset(
     ("(", "{", "{{", "<(", "lfloor", "lceil", "\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac",
      "\\sqrt", "\\usqrt", "\\ucbrt", "\\uqdrt", "\\binom", "\\dbinom", "\\tbinom", "\\begin", "\\mathbb", "\\Bbb",
      "\\overline", "\\bar", "\\overrightarrow", "\\widehat", "angle")
 )  # fmt: skip
-_SCALES = frozenset("CFK")
 _ARGUMENTS = frozenset(("(", "{", "^", "\\frac"))  # after a function's name
 
 
@@ -69,8 +66,7 @@ def parse(text: str, commas: str = "thousands", units: bool = True) -> Node:
     """
     parser = Parser(tokenize(_trimmed(text), commas), units)
     tree = parser.answer()
-    while parser.op() in (".", '"', "`"):
-        parser.at += 1
+    parser.skip(".", '"', "`")
     if parser.kind != "end":
         raise ParseError(f"cannot read {parser.token.text[:40]!r} here")
     if height(tree) > MAX_HEIGHT:
@@ -92,49 +88,22 @@ def _is_unit(word: str) -> bool:
     return find_unit(word) is not None or word.lower() in SQUARED or word in ("st", "nd", "rd", "th")
 
 
-class Parser:
-    """The state of one parse: the tokens, the position, and what is open around it."""
+class Parser(Cursor):
+    """The grammar, over a Cursor. Handlers of single constructs are in operands, operators, tail and conditions.
+
+    `units`: letters after a number may be a unit. `named`: the variables of the sides before this one.
+    """
 
     def __init__(self, tokens: list[Token], units: bool) -> None:
-        self.tokens = tokens
+        super().__init__(tokens)
         self.units = units
-        self.at = 0
-        self.depth = 0
-        self.conditions = 0  # conditions that were tried
-        self.named: frozenset[str] = frozenset()  # the variables of the sides before this one
-        self.bars = 0  # open | signs
-        self.in_set = 0  # a set whose condition bar | or colon may still come
+        self.named: frozenset[str] = frozenset()
+        self._conditions = 0
 
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.at]
-
-    @property
-    def kind(self) -> str:
-        return self.tokens[self.at].kind
-
-    def op(self, offset: int = 0) -> str:
-        """The sign at the position, "" if there is none."""
-        token = self.tokens[min(self.at + offset, len(self.tokens) - 1)]
-        return token.text if token.kind == "op" else ""
-
-    def take(self, text: str) -> bool:
-        """Move over the sign `text` if it is here."""
-        if self.op() == text:
-            self.at += 1
-            return True
-        return False
-
-    def expect(self, *texts: str) -> str:
-        for text in texts:
-            if self.take(text):
-                return text
-        raise ParseError(f"expected {' or '.join(texts)}, found {self.token.text[:40]!r}")
-
-    def deeper(self) -> None:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise TooLarge(f"nested deeper than {MAX_DEPTH}")
+    def may_try_condition(self) -> bool:
+        """Count an attempt to read a condition; return whether it may be made."""
+        self._conditions += 1
+        return self._conditions <= MAX_CONDITIONS
 
     def answer(self) -> Node:
         """Items with separators between them; a list ("and") or alternatives ("or")."""
@@ -175,33 +144,31 @@ class Parser:
                 found = "and"
             elif token.kind == "op" and token.text == "or":
                 found = "or"
-            elif token.kind == "name" and token.text.lower() in SEPARATORS:
-                found = SEPARATORS[token.text.lower()]
+            elif self.word() in SEPARATORS:
+                found = SEPARATORS[self.word()]
             else:
                 return found
-            self.at += 1
+            self.advance()
 
     def item(self) -> Node:
         """A side, or a chain of relations."""
         self.deeper()
-        while self.op() in ("=", "~", ":", "&", "because"):
-            self.at += 1
+        self.skip("=", "~", ":", "&", "because")
         self.named = frozenset()
         first = self.side()
         if self.op() not in _RELATIONS and not (self.op() == "&" and self.op(1) in _RELATIONS):
-            self.depth -= 1
+            self.shallower()
             return first
         sides, ops = [first], []
         while True:
             self.take("&")
             if self.op() not in _RELATIONS:
                 break
-            ops.append(self.op())
-            self.at += 1
+            ops.append(self.advance().text)
             self.take("&")
             self.named |= symbols(sides[-1])
             sides.append(self.side())
-        self.depth -= 1
+        self.shallower()
         return Rel(tuple(ops), tuple(sides))
 
     def side(self) -> Node:
@@ -210,16 +177,16 @@ class Parser:
         sign = False
         currency = None
         if self.op() == "-" and self.op(1) in CURRENCIES:
-            sign, self.at = True, self.at + 1
-        if self.op() in CURRENCIES and self.op():
-            currency = UNITS[self.op()]
-            self.at += 1
-        if self.kind == "name" and self.token.text.lower() in ("negative", "minus"):
-            sign, self.at = not sign, self.at + 1
+            sign = self.take("-")
+        if self.op() in CURRENCIES:
+            currency = UNITS[self.advance().text]
+        if self.word() in ("negative", "minus"):
+            sign = not sign
+            self.advance()
         value = self.expression(0)
         value = Op("neg", (value,)) if sign else value
         if self.op() in ("\\pmod", "\\mod", "\\bmod"):
-            self.at += 1
+            self.advance()
             return Op("mod", (value, self.prefix()))
         value, unit = tail(self, value)
         value = self.smaller_units(value, unit)
@@ -248,26 +215,26 @@ class Parser:
         """Precedence climbing: operators that bind more tightly than `least`."""
         left = self.prefix()
         while True:
-            token = self.tokens[self.at]
+            token = self.token
             if token.kind == "op":
                 text = token.text
                 binding = _BINARY.get(text)
                 if binding is not None:
                     if binding <= least or (text == ":" and self.in_set):
                         return left
-                    self.at += 1
-                    left = self.binary(text, binding, left)
+                    self.advance()
+                    left = binary(self, text, binding, left)
                     continue
-                if text in _POSTFIX:
-                    left = self.postfix(_POSTFIX[text], left)
+                if text in POSTFIX:
+                    left = postfix(self, POSTFIX[text], left)
                     continue
                 if not self.juxtaposable(token):
                     return left
             elif token.text == "to" and token.kind == "name":
                 if least >= _BINARY[":"]:
                     return left
-                self.at += 1
-                left = self.binary(":", _BINARY[":"], left)
+                self.advance()
+                left = binary(self, ":", _BINARY[":"], left)
                 continue
             elif token.kind == "end" or not self.juxtaposable(token):
                 return left
@@ -277,7 +244,7 @@ class Parser:
 
     def juxtaposable(self, token: Token) -> bool:
         """Whether the operand at the position is multiplied by what stands before it."""
-        before = self.tokens[self.at - 1]
+        before = self.before
         if token.kind == "num":
             if before.kind == "num" or before.upright or before.text == "}":
                 raise ParseError("two numbers side by side")
@@ -287,7 +254,7 @@ class Parser:
         if token.text == "|":
             return not self.bars and not self.in_set
         if token.text == "(":
-            return not self.is_word(self.tokens[self.at + 1])
+            return not self.is_word(self.peek())
         return token.text in _OPENERS
 
     def is_word(self, token: Token) -> bool:
@@ -314,7 +281,7 @@ class Parser:
             and find_unit(text)
             and self.op(1) not in ("(", "{", "^", "\\frac")
         ):
-            return self.tokens[self.at + 1].kind == "name"  # 5 min, 5 sec; but 2 sec x
+            return self.peek().kind == "name"  # 5 min, 5 sec; but 2 sec x
         if text.startswith("\\") or text in FUNCTIONS or text in CONSTANT_NAMES or text in GREEK:
             return True
         if text.lower() in SEPARATORS or text.lower() in MULTIPLIERS or text.lower() in BLOCKED or text in STOP:
@@ -329,99 +296,8 @@ class Parser:
                 return False
             return is_product(text)
         if self.units and token.spaced and before.kind == "num" and text in LETTER_UNITS:
-            return self.tokens[self.at + 1].kind != "end" and self.op(1) not in ("/", ",", "^")
+            return self.peek().kind != "end" and self.op(1) not in ("/", ",", "^")
         return True
-
-    def binary(self, text: str, binding: int, left: Node) -> Node:
-        self.deeper()
-        if text == "^":
-            right = self.exponent()
-            self.depth -= 1
-            return Op("pow", (left, right))
-        if text == "*" and self.op() == "*":
-            raise ParseError("two signs side by side")
-        right = self.expression(binding)
-        self.depth -= 1
-        if text == "+":
-            return flat("add", left, right)
-        if text == "-":
-            return flat("add", left, Op("neg", (right,)))
-        if text == "*":
-            return flat("mul", left, right)
-        if text in ("/", "over"):
-            return Op("div", (left, right))
-        if text == "\\choose":
-            return Op("binom", (left, right))
-        if text == ":":
-            return Op("ratio", (*(left.args if isinstance(left, Op) and left.head == "ratio" else (left,)), right))
-        if text in _SET_HEADS:
-            return flat(_SET_HEADS[text], left, right) if text != "setminus" else Op("minus", (left, right))
-        return Op(text, (left, right))
-
-    def exponent(self) -> Node:
-        """What stands after ^: a group, or a signed atom with its own exponents; 2^10 is read as in plain text."""
-        if self.take("-"):
-            return Op("neg", (self.exponent(),))
-        self.take("+")
-        if self.op() == "'":
-            raise ParseError("a prime as an exponent")
-        base = self.prefix()
-        while self.op() == "!" or self.op() == "_":
-            base = self.postfix(_POSTFIX[self.op()], base)
-        if self.op() == "^":
-            self.at += 1
-            self.deeper()
-            base = Op("pow", (base, self.exponent()))
-            self.depth -= 1
-        return base
-
-    def postfix(self, head: str, left: Node) -> Node:
-        primes = len(self.token.text)
-        self.at += 1
-        if head == "fact" and isinstance(left, Op) and left.head == "fact" and self.tokens[self.at - 2].text == "!":
-            raise ParseError("a double factorial")
-        if head == "deg" and self.kind == "name" and self.token.text in _SCALES:
-            self.at += 1
-            return Op("scale", (left, Words(self.tokens[self.at - 1].text)))
-        if head == "prime":
-            if not isinstance(left, Sym):
-                raise ParseError("a prime after something that is no name")
-            return Sym(left.name + "'" * primes)
-        if head == "sub":
-            return self.subscript(left)
-        return Op(head, (left,))
-
-    def subscript(self, left: Node) -> Node:
-        index = self.argument_text()
-        if isinstance(left, Num) and left.places is None and left.value.denominator == 1:
-            base = int(index) if index.isdigit() and len(index) < 4 else NUMBER_WORDS.get(index.lower())
-            if base is None or base < 2:
-                raise ParseError(f"the base {index[:20]!r}")
-            digits = str(left.value.numerator)
-            if any(int(d) >= base for d in digits):
-                raise ParseError(f"the digits {digits[:40]} in base {base}")
-            return Op("based", (Words(digits), number(base)))
-        if isinstance(left, Sym):
-            return Sym(f"{left.name}_{index}")
-        raise ParseError("a subscript after something that is no name")
-
-    def argument_text(self) -> str:
-        """The raw text of a group or of one token (an index)."""
-        if not self.take("{"):
-            text = self.token.text
-            if self.kind == "end":
-                raise ParseError("a missing index")
-            self.at += 1
-            return text
-        parts: list[str] = []
-        level = 1
-        while level:
-            if self.kind == "end":
-                raise ParseError("an open brace")
-            level += {"{": 1, "}": -1}.get(self.op(), 0)
-            parts.append(self.token.text)
-            self.at += 1
-        return "".join(parts[:-1])
 
     def prefix(self) -> Node:
         self.deeper()
@@ -436,13 +312,7 @@ class Parser:
             handler = PREFIX.get(token.text)
             if handler is None:
                 raise ParseError(f"cannot read {token.text[:40]!r} here")
-            self.at += 1
+            self.advance()
             node = handler(self, token.text)
-        self.depth -= 1
+        self.shallower()
         return node
-
-
-def flat(head: str, left: Node, right: Node) -> Node:
-    """left head right as one n-ary node."""
-    parts = left.args if isinstance(left, Op) and left.head == head else (left,)
-    return Op(head, (*parts, right))

@@ -11,7 +11,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.exact import rational
-from rlvr.verifiers.math.numeric import Digits, Numbers, evaluate
+from rlvr.verifiers.math.numeric import evaluate
+from rlvr.verifiers.math.systems import Digits, Numbers
 from rlvr.verifiers.math.tree import Node, Num, Op, number, symbols
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rlvr.verifiers.math.exact import Inexact, Undefined, exact
-from rlvr.verifiers.math.numeric import Numbers, evaluate
+from rlvr.verifiers.math.numeric import evaluate
+from rlvr.verifiers.math.systems import Numbers
 from rlvr.verifiers.math.tree import OO, Node, Op, Quantity, Rel, Sym, TooLarge, Words, symbols, walk
 
 MAX_PIECES = 200

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.conditions import skip_condition
+from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.tree import Node, Op, ParseError, Unit, number, symbols
 from rlvr.verifiers.math.units import NO_UNIT, POWERS, SQUARED, UNITS, find_unit, power_of, product_of
 from rlvr.verifiers.math.vocabulary import BLOCKED, LEAD, SEPARATORS
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
 MAX_TAIL_WORDS = 8
+MAX_LABEL_WORDS = 6
 CURRENCIES = frozenset("$£€¥₹¢")
 
 # Verbs between a name and an answer: Janet makes $18.
@@ -22,47 +24,42 @@ _VERBS = frozenset("is are was has have had makes made needs gets got costs spen
 
 
 def lead(parser: Parser) -> None:
-    """Moves over words that only introduce an answer."""
-    start = parser.at = _after_label(parser)
-    if parser.is_word(parser.token) and parser.token.text.istitle() and parser.tokens[start + 1].text in _VERBS:
-        start = parser.at = start + 1 if parser.token.text.lower() not in BLOCKED else start
-    while parser.kind == "name":
-        text = parser.token.text.lower()
-        following = parser.tokens[parser.at + 1]
-        if text not in LEAD or (len(text) == 1 and not parser.token.upright) or following.kind == "end":
-            break
-        if text in ("i", "a") and following.kind != "name":
-            break
-        if following.kind == "op" and following.text in ("^", "_", "/", ")", ","):
-            break
-        parser.at += 1
-        while parser.op() in (":", "=", "~") and parser.at > start:
-            parser.at += 1
+    """Move over words that only introduce an answer."""
+    _skip_label(parser)
+    named = parser.is_word(parser.token) and parser.token.text.istitle() and parser.word() not in BLOCKED
+    if named and parser.peek().text in _VERBS:
+        parser.advance()
+    while parser.word() in LEAD and _introduces(parser.token, parser.peek()):
+        parser.advance()
+        parser.skip(":", "=", "~")
 
 
-def _after_label(parser: Parser) -> int:
-    """Where an answer goes on after a label in words: `Height = 5`, `The total cost: 5`."""
-    at = parser.at
-    while parser.is_word(parser.tokens[at]) and parser.tokens[at].text.lower() not in BLOCKED and at - parser.at < 6:
-        at += 1
-    token = parser.tokens[at]
-    return at + 1 if at > parser.at and token.kind == "op" and token.text in ("=", ":") else parser.at
+def _introduces(token: Token, following: Token) -> bool:
+    """Whether a word of LEAD introduces an answer; before some tokens it is a variable, or the answer itself."""
+    if (len(token.text) == 1 and not token.upright) or following.kind == "end":
+        return False
+    if token.text.lower() in ("i", "a") and following.kind != "name":
+        return False
+    return following.kind != "op" or following.text not in ("^", "_", "/", ")", ",")
+
+
+def _skip_label(parser: Parser) -> None:
+    """Move over a label in words: `Height = 5`, `The total cost: 5`."""
+    words = 0
+    while words < MAX_LABEL_WORDS and parser.is_word(token := parser.peek(words)) and token.text.lower() not in BLOCKED:
+        words += 1
+    if words and parser.op(words) in ("=", ":"):
+        parser.advance(words + 1)
 
 
 def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
     """The unit and the harmless words after a value."""
-    unit = NO_UNIT
-    parenthesis = parser.op() == "(" and parser.is_word(parser.tokens[parser.at + 1])
+    parenthesis = parser.op() == "(" and parser.is_word(parser.peek())
     if parser.kind != "name" and not parenthesis:
-        if parser.op() in CURRENCIES and parser.op():
-            unit = UNITS[parser.op()]
-            parser.at += 1
-        return value, unit
-    word = parser.token.text.lower()
-    while word in MULTIPLIERS and parser.kind == "name":
-        value = Op("mul", (value, number(MULTIPLIERS[word])))
-        parser.at += 1
-        word = parser.token.text.lower()
+        return value, UNITS[parser.advance().text] if parser.op() in CURRENCIES else NO_UNIT
+    while parser.word() in MULTIPLIERS:
+        value = Op("mul", (value, number(MULTIPLIERS[parser.word()])))
+        parser.advance()
     found = _unit(parser)
     words = _trailing_words(parser, symbols(value) | parser.named)
     if found is not None:
@@ -73,62 +70,56 @@ def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
 def _unit(parser: Parser) -> Unit | None:
     """A known unit at the position: powers, quotients and "square"."""
     total: Unit | None = None
-    power = 1
     while True:
-        start = parser.at
+        start = parser.mark()
+        power = 1
         if total is not None:
-            if parser.op() in ("/", "*") or (parser.kind == "name" and parser.token.text.lower() == "per"):
-                power = 1 if parser.op() == "*" else -1
-                parser.at += 1
+            if parser.op() in ("/", "*") or parser.word() == "per":
+                power = 1 if parser.advance().text == "*" else -1
             elif not (parser.kind == "name" and parser.token.upright and find_unit(parser.token.text)):
                 return total
-            else:
-                power = 1
         one = _simple_unit(parser)
         if one is None:
-            parser.at = start
+            parser.backtrack(start)
             return total
         total = product_of(total or NO_UNIT, power_of(one, power))
 
 
 def _simple_unit(parser: Parser) -> Unit | None:
-    if parser.kind != "name":
-        return None
-    word = parser.token.text
-    if word.lower() == "per" and parser.tokens[parser.at + 1].text.lower() == "cent":
-        parser.at += 2
+    """A unit with its power and "square" or "cubic" before it; None, with the position where it was, without one."""
+    if parser.word() == "per" and parser.peek().text.lower() == "cent":
+        parser.advance(2)
         return UNITS["%"]
-    squared = SQUARED.get(word.lower(), 1)
-    start = parser.at
+    start = parser.mark()
+    squared = SQUARED.get(parser.word(), 1)
     if squared > 1:
-        parser.at += 1
+        parser.advance()
         parser.take(".")
-        if parser.kind != "name":
-            parser.at = start
-            return None
-        word = parser.token.text
-    unit = find_unit(word)
+    unit = find_unit(parser.token.text) if parser.kind == "name" else None
     if unit is None:
-        parser.at = start
+        parser.backtrack(start)
         return None
-    parser.at += 1
-    power = 1
-    if parser.op() == "^":
-        parser.at += 1
-        braced = parser.take("{")
-        negative = parser.take("-")
-        if parser.kind != "num" or parser.token.number is None or parser.token.number.value not in (1, 2, 3):
-            raise ParseError("a unit to an odd power")
-        power = int(parser.token.number.value) * (-1 if negative else 1)
-        parser.at += 1
-        if braced:
-            parser.expect("}")
-    elif parser.kind == "name" and parser.token.text.lower() in POWERS:
-        power = POWERS[parser.token.text.lower()]
-        parser.at += 1
-    elif squared == 1 and word.lower() not in ("$",) and parser.op() == "." and parser.at + 1 < len(parser.tokens):
-        parser.at += 1
-    return power_of(unit, power * squared)
+    parser.advance()
+    if parser.take("^"):
+        return power_of(unit, _unit_power(parser) * squared)
+    if parser.word() in POWERS:
+        return power_of(unit, POWERS[parser.advance().text.lower()] * squared)
+    if squared == 1:
+        parser.take(".")
+    return power_of(unit, squared)
+
+
+def _unit_power(parser: Parser) -> int:
+    """The exponent of a unit: 1, 2 or 3, with or without a minus."""
+    braced = parser.take("{")
+    negative = parser.take("-")
+    exponent = parser.token.number
+    if parser.kind != "num" or exponent is None or exponent.value not in (1, 2, 3):
+        raise ParseError("a unit to an odd power")
+    parser.advance()
+    if braced:
+        parser.expect("}")
+    return int(exponent.value) * (-1 if negative else 1)
 
 
 def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
@@ -154,7 +145,7 @@ def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
             pass
         else:
             break
-        parser.at += 1
+        parser.advance()
         if len(words) > MAX_TAIL_WORDS:
             raise ParseError("a sentence where an answer should be")
     if depth:

@@ -9,14 +9,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlvr.verifiers.runner.runner import ErrorBudget, Runner, VerifierErrors, runs_in_pool
+    from rlvr.verifiers.runner.budget import ErrorBudget, VerifierErrors
+    from rlvr.verifiers.runner.runner import Runner, runs_in_pool
     from rlvr.verifiers.runner.server import PoolError
 
 _LATER = {
-    "ErrorBudget": "runner",
+    "ErrorBudget": "budget",
     "PoolError": "server",
     "Runner": "runner",
-    "VerifierErrors": "runner",
+    "VerifierErrors": "budget",
     "runs_in_pool": "runner",
 }
 

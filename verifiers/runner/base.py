@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from rlvr.printable import printable
 from rlvr.sandbox import forks
-from rlvr.types import Problem, Verdict, error, limit
+from rlvr.types import Problem, Verdict, VerifierTraits, error, limit
 
 logger = logging.getLogger("rlvr.verifiers")
 
@@ -57,7 +57,7 @@ class FailureLog:
 log_failure = FailureLog()
 
 
-def judge(verifier: Callable[[Problem, str], Any], problem: Problem, completion: str) -> Verdict:
+def verify_one(verifier: Callable[[Problem, str], Any], problem: Problem, completion: str) -> Verdict:
     """The verdict of `verifier`, timed. Never raises: an exception is logged once per kind and becomes status error."""
     verdict, failure = attempt(verifier, problem, completion)
     if failure is not None:
@@ -107,16 +107,6 @@ def describe(verifier: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def runs_killably(verifier: Any) -> bool:
-    """Whether the verifier is to run in worker processes that can be killed: unless it says `isolate = False`.
-
-    Options bound by functools.partial do not hide what a function says, nor a method what its object says.
-    """
-    if isinstance(verifier, functools.partial):
-        return runs_killably(verifier.func)
-    return bool(getattr(verifier, "isolate", getattr(getattr(verifier, "__self__", None), "isolate", True)))
-
-
 def check_choices(verifier: Any) -> None:
     """Raises ValueError where an option of a dataclass is none of the choices that its type (a Literal) names."""
     for name, choices in _choices(verifier.__class__).items():
@@ -139,9 +129,7 @@ def _choices(kind: type) -> dict[str, tuple[str, ...]]:
 
 def check_references(verifier: Any, problems: Iterable[Problem]) -> None:
     """Raises ValueError that names the first problem whose reference the verifier's `check_reference` rejects."""
-    while isinstance(verifier, functools.partial):
-        verifier = verifier.func
-    check = getattr(verifier, "check_reference", None)
+    check = VerifierTraits.of(verifier).check_reference
     if check is None:
         return
     for problem in problems:

@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import Sequence
 
 from rlvr.sandbox import forks
-from rlvr.types import Verdict, limit, timeout
+from rlvr.types import Status, Verdict, timeout
 from rlvr.verifiers.runner.base import Failure, failed, log_failure
-from rlvr.verifiers.runner.server import PoolError, Server
-from rlvr.verifiers.runner.state import Batch, Item, Worker
+from rlvr.verifiers.runner.deaths import Deaths
+from rlvr.verifiers.runner.server import Ending, PoolError, WorkerServer
+from rlvr.verifiers.runner.state import Item, Submission, Worker
 from rlvr.verifiers.runner.worker import RETIRED, STARTED
 
 logger = logging.getLogger("rlvr.verifiers")
@@ -29,7 +30,7 @@ QUEUED_SECONDS = 0.05
 MAX_QUEUED = 64
 
 
-class Pool:
+class WorkerPool:
     """Runs one verifier in worker processes; `pickled` is what `pickle_verifier` made of it.
 
     `timeout`: seconds for an item from its dispatch. `memory_mb`: address space that a worker may take beyond what it
@@ -45,7 +46,7 @@ class Pool:
         self._inbox: deque[Item] = deque()
         self._lock = threading.Lock()
         self._closing = False
-        self._problem = PoolError("the verifier pool is closed")
+        self._error = PoolError("the verifier pool is closed")
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
@@ -53,10 +54,11 @@ class Pool:
         self._pending: deque[Item] = deque()
         self._workers: dict[int, Worker] = {}
         self._next_number = 0
-        self._server: Server | None = None
+        self._server: WorkerServer | None = None
         self._failed_servers = 0
         self._mean_seconds = QUEUED_SECONDS
         self._told_of_memory = False
+        self._deaths = Deaths()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_out, selectors.EVENT_READ, None)
         # The server asks to die with the thread that starts it, so one thread must outlive it whoever calls.
@@ -74,18 +76,18 @@ class Pool:
         if self._server is not None:
             self._server.abandon()
 
-    def submit(self, payloads: Sequence[tuple[bytes, str]]) -> Batch:
-        """Put checks in. Wait for `done` of the batch; set `abandoned` to give up on it."""
-        batch = Batch([None] * len(payloads), len(payloads))
+    def submit(self, payloads: Sequence[tuple[bytes, str]]) -> Submission:
+        """Put checks in, as (pickled problem, completion). Raise PoolError when the pool is closed or has failed."""
+        submission = Submission([None] * len(payloads), len(payloads))
         with self._lock:
             if self._closing:
-                raise self._problem
-            self._inbox.extend(Item(payload, batch, i) for i, payload in enumerate(payloads))
+                raise self._error
+            self._inbox.extend(Item(payload, submission, i) for i, payload in enumerate(payloads))
         self._wake()
-        return batch
+        return submission
 
     def close(self) -> None:
-        """Kill the processes and end the thread. Batches under way fail."""
+        """Kill the processes and end the thread. Submissions under way fail."""
         with self._lock:
             self._closing = True
         self._wake()
@@ -106,23 +108,29 @@ class Pool:
                 self._kill_overdue()
                 if self._pending:
                     self._dispatch()
+                if self._deaths.holds and not self._busy():
+                    self._deaths.decide()
                 for key, events in self._selector.select(self._seconds_to_deadline()):
                     self._handle(key, events)
         except PoolError as error:
-            self._problem = error
+            self._error = error
         except Exception as error:
-            self._problem = PoolError(f"the verifier pool failed: {error!r}")
+            self._error = PoolError(f"the verifier pool failed: {error!r}")
             logger.exception("the verifier pool failed")
         finally:
             with self._lock:
                 self._closing = True
             self._stop_server()
             self._take_inbox()
-            for batch in {item.batch for item in self._pending}:
-                batch.fail(self._problem)
+            for submission in {*(item.submission for item in self._pending), *self._deaths.submissions()}:
+                submission.fail(self._error)
             self._selector.close()
             self._wake_in.close()
             self._wake_out.close()
+
+    def _busy(self) -> bool:
+        """Whether any item waits or is in progress."""
+        return bool(self._pending) or any(worker.queue for worker in self._workers.values())
 
     def _take_inbox(self) -> None:
         with self._lock:
@@ -171,7 +179,7 @@ class Pool:
         items: list[Item] = []
         while self._pending and len(items) < count:
             item = self._pending.popleft()
-            if not item.batch.abandoned:
+            if not item.submission.abandoned:
                 items.append(item)
         if not items:
             return
@@ -198,11 +206,19 @@ class Pool:
             verdict, failure = _unpickled(answer)
             if failure is not None:
                 log_failure(failure)
-            item = worker.queue.popleft()
-            item.batch.settle(item.index, verdict)
+            self._settle(worker.queue.popleft(), verdict)
             self._mean_seconds += 0.05 * (verdict.seconds - self._mean_seconds)
             self._failed_servers = 0
         return alive
+
+    def _settle(self, item: Item, verdict: Verdict) -> None:
+        """Put in the verdict that a worker, or the deadline, gave on an item."""
+        if item.control_of is not None:
+            self._deaths.survived(item)
+            return
+        item.settle(verdict)
+        if verdict.status is not Status.TIMEOUT:
+            self._deaths.verdict()
 
     def _tell_of_memory(self) -> None:
         """Say once that a completion was scored 0 for memory: what the verifier loads in its first call counts too."""
@@ -227,8 +243,7 @@ class Pool:
             if worker.number not in self._workers or not worker.queue or worker.seconds_left(self._timeout) > 0:
                 continue
             seconds = worker.seconds()
-            item = worker.queue.popleft()
-            item.batch.settle(item.index, timeout(f"no verdict within {self._timeout:g} s").timed(seconds))
+            self._settle(worker.queue.popleft(), timeout(f"no verdict within {self._timeout:g} s").timed(seconds))
             self._discard(worker)
 
     def _discard(self, worker: Worker) -> None:
@@ -251,27 +266,26 @@ class Pool:
         if ended is None:
             self._server_died()
             return
-        for number, how in ended:
+        for number, ending in ended:
             if number in self._workers:
                 self._receive(self._workers[number])
             if number in self._workers:
-                self._worker_died(self._workers[number], how)
+                self._worker_died(self._workers[number], ending)
 
-    def _worker_died(self, worker: Worker, how: str) -> None:
-        """Blame the item in progress: once may be an accident, so it is tried again; twice is its own doing."""
+    def _worker_died(self, worker: Worker, ending: Ending) -> None:
+        """Have the item in progress tried again, or settled."""
+        again = None
         if worker.queue:
-            item = worker.queue[0]
-            item.deaths += 1
-            if item.deaths >= 2:
-                worker.queue.popleft()
-                item.batch.settle(item.index, limit(f"the worker process {how}, twice").timed(worker.seconds()))
-            logger.debug("a verifier worker %s while judging an item", how)
+            logger.debug("a verifier worker %s during an item", ending.text)
+            again = self._deaths.died(worker.queue.popleft(), ending, worker.seconds())
         self._forget(worker)
+        if again is not None:
+            self._pending.appendleft(again)
 
     # Processes
 
-    def _start_server(self) -> Server:
-        server = Server(self._pickled, self._memory_bytes)
+    def _start_server(self) -> WorkerServer:
+        server = WorkerServer(self._pickled, self._memory_bytes)
         self._selector.register(server.control, selectors.EVENT_READ, None)
         return server
 
@@ -289,7 +303,7 @@ class Pool:
         for worker in list(self._workers.values()):
             self._receive(worker)
             if worker.number in self._workers:
-                self._worker_died(worker, "died with its server")
+                self._worker_died(worker, Ending("died with its server"))
         self._stop_server()
         self._failed_servers += 1
         if self._failed_servers >= 3:

@@ -8,63 +8,21 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from rlvr.sandbox import forks
-from rlvr.types import UNSCORED, Problem, RunError, Status, Verdict, Verifier
+from rlvr.types import Pair, Problem, RunError, Status, Verdict, Verifier, VerifierTraits
 from rlvr.verifiers.runner import by_value
-from rlvr.verifiers.runner.base import Failure, guarded, judge, log_failure, runs_killably
-from rlvr.verifiers.runner.pool import Pool
+from rlvr.verifiers.runner.base import Failure, describe, guarded, log_failure, logger, verify_one
+from rlvr.verifiers.runner.budget import ErrorBudget
+from rlvr.verifiers.runner.pool import WorkerPool
 from rlvr.verifiers.runner.server import pickle_verifier
-from rlvr.verifiers.runner.state import Batch
+from rlvr.verifiers.runner.state import Submission
 
 T = TypeVar("T")
-Pair = tuple[Problem, str]
 # Hard items found by the quick check are sent to the pool in batches of this size, so that both work at once.
 SUBMIT_EVERY = 32
-
-
-class VerifierErrors(RunError):
-    """Too many verdicts are errors of the verifier or of the data; rewards from here on would mean little."""
-
-
-class ErrorBudget:
-    """The share of verdicts that may be bad_reference or error.
-
-    `check` raises VerifierErrors once the share over all verdicts so far passes `share`. It holds back until
-    `min_verdicts` have been seen, so that one bad item of a first small batch does not stop a run; when every verdict
-    so far is an error it does not wait.
-    """
-
-    def __init__(self, share: float, *, min_verdicts: int = 100) -> None:
-        if not 0 <= share <= 1:
-            raise ValueError(f"error budget {share}: expected a share in [0, 1]")
-        self.share = share
-        self.min_verdicts = min_verdicts
-        self.num_verdicts = 0
-        self.num_errors = 0
-        self.reasons: Counter[str] = Counter()
-
-    def add(self, verdicts: Iterable[Verdict]) -> None:
-        """Count verdicts."""
-        for verdict in verdicts:
-            self.num_verdicts += 1
-            if verdict.status in UNSCORED:
-                self.num_errors += 1
-                self.reasons[f"{verdict.status}: {verdict.reason}"] += 1
-
-    def check(self) -> None:
-        """Raises VerifierErrors when the budget is passed."""
-        if self.num_errors <= self.share * self.num_verdicts:
-            return
-        if self.num_verdicts < self.min_verdicts and self.num_errors < self.num_verdicts:
-            return
-        reason, count = self.reasons.most_common(1)[0]
-        raise VerifierErrors(
-            f"{self.num_errors} of {self.num_verdicts} verdicts are verifier errors, above the budget of "
-            f"{self.share:.1%}; the most frequent ({count} times) is {reason}"
-        )
 
 
 class Runner:
@@ -108,17 +66,21 @@ class Runner:
             if value <= 0:
                 raise ValueError(f"{name} {value}: expected a number above 0")
         self.verifier = verifier
+        self._traits = VerifierTraits.of(verifier)
+        for name, meant in VerifierTraits.misspelt(verifier).items():
+            logger.warning(
+                "the verifier %s has %s, which is not read; did you mean %s?", describe(verifier), name, meant
+            )
         self._pickled = pickle_verifier(verifier) if runs_in_pool(verifier) else b""
         self.counts: Counter[Status] = Counter()
         self.budget = None if error_budget is None else ErrorBudget(error_budget)
         self._settings = {"workers": workers, "memory_mb": memory_mb, "recycle_after": recycle_after}
         self._parts = {
-            name: Runner(part, timeout=timeout, **self._settings)
-            for name, part in getattr(verifier, "components", {}).items()
+            name: Runner(part, timeout=timeout, **self._settings) for name, part in self._traits.components.items()
         }
         self._timeout = timeout
         self._lock = threading.Lock()
-        self._pool: Pool | None = None
+        self._pool: WorkerPool | None = None
         self._closed = False
         forks.register(self)
 
@@ -146,10 +108,7 @@ class Runner:
     @property
     def whole_batch(self) -> bool:
         """Whether the verifier, or a part of it, must see a step's pairs in one call."""
-        verifier: Any = self.verifier
-        while isinstance(verifier, functools.partial):
-            verifier = verifier.func
-        return bool(getattr(verifier, "whole_batch", False)) or any(part.whole_batch for part in self._parts.values())
+        return self._traits.whole_batch or any(part.whole_batch for part in self._parts.values())
 
     def verify(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """The verdict of each pair, in order. Identical pairs are judged once.
@@ -184,63 +143,62 @@ class Runner:
     def _judge_all(self, pairs: Sequence[Pair]) -> list[Verdict]:
         if self._parts:
             return self._combined(pairs)
-        if runs_in_pool(self.verifier):
+        if self._traits.verify_batch is not None:
+            return self._own_batch(pairs, self._traits.verify_batch)
+        if self._traits.isolate:
             return self._isolated(pairs)
-        if hasattr(self.verifier, "verify_batch"):
-            return self._own_batch(pairs)
-        return [judge(self.verifier, problem, completion) for problem, completion in pairs]
+        return [verify_one(self.verifier, problem, completion) for problem, completion in pairs]
 
     def _combined(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """Each part's verdicts, merged by the verifier."""
-        verifier: Any = self.verifier
+        problem_for, merge, measure = self._traits.problem_for, self._traits.merge, self._traits.measure
+        assert problem_for is not None
+        assert merge is not None
         columns = {
-            name: part.verify([(verifier.problem_for(name, problem), completion) for problem, completion in pairs])
+            name: part.verify([(problem_for(name, problem), completion) for problem, completion in pairs])
             for name, part in self._parts.items()
         }
         rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
-        merge = verifier.merge
-        if hasattr(verifier, "measure"):
-            merge = functools.partial(merge, scales=verifier.measure(rows))
+        if measure is not None:
+            merge = functools.partial(merge, scales=measure(rows))
         return [
-            _logged(guarded(verifier, functools.partial(merge, row))).timed(
+            _logged(guarded(self.verifier, functools.partial(merge, row))).timed(
                 sum(verdict.seconds for verdict in row.values())
             )
             for row in rows
         ]
 
-    def _own_batch(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """A verifier with its own concurrency. If it raises, each of its verdicts is an error; a RunError is passed on.
+    def _own_batch(self, pairs: Sequence[Pair], verify_batch: Callable[[Sequence[Pair]], Any]) -> list[Verdict]:
+        """Verdicts of a verifier with its own concurrency. If it raises, every verdict is an error.
 
-        Raised by a verifier, a RunError says that it cannot work at all: no model to load, no server, no sandbox.
+        A RunError is passed on: it says that the verifier cannot work at all (no model, no server, no sandbox).
         """
-        verify_batch: Any = self.verifier.verify_batch  # type: ignore[attr-defined]
 
-        def whole_batch() -> list[Verdict] | RunError:
+        def call() -> list[Verdict] | RunError:
             try:
                 verdicts = [Verdict.of(verdict) for verdict in verify_batch(pairs)]
             except RunError as error:
                 return error
-            except MemoryError as error:  # no completion's doing, as it would be in a worker
+            except MemoryError as error:  # not caused by one completion, as it would be in a worker
                 raise RuntimeError("verify_batch ran out of memory") from error
             if len(verdicts) != len(pairs):
                 raise ValueError(f"verify_batch returned {len(verdicts)} verdicts for {len(pairs)} pairs")
             return verdicts
 
-        found = _logged(guarded(self.verifier, whole_batch)) if pairs else []
+        found = _logged(guarded(self.verifier, call)) if pairs else []
         if isinstance(found, RunError):
             raise found
         return [found] * len(pairs) if isinstance(found, Verdict) else found
 
     def _isolated(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Quick ones here, the rest in the pool."""
-        quick = getattr(self.verifier, "fast_path", None)
+        """Verdicts of `fast_path` where it gives one, of the worker pool for the rest."""
         verdicts: list[Verdict | None] = [None] * len(pairs)
         pickled = _ProblemPickles(self.verifier)
-        batches: list[tuple[Batch, list[int]]] = []
+        submitted: list[tuple[Submission, list[int]]] = []
         waiting: list[tuple[int, tuple[bytes, str]]] = []
         try:
             for i, (problem, completion) in enumerate(pairs):
-                verdicts[i] = _quick_verdict(quick, problem, completion) if quick is not None else None
+                verdicts[i] = self._fast(problem, completion)
                 if verdicts[i] is not None:
                     continue
                 data = pickled(problem)
@@ -249,39 +207,46 @@ class Runner:
                     continue
                 waiting.append((i, (data, completion)))
                 if len(waiting) >= SUBMIT_EVERY:
-                    batches.append(self._submit(waiting))
+                    submitted.append(self._submit(waiting))
                     waiting = []
             if waiting:
-                batches.append(self._submit(waiting))
-            for batch, places in batches:
-                batch.done.wait()
-                if batch.problem is not None:
-                    raise batch.problem
-                for place, verdict in zip(places, batch.verdicts):
+                submitted.append(self._submit(waiting))
+            for submission, places in submitted:
+                for place, verdict in zip(places, submission.wait()):
                     verdicts[place] = verdict
         except BaseException:
-            for batch, _ in batches:
-                batch.abandoned = True
+            for submission, _ in submitted:
+                submission.abandoned = True
             raise
         return [verdict for verdict in verdicts if verdict is not None]
 
-    def _submit(self, waiting: list[tuple[int, tuple[bytes, str]]]) -> tuple[Batch, list[int]]:
+    def _fast(self, problem: Problem, completion: str) -> Verdict | None:
+        """The verdict of the verifier's `fast_path`; None to leave it to the pool."""
+        fast_path = self._traits.fast_path
+        if fast_path is None:
+            return None
+        start = time.perf_counter()
+        verdict: Verdict | None = _logged(guarded(fast_path, lambda: fast_path(problem, completion)))
+        return None if verdict is None else verdict.timed(time.perf_counter() - start)
+
+    def _submit(self, waiting: list[tuple[int, tuple[bytes, str]]]) -> tuple[Submission, list[int]]:
         return self._live_pool().submit([payload for _, payload in waiting]), [place for place, _ in waiting]
 
-    def _live_pool(self) -> Pool:
+    def _live_pool(self) -> WorkerPool:
         with self._lock:
             if self._closed:
                 raise RuntimeError("this Runner is closed")
             if self._pool is None:
-                self._pool = Pool(self._pickled, timeout=self._timeout, **self._settings)
+                self._pool = WorkerPool(self._pickled, timeout=self._timeout, **self._settings)
                 # Also at exit, when nobody closed the runner.
                 weakref.finalize(self, self._pool.close)
             return self._pool
 
 
 def runs_in_pool(verifier: Any) -> bool:
-    """Whether the worker processes judge: always, but for one that opts out, has parts, or its own concurrency."""
-    return runs_killably(verifier) and not hasattr(verifier, "verify_batch") and not hasattr(verifier, "components")
+    """Whether worker processes run it: unless it opts out, has components, or has a concurrency of its own."""
+    traits = VerifierTraits.of(verifier)
+    return traits.isolate and traits.verify_batch is None and not traits.components
 
 
 def _logged(outcome: tuple[T, Failure | None]) -> T:
@@ -305,13 +270,6 @@ class _ProblemPickles:
             made = _logged(guarded(self._verifier, lambda: by_value.dumps(problem)))
             self._made[id(problem)] = made
         return made
-
-
-def _quick_verdict(quick: Any, problem: Problem, completion: str) -> Verdict | None:
-    """What the verifier's `fast_path` says: None to leave it to the pool."""
-    start = time.perf_counter()
-    verdict: Verdict | None = _logged(guarded(quick, lambda: quick(problem, completion)))
-    return None if verdict is None else verdict.timed(time.perf_counter() - start)
 
 
 def _distinct(pairs: Sequence[Pair]) -> tuple[list[Pair], list[int]]:

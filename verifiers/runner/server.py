@@ -9,12 +9,12 @@ import pickle
 import socket
 import subprocess
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlvr.types import RunError
 from rlvr.verifiers.runner import by_value
 from rlvr.verifiers.runner.base import describe
-from rlvr.verifiers.runner.worker import KILL, REPORT, REQUEST, SPAWN, frame, read_frame
+from rlvr.verifiers.runner.worker import KILL, NO_MEMORY, REPORT, REQUEST, SPAWN, frame, read_frame
 
 logger = logging.getLogger("rlvr.verifiers")
 
@@ -34,7 +34,14 @@ class PoolError(RunError):
     """The worker processes cannot be started, or the pool is closed."""
 
 
-class Server:
+class Ending(NamedTuple):
+    """How a worker process ended, in words, and whether it was out of memory."""
+
+    text: str
+    out_of_memory: bool = False
+
+
+class WorkerServer:
     """A running server process with the verifier loaded. Raises PoolError when it cannot be had.
 
     `pickled` is what `pickle_verifier` made; `memory_bytes` the memory of each worker beyond what it starts with. The
@@ -81,8 +88,8 @@ class Server:
         """Kill worker `number`, if it still runs, and what it has started."""
         self._request(KILL, number)
 
-    def reports(self) -> list[tuple[int, str]] | None:
-        """Reads `control` once: the workers that have ended, and how; None when the server itself has."""
+    def reports(self) -> list[tuple[int, Ending]] | None:
+        """Read `control` once: return the workers that have ended, and how; None when the server itself has."""
         try:
             data = self.control.recv(4096)
         except ConnectionResetError:
@@ -117,11 +124,12 @@ class Server:
             socket.send_fds(self.control, [REQUEST.pack(kind, number)], fds)
 
 
-def _ending(status: int) -> str:
+def _ending(status: int) -> Ending:
     """A wait status in words."""
     if os.WIFSIGNALED(status):
-        return f"was killed by signal {os.WTERMSIG(status)}"
-    return f"ended with exit code {os.waitstatus_to_exitcode(status)}"
+        return Ending(f"was killed by signal {os.WTERMSIG(status)}")
+    code = os.waitstatus_to_exitcode(status)
+    return Ending("ran out of memory", True) if code == NO_MEMORY else Ending(f"ended with exit code {code}")
 
 
 def pickle_verifier(verifier: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""What the pool keeps of a batch, of an item, and of a worker process."""
+"""The state that the pool keeps of what was submitted, of each item, and of each worker process."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ START_SECONDS = 30.0
 
 
 @dataclass(eq=False, slots=True)
-class Batch:
-    """Items put in together. `verdicts` is complete once `done` is set, unless `problem` says why not."""
+class Submission:
+    """Items submitted in one call. `done` is set when `verdicts` is complete, or `error` says why it never will be.
+
+    Set `abandoned` to have the items that have not begun dropped.
+    """
 
     verdicts: list[Verdict | None]
     left: int
     done: threading.Event = field(default_factory=threading.Event)
-    problem: PoolError | None = None
+    error: PoolError | None = None
     abandoned: bool = False
 
     def settle(self, index: int, verdict: Verdict) -> None:
@@ -34,28 +37,43 @@ class Batch:
         if self.left == 0:
             self.done.set()
 
-    def fail(self, problem: PoolError) -> None:
+    def fail(self, error: PoolError) -> None:
         """Give up: no further verdict will come."""
-        self.problem = problem
+        self.error = error
         self.done.set()
+
+    def wait(self) -> list[Verdict | None]:
+        """Wait for the verdicts. Raise PoolError where the pool failed or was closed."""
+        self.done.wait()
+        if self.error is not None:
+            raise self.error
+        return self.verdicts
 
 
 @dataclass(eq=False, slots=True)
 class Item:
-    """One check to do: (pickled problem, completion). `deaths`: workers that ended while judging it."""
+    """One check to run: (pickled problem, completion). `deaths`: workers that ended while they ran it.
+
+    `control_of`: the item whose deaths this one is to explain, see rlvr.verifiers.runner.deaths.
+    """
 
     payload: tuple[bytes, str]
-    batch: Batch
+    submission: Submission
     index: int
     deaths: int = 0
+    control_of: Item | None = None
+
+    def settle(self, verdict: Verdict) -> None:
+        """Put its verdict into its submission."""
+        self.submission.settle(self.index, verdict)
 
 
 @dataclass(eq=False, slots=True)
 class Worker:
     """A worker process as the pool sees it.
 
-    It runs once it has `started`. The first item of `queue` is the one being judged, since `since`; while
-    `dispatching`, its message is on the way. `served` counts the items given to it.
+    It runs once it has `started`. It works on the first item of `queue`, since the time `since`; while `dispatching`,
+    that item's message is not sent completely. `served` counts the items given to it.
     """
 
     number: int
@@ -92,12 +110,12 @@ class Worker:
             self.unsent.clear()  # it has ended; the server will report it
 
     def receive(self) -> tuple[list[bytes], bool]:
-        """The answers that have arrived, and whether more may come."""
+        """Return the answers that have arrived, and whether more may come."""
         alive = True
         try:
             while data := self.sock.recv(1 << 18):
                 self.received += data
-                # It is past its item, even if the answer is long and the pool slow to read it.
+                # The item is done, even if its answer is long and the pool is slow to read it.
                 self.since = time.monotonic()
             alive = False
         except BlockingIOError:
@@ -107,9 +125,9 @@ class Worker:
         return list(split_frames(self.received)), alive
 
     def seconds(self) -> float:
-        """How long its first item has been judged."""
+        """Return how long it has worked on its first item."""
         return time.monotonic() - self.since
 
     def seconds_left(self, timeout: float) -> float:
-        """Until the deadline of its first item. What a busy machine takes to start a process is not the item's time."""
+        """Return the time to the deadline of its first item, to which the start of the process does not count."""
         return (timeout if self.started else max(timeout, START_SECONDS)) - self.seconds()

@@ -21,11 +21,11 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from rlvr.types import Problem
+from rlvr.types import Problem, VerifierTraits
 from rlvr.verifiers.runner.base import OUT_OF_MEMORY, Failure, attempt, failed
 
 LENGTH = struct.Struct("!I")
@@ -34,6 +34,8 @@ REQUEST = struct.Struct("!cq")
 SPAWN, KILL = b"s", b"k"
 # A worker's first answer, and its last one when it ends of its own accord.
 STARTED, RETIRED = b"started", b""
+# The exit code of a worker for which a completion, or the answer to it, is too large.
+NO_MEMORY = 70
 # From the server: number and wait status of a worker that ended.
 REPORT = struct.Struct("!qq")
 
@@ -89,7 +91,7 @@ def serve(control: socket.socket, parent: int) -> None:
     pickled, memory_bytes = pickle.loads(first)
     try:
         verifier = pickle.loads(pickled)
-        warm_up = getattr(verifier, "warm_up", None)
+        warm_up = VerifierTraits.of(verifier).warm_up
         if warm_up is not None:
             warm_up()
     except BaseException:
@@ -129,9 +131,8 @@ def _supervise(
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda number, _: ends.append(number))
     signal.set_wakeup_fd(wake_out.fileno(), warn_on_full_buffer=False)
-    # Not killed outright from here on: what the workers have started has nobody else to end it.
+    # From here on not killed outright: nobody else would end what the workers have started.
     _die_with(parent, signal.SIGTERM)
-    server = os.getpid()
     while not ends:
         ready, _, _ = select.select([control, wake_in], [], [])
         if wake_in in ready:
@@ -146,21 +147,27 @@ def _supervise(
         if kind == KILL:
             for pid in [pid for pid, held in numbers.items() if held == number]:
                 _kill_group(pid)
-            continue
-        pid = os.fork()
-        if pid == 0:
-            os.setpgid(0, 0)
-            signal.set_wakeup_fd(-1)
-            for caught in (signal.SIGCHLD, signal.SIGTERM):
-                signal.signal(caught, signal.SIG_DFL)
-            for sock in (control, wake_in, wake_out):
-                sock.close()
-            _work_and_exit(socket.socket(fileno=fds[0]), verifier, memory_bytes, server)
-        os.close(fds[0])
-        # A group of its own, so that what a verifier started dies with it. Set on both sides: either may run first.
-        with contextlib.suppress(ProcessLookupError):
-            os.setpgid(pid, pid)
-        numbers[pid] = number
+        else:
+            numbers[_fork(fds[0], verifier, memory_bytes, (control, *wake))] = number
+
+
+def _fork(fd: int, verifier: Any, memory_bytes: int, inherited: Sequence[socket.socket]) -> int:
+    """Fork a worker that is given `fd`, a socket, and leads a process group. Return its process id."""
+    server = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.setpgid(0, 0)
+        signal.set_wakeup_fd(-1)
+        for caught in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(caught, signal.SIG_DFL)
+        for sock in inherited:
+            sock.close()
+        _work_and_exit(socket.socket(fileno=fd), verifier, memory_bytes, server)
+    os.close(fd)
+    # A group to itself, so that what a verifier started dies with it. Set on both sides: either may run first.
+    with contextlib.suppress(ProcessLookupError):
+        os.setpgid(pid, pid)
+    return pid
 
 
 def _reap(control: socket.socket, numbers: dict[int, int]) -> None:
@@ -190,7 +197,7 @@ def _work_and_exit(sock: socket.socket, verifier: Any, memory_bytes: int, server
         work(sock, verifier)
         code = 0
     except MemoryError:
-        pass  # while reading or answering an item; the caller sees the end of the process
+        code = NO_MEMORY  # while reading or answering an item, outside the verifier
     finally:
         os._exit(code)
 

@@ -1,0 +1,65 @@
+"""tasks/README.md: its example runs as it says, and its tables name what there is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlvr.registry import TASKS, make_task
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "tasks"
+README = (FOLDER / "README.md").read_text()
+
+
+def block(language: str) -> str:
+    """The only fenced block of this language."""
+    [found] = re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return found
+
+
+def test_the_example_prints_what_it_says(tmp_path, monkeypatch):
+    """Saved as mine.py and run; it can then be named mine:squares, with options as text."""
+    (tmp_path / "mine_squares.py").write_text(block("python"))
+    command, env = [sys.executable, str(tmp_path / "mine_squares.py")], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert (done.stdout, done.stderr) == (block("text"), "")
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        task = make_task("mine_squares:squares", num_train="3", num_test="2")
+        assert [problem.reference for problem in (*task.train, *task.test)] == ["4", "9", "16", "25", "36"]
+        assert len(task.fingerprint) == 16
+        with pytest.raises(LookupError, match="has no option 'start'"):
+            make_task("mine_squares:squares", start="3")
+    finally:
+        TASKS._entries.pop("squares", None)
+
+
+def test_every_pack_and_file_is_named():
+    """The table is complete, and each pack is in the file that it says."""
+    rows = re.findall(r"^\| `(\w+)\.py` \| (.*) \|$", README, re.MULTILINE)
+    assert {name for name, _ in rows} == {path.stem for path in FOLDER.glob("*.py")} - {"__init__"}
+    ours = {name: TASKS.get(name).__module__ for name in TASKS.names()}
+    places = {
+        pack: f"rlvr.tasks.{name}" for name, text in rows for pack in re.findall(r"`(\w+)`", text) if pack in ours
+    }
+    assert places == {name: module for name, module in ours.items() if module.startswith("rlvr.tasks")}
+
+
+def test_a_file_of_lines_is_enough(tmp_path):
+    """The pack without code: a prompt and a reference in each line."""
+    lines = [json.dumps({"prompt": f"What is {n} + 1?", "reference": n + 1}) for n in range(40)]
+    (tmp_path / "problems.jsonl").write_text("\n".join(lines))
+    task = make_task("jsonl", data=tmp_path / "problems.jsonl")
+    assert len(task.train) + len(task.test) == 40
+    assert len(task.train) > len(task.test) > 0
+
+
+def test_it_is_short():
+    assert len(README.splitlines()) < 120

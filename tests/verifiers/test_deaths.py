@@ -1,0 +1,171 @@
+"""Worker processes that die: whether the completion or the verifier is to blame."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from rlvr.types import Problem, Status, Verdict
+from rlvr.verifiers import Runner, VerifierErrors
+
+
+def pairs(*completions: str) -> list[tuple[Problem, str]]:
+    return [(Problem(str(i), "", "x"), completion) for i, completion in enumerate(completions)]
+
+
+def statuses(verifier: Callable[[Problem, str], bool], *completions: str, workers: int = 1) -> list[Status]:
+    with Runner(verifier, workers=workers) as runner:
+        return [verdict.status for verdict in runner.verify(pairs(*completions))]
+
+
+WAYS: dict[str, Callable[[], object]] = {
+    "exit": lambda: os._exit(3),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "segfault": lambda: ctypes.string_at(0),
+    "abort": os.abort,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_verifier_that_always_dies_is_an_error(way, workers):
+    """No verdict has a score, and the budget stops the run; it is not a batch of wrong answers."""
+    die = WAYS[way]
+
+    def crashes(problem: Problem, completion: str) -> bool:
+        return bool(die())
+
+    with Runner(crashes, workers=workers, error_budget=0.02) as runner:
+        with pytest.raises(VerifierErrors, match=r"6 of 6 verdicts .*the worker process (was killed|ended)"):
+            runner.verify(pairs(*"abcdef"))
+        assert runner.counts == {Status.ERROR: 6}
+
+
+@pytest.mark.parametrize("completions", [["a"], ["a", "b"], ["", "a"]])
+def test_few_items_are_enough_to_tell(completions):
+    """A batch of one: the empty completion kills the worker too."""
+
+    def crashes(problem: Problem, completion: str) -> bool:
+        os._exit(1)
+
+    assert statuses(crashes, *completions) == [Status.ERROR] * len(completions)
+
+
+def poisoned(problem: Problem, completion: str) -> bool:
+    if "poison" in completion:
+        os._exit(1)
+    return completion == problem.reference
+
+
+@pytest.mark.parametrize("place", [0, 1, 4])
+def test_a_poisonous_completion_scores_zero(place):
+    """Wherever it comes in the batch, the first item of a fresh pool included, the others get their verdicts."""
+    completions = ["x"] * 5
+    completions[place] = "poison"
+    expected = [Status.CORRECT] * 5
+    expected[place] = Status.LIMIT
+    for workers in (1, 2):
+        assert statuses(poisoned, *completions, workers=workers) == expected
+
+
+def test_a_poisonous_completion_without_company_scores_zero():
+    """Nothing else tells than the empty completion of the same problem, which gets a verdict."""
+    with Runner(poisoned) as runner:
+        [verdict] = runner.verify(pairs("poison"))
+        assert (verdict.status, verdict.score) == (Status.LIMIT, 0.0)
+        assert verdict.reason == "the worker process ended with exit code 1, twice"
+        assert runner.verify(pairs("x"))[0].correct
+
+
+def test_dying_on_a_second_item_is_an_error():
+    """The empty completion takes a way of its own in many verifiers, so that surviving it is not enough."""
+
+    def crashes(problem: Problem, completion: str) -> bool:
+        if completion:
+            os._exit(1)
+        return False
+
+    assert statuses(crashes, *"abcd") == [Status.ERROR] * 4
+
+
+def test_dying_on_most_items_is_an_error():
+    """Also where each is alone in its batch, and the empty completion gets a verdict."""
+
+    def crashes(problem: Problem, completion: str) -> bool:
+        if completion:
+            os._exit(1)
+        return False
+
+    with Runner(crashes, workers=1) as runner:
+        found = [runner.verify([pair])[0].status for pair in pairs(*"abcdef")]
+    assert found == [Status.LIMIT, *[Status.ERROR] * 5]
+
+
+def test_a_problem_that_kills_is_not_the_completions_doing():
+    """Its empty completion kills the worker as well; other problems are verified."""
+
+    def crashes(problem: Problem, completion: str) -> bool:
+        if problem.id == "1":
+            os._exit(1)
+        return True
+
+    assert statuses(crashes, "a", "b", "c") == [Status.CORRECT, Status.ERROR, Status.CORRECT]
+
+
+def test_a_verifier_that_dies_in_the_first_call_of_each_process_is_an_error():
+    """Every worker is fresh after a death, so that no item gets through."""
+    calls: list[str] = []
+
+    def crashes(problem: Problem, completion: str) -> bool:
+        calls.append(completion)
+        if len(calls) == 1:
+            os._exit(1)
+        return True
+
+    assert statuses(crashes, *"abc", workers=2) == [Status.ERROR] * 3
+
+
+def test_completions_too_large_to_read_score_zero():
+    """The worker runs out of memory before the verifier is called, on each of them: that is their size."""
+    big = "x" * 40_000_000
+    with Runner(poisoned, workers=1, memory_mb=24) as runner:
+        verdicts = runner.verify(pairs(big + "a", big + "b", big + "c"))
+    assert [verdict.status for verdict in verdicts] == [Status.LIMIT] * 3
+    assert verdicts[0].reason == "the worker process ran out of memory, twice"
+
+
+def test_a_verifier_that_starts_to_die_later_is_an_error():
+    """Verdicts of earlier batches do not excuse it for ever."""
+
+    def crashes(problem: Problem, completion: str) -> bool:
+        if completion.startswith("late"):
+            os._exit(1)
+        return True
+
+    with Runner(crashes, workers=1) as runner:
+        assert all(verdict.correct for verdict in runner.verify(pairs(*map(str, range(50)))))
+        late = runner.verify(pairs(*(f"late{i}" for i in range(5))))
+    assert [verdict.status for verdict in late] == [Status.ERROR] * 5
+
+
+def test_several_callers_each_get_their_verdicts():
+    """Deaths in one thread's pairs leave the others' alone."""
+    found: dict[int, list[Verdict]] = {}
+    with Runner(poisoned, workers=2) as runner:
+
+        def call(k: int) -> None:
+            found[k] = runner.verify([(Problem(f"{k}.{i}", "", "x"), "poison" if i == 7 else "x") for i in range(40)])
+
+        threads = [threading.Thread(target=call, args=(k,)) for k in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for verdicts in found.values():
+        assert [i for i, verdict in enumerate(verdicts) if not verdict.correct] == [7]
+        assert verdicts[7].score in (0.0, None)

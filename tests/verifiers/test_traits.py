@@ -1,0 +1,141 @@
+"""The optional attributes of verifiers: declared once, read in one place, checked."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import logging
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from rlvr.registry import VERIFIERS, make_verifier
+from rlvr.types import Problem, Verifier, VerifierTraits, correct
+from rlvr.verifiers import Runner
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = {item.name for item in fields(VerifierTraits)}
+
+
+def plain(problem: Problem, completion: str) -> bool:
+    return completion == problem.reference
+
+
+def probes(source: str) -> list[int]:
+    """The lines on which getattr or hasattr is called with the name of a trait."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("getattr", "hasattr")
+        and len(node.args) > 1
+        and isinstance(node.args[1], ast.Constant)
+        and node.args[1].value in NAMES
+    ]
+
+
+def test_traits_are_read_in_one_place():
+    """Everything else asks VerifierTraits.of."""
+    assert probes("x = getattr(verifier, 'isolate', True)") == [1]
+    for folder in ("rlvr", "verifiers", "tasks", "recipes"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path != ROOT / "rlvr" / "types.py":
+                assert probes(path.read_text()) == [], path
+
+
+def test_a_plain_function_has_the_defaults():
+    """Isolated, and nothing else."""
+    assert VerifierTraits.of(plain) == VerifierTraits()
+    assert VerifierTraits().isolate
+    assert isinstance(plain, Verifier)
+
+
+def test_some_attributes_are_enough():
+    """A class declares what it has; None is the same as not having it."""
+
+    class Mine:
+        reads_prompt = True
+        warm_up = None
+
+        def __call__(self, problem: Problem, completion: str) -> bool:
+            return True
+
+        def check_reference(self, reference: object) -> None:
+            raise ValueError("never")
+
+    verifier = Mine()
+    traits = VerifierTraits.of(verifier)
+    assert traits == VerifierTraits(reads_prompt=True, check_reference=verifier.check_reference)
+
+
+def test_bound_options_and_methods():
+    """A partial is isolated as its function is, a method as its object; fast_path would not get the options."""
+
+    def function(problem: Problem, completion: str, *, strict: bool = False) -> bool:
+        return True
+
+    function.isolate = False
+    function.fast_path = lambda problem, completion: correct()
+
+    class Holder:
+        isolate = False
+
+        def check(self, problem: Problem, completion: str) -> bool:
+            return True
+
+    bound = VerifierTraits.of(functools.partial(function, strict=True))
+    assert (bound.isolate, bound.fast_path) == (False, None)
+    assert VerifierTraits.of(function).fast_path is function.fast_path
+    assert not VerifierTraits.of(Holder().check).isolate
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("isolate", "no", "isolate is 'no'; expected True or False"),
+        ("whole_batch", 1, "whole_batch is 1; expected True or False"),
+        ("verify_batch", True, "verify_batch is True; expected a method"),
+        ("fast_path", "quick", "fast_path is 'quick'; expected a method"),
+        ("components", ["math"], r"components is \['math'\]; expected a mapping of names to verifiers"),
+        ("components", {"a": plain}, "has components; expected methods problem_for and merge too"),
+    ],
+)
+def test_a_wrong_type_is_told_in_one_line(name, value, expected):
+    """Before anything is verified."""
+    wrong = type("Mine", (), {"__call__": plain, name: value})()
+    with pytest.raises(ValueError, match=f"^verifier Mine:? {expected}$"):
+        Runner(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("isolated", "isolate"),
+        ("verifyBatch", "verify_batch"),
+        ("warmup", "warm_up"),
+        ("check_references", "check_reference"),
+    ],
+)
+def test_a_misspelt_name_is_told_in_one_line(name, meant, caplog):
+    """It may be something else of the user's, so that it does no more than warn."""
+    verifier = type("Mine", (), {"__call__": lambda self, p, c: True, "isolate": False, name: lambda self: None})()
+    with caplog.at_level(logging.WARNING), Runner(verifier) as runner:
+        assert runner.verify([(Problem("1", "", ""), "")])[0].correct
+    assert [record.getMessage().split(".")[-1] for record in caplog.records] == [
+        f"Mine has {name}, which is not read; did you mean {meant}?"
+    ]
+
+
+def test_built_in_verifiers_are_spelt_right():
+    """None of their options looks like a trait."""
+    options = {
+        "regex": {"pattern": "x"},
+        "combine": {"parts": "math"},
+        "reward_model": {"model": "m", "url": "http://x"},
+    }
+    made = [make_verifier(name, **options.get(name, {})) for name in VERIFIERS.names() if ":" not in name]
+    assert len(made) > 10
+    assert not [VerifierTraits.misspelt(verifier) for verifier in made if VerifierTraits.misspelt(verifier)]
+    assert VerifierTraits.misspelt(plain) == {}

@@ -1,0 +1,166 @@
+"""The position of the parser among its tokens, and what is open around it.
+
+The grammar modules read and move it through the methods below. Its fields belong to it: no other file assigns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from rlvr.verifiers.math.lex import Token
+from rlvr.verifiers.math.tree import ParseError, TooLarge
+
+MAX_DEPTH = 48
+
+
+class Mark(NamedTuple):
+    """A place to come back to, see `Cursor.backtrack`."""
+
+    at: int
+    depth: int
+    bars: int
+    in_set: bool
+
+
+class Cursor:
+    """Reads a list of tokens that ends with one of kind "end".
+
+    `bars` counts the open | signs of the innermost group. `in_set`: its condition bar (or colon) may still come.
+    """
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self._depth = 0
+        self._bars = 0
+        self._in_set = False
+
+    @property
+    def token(self) -> Token:
+        """The token at the position."""
+        return self._tokens[self._at]
+
+    @property
+    def kind(self) -> str:
+        """The kind of the token at the position."""
+        return self._tokens[self._at].kind
+
+    @property
+    def before(self) -> Token:
+        """The token that was passed last."""
+        return self._tokens[self._at - 1]
+
+    @property
+    def bars(self) -> int:
+        return self._bars
+
+    @property
+    def in_set(self) -> bool:
+        return self._in_set
+
+    def peek(self, offset: int = 1) -> Token:
+        """The token `offset` places ahead; the last one beyond the end."""
+        return self._tokens[min(self._at + offset, len(self._tokens) - 1)]
+
+    def op(self, offset: int = 0) -> str:
+        """The sign `offset` places ahead, "" if there is none."""
+        token = self._tokens[min(self._at + offset, len(self._tokens) - 1)]
+        return token.text if token.kind == "op" else ""
+
+    def word(self) -> str:
+        """The name at the position in lower case, "" if there is none."""
+        token = self._tokens[self._at]
+        return token.text.lower() if token.kind == "name" else ""
+
+    def advance(self, count: int = 1) -> Token:
+        """Move over `count` tokens; return the last of them."""
+        self._at += count
+        return self._tokens[self._at - 1]
+
+    def take(self, text: str) -> bool:
+        """Move over the sign `text` if it is here."""
+        if self.op() != text:
+            return False
+        self._at += 1
+        return True
+
+    def skip(self, *texts: str) -> None:
+        """Move over these signs, as many as there are."""
+        while self.op() in texts:
+            self._at += 1
+
+    def skip_words(self, words: Collection[str]) -> bool:
+        """Move over these words (lower case), as many as there are; return whether there was one."""
+        start = self._at
+        while self.word() in words:
+            self._at += 1
+        return self._at > start
+
+    def expect(self, *texts: str) -> str:
+        """Move over one of these signs and return it. Raise ParseError where another token comes."""
+        for text in texts:
+            if self.take(text):
+                return text
+        raise ParseError(f"expected {' or '.join(texts)}, found {self.token.text[:40]!r}")
+
+    def argument_text(self) -> str:
+        """The raw text of a group or of one token (an index)."""
+        if not self.take("{"):
+            text = self.token.text
+            if self.kind == "end":
+                raise ParseError("a missing index")
+            self.advance()
+            return text
+        parts: list[str] = []
+        level = 1
+        while level:
+            if self.kind == "end":
+                raise ParseError("an open brace")
+            level += {"{": 1, "}": -1}.get(self.op(), 0)
+            parts.append(self.token.text)
+            self.advance()
+        return "".join(parts[:-1])
+
+    def replace(self, token: Token) -> None:
+        """Put `token` in the place of the one at the position: what is left of it when a part has been read."""
+        self._tokens[self._at] = token
+
+    def mark(self) -> Mark:
+        """Return the present state for `backtrack`."""
+        return Mark(self._at, self._depth, self._bars, self._in_set)
+
+    def backtrack(self, mark: Mark) -> None:
+        """Return to a mark. Tokens that were replaced since then stay so."""
+        self._at, self._depth, self._bars, self._in_set = mark
+
+    def deeper(self) -> None:
+        """Enter a level of nesting; `shallower` leaves it. Raise TooLarge beyond MAX_DEPTH."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise TooLarge(f"nested deeper than {MAX_DEPTH}")
+
+    def shallower(self) -> None:
+        """Leave a level of nesting."""
+        self._depth -= 1
+
+    @contextmanager
+    def group(self, *, in_set: bool = False) -> Iterator[None]:
+        """Read inside brackets: what is open outside them has no meaning there."""
+        outer = self._bars, self._in_set
+        self._bars, self._in_set = 0, in_set
+        yield
+        self._bars, self._in_set = outer
+
+    def start_condition(self) -> None:
+        """Move over the bar or colon before a set's condition."""
+        self._at += 1
+        self._in_set = False
+
+    @contextmanager
+    def bar(self) -> Iterator[None]:
+        """Read between two | signs."""
+        self._bars += 1
+        yield
+        self._bars -= 1

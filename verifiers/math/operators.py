@@ -1,0 +1,98 @@
+"""The operators of the grammar: what is built of the operands around or before a sign."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, Sym, Words, number
+from rlvr.verifiers.math.words import NUMBER_WORDS
+
+if TYPE_CHECKING:
+    from rlvr.verifiers.math.parse import Parser
+
+POSTFIX = {"!": "fact", "%": "percent", "deg": "deg", "'": "prime", "''": "prime", "_": "sub"}
+_SET_HEADS = {"cup": "union", "cap": "inter", "setminus": "minus"}
+_SCALES = frozenset("CFK")
+
+
+def binary(parser: Parser, text: str, binding: int, left: Node) -> Node:
+    """The operation of the sign `text`, which binds its right side with `binding`."""
+    parser.deeper()
+    if text == "^":
+        right = exponent(parser)
+        parser.shallower()
+        return Op("pow", (left, right))
+    if text == "*" and parser.op() == "*":
+        raise ParseError("two signs side by side")
+    right = parser.expression(binding)
+    parser.shallower()
+    if text == "+":
+        return flat("add", left, right)
+    if text == "-":
+        return flat("add", left, Op("neg", (right,)))
+    if text == "*":
+        return flat("mul", left, right)
+    if text in ("/", "over"):
+        return Op("div", (left, right))
+    if text == "\\choose":
+        return Op("binom", (left, right))
+    if text == ":":
+        return Op("ratio", (*(left.args if isinstance(left, Op) and left.head == "ratio" else (left,)), right))
+    if text in _SET_HEADS:
+        return flat(_SET_HEADS[text], left, right) if text != "setminus" else Op("minus", (left, right))
+    return Op(text, (left, right))
+
+
+def exponent(parser: Parser) -> Node:
+    """What stands after ^: a group, or a signed atom with its own exponents; 2^10 is read as in plain text."""
+    if parser.take("-"):
+        return Op("neg", (exponent(parser),))
+    parser.take("+")
+    if parser.op() == "'":
+        raise ParseError("a prime as an exponent")
+    base = parser.prefix()
+    while parser.op() == "!" or parser.op() == "_":
+        base = postfix(parser, POSTFIX[parser.op()], base)
+    if parser.take("^"):
+        parser.deeper()
+        base = Op("pow", (base, exponent(parser)))
+        parser.shallower()
+    return base
+
+
+def postfix(parser: Parser, head: str, left: Node) -> Node:
+    """The operation of the sign at the position, which follows its operand."""
+    before, sign = parser.before.text, parser.advance().text
+    if head == "fact" and isinstance(left, Op) and left.head == "fact" and before == "!":
+        raise ParseError("a double factorial")
+    if head == "deg" and parser.kind == "name" and parser.token.text in _SCALES:
+        return Op("scale", (left, Words(parser.advance().text)))
+    if head == "prime":
+        if not isinstance(left, Sym):
+            raise ParseError("a prime after something that is no name")
+        return Sym(left.name + "'" * len(sign))
+    if head == "sub":
+        return subscript(parser, left)
+    return Op(head, (left,))
+
+
+def subscript(parser: Parser, left: Node) -> Node:
+    """A digit string in a base (52_8), or a name with an index."""
+    index = parser.argument_text()
+    if isinstance(left, Num) and left.places is None and left.value.denominator == 1:
+        base = int(index) if index.isdigit() and len(index) < 4 else NUMBER_WORDS.get(index.lower())
+        if base is None or base < 2:
+            raise ParseError(f"the base {index[:20]!r}")
+        digits = str(left.value.numerator)
+        if any(int(d) >= base for d in digits):
+            raise ParseError(f"the digits {digits[:40]} in base {base}")
+        return Op("based", (Words(digits), number(base)))
+    if isinstance(left, Sym):
+        return Sym(f"{left.name}_{index}")
+    raise ParseError("a subscript after something that is no name")
+
+
+def flat(head: str, left: Node, right: Node) -> Node:
+    """left head right as one n-ary node."""
+    parts = left.args if isinstance(left, Op) and left.head == head else (left,)
+    return Op(head, (*parts, right))

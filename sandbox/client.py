@@ -62,7 +62,9 @@ class Server:
         self._group = 0
         self._counted = (0.0, 0)
         self.scratch = (
-            "/tmp" if setting.level == 3 else tempfile.mkdtemp(prefix="rlvr-sandbox-", dir=host.scratch_parent())
+            "/tmp"
+            if setting.level == 3
+            else tempfile.mkdtemp(prefix=f"rlvr-sandbox-{os.getpid()}-", dir=host.scratch_parent())
         )
         try:
             self._start()

@@ -25,6 +25,12 @@ def pytest_report_header() -> str:
     return f"data sets: {NAMED or 'excerpts in tests/golden/data'}"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In one of several processes, begin with the tests that take minutes: the short ones then fill both up evenly."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def rlvr_data() -> DataSets:
     """The data sets of the folder that RLVR_DATA names; without it, the excerpts in tests/golden/data."""

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import ast
-import itertools
 import json
-import os
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlvr.sandbox import Job, Limits, Pool, Result, RunStatus, TestJob, host, level
+from rlvr.sandbox import Job, Result, RunStatus, TestJob, level
 from rlvr.types import Problem, Status, Verdict
 from rlvr.verifiers.code import equality
-from rlvr.verifiers.code import eval as code_eval
 from rlvr.verifiers.code import extract as code_extract
-from rlvr.verifiers.code import split as code_split
-from rlvr.verifiers.code.plans import MixedPlan, SplitPlan, WholePlan, integrity, make_plan
+from rlvr.verifiers.code.plans import make_plan
 from rlvr.verifiers.unit_tests import UnitTests
 from tests.helpers.files import DataSets
+from tests.helpers.programs import ADD, asserts
 
 runs_programs = pytest.mark.skipif(
     sys.platform != "linux" or level().number < 2, reason="programs cannot be isolated here"
 )
-ADD = "assert add(2, 3) == 5\nassert add(-1, 1) == 0\nassert add(10, 20) == 30\n"
 CHECK = f"def check(candidate):\n    {ADD.strip().replace('add', 'candidate').replace(chr(10), chr(10) + '    ')}\n"
 
 
@@ -37,10 +30,6 @@ def verifier() -> Iterator[UnitTests]:
     made = UnitTests(timeout=2, slots=1)
     yield made
     made.close()
-
-
-def asserts(code: str, **more: str) -> dict[str, Any]:
-    return {"type": "assert", "code": code, **more}
 
 
 def verdict(verifier: UnitTests, reference: Any, completion: str, **info: str) -> Verdict:
@@ -334,95 +323,6 @@ def test_helpers_of_the_prompt_are_the_tests_own(verifier: UnitTests):
     assert not verdict(verifier, reference, "def poly(xs, x): return 0\ndef find_zero(xs): return 0.0").correct
 
 
-def test_which_tests_can_be_split():
-    """Asserts over calls are; loops, state and helpers of the tests' own are not."""
-    assert isinstance(make_plan(asserts(ADD)), SplitPlan)
-    for code in ("for n in range(3):\n    assert f(n)", "x = f(1)\nassert x", "def g(x): return f(x)\nassert g(1)"):
-        assert isinstance(make_plan(asserts(code)), WholePlan)
-    mixed = make_plan(
-        asserts("import math\nassert f(1) == math.pi\nassert all(f(n) for n in (1, 2))\nassert 5 in f(3)")
-    )
-    assert isinstance(mixed, MixedPlan)
-    assert (mixed.split.split.calls, mixed.whole.test.split("\n")[1:]) == (
-        ("f(1)", "f(3)"),
-        ["import math", "assert all((f(n) for n in (1, 2)))"],
-    )
-    plan = make_plan(asserts("assert size((1, 2)) == sys.getsizeof((1, 2))"))
-    assert isinstance(plan, SplitPlan)
-    assert plan.split.calls == ("size((1, 2))",)
-    split = code_split.split("import math\nassert math.floor(f(2.5)) == 2 and g(1) > f(0)")
-    assert split is not None
-    assert (split.calls, split.setup) == (("f(2.5)", "g(1)", "f(0)"), "import math")
-    assert code_split.program_names("s = Stack()\nassert len(s) == 0\nassert f(s) is None") == ("Stack", "f")
-
-
-@pytest.mark.parametrize(
-    ("code", "strength"),
-    [
-        (ADD, "strong"),
-        ("x = f(1)\nassert x is None and isinstance(x, int)", "strong"),
-        ("s = Stack()\ns.push(1)\nassert s.pop() == 1", "strong"),
-        ("for w in 'ab':\n    assert f(w).startswith(w)", "strong"),
-        ("for w in 'ab':\n    assert f(w).tolist() == [w]", "weak"),
-        ("assert isinstance(f(1), A)", "weak"),
-        ("assert f(1) == 2\nassert isinstance(f(1), A)", "weak"),
-        ("a = A()\nassert isinstance(a, A)", "weak"),
-        ("a = f(1)\nassert f(1) is a", "weak"),
-        ("class B(A): pass\nassert B().x == 1", "weak"),
-        ("x = 1\nassert f(lambda y: y + x) == 2", "weak"),
-        ("import mod\nmod.f = 1\nsetattr(mod, 'g', 2)\nassert f()", "weak"),
-    ],
-)
-def test_what_cannot_be_secured_is_marked(code: str, strength: str):
-    """Packs leave weak tests out of training."""
-    assert integrity(asserts(code)) == strength
-
-
-@pytest.mark.parametrize(
-    ("code", "classes"),
-    [
-        ("s = Stack()\ns.push(1)\nassert s.pop() == 1 and f(s)", ("Stack",)),
-        ("for w in 'ab':\n    assert w in Extract(w)", ()),
-        ("for w in 'ab':\n    assert Extract(w).startswith(w) or Find_Max(w)", ()),
-        ("for n in (1, 2):\n    assert sorted(Diff(n)) == [n]", ()),
-    ],
-)
-def test_what_is_a_class_is_decided_by_the_tests(code: str, classes: tuple[str, ...]):
-    """A capital letter does not make one where the tests take what a call returns for a value."""
-    assert code_split.program_classes(code) == classes
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "'a' * a", "[0] * a * a", "10 ** a", "1 << a", "'%0999999999d' % a", "set(b)", "list(range(a))", "frozenset(b)",
-        "{1}.issubset(b)", "dict(zip(b, b))", "frozenset(c)", "2.5 in range(a)", "sum([b, b], [])", "round(1, -a)",
-    ],
-)  # fmt: skip
-def test_expressions_stay_small(source: str):
-    """Values of a program cannot make a test expression large or slow."""
-    node = ast.parse(source, mode="eval").body
-    values = {"a": 10**9, "b": [n * (2**61 - 1) for n in range(5000)]}
-    # hash(-1) == hash(-2): all these tuples share one hash.
-    values["c"] = list(itertools.product((-1, -2), repeat=8))
-    assert code_eval.supported(node, frozenset(values), {})
-    with pytest.raises(code_eval.VALUE_ERRORS):
-        code_eval.evaluate(node, values, {})
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "__import__('os')", "open('x')", "(lambda: 1)()", "a.__class__", "a.format(b)", "[x for x in a]", "f'{a}'",
-        "getattr(a, 'x')", "eval('1')", "math.factorial(a)", "unknown", "(a := 1)", "bytes(a)",
-    ],
-)  # fmt: skip
-def test_other_expressions_are_not_evaluated(source: str):
-    """What is not in the tables runs in a sandbox, or not at all."""
-    node = ast.parse(source, mode="eval").body
-    assert not code_eval.supported(node, frozenset(("a", "b")), {"math": "math"})
-
-
 @pytest.mark.parametrize(
     ("value", "expected", "same"),
     [
@@ -467,58 +367,3 @@ def test_humaneval_and_mbpp(rlvr_data: DataSets):
             assert not wrong, (name, json.dumps(wrong))
     finally:
         verifier.close()
-
-
-def left_behind() -> tuple[set[int], set[str]]:
-    """Our servers, processes of their users, and their directories."""
-    processes = set()
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            user = os.stat(f"/proc/{name}").st_uid
-            parent = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        ours = host._FIRST_UID + os.getpid() * host._SERVERS_EACH
-        if ours <= user < ours + host._SERVERS_EACH or parent == os.getpid():
-            processes.add(int(name))
-    directories = (host.scratch_parent() or tempfile.gettempdir(), tempfile.gettempdir())
-    return processes, {name for path in directories for name in os.listdir(path) if name.startswith("rlvr-sandbox")}
-
-
-def resident_mb() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-@runs_programs
-@pytest.mark.slow
-def test_honest_programs_among_hostile_ones():
-    """2,000 honest runs and 300 bombs, daemons and kill attempts on four slots: no honest verdict is wrong.
-
-    Afterwards no process and no directory is left, and this process has not grown.
-    """
-    before, memory = left_behind(), resident_mb()
-    honest = Job("n = int(input())\nprint(sum(i * i for i in range(n)))", "100\n")
-    hostile = [
-        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(60)\n    os._exit(0)",
-        "import os, signal\nfor p in range(2000):\n    try: os.kill(p, signal.SIGKILL)\n    except OSError: pass",
-        "import os, signal\nos.kill(-1, signal.SIGKILL)",
-        "x = []\nwhile True: x.append(bytearray(1 << 20))",
-        "for n in range(10 ** 6): open(f'f{n}', 'wb').write(bytes(1 << 20))",
-    ]
-    jobs: list[Job | TestJob] = []
-    for number in range(2300):
-        bad = number % 23 in (3, 11, 19)
-        limits = Limits(seconds=0.5)
-        jobs.append(Job(hostile[number // 23 % len(hostile)], limits=limits) if bad else honest)
-    with Pool(4) as pool:
-        results = pool.run_many(jobs)
-    good = [result for job, result in zip(jobs, results) if job is honest]
-    assert len(good) == 2000
-    assert {(result.status, result.stdout) for result in good} == {(RunStatus.OK, "328350\n")}
-    assert not [result for result in results if result.status is RunStatus.SANDBOX_ERROR]
-    time.sleep(0.5)
-    processes, directories = left_behind()
-    assert not processes - before[0]
-    assert not directories - before[1]
-    assert resident_mb() - memory < 64

@@ -21,10 +21,10 @@ from rlvr.config import (
     RunConfig,
 )
 from rlvr.launch import launch
-from rlvr.registry import register
 from rlvr.training.alarm import AlarmStop, alarm_record, suspicions
 from rlvr.training.monitor import monitor_metrics, repeated_ngrams, spearman
 from rlvr.types import Completion, Group, Problem, Status, Task, Verdict, correct, error, incorrect
+from tests.helpers.registered import share_of_ones, share_of_sevens
 from tests.helpers.runs import changed
 
 STEPS = 60
@@ -235,24 +235,6 @@ def test_an_alarm_keeps_the_rollouts_that_show_it():
         ("a", 0.9),
     ]
     assert record["figures"] == {"kl": "not known", "reward": 0.5, "rank": 0.1}
-
-
-@register("seven_is_in_it")
-def seven_is_in_it(problem, completion):
-    """The truth of these runs."""
-    return "7" in completion
-
-
-@register("share_of_sevens")
-def share_of_sevens(problem, completion):
-    """A graded proxy of it."""
-    return completion.count("7") / max(len(completion), 1)
-
-
-@register("share_of_ones")
-def share_of_ones(problem, completion):
-    """A proxy that has nothing to do with it."""
-    return completion.count("1") / max(len(completion), 1)
 
 
 def watched(out_dir: Path, verifier: str, **groups) -> Config:

@@ -1,0 +1,35 @@
+"""Programs in the sandbox: levels that this machine offers, what a run printed, and unit tests as references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlvr.sandbox import Job, Limits, Pool, Result, RunStatus, level
+
+LEVELS = [3, 2]
+
+ADD = "assert add(2, 3) == 5\nassert add(-1, 1) == 0\nassert add(10, 20) == 30\n"
+
+
+def available(number: int) -> None:
+    """Skip the test unless this machine offers a sandbox level."""
+    if level().number < number:
+        pytest.skip(f"this machine gives sandbox level {level().number}: {' '.join(level().missing)}")
+
+
+def outcome(pool: Pool, program: str, stdin: str = "", **limits: float) -> Result:
+    """Run a program, by default for at most five seconds."""
+    return pool.run(Job(program, stdin, limits=Limits(**{"seconds": 5.0, **limits})))  # type: ignore[arg-type]
+
+
+def prints_only(pool: Pool, program: str, expected: str) -> None:
+    """Check that a program ends well after printing `expected`."""
+    result = outcome(pool, program)
+    assert (result.stdout, result.status) == (expected, RunStatus.OK), result.stderr
+
+
+def asserts(code: str, **more: str) -> dict[str, Any]:
+    """Return a reference of assert tests."""
+    return {"type": "assert", "code": code, **more}

@@ -1,0 +1,185 @@
+"""What programs cannot do, and that nothing of them stays behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from rlvr.sandbox import Job, Pool, RunStatus, TestJob, host
+from tests.helpers.programs import LEVELS, available, outcome, prints_only
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
+
+
+CANNOT = {
+    "read the system": "open('/etc/passwd')",
+    "read its memory through /proc": "open('/proc/self/mem', 'rb')",
+    "write outside": "open('/var/tmp/rlvr_canary', 'w')",
+    "write to shared memory": "open('/dev/shm/rlvr_canary', 'w')",
+    "make a socket": "socket.socket()",
+    "make a datagram pair": "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
+    "run a program": "os.execv('/bin/true', ['true'])",
+    "start a program": "subprocess.run(['/bin/true'])",
+    "make a memory file": "os.memfd_create('x')",
+    "make a symbolic link": "os.symlink('/etc', 'e')",
+    "make a pipe with a name": "os.mkfifo('p')",
+    "change modes": "(open('f', 'w').close(), os.chmod('f', 0o777))",
+    "signal its parent": "os.kill(os.getppid(), signal.SIGKILL)",
+    "lower its parent's limits": "resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
+    "raise its own limits": "resource.setrlimit(resource.RLIMIT_AS, (-1, -1)) or error(resource.getrlimit(9)[0] > 0)",
+    "trace": "error(libc.ptrace(0, 0, 0, 0))",
+    "read another's memory": "error(libc.process_vm_readv(os.getppid(), 0, 0, 0, 0, 0))",
+    "leave its namespaces": "error(libc.unshare(0x10000000))",
+    "mount": "error(libc.mount(b'none', b'/tmp', b'tmpfs', 0, None))",
+    "use the keyrings": "error(libc.syscall(250, 0, -3, 0))",
+    "make SysV shared memory": "error(libc.shmget(0, 4096, 0o1600))",
+    "watch files": "error(libc.inotify_init())",
+    "use io_uring": "error(libc.syscall(425, 8, 0))",
+    "push characters into a terminal": "fcntl.ioctl(0, 0x5412, b'x')",
+    "have signals sent to others": "fcntl.fcntl(0, 8, os.getppid())",
+}
+
+
+@pytest.mark.parametrize("what", CANNOT)
+def test_what_a_program_cannot_do(pool: Pool, what: str):
+    """Each is refused by an error, which an honest program survives."""
+    program = f"""
+import ctypes, fcntl, os, resource, signal, socket, subprocess
+libc = ctypes.CDLL(None)
+def error(result):
+    if result: raise OSError
+try:
+    {CANNOT[what]}
+except (OSError, ValueError):
+    print('refused')
+"""
+    prints_only(pool, program, "refused\n")
+
+
+def test_no_capabilities_no_new_privileges_no_descriptors(pool: Pool):
+    """A program starts with nothing in hand."""
+    program = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+print(libc.prctl(39, 0, 0, 0, 0))
+data = (ctypes.c_uint32 * 6)()
+libc.capget(ctypes.byref((ctypes.c_uint32 * 2)(0x20080522, 0)), data)
+print(list(data))
+found = []
+for number in range(3, 1024):
+    try: os.fstat(number); found.append(number)
+    except OSError: pass
+print(found, sorted(os.environ))
+"""
+    result = outcome(pool, program)
+    first, capabilities, rest = result.stdout.splitlines()
+    assert (first, capabilities) == ("1", "[0, 0, 0, 0, 0, 0]")
+    assert rest.startswith("[] ['HOME', 'LANG', ")
+
+
+def test_network_canary_is_never_reached(pool: Pool):
+    """A listener on this machine sees no connection, whatever the program tries."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.2)
+        outcome(pool, f"import socket; socket.create_connection(('127.0.0.1', {listener.getsockname()[1]}), 1)")
+        with pytest.raises(TimeoutError):
+            listener.accept()
+
+
+def test_kill_of_everything_reaches_no_one_else(pool: Pool):
+    """kill(-1) ends at most the run itself; the server takes the next job."""
+    with subprocess.Popen(["sleep", "60"]) as canary:
+        outcome(pool, "import os, signal\nfor s in (2, 9, 15, 19): os.kill(-1, s)")
+        outcome(pool, "import os\nfor p in range(1, 50):\n  try: os.kill(p, 2)\n  except OSError: pass")
+        alive = canary.poll() is None
+        canary.kill()
+    assert alive
+    prints_only(pool, "print(1)", "1\n")
+
+
+def test_processes_are_limited_and_ended_with_the_run(pool: Pool, tmp_path: Path):
+    """A bomb runs into the limit, a daemon dies with its run even after setsid and a double fork."""
+    bomb = """
+import os, time
+started = 0
+for _ in range(400):
+    try:
+        if os.fork() == 0: time.sleep(60); os._exit(0)
+    except OSError: break
+    started += 1
+print(started)
+"""
+    result = outcome(pool, bomb)
+    # Without a user namespace the tasks that this user has elsewhere count, and some are spared for them.
+    assert 0 < int(result.stdout) < 400
+    daemon = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.close(1); os.close(2)
+        time.sleep(60)
+    os._exit(0)
+print('started')
+"""
+    result = outcome(pool, daemon)
+    assert result.stdout == "started\n"
+    assert result.seconds < 5
+
+
+def test_the_scratch_directory_is_limited(pool: Pool):
+    """A program that fills its directory gets an error or is ended."""
+    program = """
+import time
+written = 0
+for number in range(1000):
+    with open(f'f{number}', 'wb') as file: written += file.write(bytes(4 << 20))
+    time.sleep(.005)
+"""
+    result = outcome(pool, program, file_mb=4)
+    assert result.status in (RunStatus.CRASH, RunStatus.OUTPUT_LIMIT)
+
+
+@pytest.mark.parametrize("number", LEVELS)
+def test_older_landlock_still_keeps_signals_in(number: int):
+    """Before Landlock knew signals (version 6), seccomp or the pid namespace keeps them from others."""
+    available(number)
+    program = """
+import os, signal, threading
+reached = []
+for target in (os.getppid(), 1, -1):
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try: os.kill(target, number); reached.append(target)
+        except OSError: pass
+threading.Thread(target=print, args=('thread',)).start()
+"""
+    with Pool(1, level=number, landlock_at_most=5) as pool:
+        first = pool._all[0].server("program").process.pid
+        outcome(pool, program)
+        assert pool._all[0].server("program").process.pid == first
+        prints_only(pool, "import threading\nthreading.Thread(target=print, args=('thread',)).start()", "thread\n")
+
+
+def scratch_directories() -> set[str]:
+    parents = (host.scratch_parent() or tempfile.gettempdir(), tempfile.gettempdir())
+    return {name for path in parents for name in os.listdir(path) if name.startswith(f"rlvr-sandbox-{os.getpid()}-")}
+
+
+def test_nothing_stays_behind(tmp_path: Path):
+    """No process, no descriptor and no directory is left when a pool is closed."""
+    available(2)
+    before = set(os.listdir("/proc/self/fd")), scratch_directories()
+    with Pool(2, level=2) as pool:
+        pool.run_many([Job("open('x', 'w').write('y')")] * 4 + [TestJob(Job("def f(): return 1"), "f()", ("f",))])
+        pids = [slot.server(role).process.pid for slot in pool._all for role in ("program", "tests")]
+    time.sleep(0.05)
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+    after = set(os.listdir("/proc/self/fd")), scratch_directories()
+    assert after == before

@@ -18,6 +18,7 @@ from rlvr.commands.settings import (
     check_absent,
     check_earlier_names,
     check_effect,
+    check_kl_place,
     selected,
     values_of,
 )

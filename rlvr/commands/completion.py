@@ -60,11 +60,13 @@ def main(argv: Sequence[str]) -> int:
 
 def script(shell: str) -> str:
     """Return the completion script for a shell."""
+    # A flag of a recipe is --algo.kl-coef, not --recipe.algo.kl-coef.
+    flat = (tyro.conf.OmitSubcommandPrefixes,)
     printed = io.StringIO()
     commands = [*(subcommand(name, arguments(place)) for name, place in ARGUMENTS.items())]
     commands += [subcommand(name, recipe_arguments(name)) for name in WITH_RECIPE]
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(printed):
-        tyro.cli(union(commands), args=["--tyro-print-completion", shell], prog="rlvr")
+        tyro.cli(union(commands), args=["--tyro-print-completion", shell], prog="rlvr", config=flat)
     return printed.getvalue()
 
 
@@ -92,7 +94,8 @@ def recipe_arguments(command: str) -> Any:
     flags = make_dataclass("Flags", fields, frozen=True)
     names = [path.stem for path in recipe_files() if recipe_command(path) == COMMAND_OF[kind]]
     if len(names) == 1:  # tyro takes a choice of one for none
-        return make_dataclass(command, [("recipe", Positional[Literal[names[0]]]), *fields])  # type: ignore[misc, valid-type]
+        choice: Any = Annotated[Literal[tuple(names)], tyro.conf.Positional]
+        return make_dataclass(command, [("recipe", choice), *fields])
     return make_dataclass(command, [("recipe", union([subcommand(name, flags) for name in names]))])
 
 

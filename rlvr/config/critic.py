@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from rlvr.config.group import Group, Used
+from rlvr.config.group import ADVANCED, Group, Used
 from rlvr.config.quantities import COUNT_OR_NONE, LEARNING_RATE, POSITIVE
 
 WITH_HEAD = Used(lambda config: config.critic is not None and config.critic.kind == "head", "with --critic.kind head")
@@ -19,9 +19,9 @@ class CriticConfig(Group):
     """separate: a second model, initialised from the policy. head: a value head on the policy itself."""
     lr: Annotated[float, LEARNING_RATE] = 1e-5
     """Peak learning rate of the critic's own weights; it follows the policy's schedule."""
-    warmup: Annotated[int, COUNT_OR_NONE] = 0
+    warmup: Annotated[int, COUNT_OR_NONE, ADVANCED] = 0
     """First steps in which only the critic learns (with kind head: only the head)."""
-    value_clip: Annotated[float | None, POSITIVE] = 0.2
+    value_clip: Annotated[float | None, POSITIVE, ADVANCED] = 0.2
     """Value clipping range around the old value (PPO). None: no clipping."""
     value_coef: Annotated[float, POSITIVE, WITH_HEAD] = 0.1
     """Weight of the value loss next to the policy loss (TRL's default; 0.5 drowned the policy loss)."""

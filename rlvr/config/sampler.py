@@ -87,9 +87,9 @@ class VLLMServerConfig(EngineSettings):
     name: str = field(default="vllm-server", init=False)
     url: str | None = None
     """URL of a running server on this machine. None: start one."""
-    timeout: Annotated[float, SECONDS] = 600.0
+    timeout: Annotated[float, SECONDS, ADVANCED] = 600.0
     """Seconds the server may take to start or to answer before it counts as lost."""
-    max_restarts: Annotated[int, COUNT_OR_NONE, OWN_ENGINE] = 2
+    max_restarts: Annotated[int, COUNT_OR_NONE, ADVANCED, OWN_ENGINE] = 2
     """Restarts allowed before a crashed server ends the run."""
 
     sleep = 0

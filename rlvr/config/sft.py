@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from rlvr.config.group import Group, Rules, Used
+from rlvr.config.group import ADVANCED, Group, Rules, Used
 from rlvr.config.quantities import COUNT, COUNT_OR_NONE, LEARNING_RATE
 
 WITH_SFT = Used(lambda config: config.sft.steps > 0, "with --sft.steps above 0")
@@ -22,7 +22,7 @@ class SFTConfig(Group):
     """Demonstrations per step."""
     lr: Annotated[float, LEARNING_RATE, WITH_SFT] = 3e-3
     """Peak learning rate; decays to zero on a cosine."""
-    warmup_steps: Annotated[int, COUNT_OR_NONE, WITH_SFT] = 10
+    warmup_steps: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_SFT] = 10
     """Steps of linear warm-up."""
     data: Annotated[Path | None, WITH_SFT] = None
     """JSON Lines file with prompt and completion (texts or chat messages) to use instead of the pack's

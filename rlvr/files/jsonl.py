@@ -68,9 +68,7 @@ def parse_object(line: bytes | str, where: str, *, finite: bool = True) -> Objec
     """Return one line as an object. Raises ValueError, which begins with `where`, for anything else."""
     value = parse_json(line, where, finite=finite)
     if not isinstance(value, dict):
-        hint = (
-            " (JSON Lines have an object on each line, and no list around them)" if isinstance(value, list) else ""
-        )
+        hint = " (JSON Lines have an object on each line, and no list around them)" if isinstance(value, list) else ""
         raise ValueError(f"{where}: a {type(value).__name__}; expected an object{hint}")
     return value
 

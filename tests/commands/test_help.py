@@ -152,7 +152,7 @@ def test_flags_of_earlier_versions_are_answered_with_the_present_one(flags, word
 def test_the_completion_script_knows_commands_recipes_and_flags():
     """Of each choice: those of PPO, DPO, the servers and the monitor."""
     text = script("bash")
-    for word in ("train", "profile", "tiny_math", "rm_pairs", "--algo.kl-coef", "--critic.lr", "--sampler.url"):
+    for word in ("train", "profile", "tiny_math", "rm_grpo", "--algo.kl-coef", "--critic.lr", "--sampler.url"):
         assert word in text
     assert "--pairs.held-out" in text
     assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0

@@ -178,7 +178,7 @@ def test_a_flat_step_is_a_step_with_gradient_zero(tmp_path):
 def test_where_nothing_was_chosen_there_is_no_step(tmp_path):
     """raft and dpo average over what was chosen; of nothing there is no average."""
     for advantage in ("raft", "dpo"):
-        run = make_run(tmp_path / advantage, verifier=NothingRight(), advantage=advantage)
+        run = make_run(tmp_path / advantage, verifier=NothingRight(), name=advantage)
         assert update(run.learner, 0, *rollouts_of(run, 0))["loss"] == 0.0
         assert not run.learner.optimizer.state
 
@@ -189,7 +189,7 @@ def test_dr_grpo_is_unbiased(tmp_path):
     Completions have one token, of five. One problem is mostly right and the other rarely, so that the share of groups
     without signal goes with what is drawn.
     """
-    run = make_run(tmp_path, advantage="dr_grpo", normalize="constant")
+    run = make_run(tmp_path, name="dr_grpo", normalize="constant")
     prompts = [tuple(run.learner.policy.render(text)) for text in ("0=", "=0")]
     chances = run.learner.policy.model(T(prompts)).logits[:, -1].softmax(-1)  # (2, 5)
     right = [set(range(5)) - {int(chances[0].argmin())}, {int(chances[1].argmin())}]

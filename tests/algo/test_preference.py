@@ -73,7 +73,7 @@ def test_raft_is_the_likelihood_of_the_chosen():
 
 def test_raft_trains_on_one_rollout_of_each_group_that_differs(tmp_path):
     """The first that is right; the other rows are not in the batch, where they would thin out the mean."""
-    run = make_run(tmp_path, verifier=HasSeven(), algo={"advantage": "raft"})
+    run = make_run(tmp_path, verifier=HasSeven(), algo={"name": "raft"})
     groups = collect(run.worker, 0)
     rights = [[v.correct for v in group.verdicts] for group in groups]
     best = [g.completions[r.index(True)].token_ids for g, r in zip(groups, rights) if any(r) and not all(r)]

@@ -112,7 +112,7 @@ def our_config(start: str, algorithm: str, dtype: str, microbatch: int) -> Confi
     return Config(
         model=ModelConfig(name=start, dtype=dtype, device="cpu"),  # type: ignore[arg-type]
         rollout=RolloutConfig(problems_per_step=NUM_PROBLEMS, group_size=GROUP_SIZE, max_new_tokens=MAX_NEW_TOKENS),
-        algo=AlgoConfig(advantage=algorithm),  # type: ignore[arg-type]
+        algo=AlgoConfig(algorithm),
         optim=OptimConfig(lr=LR, tokens_per_microbatch=microbatch),
     )
 

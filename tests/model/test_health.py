@@ -121,7 +121,11 @@ def test_a_resumed_run_counts_on(tmp_path):
 @pytest.mark.parametrize("advantage", ["raft", "grpo"])
 def test_a_step_that_trains_on_nothing_ends_no_streak(tmp_path, advantage):
     """Between broken steps nothing was chosen, or no group had signal: the third broken one ends the run."""
-    run = make_run(tmp_path, broken=(1, 2, 4), algo={"advantage": advantage, "importance": "token"})
+    run = make_run(
+        tmp_path,
+        broken=(1, 2, 4),
+        algo={"name": advantage, "importance": "token"} if advantage != "raft" else {"name": advantage},
+    )
     run.worker.verifier = Runner(NothingInTheThird(run.worker.sampler))
     with pytest.raises(NotFinite, match=r"stopped at step 4: .* in 3 steps in a row"):
         train(run)
@@ -149,7 +153,7 @@ def test_streaks_by_hand():
 
 def test_a_critics_gradient_that_is_not_finite_is_counted(tmp_path):
     """A broken value head: its update is dropped and counted, as the policy's is, whose advantages it makes."""
-    run = make_run(tmp_path, algo={"advantage": "gae"}, rollout={"sampler": "torch"})
+    run = make_run(tmp_path, algo={"name": "ppo"}, sampler={"name": "torch"})
     run.learner.critic = Critic(run.learner.policy, run.config.critic, run.config.optim)
     torch.nn.init.constant_(run.learner.critic.head.bias, float("nan"))
     before = run.learner.critic.head.weight.clone()

@@ -39,7 +39,7 @@ T = torch.tensor
 
 def make_run(tmp_path, **groups) -> Run:
     """Return a run of PPO; keyword arguments replace settings of a group, or are those of `make_any_run`."""
-    groups["algo"] = {"advantage": "gae", **groups.get("algo", {})}
+    groups["algo"] = {"name": "ppo", **groups.get("algo", {})}
     groups["critic"] = {"lr": 1e-3, **groups.get("critic", {})}
     run = make_any_run(tmp_path, **{"verifier": HasSeven(), **groups})
     run.learner.critic = Critic(run.learner.policy, run.config.critic, run.config.optim)

@@ -171,7 +171,7 @@ def test_fine_tuning_and_evaluation_say_what_a_stop_waits_for(start: Callable[..
 @pytest.mark.parametrize(
     ("number", "arguments", "left"),
     [
-        (signal.SIGINT, [*TINY, "--sft.batch-size", "2", "--run.task-options", "slow=true"], "start again"),
+        (signal.SIGINT, [*TINY, "--sft.batch-size", "2", "--run.task-option", "slow=true"], "start again"),
         (
             signal.SIGTERM,
             "eval --model tiny --task mine:sums --task-option slow=true --out-dir evaluated".split(),

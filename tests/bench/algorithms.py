@@ -46,10 +46,10 @@ from rlvr.types import BatchVerifier, Problem, Verdict
 LR = 1e-6
 ALPHABET = "0123456789+-= ()"
 ALGORITHMS: dict[str, dict[str, Any]] = {
-    "RLOO": {"advantage": "rloo"},
-    "GRPO": {"advantage": "grpo"},
-    "PPO, separate critic": {"advantage": "gae", "kind": "separate"},
-    "PPO, value head": {"advantage": "gae", "kind": "head"},
+    "RLOO": {"name": "rloo"},
+    "GRPO": {"name": "grpo"},
+    "PPO, separate critic": {"name": "ppo", "kind": "separate"},
+    "PPO, value head": {"name": "ppo", "kind": "head"},
 }
 
 

@@ -16,6 +16,7 @@ from rlvr.config import (
     ModelConfig,
     MonitorConfig,
     OptimConfig,
+    PPOConfig,
     RolloutConfig,
     RunConfig,
     TorchSamplerConfig,

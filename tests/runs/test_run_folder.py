@@ -144,7 +144,7 @@ def test_a_run_without_anything_of_worth_begins_anew(tmp_path):
     (tmp_path / "run" / "checkpoints" / "step-000001").rmdir()
     (tmp_path / "run" / "checkpoints").rmdir()
     lines = claim(run_folder(tmp_path / "run"))
-    assert ["starts again: metrics.jsonl deleted" in line for line in lines] == [True]
+    assert ["which is replaced: metrics.jsonl deleted" in line for line in lines] == [True]
     assert set(held(tmp_path / "run")) == {"config.json", "lock", "notes.md"}
 
 

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RECIPE ?= tiny_math
 ARGS ?=
 
-.PHONY: setup check demo test bench clean
+.PHONY: setup check demo test bench docs clean
 
 setup: $(VENV)/.installed
 
@@ -37,6 +37,11 @@ bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,bench]"
 	export OMP_WAIT_POLICY=passive; \
 	for script in tests/bench/*.py; do echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; done
+
+# The API reference, from the docstrings; a warning is an error.
+docs: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	$(BIN)/python .ci/docs.py build/docs
 
 clean:
 	rm -rf $(VENV) build dist runs *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,6 +10,7 @@ import difflib
 import functools
 import inspect
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -78,7 +79,7 @@ class Verdict:
             raise ValueError(f"verdict {self.status} with score {self.score}; only bad_reference and error have none")
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"verdict {self.status} with score {self.score}; a score is a finite number")
-        # Verdicts are logged as JSON, which does not take numbers of numpy and torch.
+        # json does not take the scalars of numpy and torch, and verdicts go into logs.
         if self.score is not None and type(self.score) is not float:
             object.__setattr__(self, "score", float(self.score))
         if self.parts and any(type(part) is not float for part in self.parts.values()):
@@ -162,7 +163,7 @@ def error(reason: str) -> Verdict:
 
 
 class RunError(RuntimeError):
-    """An unrecoverable error with a one-line message, which the command line prints without a traceback."""
+    """Unrecoverable error with a one-line message, printed without a traceback."""
 
 
 Pair = tuple[Problem, str]
@@ -329,10 +330,10 @@ class Sampling:
 class Group:
     """The G completions of one problem; `verdicts` is empty until they are verified.
 
-    Rewards are made of `verdicts`. Where these were shuffled (run.shuffle_rewards), `own_verdicts` holds what the
-    verifier said of each completion, and a score in `verdicts` has its own completion's penalties in it. kept: whether
-    the group is trained on; what dynamic sampling drops is logged and watched all the same. round: of dynamic sampling,
-    0 for the problems that the step was begun with.
+    Rewards come from `verdicts`. Where these are shuffled (run.shuffle_rewards), `own_verdicts` holds the verdicts of
+    these completions, and a score in `verdicts` includes the penalties of the completion it was made for. kept: the
+    group is trained on; groups that dynamic sampling drops are logged and monitored all the same. round: of dynamic
+    sampling, 0 for the problems that the step began with.
     """
 
     problem: Problem
@@ -344,33 +345,32 @@ class Group:
     own_verdicts: tuple[Verdict, ...] = ()
 
     @property
-    def judged(self) -> tuple[Verdict, ...]:
-        """What the verifier said of these completions, whatever they are rewarded with."""
+    def unshuffled_verdicts(self) -> tuple[Verdict, ...]:
+        """The verifier's verdicts of these completions, even where shuffled ones are rewarded."""
         return self.own_verdicts or self.verdicts
 
 
 class Sampler(Protocol):
-    """Draws completions.
+    """Samples completions. Subclass it, and write `generate` and `load_weights`; the other methods have defaults.
 
-    `generate`: prompts are P lists of token ids; seeds is P x G, one integer per completion to draw (G may differ
-    between prompts). Returns P lists of completions in the order of the seeds. A completion is a function of (weights,
-    prompt, sampling, its seed) and of nothing else in the call.
+    A completion is a function of (weights, prompt, sampling, its seed) and of nothing else in the call.
     """
 
+    @abstractmethod
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[Sequence[int]]
-    ) -> list[list[Completion]]: ...
+    ) -> list[list[Completion]]:
+        """Return P lists of completions, in the order of the seeds.
 
-    def load_weights(self, policy: Any) -> None: ...
+        prompts: P lists of token ids. seeds: P lists, one integer per completion to sample (G may differ between
+        prompts).
+        """
+        ...
 
-
-@runtime_checkable
-class StreamingSampler(Sampler, Protocol):
-    """A sampler that also hands over groups while others are still being drawn. A sampler need not be one.
-
-    `stream` is `generate`, and calls `on_group(p, completions)` in the calling thread as soon as the completions of
-    prompt p are all drawn, once for each prompt that has seeds. An exception of `on_group` ends the sampling.
-    """
+    @abstractmethod
+    def load_weights(self, policy: Any) -> None:
+        """Sample from the present weights of the policy from now on. Called after each step."""
+        ...
 
     def stream(
         self,
@@ -378,4 +378,27 @@ class StreamingSampler(Sampler, Protocol):
         sampling: Sampling,
         seeds: Sequence[Sequence[int]],
         on_group: Callable[[int, list[Completion]], None],
-    ) -> list[list[Completion]]: ...
+    ) -> list[list[Completion]]:
+        """Do as `generate`, and call `on_group(p, completions)` once for each prompt that has seeds.
+
+        Override it to call `on_group` as soon as the completions of prompt p are complete, in the calling thread: they
+        are then verified while others are being sampled. By default all calls come at the end. What `on_group` raises
+        ends the sampling.
+        """
+        groups = self.generate(prompts, sampling, seeds)
+        for p, (completions, wanted) in enumerate(zip(groups, seeds)):
+            if wanted:
+                on_group(p, completions)
+        return groups
+
+    def sleep(self) -> None:
+        """Free memory until the next `load_weights`; called after sampling, before training. Default: nothing."""
+        return
+
+    def interrupt(self) -> None:
+        """End a `generate` or `stream` in another thread: it raises there, as all later calls do. Default: nothing."""
+        return
+
+    def close(self) -> None:
+        """Free what the sampler holds (an engine, a server). Default: nothing."""
+        return

@@ -3,10 +3,9 @@
     from rlvr.sandbox import Limits, run
     run("print(input()[::-1])", stdin="abc", limits=Limits(seconds=2)).stdout    # 'cba\\n'
 
-A program runs in a process of its own, forked from a warm server: namespaces where the machine allows them, Landlock,
-seccomp and resource limits always. `level()` says what this machine gives. What it does not cover: bugs of the kernel,
-side channels (timing, the load of the machine, names of files that exist at level 2), and answers written into a
-program by someone who knows the tests.
+Each program runs in its own process, forked from a warm server and isolated by namespaces, Landlock, seccomp and
+resource limits. `level()` tells which of these layers this machine offers. Not covered: kernel bugs, side channels
+(timing, machine load, at level 2 the names of existing files), and programs with hard-coded answers to known tests.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ __all__ = [
 
 @cache
 def _shared_pool() -> Pool:
-    """The pool of `run` and `run_many`: one slot for each core, ended with the process."""
+    """Return the pool behind `run` and `run_many`: one slot per core, closed at exit."""
     return Pool()
 
 
 def run(program: str, *, stdin: str = "", limits: Limits | None = None) -> Result:
-    """Run one program with `stdin` and return what it did."""
+    """Run one program with `stdin` and return its Result. Raises SandboxUnavailable below level 2."""
     return run_many([Job(program, stdin, limits=limits or Limits())])[0]
 
 
 def run_many(jobs: Sequence[Job | TestJob]) -> list[Result]:
-    """Run jobs, as many at a time as there are cores; results in the order of the jobs."""
+    """Run jobs in parallel, one per core, and return their results in the same order."""
     return _shared_pool().run_many(jobs)

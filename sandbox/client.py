@@ -1,4 +1,4 @@
-"""The caller's side of one fork server."""
+"""Start, talk to and end one fork server; the caller's side."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from rlvr.sandbox import host
 from rlvr.sandbox.limits import Limits
 
-# The packages are entered by hand: their own __init__ would import what the caller needs and the server does not.
+# Register stub packages, so that rlvr/__init__ and rlvr/sandbox/__init__ are not executed in the server.
 _BOOT = """
 import sys
 for name in ("rlvr", "rlvr.sandbox", "rlvr.sandbox.inside"):
@@ -37,16 +37,16 @@ _COUNT_EVERY = 5.0
 
 
 class ServerDied(RuntimeError):
-    """The fork server is gone, or does not answer."""
+    """The fork server ended or stopped answering."""
 
 
 class ServerRefused(RuntimeError):
-    """The fork server cannot give the isolation that was asked for."""
+    """The fork server cannot provide the requested isolation."""
 
 
 @dataclass(frozen=True)
 class ServerSetting:
-    """How to start a fork server. `landlock_at_most` hides newer Landlock versions, for tests."""
+    """Settings of a fork server. `landlock_at_most` caps the Landlock version, for tests."""
 
     level: int
     preload: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class ServerSetting:
 
 
 class Server:
-    """A running fork server. Used by one thread at a time."""
+    """A running fork server; not thread-safe. Raises ServerDied or ServerRefused if it does not start."""
 
     def __init__(self, setting: ServerSetting) -> None:
         self.setting = setting
@@ -99,15 +99,15 @@ class Server:
         try:
             message = json.loads(ours.recv(CHUNK) or b"{}")
         except TimeoutError as error:
-            raise ServerDied(f"the fork server did not start in {_START_SECONDS:.0f} s") from error
+            raise ServerDied(f"the fork server did not start within {_START_SECONDS:.0f} s") from error
         if "error" in message:
             raise ServerRefused(message["error"])
         if "ready" not in message:
-            raise ServerDied("the fork server ended at its start")
+            raise ServerDied("the fork server ended while starting")
         ours.settimeout(None)
 
     def header(self, mode: str, limits: Limits) -> bytes:
-        """What the server and the child need to know of a run."""
+        """Return the header of a run as JSON: its mode and the limits that server and child enforce."""
         return json.dumps(
             {
                 "mode": mode,
@@ -120,30 +120,30 @@ class Server:
         ).encode()
 
     def _other_tasks(self) -> int:
-        """Tasks that RLIMIT_NPROC counts besides the run's own."""
+        """Count the tasks that RLIMIT_NPROC charges besides the run's own."""
         if self.setting.level == 3 or self._uid is not None:
             return _OWN_TASKS
         if time.monotonic() - self._counted[0] > _COUNT_EVERY:
-            # Spare for what starts before the next count.
+            # 64 spare, for tasks that start before the next count.
             self._counted = (time.monotonic(), host.tasks_of_user() + 64)
         return self._counted[1]
 
     def send(self, data: bytes, descriptors: list[int]) -> None:
-        """One message with descriptors."""
+        """Send one message with file descriptors. Raises ServerDied."""
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         try:
             self.control.sendmsg([data], rights)
         except OSError as error:
-            raise ServerDied(f"the fork server is gone: {error.strerror}") from error
+            raise ServerDied(f"lost the fork server: {error.strerror}") from error
 
     def receive(self) -> dict[str, Any] | None:
-        """The report on a run, or None for a message on the way to it. ServerDied where the server is gone."""
+        """Return the report of a run, or None for an intermediate message. Raises ServerDied."""
         try:
             data = self.control.recv(CHUNK)
         except OSError as error:
-            raise ServerDied(f"the fork server is gone: {error.strerror}") from error
+            raise ServerDied(f"lost the fork server: {error.strerror}") from error
         if not data:
-            raise ServerDied("the fork server is gone")
+            raise ServerDied("the fork server ended")
         message: dict[str, Any] = json.loads(data)
         if "group" in message:
             self._group = message["group"]
@@ -152,25 +152,25 @@ class Server:
         return message
 
     def abandon(self) -> None:
-        """In a forked process: the server is the parent's. Only this copy of the connection is closed."""
+        """Let go of the server in a forked process: it belongs to the parent; only this connection is closed."""
         self.control.close()
-        self.process.returncode = 0  # it is no child of this process, and not to be waited for
+        self.process.returncode = 0  # not a child of this process, so there is nothing to wait for
         self._group = 0
 
     def close(self) -> None:
-        """End the server and whatever it runs; nothing stays behind."""
+        """End the server and everything it runs, and remove its scratch directory."""
         if hasattr(self, "control"):
             with contextlib.suppress(OSError):
                 self.control.shutdown(socket.SHUT_RDWR)
             self.control.close()
         if hasattr(self, "process"):
-            # At the end of its connection the server ends what it runs, and its parent waits for it: then all is gone.
+            # When the connection closes, the server ends its run and exits; the process waited for here exits last.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_STOP_SECONDS)
             self.process.kill()
             self.process.wait()
         if self._group:
-            # Without a pid namespace a run outlives its server.
+            # Without a pid namespace a run can outlive its server.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._group, signal.SIGKILL)
             self._group = 0

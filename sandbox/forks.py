@@ -1,4 +1,4 @@
-"""What a forked process must make anew: threads are not copied, locks may be held, and connections are the parent's."""
+"""Reset objects in forked processes, where threads are missing, locks may be held and connections are the parent's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Forked(Protocol):
-    """Something with `after_fork`, which is called in the child before anything else runs there."""
+    """Object whose `after_fork` is called in the child before anything else runs there."""
 
     def after_fork(self) -> None: ...
 
@@ -17,7 +17,7 @@ _registered: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
 def register(one: Forked) -> None:
-    """Have `one.after_fork()` called in each process that is forked from this one, for as long as `one` lives."""
+    """Call `one.after_fork()` in every process forked from this one, as long as `one` is alive. Holds no reference."""
     _registered.add(one)
 
 

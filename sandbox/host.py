@@ -1,4 +1,4 @@
-"""What the caller's machine gives a fork server: interpreter, library paths, user ids, task counts."""
+"""Facts of the machine that a fork server needs: interpreter, library paths, user ids, task counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "HOME": "/tmp",
     "LANG": "C.UTF-8",
-    # The order of sets and of string hashes is the same in every run.
+    # Same string hashes, hence the same order of sets, in every run.
     "PYTHONHASHSEED": "0",
     "PYTHONUTF8": "1",
     "OMP_NUM_THREADS": "1",
@@ -38,13 +38,13 @@ ENVIRONMENT = {
 
 @cache
 def interpreter() -> str:
-    """The running interpreter's own file: a virtual environment's link may not be readable by everyone."""
+    """Return the resolved path of the interpreter: a virtual environment's link may be unreadable for other users."""
     return os.path.realpath("/proc/self/exe")
 
 
 @cache
 def library_paths() -> tuple[str, ...]:
-    """What a program may import from: the standard library, and site-packages of this process. Absolute, resolved."""
+    """Return the directories a program may import from: standard library and this process's site-packages, resolved."""
     kinds = ("lib-dynload", "site-packages", "dist-packages")
     named = [sysconfig.get_path("stdlib"), *(path for path in sys.path if os.path.basename(path) in kinds)]
     paths = [os.path.realpath(path) for path in named]
@@ -53,7 +53,7 @@ def library_paths() -> tuple[str, ...]:
 
 @cache
 def readable_paths() -> tuple[str, ...]:
-    """What a program may read: library_paths, the interpreter's shared library and the system's."""
+    """Return the paths a program may read: `library_paths`, and the shared libraries of interpreter and system."""
     paths = [*library_paths(), os.path.realpath(os.path.join(sys.base_prefix, "lib")), *_SYSTEM_PATHS]
     kept: list[str] = []
     for path in sorted(dict.fromkeys(paths), key=len):
@@ -64,16 +64,16 @@ def readable_paths() -> tuple[str, ...]:
 
 @cache
 def package_root() -> str:
-    """The directory to import rlvr from."""
+    """Return the directory that holds the package rlvr."""
     import rlvr
 
     return os.path.dirname(os.path.dirname(os.path.abspath(rlvr.__file__)))
 
 
 def new_uid() -> int | None:
-    """A user id for one more server, for callers that are root; None where no other is to be had.
+    """Return an unprivileged user id for another server, for callers that are root; None if none is mapped.
 
-    Where all ids are there, it is nobody else's. A rootless container may have a few only, or none but root.
+    With all ids mapped, no other user has it. A rootless container may map only a few ids, or only root.
     """
     number = next(_server_numbers) % _SERVERS_EACH
     own = _FIRST_UID + (os.getpid() & 0x3FFFFF) * _SERVERS_EACH + number
@@ -88,9 +88,9 @@ def _mapped(number: int, name: str) -> bool:
 
 
 def scratch_parent() -> str | None:
-    """Where to put scratch directories without a mount namespace: in memory where there is room, else the default.
+    """Return where to create scratch directories below level 3: /dev/shm if it has room, else None (the default).
 
-    Thousands of files are removed in no time there; on a disk that may take longer than the run that left them.
+    Removing thousands of files is fast in memory; on a disk it may take longer than the run that left them.
     """
     if not os.access(_MEMORY_FILES, os.W_OK | os.X_OK):
         return None
@@ -99,7 +99,7 @@ def scratch_parent() -> str | None:
 
 
 def tasks_of_user() -> int:
-    """Threads of this user on the whole machine: RLIMIT_NPROC counts them where there is no user namespace."""
+    """Count this user's threads on the whole machine, as RLIMIT_NPROC does without a user namespace."""
     user, count = os.getuid(), 0
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -107,6 +107,6 @@ def tasks_of_user() -> int:
                 if os.stat(f"/proc/{name}").st_uid == user:
                     count += len(os.listdir(f"/proc/{name}/task"))
             except OSError:
-                # It ended meanwhile.
+                # The process has just ended.
                 continue
     return count

@@ -1,4 +1,4 @@
-"""Jobs, limits and results of the sandbox."""
+"""Data types of the sandbox: jobs, limits, results, isolation levels."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ MAX_PROGRAM = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run may use. Memory is per process (address space)."""
+    """Resource limits of one run. Raises ValueError for a limit that is not positive."""
 
     seconds: float = 5.0
     """Wall-clock time."""
     memory_mb: int = 1024
-    """Address space of each process. What the server has preloaded counts."""
+    """Address space of each process, preloaded modules included."""
     processes: int = 16
-    """Processes and threads at one time, the program's own included."""
+    """Simultaneous processes and threads, the program's main thread included."""
     files: int = 64
     """Open files of each process."""
     file_mb: int = 16
-    """Size of one file; the scratch directory holds four times as much."""
+    """Size of one file; the scratch directory holds four times that."""
     output_kb: int = 1024
     """stdout and stderr, each."""
     result_kb: int = 4096
-    """The values of all calls together, encoded."""
+    """Encoded size of the values of all calls together."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -36,7 +36,7 @@ class Limits:
 
 
 class RunStatus(StrEnum):
-    """How a run ended. SANDBOX_ERROR means that the program never began: the program cannot bring it about."""
+    """How a run ended. SANDBOX_ERROR: the program never started, so no program can cause it."""
 
     OK = "ok"
     TIMEOUT = "timeout"
@@ -49,9 +49,9 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call whose value is wanted: `entry` with `args` and `kwargs`, or the source of an expression.
+    """A call to make after the program: `entry` (dotted name) with `args` and `kwargs`, or an expression's source.
 
-    Both are evaluated among the program's names. Arguments are plain data.
+    Evaluated in the program's namespace. Arguments are plain data (see inside/plain.py).
     """
 
     entry: str = ""
@@ -66,7 +66,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The value of a call in exact builtin types, or the name of the exception that it raised (`raised` not empty)."""
+    """Value of a call in exact builtin types, or the name of the exception it raised (`raised` not empty)."""
 
     value: Any = None
     raised: str = ""
@@ -74,9 +74,10 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One program to run, with its input, and the calls to make once it has run.
+    """A program to run, its input, and calls to make after it.
 
-    `setup` is run after the program, among its names. Nothing in a job may hold an expected value.
+    `setup` is code that runs after the program, in its namespace. A job must not contain expected values: the program
+    can read everything in it.
     """
 
     program: str
@@ -88,11 +89,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class TestJob:
-    """A trusted test program that runs in a sandbox of its own, and calls into another one that runs `job.program`.
+    """A trusted test program, run in a second sandbox, that calls into the sandbox of `job.program`.
 
-    `test` sees each of `names` as a stand-in for the program's object of that name. What a call of one of `classes`
-    returns may be used as an instance; any other answer that is no plain data has neither methods nor members there.
-    A pass is `Result.tests_passed`.
+    In `test`, each of `names` is a proxy for the program's object of that name. A call of one of `classes` returns a
+    proxy that can be used as an instance; any other returned object that is not plain data has no usable methods or
+    items. `Result.tests_passed` tells whether the tests passed.
     """
 
     __test__ = False
@@ -105,10 +106,10 @@ class TestJob:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run did. `returned` has one entry for each call that was answered, in order.
+    """Outcome of a run. `returned` has one entry per answered call, in order.
 
-    `level` is the isolation it ran under (see Level). `tests_passed` is set by a TestJob alone: None where the test
-    program did not come to its end, else whether it passed; `detail` says in one line what went wrong.
+    `level` is the isolation it ran under (see Level); `seconds` is wall-clock time. `tests_passed` is set for a TestJob
+    only: None if the test program did not finish. `detail` says in one line what went wrong.
     """
 
     status: RunStatus
@@ -125,10 +126,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How well this machine isolates, as the self-test found.
+    """Isolation level of this machine, as found by the self-test.
 
-    3: namespaces, Landlock, seccomp and rlimits. 2: no namespaces. 1: seccomp and rlimits alone. 0: a plain subprocess.
-    `missing`: what the next level would need, one line each.
+    3: namespaces, Landlock, seccomp and rlimits. 2: no namespaces. 1: only seccomp and rlimits. 0: only rlimits.
+    `missing`: what the next level would need.
     """
 
     number: int
@@ -136,6 +137,8 @@ class Level:
 
 
 class Executor(Protocol):
-    """Runs jobs. The pool is one; it may be replaced by one that spreads them over machines."""
+    """Anything that runs jobs: a Pool on this machine, or a RayExecutor over several."""
 
-    def run_many(self, jobs: Sequence[Job | TestJob]) -> list[Result]: ...
+    def run_many(self, jobs: Sequence[Job | TestJob]) -> list[Result]:
+        """Return the results of `jobs` in their order."""
+        ...

@@ -1,4 +1,4 @@
-"""The local pool: one fork server for each slot, a thread for each, restarted on damage."""
+"""The local pool: a thread and a fork server per slot; damaged servers are replaced."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _ATTEMPTS = 2
 
 
 class SandboxUnavailable(RunError):
-    """This machine cannot isolate programs well enough for what was asked."""
+    """This machine cannot provide the requested isolation."""
 
 
 class _Slot:
-    """A server for programs, and one for trusted tests, started when it is first needed."""
+    """A server for programs and another for trusted tests, each started on first use."""
 
     def __init__(self, setting: ServerSetting, servers: dict[str, Server] | None = None) -> None:
         self.setting = setting
@@ -46,23 +46,22 @@ class _Slot:
         return self._servers[role]
 
     def abandon(self) -> None:
-        """In a forked process: leave the servers to the parent."""
+        """Leave the servers to the parent, in a forked process."""
         while self._servers:
             self._servers.popitem()[1].abandon()
 
     def close(self) -> None:
-        """Also after damage: the next run starts afresh."""
+        """End the servers; the next run starts fresh ones."""
         while self._servers:
             self._servers.popitem()[1].close()
 
 
 class Pool:
-    """Runs jobs on this machine, `slots` at a time. An Executor; may be called from several threads.
+    """Executor that runs jobs on this machine, `slots` at a time (default: one per core). Thread-safe and fork-safe.
 
-    `preload`: modules that every program finds imported (their memory counts). `level`: the isolation to use; by
-    default the best that the self-test finds. Level 2 is logged once; level 1 raises SandboxUnavailable without
-    `allow_weak`, level 0 without `unsafe`. Close it, or use it as a context manager. A process that is forked from the
-    caller's has servers of its own.
+    `preload`: modules already imported in every program; their memory counts against its limit. `level`: isolation to
+    use, by default the best that the self-test finds. Level 2 logs a warning once; level 1 raises SandboxUnavailable
+    without `allow_weak`, level 0 without `unsafe`. Close it, or use it as a context manager.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class Pool:
         self._finalizer = weakref.finalize(self, _shut, self._all)
 
     def after_fork(self) -> None:
-        """In the child: the threads are gone, and the servers are the parent's."""
+        """Start over in a forked child, where the threads are missing and the servers are the parent's."""
         self._finalizer.detach()
         for slot in self._all:
             slot.abandon()
@@ -104,19 +103,19 @@ class Pool:
             self._open()
 
     def run_many(self, jobs: Sequence[Job | TestJob]) -> list[Result]:
-        """The results of `jobs`, in their order."""
+        """Return the results of `jobs` in their order."""
         return list(self._threads.map(self._one, jobs))
 
     def run(self, job: Job | TestJob) -> Result:
-        """The result of one job."""
+        """Return the result of one job."""
         return self.run_many([job])[0]
 
     def warm(self) -> None:
-        """Start every slot's server now. Runs start them otherwise."""
+        """Start every slot's server now instead of on first use."""
         list(self._threads.map(lambda slot: slot.server("program"), self._all))
 
     def close(self) -> None:
-        """End all servers and what they run."""
+        """End all servers and their runs."""
         self._closed.set()
         self._threads.shutdown(wait=True)
         self._finalizer()
@@ -135,21 +134,21 @@ class Pool:
             self._free.put(slot)
 
     def _tried(self, slot: _Slot, job: Job | TestJob) -> Result:
-        """A run that did not begin, or lost its server, is tried once more in a new one."""
+        """Run a job; retry once, in a new server, if it did not start or the server died."""
         run = _run_tests if isinstance(job, TestJob) else _run_job
-        problem = ""
+        detail = ""
         for _ in range(_ATTEMPTS):
             try:
                 result = run(slot, job)  # type: ignore[arg-type]
             except (ServerDied, ServerRefused) as error:
-                problem = str(error)
+                detail = str(error)
             else:
                 if result.status is not RunStatus.SANDBOX_ERROR:
                     return result
-                problem = result.detail
+                detail = result.detail
             slot.close()
-            logger.info("sandbox: %s; starting another server", problem)
-        return Result(RunStatus.SANDBOX_ERROR, level=self.level.number, detail=problem)
+            logger.info("sandbox: %s; starting another server", detail)
+        return Result(RunStatus.SANDBOX_ERROR, level=self.level.number, detail=detail)
 
 
 def _shut(slots: list[_Slot]) -> None:
@@ -160,7 +159,7 @@ def _shut(slots: list[_Slot]) -> None:
 def _too_large(job: Job) -> Result | None:
     if len(job.program) <= MAX_PROGRAM:
         return None
-    return Result(RunStatus.COMPILE_ERROR, detail=f"the program has {len(job.program)} characters")
+    return Result(RunStatus.COMPILE_ERROR, detail=f"program of {len(job.program)} characters; at most {MAX_PROGRAM}")
 
 
 def _payload(job: Job) -> dict[str, Any]:
@@ -184,7 +183,7 @@ def _run_job(slot: _Slot, job: Job) -> Result:
     refused = _too_large(job)
     if refused is not None:
         return refused
-    # A set-up without calls is a call of nothing: what matters is that it runs after the program.
+    # A setup without calls needs the mode "calls" too, which runs it after the program.
     mode = "calls" if job.calls or job.setup else "plain"
     stdin = job.stdin.encode("utf-8", "surrogateescape")
     run = Run(slot.server("program"), mode, _payload(job), stdin, job.limits)
@@ -201,44 +200,44 @@ def _run_job(slot: _Slot, job: Job) -> Result:
 
 
 def _run_tests(slot: _Slot, tests: TestJob) -> Result:
-    """The program serves calls in one sandbox, the tests make them in another; two pipes join them."""
+    """Serve the program's functions in one sandbox and run the tests in another, joined by two pipes."""
     job = tests.job
     refused = _too_large(job)
     if refused is not None:
         return refused
-    asked, told = os.pipe(), os.pipe()
+    requests, replies = os.pipe(), os.pipe()
     longer = Limits(seconds=job.limits.seconds + 2, memory_mb=job.limits.memory_mb)
     stdin = job.stdin.encode("utf-8", "surrogateescape")
     program = Run(slot.server("program"), "serve", _payload(job), stdin, job.limits)
     payload = {"test": tests.test, "names": list(tests.names), "classes": list(tests.classes)}
-    judge = Run(slot.server("tests"), "test", payload, b"", longer)
+    tester = Run(slot.server("tests"), "test", payload, b"", longer)
     try:
-        program.start((asked[0], told[1]))
-        judge.start((asked[1], told[0]), results=True)
-        supervise([judge, program])
-        if not judge.status_bytes.startswith(b"R"):
-            return _result(judge, ())
+        program.start((requests[0], replies[1]))
+        tester.start((requests[1], replies[0]), results=True)
+        supervise([tester, program])
+        if not tester.status_bytes.startswith(b"R"):
+            return _result(tester, ())
         result = _result(program, ())
-        passed, detail = _verdict(judge)
+        passed, detail = _verdict(tester)
         return _with_tests(result, passed, detail)
     finally:
-        for run in (program, judge):
+        for run in (program, tester):
             run.close()
 
 
-def _verdict(judge: Run) -> tuple[bool | None, str]:
-    """What the test program said: trusted code, which has only ever seen plain data."""
+def _verdict(tester: Run) -> tuple[bool | None, str]:
+    """Return (passed, detail) as reported by the test program: trusted code that has only seen plain data."""
     try:
-        message = json.loads(judge.result_bytes)
+        message = json.loads(tester.result_bytes)
     except ValueError:
-        return None, "the tests did not come to their end"
+        return None, "the tests did not finish"
     if message["passed"]:
         return True, ""
     return False, f"{message['error']} at line {message['line']} of the tests"
 
 
 def _with_tests(result: Result, passed: bool | None, detail: str) -> Result:
-    # A program that has ended, or been stopped, before its tests did has not passed them.
+    # A program that ended or was stopped before its tests finished has not passed them.
     ended_well = result.status is RunStatus.OK
     return dataclasses.replace(
         result, tests_passed=passed if ended_well else None, detail=detail if ended_well else result.detail
@@ -246,9 +245,9 @@ def _with_tests(result: Result, passed: bool | None, detail: str) -> Result:
 
 
 def _returned(data: bytes, calls: int) -> tuple[Returned, ...]:
-    """The answers in order, up to the first that is missing. The program may have written anything."""
+    """Return the answers in order, up to the first missing one. `data` may come from the program: not trusted."""
     answers: dict[int, Returned] = {}
-    # What follows the answers was not asked for, and there may be a million lines of it.
+    # Split no further: after the answers the program may have written a million lines.
     for line in data.split(b"\n", 4 * calls + 16)[:-1]:
         try:
             message = plain.loads(line)
@@ -295,12 +294,12 @@ def _status(run: Run, report: dict[str, Any]) -> tuple[RunStatus, str]:
     if not said.startswith(b"R"):
         return RunStatus.SANDBOX_ERROR, said.decode("utf-8", "replace")[
             1:
-        ] or f"ended with {code} before it was isolated"
+        ] or f"ended with {code} before isolation was complete"
     if any(stream.over for stream in run.streams):
         return RunStatus.OUTPUT_LIMIT, "too much output"
-    if report["why"] == "scratch":
+    if report["reason"] == "scratch":
         return RunStatus.OUTPUT_LIMIT, "too many or too large files"
-    if report["why"] == "timeout":
+    if report["reason"] == "timeout":
         return RunStatus.TIMEOUT, f"over {run.limits.seconds:g} s"
     if b"S" in said:
         return RunStatus.COMPILE_ERROR, run.text(1).strip()[-200:]
@@ -314,7 +313,7 @@ def _status(run: Run, report: dict[str, Any]) -> tuple[RunStatus, str]:
 
 
 def run_once(server: Server, job: Job) -> Result:
-    """One job in a server of its own, which is closed afterwards; nothing is tried again."""
+    """Run one job in `server` and close it afterwards, without a retry."""
     slot = _Slot(server.setting, {"program": server})
     try:
         return _run_job(slot, job)

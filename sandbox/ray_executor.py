@@ -1,7 +1,7 @@
-"""Jobs spread over machines: Ray actors, each with a local pool of its own.
+"""Distribute jobs over machines with Ray actors, each with a local pool.
 
-What an actor gets is a job: a program, its input, its calls. Expected values, comparison and rewards stay with the
-caller. (A TestJob holds test code; it runs in a sandbox of its own beside the actor, as it does on one machine.)
+An actor receives jobs: a program, its input, its calls. Expected values, comparison and rewards stay with the caller.
+(A TestJob contains test code; it runs in a second sandbox on the actor's machine.)
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from rlvr.sandbox.pool import Pool
 
 logger = logging.getLogger("rlvr.sandbox")
 
-_IN_FLIGHT = 2  # batches of each worker: one that runs and one that waits, so that none is idle between them
+_IN_FLIGHT = 2  # batches per worker: one runs while the next one waits
 _ATTEMPTS = 3
 
 
 class Worker:
-    """What runs in an actor: a pool."""
+    """A pool inside a Ray actor."""
 
     def __init__(self, slots: int, preload: Sequence[str], level: int | None, allow_weak: bool) -> None:
         self.pool = Pool(slots, preload, level, allow_weak=allow_weak)
         self.pool.warm()
 
     def level(self) -> int:
-        """The isolation of this machine."""
+        """Return the isolation level of the actor's machine."""
         return self.pool.level.number
 
     def run_many(self, jobs: Sequence[Job | TestJob]) -> list[Result]:
-        """The results of `jobs`, in their order."""
+        """Return the results of `jobs` in their order."""
         return self.pool.run_many(jobs)
 
 
 class RayExecutor:
-    """An Executor over a Ray cluster. Close it, or use it as a context manager.
+    """Executor over a Ray cluster. Close it, or use it as a context manager.
 
-    `workers` actors are placed where Ray finds `slots` free CPUs; each owns a pool of `slots` servers. `batch` jobs are
-    sent at a time, always to a worker that has nothing waiting, so that slow programs do not hold up the others.
-    A batch whose worker dies is sent to another one, up to three times; then its results are SANDBOX_ERROR. `preload`,
-    `level` and `allow_weak` are the pool's. `address` is passed to `ray.init` where Ray is not running yet.
-    Raises ImportError without Ray, and the pool's SandboxUnavailable where a machine isolates too weakly.
+    Each of `workers` actors takes `slots` CPUs and has a pool of that many slots. `batch` jobs are sent at a time, to a
+    worker with no batch waiting, so that slow programs do not delay the others. A batch whose worker dies is sent to
+    another one, up to three times in all; then its results are SANDBOX_ERROR. `preload`, `level` and `allow_weak` are
+    Pool's. `address` is passed to `ray.init` if Ray is not running yet.
+    Raises ImportError without Ray, and SandboxUnavailable if a machine's isolation is too weak.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RayExecutor:
         if not self._ray.is_initialized():
             self._ray.init(address=address)
         self.batch = batch
-        # A worker that dies is started again by Ray; what it was doing is sent again by `run_many`.
+        # Ray restarts a worker that dies; `run_many` sends its batch again.
         actor = self._ray.remote(Worker).options(num_cpus=slots, max_restarts=-1, max_task_retries=0)
         self._workers = [actor.remote(slots, tuple(preload), level, allow_weak) for _ in range(workers)]
         try:
@@ -75,7 +75,7 @@ class RayExecutor:
             raise
 
     def run_many(self, jobs: Sequence[Job | TestJob]) -> list[Result]:
-        """The results of `jobs`, in their order."""
+        """Return the results of `jobs` in their order."""
         results: list[Result | None] = [None] * len(jobs)
         waiting = deque((start, 1) for start in range(0, len(jobs), self.batch))
         flying: dict[Any, tuple[int, int, int]] = {}  # reference -> worker, start of the batch, attempt
@@ -91,7 +91,7 @@ class RayExecutor:
                 try:
                     done = self._get(reference)
                 except self._ray.exceptions.RayActorError as error:
-                    logger.warning("sandbox: worker %d of the cluster is gone (%s)", worker, type(error).__name__)
+                    logger.warning("sandbox: worker %d of the cluster died (%s)", worker, type(error).__name__)
                     if attempt < _ATTEMPTS:
                         waiting.append((start, attempt + 1))
                         continue
@@ -102,7 +102,7 @@ class RayExecutor:
         return [result for result in results if result is not None]
 
     def close(self) -> None:
-        """End the workers and their pools. Ray itself goes on."""
+        """End the workers and their pools. Ray keeps running."""
         for worker in self._workers:
             self._ray.kill(worker)
         self._workers = []
@@ -114,7 +114,7 @@ class RayExecutor:
         self.close()
 
     def _get(self, references: Any) -> Any:
-        """What the workers answered; an exception of the pool as itself, not as Ray's."""
+        """Return the workers' results. An exception of the pool is raised as itself, not as RayTaskError."""
         try:
             return self._ray.get(references)
         except self._ray.exceptions.RayTaskError as error:
@@ -122,7 +122,7 @@ class RayExecutor:
 
 
 def import_ray() -> ModuleType:
-    """Ray; ImportError that names the extra where it is not installed."""
+    """Return the module ray. Raises an ImportError that names the extra if it is not installed."""
     try:
         import ray
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""One run in a fork server, from the caller's side: its pipes, its caps, its report."""
+"""One run in a fork server, from the caller's side: pipes, output caps, report."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 from rlvr.sandbox.client import CHUNK, KILL, Server, ServerDied
 from rlvr.sandbox.limits import Limits
 
-# Beyond a run's own time: killing and reaping what it has started, on a busy machine.
+# Allowed beyond a run's time limit for killing and reaping its processes on a busy machine.
 _GRACE_SECONDS = 20.0
 
 
 def sealed(data: bytes) -> int:
-    """A descriptor to read `data` from, which nobody can change."""
+    """Return the descriptor of an immutable memory file with `data`."""
     descriptor = os.memfd_create("rlvr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     view = memoryview(data)
     while view:
@@ -31,7 +31,7 @@ def sealed(data: bytes) -> int:
 
 @dataclass
 class Stream:
-    """What comes out of one pipe, up to `cap` bytes."""
+    """Output of one pipe, up to `cap` bytes."""
 
     descriptor: int
     cap: int
@@ -39,7 +39,7 @@ class Stream:
     over: bool = False
 
     def read(self) -> bool:
-        """Read what is there. False at the end, or past the cap."""
+        """Read what is available. Returns False at the end or past the cap."""
         try:
             chunk = os.read(self.descriptor, CHUNK)
         except BlockingIOError:
@@ -49,14 +49,14 @@ class Stream:
         return bool(chunk) and not self.over
 
     def drain(self) -> None:
-        """Read to the end. Only when no process is left that could write."""
+        """Read to the end. Call only when no process is left that could write."""
         while self.read():
             if not select.select([self.descriptor], [], [], 0)[0]:
                 return
 
 
 class Run:
-    """One run in progress: `start`, then `read` what poll reports of `descriptors()`, until `report` is there."""
+    """A run in progress: `start`, then `read` each descriptor that poll reports, until `report` is set."""
 
     def __init__(self, server: Server, mode: str, payload: dict[str, Any], stdin: bytes, limits: Limits) -> None:
         self.server = server
@@ -69,7 +69,7 @@ class Run:
         self._open: list[int] = []
 
     def start(self, channels: tuple[int, ...] = (), *, results: bool = False) -> None:
-        """Send it off. `channels` are passed to the child and closed here; `results` adds a pipe for results."""
+        """Send the run to the server. `channels` are passed on and closed here; `results` adds a result pipe."""
         outputs = self.limits.output_kb << 10
         caps = [outputs, outputs, 1 << 12] + ([self.limits.result_kb << 10] if results else [])
         pipes = [os.pipe() for _ in caps]
@@ -88,23 +88,23 @@ class Run:
 
     @property
     def deadline(self) -> float:
-        """When to give the server up."""
+        """Time (monotonic) at which the server counts as hung."""
         return self.started + self.limits.seconds + _GRACE_SECONDS
 
     def descriptors(self) -> list[int]:
-        """What to poll."""
+        """Return the descriptors to poll."""
         return [stream.descriptor for stream in self.streams if not stream.over] + [self.server.control.fileno()]
 
     def read(self, ready: int) -> bool:
-        """Take what is there on one descriptor. False where nothing more will come from it."""
+        """Read from a descriptor that is ready. Returns False if nothing more will come from it."""
         if ready == self.server.control.fileno():
             self.report = self.server.receive()
             return self.report is None
         stream = next(stream for stream in self.streams if stream.descriptor == ready)
-        going_on = stream.read()
+        more = stream.read()
         if stream.over:
             self.kill()
-        return going_on
+        return more
 
     def kill(self) -> None:
         """Ask the server to end the run."""
@@ -113,35 +113,35 @@ class Run:
             self.server.send(KILL, [])
 
     def finish(self) -> None:
-        """Read what is left and close the pipes."""
+        """Read the rest of the output and close the pipes."""
         for stream in self.streams:
             stream.drain()
         self.close()
 
     def close(self) -> None:
-        """Close the pipes; a second time has no effect."""
+        """Close the pipes. Idempotent."""
         while self._open:
             os.close(self._open.pop())
 
     def text(self, number: int) -> str:
-        """stdout (0) or stderr (1)."""
+        """Return stdout (0) or stderr (1) as text."""
         return self.streams[number].data.decode("utf-8", "replace")
 
     @property
     def status_bytes(self) -> bytes:
-        """What the child said of its isolation and compilation."""
+        """Status bytes of the child: isolated, compiled (see inside/child.py)."""
         return bytes(self.streams[2].data)
 
     @property
     def result_bytes(self) -> bytes:
-        """What came on the result pipe."""
+        """Bytes from the result pipe; empty without one."""
         return bytes(self.streams[3].data) if len(self.streams) > 3 else b""
 
 
 def supervise(runs: list[Run]) -> None:
-    """Wait for all runs' reports. ServerDied where a server goes or does not answer in time.
+    """Wait for the reports of all runs. Raises ServerDied if a server ends or does not answer in time.
 
-    When the first run has ended the others are told to end: they only serve it.
+    When the first run ends the others are killed: they only serve it.
     """
     poll = select.poll()
     owner = {}

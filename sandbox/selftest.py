@@ -1,4 +1,4 @@
-"""Which level of isolation this machine gives: found by canaries, not by version numbers."""
+"""Find the isolation level of this machine by trying forbidden actions, not from version numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr.sandbox.limits import Job, Level, Limits, RunStatus
 
 logger = logging.getLogger("rlvr.sandbox")
 
-# What a program tries; each line it prints is something that it could do and must not.
+# Each line that this program prints, but for the last, is a forbidden action that succeeded.
 _PROGRAM = """
 import ctypes, os, socket
 def attempt(name, action):
@@ -42,7 +42,7 @@ except MemoryError:
 open("scratch", "w").write("x")
 print("end")
 """
-# What a level does not hold: without Landlock and namespaces the files are open.
+# Actions that a level does not prevent: without Landlock and namespaces, files are accessible.
 _EXPECTED = {3: set(), 2: set(), 1: {"file", "write", "signal"}}
 _NEEDS = {
     3: "user, mount, pid, network and IPC namespaces (kernel.unprivileged_userns_clone, user.max_user_namespaces, "
@@ -54,18 +54,18 @@ _NEEDS = {
 
 @cache
 def level() -> Level:
-    """The best level whose self-test passes, with what the next one lacks. Takes a fifth of a second, once."""
+    """Return the best level whose self-test passes, with what the next one needs. Takes about 0.2 s, once."""
     missing: list[str] = []
     for number in (3, 2, 1):
-        problem = probe(number)
-        if problem is None:
+        failure = probe(number)
+        if failure is None:
             return Level(number, tuple(missing))
-        missing = [f"for level {number}: {_NEEDS[number]}; the self-test said: {problem}"]
+        missing = [f"for level {number}: {_NEEDS[number]}; self-test: {failure}"]
     return Level(0, tuple(missing))
 
 
 def probe(number: int) -> str | None:
-    """Try a level with canaries. None where it holds, else what went wrong."""
+    """Run the self-test at a level. Returns None if it holds, else what went wrong."""
     if sys.platform != "linux":
         return f"the system is {sys.platform}"
     with tempfile.TemporaryDirectory() as directory, socket.create_server(("127.0.0.1", 0)) as listener:
@@ -94,7 +94,7 @@ def _run(number: int, program: str) -> str | None:
     if result.status is not RunStatus.OK or lines[-1:] != ["end"]:
         return f"{result.status} {result.detail} {result.stderr.strip()[-200:]}".strip()
     broken = set(lines[:-1]) - _EXPECTED[number]
-    return f"a program could do: {', '.join(sorted(broken))}" if broken else None
+    return f"a program could use: {', '.join(sorted(broken))}" if broken else None
 
 
 @cache
@@ -103,7 +103,7 @@ def _warn_once(text: str) -> None:
 
 
 def permitted(wanted: int | None, *, allow_weak: bool, unsafe: bool) -> Level:
-    """The level to use. SandboxUnavailable where it is below 2 and the caller has not asked for that."""
+    """Return the level to use. Raises SandboxUnavailable if it is below 2 and the caller has not allowed that."""
     from rlvr.sandbox.pool import SandboxUnavailable
 
     found = level()
@@ -112,16 +112,16 @@ def permitted(wanted: int | None, *, allow_weak: bool, unsafe: bool) -> Level:
         raise ValueError(f"sandbox level {number}: expected 0, 1, 2 or 3")
     if number > found.number:
         raise SandboxUnavailable(
-            f"sandbox level {number} was asked for; this machine gives {found.number}. {_lacks(found)}"
+            f"sandbox level {number} requested, but this machine offers {found.number}. {_lacks(found)}"
         )
     if number == 1 and not allow_weak:
         raise SandboxUnavailable(
-            f"only seccomp and rlimits hold here (level 1): programs could read this user's files. {_lacks(found)} "
-            "Pass allow_weak=True to run them all the same."
+            f"this machine offers only seccomp and rlimits (level 1): programs could read this user's files. "
+            f"{_lacks(found)} Pass allow_weak=True to run them anyway."
         )
     if number == 0 and not unsafe:
         raise SandboxUnavailable(
-            f"programs cannot be isolated here (level 0). {_lacks(found)} Pass unsafe=True to run them unprotected."
+            f"this machine cannot isolate programs (level 0). {_lacks(found)} Pass unsafe=True to run them unprotected."
         )
     if number < 3:
         _warn_once(f"sandbox level {number} of 3. {_lacks(found)}")

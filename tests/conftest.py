@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.bad_files import lay_out
+from tests.helpers.files import DataSets
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-DATA = Path(os.environ.get("RLVR_DATA", REPOSITORY.parent / "shared" / "data"))
+NAMED = os.environ.get("RLVR_DATA", "")
 
 
-@pytest.fixture
-def rlvr_data() -> Callable[[str], Path]:
-    """Path of a development data file; skips the test where it is absent."""
+def pytest_configure() -> None:
+    """Refuse a folder of data that is not there, before any test reads excerpts in its place."""
+    if NAMED and not Path(NAMED).is_dir():
+        raise pytest.UsageError(f"RLVR_DATA={NAMED}: no such folder; name one or unset it")
 
-    def find(name: str) -> Path:
-        if not (DATA / name).exists():
-            pytest.skip(f"no {name} in {DATA}; set RLVR_DATA to the development data")
-        return DATA / name
 
-    return find
+def pytest_report_header() -> str:
+    """Say which data sets are read."""
+    return f"data sets: {NAMED or 'excerpts in tests/golden/data'}"
+
+
+@pytest.fixture(scope="session")
+def rlvr_data() -> DataSets:
+    """The data sets of the folder that RLVR_DATA names; without it, the excerpts in tests/golden/data."""
+    return DataSets(Path(NAMED) if NAMED else None)
 
 
 @pytest.fixture

@@ -9,11 +9,13 @@ import sys
 import tomllib
 import zipfile
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.helpers.files import ROOT
+
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
 LINKED = ("verifiers", "tasks", "sandbox", "recipes")  # folders of the top level that are packages within rlvr
 
@@ -30,6 +32,7 @@ FOUNDATION = ("rlvr.types", "rlvr.registry", "rlvr.seeding", "rlvr.printable", "
 # What a package may import besides itself, the foundation and libraries. A package that is not named may import none.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr": FOUNDATION,
+    "rlvr.http": (),
     "rlvr.files": ("rlvr.types", "rlvr.registry"),
     "rlvr.registry": ("rlvr.types",),
     "rlvr.config": (*FOUNDATION, "rlvr.algo"),
@@ -67,6 +70,7 @@ def module_of(package: str, path: Path) -> str:
 MODULES: dict[str, Path] = {module_of(name, path): path for name in PACKAGES for path in files(name)}
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Modules that a file imports anywhere, for types alone too; of `from rlvr import x`, rlvr.x where it is one."""
     names = set()
@@ -163,6 +167,17 @@ def test_sandbox_is_standard_library_only():
         assert roots <= set(sys.stdlib_module_names), f"{path.name} imports {sorted(roots)}"
 
 
+def test_sandbox_has_two_sides():
+    """`inside` imports nothing from outside, and the caller's side of it only `plain`, the data that crosses over."""
+    inside = "rlvr.sandbox.inside"
+    for path in files(inside):
+        ours = {name for name in imported(path) if within(name, ("rlvr",))}
+        assert all(within(name, (inside,)) for name in ours), f"{path.name} imports {sorted(ours)}"
+    for path in files("rlvr.sandbox"):
+        ours = {name for name in imported(path) if within(name, (inside,))}
+        assert ours <= {f"{inside}.plain"}, f"{path.name} imports {sorted(ours)}"
+
+
 def test_rewards_and_packs_never_import_torch():
     """Grading starts in a fraction of a second and runs where no torch is."""
     for module, path in MODULES.items():
@@ -171,13 +186,20 @@ def test_rewards_and_packs_never_import_torch():
             assert not heavy, f"{path.name} imports {sorted(heavy)}"
 
 
+def test_no_test_imports_another():
+    """What two test files share lies in tests/helpers, so that each runs without the other."""
+    found = {path.name: sorted(imported(path)) for path in (ROOT / "tests").rglob("*.py")}
+    wrong = [f"{file} imports {name}" for file, names in found.items() for name in names if ".test_" in name]
+    assert not wrong, wrong
+
+
 LIGHT = ("rlvr", "rlvr.verifiers", "rlvr.tasks", "rlvr.sandbox", "rlvr.config", "rlvr.reward_model")
 
 
 @pytest.mark.parametrize("module", [*LIGHT, "rlvr.commands.grade", "rlvr.commands.cli", "rlvr.commands.train"])
 def test_light_imports_do_not_load_torch(module):
-    """Importing these loads neither torch nor transformers."""
-    code = f"import {module}, sys; print(sorted({{'torch', 'transformers'}} & set(sys.modules)))"
+    """Importing these loads neither torch nor transformers, nor the HTTP client."""
+    code = f"import {module}, sys; print(sorted({{'torch', 'transformers', 'httpx2'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from fractions import Fraction
-from pathlib import Path
 from typing import Literal
 
 import numpy
@@ -17,8 +16,7 @@ import pytest
 
 from rlvr.registry import VERIFIERS, Registry, did_you_mean, make_verifier
 from rlvr.types import Problem, Status, Verdict
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests.helpers.files import ROOT
 
 
 @pytest.fixture

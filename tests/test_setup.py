@@ -6,11 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.helpers.files import ROOT
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")

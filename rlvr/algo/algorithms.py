@@ -1,68 +1,94 @@
-"""The algorithms: one row each. What distinguishes one algorithm from another is read from its row, never its name.
+"""The algorithms: one row each. The trainer reads what distinguishes an algorithm from its row, never from its name.
 
-To add one: write its advantage rule in rlvr/algo/advantages.py (and its loss in rlvr/algo/losses.py, where it has one
-of its own), and add a row here. Imports no torch.
+To add an advantage rule:
+1. Write it in rlvr/algo/advantages.py. A rule of one group takes the G rewards of a problem (None: the verifier failed)
+   and returns G advantages; a rule of the batch takes the rewards of all groups (P x G) and returns P x G.
+
+       def best_only(rewards: Rewards) -> list[float]:
+           # The reward of the best completions, 0 for the others.
+           best = max(scored(rewards), default=0.0)
+           return [r if r == best else 0.0 for r in rewards]
+
+2. Add a row to ALGORITHMS below: the name, the paper, the rule, and what it needs beyond the defaults of `Algorithm`.
+
+       Algorithm("best_only", "arXiv:...", per_group(rules.best_only))
+
+3. Test it in tests/algo/test_advantages.py with numbers worked out by hand.
+
+A loss is a function in rlvr/algo/losses.py with an entry in its LOSSES, and a row in LOSSES below; the algorithm names
+it as its `loss`. Nothing else needs to know. Imports no torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from rlvr.algo import advantages as rules
 from rlvr.algo.advantages import BatchRule, Rewards
 
 
 def per_group(rule: Callable[[Rewards], list[float]]) -> BatchRule:
-    """Return the rule of a single group (G rewards) as one of all groups."""
+    """Return the rule of one group (G rewards) as a rule of all groups."""
     return lambda groups: [rule(group) for group in groups]
 
+
+TrainsOn = Literal["signal", "all", "chosen"]
 
 GROUP_MEAN = per_group(rules.dr_grpo)  # r - mean of the group
 
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """A policy loss: whether its ratio is that of a token, of the whole completion, or absent, and what it clips."""
+    """A policy loss: its ratio, and whether it reads algo.dual_clip. The function is in rlvr/algo/losses.py."""
 
     name: str
     paper: str
     ratio: str | None = "token"
-    """"token", "sequence", or None: the loss has no ratio, hence no clipping and no importance correction."""
+    """The probability ratio: of a "token", of the whole "sequence", or None: no clipping, no importance correction."""
     dual_clip: bool = False
     """Whether it reads algo.dual_clip."""
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What an algorithm is made of, and what it needs."""
+    """What an algorithm computes, and what it needs."""
 
     name: str
     paper: str
     advantages: BatchRule | None
-    """Turn the rewards of all groups (P x G) into advantages. None: from the named parts of the rewards (`gdpo`)."""
+    """Turns the rewards of all groups (P x G) into advantages. None: `gdpo`, from the named parts of the rewards."""
     loss: str = "clip"
-    """The policy loss, a key of LOSSES, unless algo.loss names another."""
+    """Default of algo.loss: a key of LOSSES."""
     fixed_loss: bool = False
-    """Whether the loss cannot be another than `loss`."""
+    """algo.loss cannot name another loss."""
     scale: str = "none"
-    """How advantages are scaled over the batch (a key of advantages.SCALES) unless algo.advantage_scale says."""
+    """Default of algo.advantage_scale, the scaling of advantages over the batch: a key of advantages.SCALES."""
     kl_baseline: BatchRule = GROUP_MEAN
-    """Baseline of a KL cost that is in the reward: the algorithm's own rule where that is linear."""
+    """Baseline of the KL costs of a KL term in the reward: the algorithm's own rule where that is linear."""
     critic: bool = False
-    """Trains a critic; it turns rewards into the advantages of tokens, and learns from all groups."""
+    """Trains a critic, which turns the rewards into an advantage for each token (rlvr/algo/gae.py)."""
     reference: bool = False
-    """Always holds a reference policy, not only for a KL term."""
+    """Needs a reference policy even without a KL term."""
     pairs: bool = False
-    """The loss compares pairs of completions: the chosen and the rejected one."""
-    chooses: bool = False
-    """The advantages choose completions (not 0: trained on), instead of weighing all."""
+    """The loss compares pairs of completions, a chosen and a rejected one."""
+    trains_on: TrainsOn = "signal"
+    """Which completions are trained on: "signal", all those of groups whose advantages are not all 0 (the others have
+    the gradient zero; they count in the loss's denominator and are not computed, unless a KL term in the loss gives
+    them a gradient); "all", those of every group, since a critic learns from them; "chosen", only those whose advantage
+    is not 0: the rule chooses completions instead of weighing them."""
     group_relative: bool = True
-    """The baseline is that of the group: a group of one, or with equal rewards, has no signal."""
+    """Compares the completions of a group: a group of one, or with equal rewards, has no signal."""
+
+    @property
+    def chooses(self) -> bool:
+        """Return whether the rule chooses completions instead of weighing all of them."""
+        return self.trains_on == "chosen"
 
     @property
     def reads_parts(self) -> bool:
-        """Whether the advantages are made of the named parts of the rewards."""
+        """Return whether the advantages are computed from the named parts of the rewards."""
         return self.advantages is None
 
 
@@ -86,23 +112,24 @@ ALGORITHMS: dict[str, Algorithm] = {
         Algorithm("rloo", "arXiv:2402.14740", per_group(rules.rloo), kl_baseline=per_group(rules.rloo)),
         Algorithm(
             "reinforce",
-            "Williams 1992",
+            "Williams 1992, doi:10.1007/BF00992696",
             rules.reinforce,
             kl_baseline=rules.reinforce,
             group_relative=False,
         ),
         Algorithm("reinforce_pp", "arXiv:2501.03262", rules.reinforce_pp),
-        Algorithm("maxrl", "MaxRL", per_group(rules.maxrl)),
-        Algorithm("gdpo", "GDPO", None),
+        Algorithm("maxrl", "arXiv:2602.02710", per_group(rules.maxrl)),
+        Algorithm("gdpo", "arXiv:2601.05242", None),
         Algorithm(
             "ppo",
             "arXiv:1707.06347",
             per_group(rules.unchanged),
             scale="whiten",
             critic=True,
+            trains_on="all",
             group_relative=False,
         ),
-        Algorithm("raft", "arXiv:2304.06767", per_group(rules.raft), loss="nll", fixed_loss=True, chooses=True),
+        Algorithm("raft", "arXiv:2304.06767", per_group(rules.raft), loss="nll", fixed_loss=True, trains_on="chosen"),
         Algorithm(
             "dpo",
             "arXiv:2402.04792",
@@ -111,7 +138,7 @@ ALGORITHMS: dict[str, Algorithm] = {
             fixed_loss=True,
             reference=True,
             pairs=True,
-            chooses=True,
+            trains_on="chosen",
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""From groups to tensors: collate, minibatches, microbatches."""
+"""From groups of rollouts to tensors: batches, minibatches, microbatches."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rlvr.types import Completion, Group, Verdict
 
 @dataclass(frozen=True)
 class Batch:
-    """B rollouts, right-padded to T. `mask` is True on completion tokens that are trained on.
+    """B rollouts, right-padded to T. `mask` is True on the completion tokens that are trained on.
 
     tokens, mask, sampler_logprobs, old_logprobs, ref_logprobs, values, returns: (B, T); lengths, groups: (B,);
     advantages: (B,), or (B, T) where a critic gives each token its own. `lengths` counts prompt and completion;
     `groups` numbers the problem. old_logprobs is None where the policy has not moved since sampling, ref_logprobs
-    where there is no reference, values and returns where there is no critic. Consecutive `rows_per_pair` rows
-    are never split (2: DPO's pairs).
+    without a reference, values and returns without a critic. Consecutive `rows_per_pair` rows are never split (2: DPO's
+    pairs).
 
-    The rows are those that are computed. The S rollouts that the loss averages over may be more: `sampled_tokens` (S)
-    holds for each of them the tokens that are trained on (0: it has no score, or is masked), and `places` (B,) which
-    of them a row is. None: the rows are all there is.
+    The rows are those that are computed. The loss averages over S sampled rollouts, which may be more: `sampled_tokens`
+    (S) holds the number of tokens of each that are trained on (0: no score, or masked), and `places` (B,) the rollout
+    of each row. None: the rows are all rollouts.
     """
 
     tokens: Tensor
@@ -46,16 +46,16 @@ class Batch:
 
     @property
     def num_completion_tokens(self) -> int:
-        """Tokens that are computed and trained on."""
+        """The number of tokens that are computed and trained on."""
         return int(self.mask.sum())
 
     @property
     def token_counts(self) -> tuple[int, ...]:
-        """For each of the S rollouts that the loss averages over, its tokens that are trained on."""
+        """The number of tokens that are trained on, for each of the S rollouts that the loss averages over."""
         return tuple(self.mask.sum(-1).tolist()) if self.sampled_tokens is None else self.sampled_tokens
 
     def rows(self, index: Tensor) -> Batch:
-        """The chosen rollouts, with padding that none of them needs cut off."""
+        """Return the chosen rows, without the padding that none of them needs."""
         width = int(self.lengths[index].max()) if len(index) else 0
         picked: dict[str, Any] = {}
         for item in fields(self):
@@ -66,7 +66,7 @@ class Batch:
         return replace(self, **picked)
 
     def of_sampled(self, index: Tensor) -> Batch:
-        """The batch of the chosen ones of the S rollouts, in the order of `index` (on the CPU)."""
+        """Return the batch of the chosen ones of the S rollouts, in the order of `index` (on the CPU)."""
         counts = self.token_counts
         rows = torch.full((len(counts),), -1)
         rows[torch.arange(len(self)) if self.places is None else self.places.cpu()] = torch.arange(len(self))
@@ -80,7 +80,7 @@ class Batch:
         )
 
     def split(self, max_tokens: int) -> Iterator[tuple[Tensor, Batch]]:
-        """Microbatches of at most `max_tokens` tokens (one unit at least), each with its rows' indices.
+        """Yield microbatches of at most `max_tokens` tokens (one row or pair at least), each with its rows' indices.
 
         Rows stay in order, so that a group stays together: its prompt is computed, and counted, once.
         """
@@ -101,7 +101,7 @@ class Batch:
             yield index, self.rows(index)
 
     def share(self, rank: int, world: int) -> tuple[Tensor, Batch]:
-        """The contiguous part of the rows that process `rank` of `world` computes, with its rows' indices."""
+        """Return the contiguous rows that process `rank` of `world` computes, with their indices."""
         units = len(self) // self.rows_per_pair
         first, last = (units * r // world * self.rows_per_pair for r in (rank, rank + 1))
         index = torch.arange(first, last, device=self.tokens.device)
@@ -109,7 +109,7 @@ class Batch:
 
 
 def is_trained(completion: Completion, verdict: Verdict, mask_truncated: bool) -> bool:
-    """Whether a rollout enters the batch: it has a score and tokens, and was not cut where that masks it out."""
+    """Return whether a rollout enters the batch: it has a score and tokens, and is not masked for being truncated."""
     left_out = verdict.score is None or (mask_truncated and completion.finish_reason == "length")
     return bool(completion.token_ids) and not left_out
 
@@ -117,9 +117,9 @@ def is_trained(completion: Completion, verdict: Verdict, mask_truncated: bool) -
 def chosen(
     groups: Sequence[Group], advantages: Sequence[Sequence[float]], *, mask_truncated: bool
 ) -> tuple[list[Group], list[list[float]]]:
-    """The groups that raft or dpo chose from, cut down to the completions that were chosen: those with an advantage.
+    """Return the groups reduced to the completions that raft or dpo chose: those whose advantage is not 0.
 
-    Left out is a group of which nothing was chosen, and one with a chosen completion that cannot be trained on.
+    A group without any is left out, and one with a chosen completion that cannot be trained on.
     """
     kept, kept_advantages = [], []
     for group, row in zip(groups, advantages, strict=True):
@@ -141,10 +141,10 @@ def collate(
     rows_per_pair: int = 1,
     computed: Sequence[bool] | None = None,
 ) -> Batch:
-    """The scored rollouts of some groups as one batch.
+    """Return the scored rollouts of some groups as one batch.
 
-    Rollouts without a score are left out; with `mask_truncated` those that were cut at the token limit are too. All of
-    a group are where `computed` has False for it. What is left out still counts among the sampled.
+    Rollouts without a score are left out; with `mask_truncated` so are those that were truncated at the token limit,
+    and the whole group where `computed` is False for it. What is left out still counts among the sampled rollouts.
     """
     rows, places = [], []
     sampled: list[int] = []
@@ -180,18 +180,18 @@ def collate(
 
 
 def to_device(batch: Batch, device: torch.device | str) -> Batch:
-    """The batch on a device."""
+    """Return the batch on a device."""
     values = {item.name: getattr(batch, item.name) for item in fields(batch)}
     moved: dict[str, Any] = {name: v.to(device) for name, v in values.items() if isinstance(v, Tensor)}
     return replace(batch, **moved)
 
 
 def minibatches(batch: Batch, *, count: int, epochs: int, seed: int) -> Iterator[Batch]:
-    """`epochs` passes over the S sampled rollouts, each cut into `count` minibatches drawn without replacement.
+    """Yield `epochs` passes over the S sampled rollouts, each cut into `count` minibatches without replacement.
 
-    What is cut are units of all sampled rollouts, so that a minibatch may have no row to compute, and an update is
-    due all the same. Sizes differ by one unit at most. A single minibatch keeps the order of the rows. With fewer units
-    than `count` there are as many minibatches as units.
+    All sampled rollouts are divided (pairs stay together), so a minibatch may have no row to compute, and still makes
+    an update. Sizes differ by one rollout or pair at most. A single minibatch keeps the order of the rows. With fewer
+    rollouts or pairs than `count` there are as many minibatches as these.
     """
     generator = torch.Generator().manual_seed(seed)
     units = len(batch.token_counts) // batch.rows_per_pair

@@ -1,4 +1,4 @@
-"""From rewards and a critic's values to advantages of tokens. All tensors are (B, T) unless said otherwise."""
+"""Generalized advantage estimation: from token rewards and a critic's values to token advantages and returns."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 def token_rewards(scores: Tensor, mask: Tensor, cost: Tensor | None = None) -> Tensor:
-    """Rewards of the tokens: a rollout's score, of scores (B,), on its last masked token, minus a cost of each token.
+    """Return the rewards (B, T) of tokens: scores (B,) on each row's last masked token, minus a cost of each token.
 
-    The cost is that of the KL divergence, where it is in the reward (InstructGPT, arXiv:2203.02155, eq. 2).
+    The cost is the KL term where it is in the reward (InstructGPT, arXiv:2203.02155, eq. 2).
     """
     position = torch.arange(mask.shape[1], device=mask.device)
     last = (position * mask).argmax(-1, keepdim=True)
@@ -20,13 +20,13 @@ def token_rewards(scores: Tensor, mask: Tensor, cost: Tensor | None = None) -> T
 def generalized_advantages(
     rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: float
 ) -> tuple[Tensor, Tensor]:
-    """Generalized advantages (arXiv:1506.02438, eq. 16) and the returns A + V that the critic learns; 0 off the mask.
+    """Return GAE advantages (arXiv:1506.02438, eq. 16) and the returns A + V that the critic learns; 0 off the mask.
 
         delta_t = r_t + gamma V_{t+1} - V_t,   A_t = delta_t + gamma lam A_{t+1}
 
-    values[b, t] is that of the state before token t. Past a row's last masked token there is nothing: V and A are 0,
-    for a completion that was cut at the token limit too. The limit is part of the task, and its reward has been paid
-    on what was written, so no value of an unwritten rest is put in its place.
+    values[b, t] is the value of the state before token t. After a row's last masked token V and A are 0, even for a
+    completion that was truncated at the token limit: the limit is part of the task, and the reward is for what was
+    written, so nothing is bootstrapped from the rest.
     """
     steps = mask.shape[1]
     advantages = torch.zeros_like(values)
@@ -42,7 +42,7 @@ def generalized_advantages(
 
 
 def whiten_tokens(advantages: Tensor, mask: Tensor) -> Tensor:
-    """(A - mean) / sqrt(var + 1e-8) over all masked tokens, var with Bessel's correction (as in TRL and verl)."""
+    """Return (A - mean) / sqrt(var + 1e-8) over all masked tokens, var with Bessel's correction (as TRL and verl)."""
     values = advantages[mask]
     if len(values) < 2:
         return torch.zeros_like(advantages)
@@ -50,7 +50,7 @@ def whiten_tokens(advantages: Tensor, mask: Tensor) -> Tensor:
 
 
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
-    """1 - var(R - V) / var(R) over the masked tokens: 1 for a perfect critic, 0 for one that knows the mean."""
+    """Return 1 - var(R - V) / var(R) over the masked tokens: 1 for a perfect critic, 0 for a constant one."""
     found, wanted = values[mask], returns[mask]
     spread = wanted.var(correction=0)
     return float(1 - (wanted - found).var(correction=0) / spread) if len(wanted) > 1 and spread > 1e-12 else 0.0

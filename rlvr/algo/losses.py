@@ -1,4 +1,4 @@
-"""The losses: ratio, clipping, KL, normalisation; DPO's pairs; the critic's values. Tensors are (b, T) unless said."""
+"""Losses: ratio, clipping, KL estimators, normalization; DPO; the critic's loss. Tensors are (b, T) unless noted."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ MAX_LOG_RATIO = 20.0
 
 
 def token_log_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
-    """log of pi / pi_old for each token."""
+    """Return log(pi / pi_old) of each token."""
     return (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO) * mask
 
 
 def gspo_log_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
-    """The sequence's mean log ratio, on each of its tokens (GSPO, arXiv:2507.18071, eq. 7)."""
+    """Return the sequence's mean log ratio, on each of its tokens (GSPO, arXiv:2507.18071, eq. 7)."""
     lengths = mask.sum(-1, keepdim=True).clamp(min=1)
     mean = ((logprobs - old_logprobs) * mask).sum(-1, keepdim=True) / lengths
     return mean.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).expand_as(logprobs) * mask
 
 
 def sequence_log_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
-    """The whole sequence's log ratio (a sum), on each of its tokens: the ratio of RLOO (arXiv:2402.14740)."""
+    """Return the sequence's summed log ratio, on each of its tokens: the ratio of RLOO (arXiv:2402.14740)."""
     total = ((logprobs - old_logprobs) * mask).sum(-1, keepdim=True)
     return total.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).expand_as(logprobs) * mask
 
@@ -65,9 +65,9 @@ def sequence_log_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> 
 def clipped_surrogate(
     ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None
 ) -> Tensor:
-    """PPO's clipped surrogate (arXiv:1707.06347, eq. 7) with separate clips (DAPO, arXiv:2503.14476), per token.
+    """Return PPO's clipped surrogate (arXiv:1707.06347, eq. 7) with separate clips (DAPO, arXiv:2503.14476), per token.
 
-    `advantages`: (b, 1). `dual_clip` bounds the unclipped ratio (arXiv:1912.09729; TRL calls it delta).
+    advantages: (b, 1). dual_clip: bound of the unclipped ratio (arXiv:1912.09729; TRL calls it delta).
     """
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     unclipped = ratio if dual_clip is None else ratio.clamp(max=dual_clip)
@@ -77,7 +77,7 @@ def clipped_surrogate(
 def cispo(
     ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None
 ) -> Tensor:
-    """REINFORCE weighted by the clipped, detached ratio (CISPO, arXiv:2506.13585, eq. 4), per token.
+    """Return REINFORCE weighted by the clipped, detached ratio (CISPO, arXiv:2506.13585, eq. 4), per token.
 
     The cap is 1 + clip_high, as in verl; TRL's epsilon_high is the cap itself. clip_low 1 sets no lower bound.
     """
@@ -88,9 +88,9 @@ def cispo(
 def nll(
     ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None
 ) -> Tensor:
-    """Negative log-likelihood weighted by the advantage, per token: fine-tuning on the rollouts that RAFT chose.
+    """Return the negative log-likelihood weighted by the advantage, per token: RAFT's fine-tuning (arXiv:2304.06767).
 
-    (arXiv:2304.06767.) The ratio to the sampling policy enters the log alone.
+    The ratio to the sampling policy is only logged.
     """
     return -advantages * logprobs
 
@@ -105,25 +105,25 @@ LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
 
 
 def k1(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
-    """d = log pi - log ref, of either sign (http://joschu.net/blog/kl-approx.html): the estimator in the reward.
+    """Return d = log pi - log ref, of either sign (http://joschu.net/blog/kl-approx.html): the estimator in the reward.
 
     Its value is unbiased, and as a cost in the reward its expected gradient is that of the reverse KL divergence
-    KL(pi || ref) of whole completions. In the loss its expected gradient is zero: config_rules refuses it there.
+    KL(pi || ref) of whole completions. In the loss its expected gradient is zero: the config refuses it there.
     """
     return logprobs - ref_logprobs
 
 
 def k2(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
-    """d^2 / 2 with d = log pi - log ref: a biased value, with the right gradient in the loss.
+    """Return d^2 / 2 with d = log pi - log ref: a biased value, with the right gradient in the loss.
 
     On policy its expected gradient is that of the reverse KL divergence KL(pi || ref) of each token given the sampled
-    tokens before it. In further updates of the same rollouts it is so nearly: the tokens are the old policy's.
+    tokens before it. In further updates on the same rollouts that holds only nearly: their tokens are the old policy's.
     """
     return (logprobs - ref_logprobs).square() / 2
 
 
 def k3(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
-    """exp(-d) - 1 + d with d = log pi - log ref: an unbiased value, never negative (GRPO's).
+    """Return exp(-d) - 1 + d with d = log pi - log ref: an unbiased value, never negative (GRPO's).
 
     In the loss its expected gradient, on policy, is that of the forward KL divergence KL(ref || pi) of each token given
     the sampled tokens before it; near the reference forward and reverse agree.
@@ -133,11 +133,11 @@ def k3(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
 
 
 def k3_is(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
-    """k3 times the token's ratio to the policy that sampled it (TRL's use_bias_correction_kl).
+    """Return k3 times the token's ratio to the policy that sampled it (TRL's use_bias_correction_kl).
 
     In the loss its expected gradient is that of the reverse KL divergence KL(pi || ref) of each token given the sampled
-    tokens before it, in further updates of the same rollouts too. The ratio of a whole completion (gspo, sequence)
-    would give another gradient: config_rules refuses it.
+    tokens before it, in further updates on the same rollouts too. The ratio of a whole completion (gspo, sequence)
+    would give another gradient: the config refuses it.
     """
     return ratio * k3(logprobs, ref_logprobs, ratio)
 
@@ -146,7 +146,7 @@ KL: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2,
 
 
 def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Tensor, kind: str, cap: float) -> Tensor:
-    """Truncated importance weights of the trainer's old policy against the sampler's, detached.
+    """Return truncated importance weights of the trainer's old policy against the sampler's, detached.
 
     token: min(w_t, cap); token_mask: w_t, or 0 where it is above the cap or below 1/cap (IcePop);
     sequence: min(prod_t w_t, cap) on each token; none: 1.
@@ -164,12 +164,12 @@ def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Ten
 
 
 def denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> float:
-    """What the summed loss of a whole minibatch is divided by; see `token_weights`. Of pairs: their number.
+    """Return what the summed loss of a whole minibatch is divided by; see `token_weights`. Of pairs: their number.
 
-    It counts what was sampled, whether a row is computed or left out because its gradient is zero. token: the tokens of
-    the completions that have a score and are not masked; sequence: their number (TRL counts the masked ones, too);
-    constant: the number of all completions, those without score and the masked ones too (as in TRL), times
-    max_new_tokens.
+    It counts sampled rollouts, whether a row is computed or left out because its gradient is zero. token: the tokens of
+    the completions that have a score and are not masked; sequence: the number of these completions (TRL counts the
+    masked ones too); constant: the number of all completions, without a score and masked ones included (as in TRL),
+    times max_new_tokens.
     """
     if minibatch.rows_per_pair > 1:
         return len(minibatch) / minibatch.rows_per_pair
@@ -180,7 +180,7 @@ def denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> float:
 
 
 def token_weights(mask: Tensor, normalize: str, denominator: float) -> Tensor:
-    """Weight of each token in the loss. Summed over all microbatches of a minibatch they average it exactly.
+    """Return the weight of each token in the loss. Summed over all microbatches of a minibatch they average it exactly.
 
     token: 1 / tokens (DAPO); sequence: 1 / (length * sequences) (GRPO); constant: 1 / (sequences * max_new_tokens)
     (Dr. GRPO). What is counted: `denominator`.
@@ -192,10 +192,10 @@ def token_weights(mask: Tensor, normalize: str, denominator: float) -> Tensor:
 def policy_loss(
     logprobs: Tensor, batch: Batch, algo: LossSettings, denominator: float, importance: str = "none"
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of a microbatch, a scalar, and sums over its tokens for the log.
+    """Return the loss of a microbatch, a scalar, and the sums over its tokens for the log.
 
-    `denominator` is the whole minibatch's (`denominator`), so that microbatches add up exactly. Where the batch holds
-    no old logprobs the policy has not moved since sampling, and its own (detached) stand for them.
+    denominator: of the whole minibatch (`denominator`), so that microbatches add up exactly. A batch without old
+    logprobs was sampled by the present policy: its own logprobs, detached, are used.
     """
     mask = batch.mask
     old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
@@ -226,10 +226,10 @@ def policy_loss(
 def dpo_loss(
     logprobs: Tensor, batch: Batch, algo: LossSettings, denominator: float, importance: str = "none"
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """-log sigmoid(beta ((log pi / ref)(chosen) - (log pi / ref)(rejected))), a scalar (arXiv:2305.18290, eq. 7).
+    """Return -log sigmoid(beta ((log pi/ref)(chosen) - (log pi/ref)(rejected))), a scalar (arXiv:2305.18290, eq. 7).
 
-    Rows 2i and 2i + 1 are a pair, and their advantages, +1 and -1, say which is the chosen one. Log-probabilities are
-    summed over the completion. `denominator` is the number of pairs of the whole minibatch. The sums for the log:
+    Rows 2i and 2i + 1 are a pair, whose advantages +1 and -1 mark the chosen and the rejected one. Log-probabilities
+    are summed over the completion. denominator: the number of pairs of the whole minibatch. The sums for the log:
     margin is the argument of the sigmoid, accuracy counts the pairs where it is positive.
     """
     assert batch.ref_logprobs is not None
@@ -249,16 +249,16 @@ def dpo_loss(
 def batch_loss(
     logprobs: Tensor, batch: Batch, algo: LossSettings, denominator: float, importance: str = "none"
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The configured loss of a microbatch: of pairs, or of single rollouts."""
+    """Return the configured loss of a microbatch, and its sums for the log: of pairs, or of single rollouts."""
     loss = dpo_loss if algo.row.pairs else policy_loss
     return loss(logprobs, batch, algo, denominator, importance)
 
 
 def value_loss(values: Tensor, batch: Batch, clip: float | None, denominator: float) -> tuple[Tensor, Tensor]:
-    """The critic's loss, 1/2 mean of max((V - R)^2, (V' - R)^2), a scalar; V' is V within `clip` of the old value.
+    """Return 1/2 mean of max((V - R)^2, (V' - R)^2), a scalar; V' is V clipped to within `clip` of the old value.
 
-    As in OpenAI's baselines, TRL and verl. `denominator` is the token count of the whole minibatch. Also returns the
-    share of tokens whose value was clipped.
+    As in OpenAI's baselines, TRL and verl. denominator: the token count of the whole minibatch. Also returns the share
+    of tokens whose value was clipped.
     """
     assert batch.values is not None
     assert batch.returns is not None

@@ -1,4 +1,4 @@
-"""`rlvr audit TASK`: what is wrong with a pack, before it is trained on."""
+"""`rlvr audit TASK`: find the faults of a task pack before training on it."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ BOUNDS = {"max_problems": COUNT, "workers": WORKERS, "timeout": SECONDS}
 
 @dataclass(frozen=True)
 class AuditArgs:
-    """Checks a task pack: overlap, repetitions, references, and what its verifier accepts and rejects.
+    """Check a task pack: overlap, duplicates, references, and what its verifier accepts and rejects.
 
-    Exit code 1 where something is wrong.
+    Exit code 1 where a check fails.
     """
 
     task: Positional[str]
     """Task pack: a registered name or module:attribute (see `rlvr list`)."""
     data: Path | None = None
-    """Local file or folder in the data set's own format, read instead of the hub."""
+    """Local file or folder in the data set's format, read instead of the hub."""
     option: list[str] = field(default_factory=list)
     """Options of the task pack, as key=value."""
     max_problems: int | None = None
-    """Verify the references of only the first so many problems of each split."""
+    """Verify references of the first N problems of each split only."""
     workers: int = 2
-    """Worker processes that the verifier runs in, unless it opts out or brings its own concurrency."""
+    """Worker processes for the verifier, unless it runs in process (isolate = False or verify_batch)."""
     timeout: float = 10.0
-    """Seconds that the verifier may take for one completion."""
+    """Time limit of the verifier for one completion, in seconds."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """The result of one check: how many of `checked` items fail it, and some of them. A note is never a failure."""
+class CheckResult:
+    """The result of one check: how many of `checked` items fail it, with examples. A note never fails the audit."""
 
     check: str
     checked: int
@@ -62,7 +62,7 @@ class Finding:
 
 
 def main(argv: Sequence[str]) -> int:
-    """`rlvr audit TASK [flags]`."""
+    """Run `rlvr audit TASK [flags]` and return its exit code."""
     args = parse(AuditArgs, argv, prog="rlvr audit")
     check_bounds(vars(args), BOUNDS, "--")
     options: dict[str, Any] = dict(key_values(args.option, "--option"))
@@ -80,8 +80,8 @@ def main(argv: Sequence[str]) -> int:
     return int(failed)
 
 
-def audit(task: Task, runner: Runner, max_problems: int | None = None) -> Iterator[Finding]:
-    """Every check of a pack, the cheap ones first. `runner` judges with the pack's verifier."""
+def audit(task: Task, runner: Runner, max_problems: int | None = None) -> Iterator[CheckResult]:
+    """Yield the result of every check of a pack, cheap ones first. `runner` runs the pack's verifier."""
     parts = {
         "demonstrations": [problem for problem, _ in task.demonstrations],
         "train": list(task.train),
@@ -93,41 +93,41 @@ def audit(task: Task, runner: Runner, max_problems: int | None = None) -> Iterat
             yield repeated(part, problems)
     problems = [*parts["train"][:max_problems], *parts["test"][:max_problems]]
     yield unreadable(task, problems)
-    yield from judged(problems, runner)
+    yield from verifier_checks(problems, runner)
     if task.demonstrations:
         yield wrong_demonstrations(task, runner, max_problems)
 
 
-def overlap(parts: dict[str, list[Problem]]) -> Finding:
-    """Prompts that are in more than one part."""
+def overlap(parts: dict[str, list[Problem]]) -> CheckResult:
+    """Find prompts that occur in more than one split."""
     where: dict[str, dict[str, str]] = {}
     for part, problems in parts.items():
         for problem in problems:
             where.setdefault(normalized(problem.prompt), {}).setdefault(part, problem.id)
     shared = [" and ".join(found.values()) for found in where.values() if len(found) > 1]
-    return Finding("prompts in more than one part", len(where), len(shared), tuple(shared[:EXAMPLES]))
+    return CheckResult("prompts in more than one part", len(where), len(shared), tuple(shared[:EXAMPLES]))
 
 
-def repeated(part: str, problems: Sequence[Problem]) -> Finding:
-    """Problems whose prompt came up before in the same part."""
+def repeated(part: str, problems: Sequence[Problem]) -> CheckResult:
+    """Find problems whose prompt occurred before in the same split."""
     counts = Counter(normalized(problem.prompt) for problem in problems)
     examples = tuple(f"{count} times: {prompt[:80]}" for prompt, count in counts.most_common(EXAMPLES) if count > 1)
-    return Finding(f"repeated prompts in {part}", len(problems), len(problems) - len(counts), examples, note=True)
+    return CheckResult(f"repeated prompts in {part}", len(problems), len(problems) - len(counts), examples, note=True)
 
 
-def unreadable(task: Task, problems: Sequence[Problem]) -> Finding:
-    """References that the verifier says it cannot use."""
+def unreadable(task: Task, problems: Sequence[Problem]) -> CheckResult:
+    """Find references that the verifier cannot use."""
     bad = []
     for problem in problems:
         try:
             check_references(task.verifier, [problem])
         except ValueError as error:
             bad.append(str(error))
-    return Finding("unreadable references", len(problems), len(bad), tuple(bad[:EXAMPLES]))
+    return CheckResult("unreadable references", len(problems), len(bad), tuple(bad[:EXAMPLES]))
 
 
 def gold_answer(problem: Problem) -> str | None:
-    """An answer that the verifier must accept: the pack's own, or the reference where it is one; else None."""
+    """Return an answer that the verifier must accept: info["answer"], else a reference of text or number, else None."""
     if "answer" in problem.info:
         return str(problem.info["answer"])
     reference = problem.reference
@@ -135,12 +135,12 @@ def gold_answer(problem: Problem) -> str | None:
 
 
 def boxed(answer: str) -> str:
-    """An answer as the prompts ask for it."""
+    """Return an answer in a box, as prompts ask for it."""
     return f"The answer is \\boxed{{{answer}}}."
 
 
 def perturbed(answer: str) -> str:
-    """Another answer: its last whole number raised by one, else a choice's letter by one, else "+ 1" added."""
+    """Return a wrong answer: the last whole number raised by one, else the letter of a choice, else "+ 1" appended."""
     number = re.search(r"\d+(?!.*\d)", answer, re.DOTALL)
     if number is not None:
         return answer[: number.start()] + str(int(number.group()) + 1) + answer[number.end() :]
@@ -150,8 +150,8 @@ def perturbed(answer: str) -> str:
     return f"{answer} + 1"
 
 
-def judged(problems: Sequence[Problem], runner: Runner) -> Iterator[Finding]:
-    """The verifier on the right answer, on a wrong one and on nothing."""
+def verifier_checks(problems: Sequence[Problem], runner: Runner) -> Iterator[CheckResult]:
+    """Run the verifier on correct answers, on wrong ones and on empty completions."""
     answers = [(problem, answer) for problem in problems if (answer := gold_answer(problem)) is not None]
     if answers:
         yield rejected_gold(answers, runner)
@@ -159,34 +159,36 @@ def judged(problems: Sequence[Problem], runner: Runner) -> Iterator[Finding]:
         yield accepted("wrong answers accepted", wrong, runner)
     unknown = len(problems) - len(answers)
     if unknown:
-        yield Finding("references that are no answer, left unchecked", len(problems), unknown, note=True)
+        yield CheckResult("references that are not an answer, not checked", len(problems), unknown, note=True)
     yield accepted("empty completions accepted", [(problem, "") for problem in problems], runner)
 
 
-def rejected_gold(answers: Sequence[tuple[Problem, str]], runner: Runner) -> Finding:
-    """Right answers that are called wrong, in a box and, for verifiers that want the bare text, on their own."""
+def rejected_gold(answers: Sequence[tuple[Problem, str]], runner: Runner) -> CheckResult:
+    """Find correct answers that are rejected both in a box and, for verifiers that want bare text, without one."""
     first = runner.verify([(problem, boxed(answer)) for problem, answer in answers])
     again = [pair for pair, verdict in zip(answers, first) if not verdict.correct]
-    bad = [shown(pair, verdict) for pair, verdict in zip(again, runner.verify(again)) if not verdict.correct]
-    return Finding("right answers rejected", len(answers), len(bad), tuple(bad[:EXAMPLES]))
+    bad = [describe(pair, verdict) for pair, verdict in zip(again, runner.verify(again)) if not verdict.correct]
+    return CheckResult("correct answers rejected", len(answers), len(bad), tuple(bad[:EXAMPLES]))
 
 
-def accepted(check: str, pairs: Sequence[tuple[Problem, str]], runner: Runner) -> Finding:
-    """Completions that ought to be wrong and are called right, or that the verifier fails on."""
+def accepted(check: str, pairs: Sequence[tuple[Problem, str]], runner: Runner) -> CheckResult:
+    """Find completions that should be rejected and are accepted, or that the verifier fails on."""
     verdicts = runner.verify(pairs)
-    bad = [shown(pair, verdict) for pair, verdict in zip(pairs, verdicts) if verdict.correct or verdict.score is None]
-    return Finding(check, len(pairs), len(bad), tuple(bad[:EXAMPLES]))
+    bad = [
+        describe(pair, verdict) for pair, verdict in zip(pairs, verdicts) if verdict.correct or verdict.score is None
+    ]
+    return CheckResult(check, len(pairs), len(bad), tuple(bad[:EXAMPLES]))
 
 
-def wrong_demonstrations(task: Task, runner: Runner, max_problems: int | None) -> Finding:
-    """Demonstrations that do not verify: a note, since a pack may show mistakes on purpose."""
+def wrong_demonstrations(task: Task, runner: Runner, max_problems: int | None) -> CheckResult:
+    """Count demonstrations that the verifier rejects: a note, since a pack may hold mistakes on purpose."""
     pairs = list(task.demonstrations[:max_problems])
     bad = sum(not verdict.correct for verdict in runner.verify(pairs))
-    return Finding("demonstrations that do not verify", len(pairs), bad, note=True)
+    return CheckResult("demonstrations that do not verify", len(pairs), bad, note=True)
 
 
-def shown(pair: tuple[Problem, str], verdict: Verdict) -> str:
-    """A pair and its verdict in a line."""
+def describe(pair: tuple[Problem, str], verdict: Verdict) -> str:
+    """Return a problem, a completion and its verdict as one line."""
     problem, completion = pair
     reason = f" ({verdict.reason})" if verdict.reason else ""
     return f"{problem.id}: {completion[-60:]!r} against {str(problem.reference)[:60]!r}: {verdict.status}{reason}"

@@ -1,4 +1,4 @@
-"""`rlvr compare RUN [RUN ...]`: runs side by side, the reward against what the monitor says of it, in one figure."""
+"""`rlvr compare RUN [RUN ...]`: reward, monitor and held-out pass@k of several runs in one figure and one table."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 
 COLORS = ("#d1495b", "#1f6feb", "#2e933c", "#b35900", "#7b4fb5", "#008c95", "#8a6d3b", "#57606a")
-MARK = "rlvr compare"  # in the figure's metadata: such a file may be replaced
-# Title, stream and name of the number that is drawn. A panel that no run has numbers for is left out.
+MARK = "rlvr compare"  # in the figure's metadata: a file that carries it may be overwritten
+# Title, the file of a run (a field of RunRecords) and the number in it. A panel without numbers is left out.
 PANELS = (
-    ("reward (the proxy)", "metrics", "reward"),
+    ("mean reward", "metrics", "reward"),
     ("monitor", "metrics", "monitor/score"),
     ("rank correlation within groups, proxy and monitor", "metrics", "monitor/rank"),
     ("KL to the reference (nats per token)", "metrics", "kl"),
@@ -44,25 +44,29 @@ FORMATS = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp")
 
 @dataclass(frozen=True)
 class CompareArgs:
-    """Runs side by side: reward, monitor and held-out pass@k by step in one figure, first and last in a table."""
+    """Compare runs: a figure of reward, monitor and held-out pass@k by step, and a table of first and last values."""
 
     runs: Positional[tuple[str, ...]]
-    """Folders of runs. label=FOLDER,FOLDER,... are runs of one condition, such as seeds: thin lines and their mean."""
+    """Folders of runs. label=FOLDER,FOLDER,... groups runs of a condition, such as seeds: thin lines and their mean."""
     out: Path = Path("compare.png")
-    """The figure."""
+    """File to write the figure to; its ending gives the format (png, pdf, svg, jpg, webp)."""
 
 
 @dataclass(frozen=True)
 class RunRecords:
-    """What a run's folder holds."""
+    """The logs of one run."""
 
     metrics: list[Record]
     eval: list[Record]
     alarms: list[Record]
 
+    def stream(self, name: str) -> list[Record]:
+        """Return the records of a panel's stream: "metrics" (one a step) or "eval" (one an evaluation)."""
+        return self.eval if name == "eval" else self.metrics
+
 
 def main(argv: Sequence[str]) -> int:
-    """`rlvr compare RUN [RUN ...]`."""
+    """Run `rlvr compare RUN [RUN ...]` and return its exit code."""
     arguments = parse(CompareArgs, argv, prog="rlvr compare")
     if not arguments.runs:
         raise ValueError("rlvr compare: name at least one run's folder, or label=FOLDER,FOLDER")
@@ -74,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
     check_replaceable(out, "--out", (MARK.encode(),))
     conditions = read_conditions(arguments.runs)
     out.parent.mkdir(parents=True, exist_ok=True)
-    # Into a file or a pipe the table is written in whole lines.
+    # 250 columns in a file or a pipe, so that rich does not wrap the rows.
     Console(width=None if sys.stdout.isatty() else 250).print(comparison_table(conditions))
     draw_comparison(conditions, out)
     print(printable(str(out)))
@@ -82,9 +86,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_conditions(runs: Sequence[str]) -> dict[str, list[RunRecords]]:
-    """The runs of each condition by its label; a folder alone is labelled by its name.
+    """Return the runs of each condition by its label; a folder without a label is labelled by its name.
 
-    Raises FileNotFoundError for a folder that holds no run, ValueError where two conditions have one label.
+    Raise FileNotFoundError for a folder that holds no run, ValueError where two conditions share a label.
     """
     conditions: dict[str, list[RunRecords]] = {}
     for item in runs:
@@ -102,14 +106,14 @@ def read_conditions(runs: Sequence[str]) -> dict[str, list[RunRecords]]:
 
 
 def read_run(folder: Path) -> RunRecords:
-    """A run's logs."""
+    """Return the logs of a run. Raise FileNotFoundError where the folder holds no metrics.jsonl."""
     if not (folder / "metrics.jsonl").exists():
         raise FileNotFoundError(f"{folder}: no metrics.jsonl; expected the folder of a run")
     return RunRecords(read_lines(folder / "metrics.jsonl"), read_lines(folder / "eval.jsonl"), read_alarms(folder))
 
 
 def comparison_table(conditions: Mapping[str, Sequence[RunRecords]]) -> Table:
-    """For each condition the means over its runs: first and last tenth of reward and monitor, pass@k, alarms."""
+    """Return a table of each condition's means over runs: reward and monitor (first and last tenth), pass@k, alarms."""
     held_out = held_out_names(conditions)
     table = Table(title="means over runs (lowest to highest of the last), first tenth of the steps → last")
     heads = ["condition", "runs", "reward", "monitor", "rank", *(f"held-out {name}" for name in held_out), "alarms at"]
@@ -125,27 +129,27 @@ def comparison_table(conditions: Mapping[str, Sequence[RunRecords]]) -> Table:
 
 
 def alarm_steps(runs: Sequence[RunRecords]) -> str:
-    """The step of each run's first alarm; runs without a monitor have none to give."""
+    """Return the step of each run's first alarm ("-": none), or "no monitor"."""
     if not any("monitor/score" in row for run in runs for row in run.metrics):
         return "no monitor"
     return " ".join(str(run.alarms[0]["step"]) if run.alarms else "-" for run in runs)
 
 
 def edges(records: Sequence[Record], name: str) -> tuple[float, float] | None:
-    """A number's mean over the first and the last tenth of the steps that have it."""
+    """Return a number's mean over the first and over the last tenth of the steps that log it; None where none does."""
     values = series(records, name)[1]
     tenth = max(1, len(values) // 10)
     return (statistics.fmean(values[:tenth]), statistics.fmean(values[-tenth:])) if values else None
 
 
 def ends(records: Sequence[Record], name: str) -> tuple[float, float] | None:
-    """A number's first and last value."""
+    """Return a number's first and last value; None where no record has it."""
     values = series(records, name)[1]
     return (values[0], values[-1]) if values else None
 
 
 def from_to(pairs: Sequence[tuple[float, float] | None]) -> str:
-    """first → last, means over runs, with the range of the last where there are several runs."""
+    """Return "first → last", each the mean over runs; with several runs also the range of the last."""
     known = [pair for pair in pairs if pair is not None]
     if not known:
         return ""
@@ -156,18 +160,18 @@ def from_to(pairs: Sequence[tuple[float, float] | None]) -> str:
 
 
 def held_out_names(conditions: Mapping[str, Sequence[RunRecords]]) -> list[str]:
-    """The pass@k of smallest k that any run has measured, and the score where it says more; none without any."""
+    """Return the names to show: pass@k of the smallest k that any run measured, and the score where it is graded."""
     evaluations = [row for runs in conditions.values() for run in runs for row in run.eval]
     return pass_names(evaluations)[:1] + (["score"] if graded(evaluations) else [])
 
 
 def draw_comparison(conditions: Mapping[str, Sequence[RunRecords]], path: Path) -> None:
-    """Writes the figure. Panels that no run has numbers for are left out; ValueError where that leaves none."""
+    """Write the figure, without the panels that no run has numbers for. Raise ValueError where none is left."""
     from matplotlib.figure import Figure  # a second to import
 
     wanted = [*PANELS, *((f"held-out problems: {name}", "eval", name) for name in held_out_names(conditions))]
     everything = [run for runs in conditions.values() for run in runs]
-    panels = [panel for panel in wanted if any(series(getattr(run, panel[1]), panel[2])[0] for run in everything)]
+    panels = [panel for panel in wanted if any(series(run.stream(panel[1]), panel[2])[0] for run in everything)]
     if not panels:
         raise ValueError("the runs have no steps and no evaluations; there is nothing to draw")
     columns = min(3, len(panels))
@@ -178,8 +182,8 @@ def draw_comparison(conditions: Mapping[str, Sequence[RunRecords]], path: Path) 
         axis.set_visible(False)
     for axis, (title, stream, number) in zip(axes, panels):
         for (label, runs), color in zip(conditions.items(), cycle(COLORS, len(conditions))):
-            shown = printable(label).replace("$", "\\$")  # matplotlib sets what stands between two of them as formulas
-            draw_condition(axis, [series(getattr(run, stream), number) for run in runs], shown, color, stream)
+            shown = printable(label).replace("$", "\\$")  # matplotlib typesets the text between two $ as a formula
+            draw_condition(axis, [series(run.stream(stream), number) for run in runs], shown, color, stream)
             if number == "monitor/score":
                 draw_alarms(axis, runs, color)
         finish(axis, title)
@@ -190,14 +194,14 @@ def draw_comparison(conditions: Mapping[str, Sequence[RunRecords]], path: Path) 
 
 
 def cycle(colors: Sequence[str], count: int) -> list[str]:
-    """`count` colors, over again where there are fewer."""
+    """Return `count` colors, repeating them where there are fewer."""
     return [colors[i % len(colors)] for i in range(count)]
 
 
 def draw_condition(
     axis: Axes, curves: Sequence[tuple[list[float], list[float]]], label: str, color: str, stream: str
 ) -> None:
-    """Each run thin, smoothed over a twentieth of its steps, and their mean over the steps that all of them have."""
+    """Draw each run as a thin smoothed line, and their mean over the steps that all runs have."""
     curves = [(steps, smoothed(values, stream)) for steps, values in curves if steps]
     if not curves:
         return
@@ -212,12 +216,12 @@ def draw_condition(
 
 
 def smoothed(values: Sequence[float], stream: str) -> list[float]:
-    """Numbers of every step as running means; evaluations as they are."""
+    """Return metrics as running means over a twentieth of the steps, evaluations unchanged."""
     return list(values) if stream == "eval" else running_mean(values, max(1, len(values) // 20))
 
 
 def draw_alarms(axis: Axes, runs: Sequence[RunRecords], color: str) -> None:
-    """A cross on each run's curve at its first alarm."""
+    """Mark each run's first alarm with a cross on its curve of the monitor."""
     for run in runs:
         steps, values = series(run.metrics, "monitor/score")
         curve = dict(zip(steps, smoothed(values, "metrics")))

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: progress bars, sample rollouts, the table at the end."""
+"""Terminal output of a run: progress bars, sample rollouts, the table of evaluations."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from rich.text import Text
 from rlvr.printable import printable
 from rlvr.runs.records import describe_shuffled, graded, pass_names, with_interval
 
-LINES_WITHOUT_TERMINAL = 20  # progress lines of a whole phase where there is no terminal to redraw
+LINES_WITHOUT_TERMINAL = 20  # progress lines for a whole phase where stdout is not a terminal
 WIDEST_TABLE = 1000  # columns of text
-SPEED_PERIOD = 3600  # seconds by which the remaining time is estimated: evaluations between steps are part of it
+SPEED_PERIOD = 3600  # seconds over which speed is averaged, so that evaluations count in the remaining time
 STYLES = {"correct": "green", "incorrect": "red", "bad_reference": "magenta", "error": "magenta"}
 
 
 @dataclass
 class Phase:
-    """What goes on, how many steps it has, and its bar where there is a terminal."""
+    """A phase of the run: its name, its number of steps, and its progress bar where there is a terminal."""
 
     name: str
     total: int
@@ -43,31 +43,32 @@ class Phase:
 
 
 class PipedConsole(Console):
-    """A console whose reader may go away, as `| head` does: that is told by the exit code of any command."""
+    """A console whose reader may close the pipe, as `| head` does; the command line handles that in one place."""
 
     def on_broken_pipe(self) -> None:
-        """Raises BrokenPipeError, where rich would exit with code 1."""
-        raise BrokenPipeError("nobody reads standard output any more")
+        """Raise BrokenPipeError, where rich would exit with code 1."""
+        raise BrokenPipeError("the reader of standard output has closed it")
 
 
 class Bars(Progress):
-    """Bars, and below them the innermost phase's last text on a line of its own, cut at the terminal's width."""
+    """Progress bars, and below them the innermost phase's text on one line, cut at the terminal's width."""
 
     def get_renderables(self) -> Iterable[RenderableType]:
+        """Yield the bars, and the text where there is one (called by rich)."""
         yield self.make_tasks_table(self.tasks)
         if self.text:
             yield Text(self.text, no_wrap=True, overflow="ellipsis")
 
     @property
     def text(self) -> str:
-        """The text of the innermost phase that has one."""
+        """Return the text of the innermost phase that has one, else ""."""
         return next((str(task.fields["text"]) for task in reversed(self.tasks) if task.fields["text"]), "")
 
 
 class Display:
-    """Progress of phases: fine-tuning, training, and evaluation within training, whose clock goes on meanwhile.
+    """Progress of nested phases: fine-tuning, training, and evaluation within training.
 
-    On other processes it shows nothing.
+    The clock of the outer phase runs on meanwhile. `enabled=False` shows nothing (all processes but the first).
     """
 
     def __init__(self, *, enabled: bool = True) -> None:
@@ -77,7 +78,7 @@ class Display:
         self._phases: list[Phase] = []
 
     def start(self, name: str, total: int, completed: int = 0) -> None:
-        """Begins a phase of `total` steps, within the one that goes on."""
+        """Begin a phase of `total` steps, nested in the current one."""
         phase = Phase(name, total)
         self._phases.append(phase)
         if not self.live:
@@ -90,7 +91,7 @@ class Display:
         phase.bar = self._progress.add_task(name, total=total, completed=completed, text="")
 
     def step(self, completed: int, text: str) -> None:
-        """Shows that `completed` steps of the innermost phase are done."""
+        """Show that `completed` steps of the innermost phase are done, with a text."""
         phase = self._phases[-1]
         if self._progress and phase.bar is not None:
             self._progress.update(phase.bar, completed=completed, text=text)
@@ -98,7 +99,7 @@ class Display:
             self.console.print(f"{phase.name} {completed}/{phase.total}  {shown(text)}")
 
     def finish(self) -> None:
-        """Ends the innermost phase. Its bar stays where it was the only one."""
+        """End the innermost phase. The bar of an outermost phase stays on the screen."""
         phase = self._phases.pop()
         if self._progress is None or phase.bar is None:
             return
@@ -109,28 +110,28 @@ class Display:
             self._progress = None
 
     def height(self) -> int:
-        """Lines of the terminal that the bars take at present."""
+        """Return the number of terminal lines that the bars occupy now."""
         return 0 if self._progress is None else len(self._progress.tasks) + bool(self._progress.text)
 
     def close(self) -> None:
-        """Ends whatever goes on, so that the terminal is as it was."""
+        """End all phases and restore the terminal."""
         while self._phases:
             self.finish()
 
     def say(self, text: str, *, wrap: bool = False) -> None:
-        """A line of plain text; with `wrap` a terminal breaks it between words (a path or command it must not)."""
+        """Print a line of plain text. `wrap`: break it between words on a terminal (not for paths and commands)."""
         self.console.print(shown(text), soft_wrap=not (wrap and self.live))
 
     def print_table(self, table: Table) -> None:
-        """A table, as wide as its numbers are: none is cut, where a terminal is narrower it breaks the lines."""
+        """Print a table at its full width: no number is cut; a narrower terminal wraps the lines."""
         options = self.console.options.update(max_width=WIDEST_TABLE)
         width = Measurement.get(self.console, options, table).maximum
-        # Rendered here: the console's own print takes no width above its own.
+        # Rendered here: Console.print accepts no width above the console's own.
         whole = Segments(self.console.render(table, options.update(width=width)))
         self.console.print(whole, soft_wrap=True, end="")
 
     def sample(self, record: Mapping[str, Any]) -> None:
-        """One rollout (a line of rollouts.jsonl), as the policy saw and wrote it."""
+        """Print one rollout (a record of rollouts.jsonl): prompt, completion, verdict and advantage."""
         prompt = record["prompt"]
         asked = prompt if isinstance(prompt, str) else "\n".join(f"[{m['role']}] {m['content']}" for m in prompt)
         reason = f" ({shown(record['reason'])})" if record["reason"] else ""
@@ -143,13 +144,13 @@ class Display:
 
 
 def colored(status: str, text: str = "") -> str:
-    """A verdict's status, or a text that names it, as rich markup: correct and incorrect differ in colour too."""
+    """Return a verdict's status (or a text in its place) as rich markup in the color of the status."""
     style = STYLES.get(status, "yellow")
     return f"[bold {style}]{shown(text or status)}[/]"
 
 
 def shown(text: str) -> str:
-    """Text of a model or a file for rich: its brackets are no markup, and its control characters are escaped."""
+    """Return text of a model or a file for rich, with markup and control characters escaped."""
     return escape(printable(text))
 
 
@@ -158,7 +159,7 @@ def _clip(text: str, limit: int = 1200) -> str:
 
 
 def describe_step(metrics: Mapping[str, float]) -> str:
-    """A step's numbers in one line."""
+    """Return a step's metrics as one line of text."""
     monitor = f"monitor {metrics['monitor/score']:.3f}  " if "monitor/score" in metrics else ""
     kept = f"kept {metrics['groups_kept']:.0f}/{metrics['groups_sampled']:.0f}  " if "groups_kept" in metrics else ""
     unscored = f"UNSCORED {metrics['unscored']:.2f}  " if metrics.get("unscored") else ""
@@ -170,21 +171,21 @@ def describe_step(metrics: Mapping[str, float]) -> str:
 
 
 def describe_alarm(record: Mapping[str, Any]) -> str:
-    """An alarm in one line."""
+    """Return an alarm as one line of text."""
     signs = "; ".join(f"{name}: {text}" for name, text in record["signs"].items())
-    return f"ALARM at step {record['step']}, the reward may be hacked: {signs} (rollouts that show it: alarms.jsonl)"
+    return f"ALARM at step {record['step']}, the reward may be hacked: {signs} (example rollouts: alarms.jsonl)"
 
 
 def describe_evaluation(result: Mapping[str, Any], ks: Sequence[int]) -> str:
-    """An evaluation in one line."""
+    """Return an evaluation as one line of text."""
     names = [f"pass@{k}" for k in ks] + (["score"] if graded([result]) else [])
     return "  ".join(f"{name} {result[name]:.3f}" for name in names)
 
 
 def evaluation_table(evaluations: Sequence[Mapping[str, Any]]) -> Table:
-    """pass@k of every evaluation with 95 % intervals over problems; the first k by strict and lenient extraction.
+    """Return a table of every evaluation: pass@k with 95 % intervals over problems, and the share truncated.
 
-    Also the score where it says more than pass@k.
+    The smallest k also by strict and lenient extraction; the mean score where the verifier grades.
     """
     ks = pass_names(evaluations)
     forms = [f"{form}_{ks[0]}" for form in ("strict", "lenient") if any(f"{form}_{ks[0]}" in e for e in evaluations)]
@@ -196,7 +197,7 @@ def evaluation_table(evaluations: Sequence[Mapping[str, Any]]) -> Table:
     for name in ("step", *shown, *forms, "truncated"):
         table.add_column(name.replace("_", "\n"), justify="right", no_wrap=True)
     for record in evaluations:
-        # With other settings eval.* an evaluation of a resumed run may lack a number.
+        # A run resumed with other eval.* settings may lack a number in some evaluations.
         cells = [with_interval(record, name, 2) for name in shown]
         cells += [f"{record[form]:.3f}" if form in record else "" for form in (*forms, "truncated")]
         table.add_row(str(record["step"]), *map(escape, cells))

@@ -1,4 +1,4 @@
-"""A run's curves as a picture."""
+"""The curves of a run, drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rlvr.runs.records import Record, graded, interval, is_number, pass_names
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MARK = "rlvr report"  # in the picture's metadata
+MARK = "rlvr report"  # in the picture's metadata: a file that carries it may be overwritten
 
-# Title and what is drawn in it: names of metrics.jsonl with their labels. A panel without any of them is left out.
+# Panels: a title, and numbers of metrics.jsonl with their labels. A panel whose numbers were not logged is left out.
 PANELS: tuple[tuple[str, dict[str, str]], ...] = (
     ("reward", {"reward": "mean reward", "correct": "share correct"}),
     ("proxy and monitor", {"monitor/proxy": "proxy (reward)", "monitor/score": "monitor"}),
     ("rank correlation within groups", {"monitor/rank": "proxy and monitor"}),
     (
         "accepted by one, rejected by the other (share)",
-        {"monitor/proxy_only": "proxy alone", "monitor/monitor_only": "monitor alone"},
+        {"monitor/proxy_only": "proxy only", "monitor/monitor_only": "monitor only"},
     ),
     ("drift from the first steps", {"monitor/length_drift": "length", "monitor/repetition_drift": "repetition"}),
     ("shares of groups and completions", {"no_signal": "no signal", "truncated": "truncated", "unscored": "unscored"}),
@@ -35,22 +35,22 @@ PANELS: tuple[tuple[str, dict[str, str]], ...] = (
     ("loss", {"loss": "loss"}),
     ("critic", {"critic/explained_variance": "explained variance", "critic/value_loss": "value loss"}),
     ("values (mean over tokens)", {"critic/value": "predicted", "critic/return": "returns"}),
-    ("pairs", {"dpo/accuracy": "share the right way round", "dpo/margin": "margin"}),
+    ("pairs", {"dpo/accuracy": "preference accuracy", "dpo/margin": "margin"}),
     ("learning rate", {"lr": "lr"}),
     ("seconds per step", {f"seconds/{name}": name for name in ("sample", "verify", "train", "wait", "monitor")}),
 )
 COLUMNS = 3
 COLORS = ("#1f6feb", "#d1495b", "#2e933c", "#8957e5", "#bf8700")
 ALARM = "#b35900"
-LINES = ("-", "--", ":", "-.", "-")  # equal series stay visible
+LINES = ("-", "--", ":", "-.", "-")  # so that series with equal values stay visible
 
 
 def draw_curves(
     metrics: Sequence[Record], evaluations: Sequence[Record], alarms: Sequence[Record] = ()
 ) -> bytes | None:
-    """The curves as a PNG; None where there is nothing to draw. Points that are missing or not finite are left out.
+    """Return the curves as a PNG, or None where there is nothing to draw.
 
-    Alarms are lines across the panels of the monitor.
+    Points that are missing or not finite are left out. Alarms are vertical lines in the panels of the monitor.
     """
     from matplotlib.figure import Figure  # a second to import
 
@@ -79,7 +79,7 @@ def draw_curves(
 
 
 def draw_pass_at_k(axis: Axes, evaluations: Sequence[Record]) -> None:
-    """pass@k of held-out problems with its intervals."""
+    """Draw pass@k of held-out problems with its intervals."""
     for name, color in zip(pass_names(evaluations), COLORS):
         draw_with_band(axis, name, color, evaluations)
     axis.set_ylim(-0.02, 1.02)
@@ -87,7 +87,7 @@ def draw_pass_at_k(axis: Axes, evaluations: Sequence[Record]) -> None:
 
 
 def draw_with_band(axis: Axes, name: str, color: str, evaluations: Sequence[Record]) -> None:
-    """One number of the evaluations, with its interval where it has one."""
+    """Draw one number of the evaluations, with its interval where it has one."""
     steps, values = series(evaluations, name)
     axis.plot(steps, values, color=color, marker="o", markersize=4, label=name)
     bands = {row["step"]: band for row in evaluations if (band := interval(row, name)) and "step" in row}
@@ -96,7 +96,7 @@ def draw_with_band(axis: Axes, name: str, color: str, evaluations: Sequence[Reco
 
 
 def draw_panel(axis: Axes, title: str, names: Mapping[str, str], metrics: Sequence[Record]) -> None:
-    """One panel: each series faint, with its running mean over a twentieth of the run."""
+    """Draw one panel: each series faintly, and its running mean over a twentieth of the run."""
     for (name, label), color, line in zip(names.items(), COLORS, LINES):
         steps, values = series(metrics, name)
         if steps:
@@ -107,7 +107,7 @@ def draw_panel(axis: Axes, title: str, names: Mapping[str, str], metrics: Sequen
 
 
 def draw_alarms(axis: Axes, alarms: Sequence[Record]) -> None:
-    """A line at the step of each alarm."""
+    """Draw a vertical line at the step of each alarm."""
     for alarm in alarms:
         axis.axvline(alarm["step"], color=ALARM, linewidth=1, linestyle="--", label="alarm")
     if alarms:
@@ -117,7 +117,7 @@ def draw_alarms(axis: Axes, alarms: Sequence[Record]) -> None:
 
 
 def finish(axis: Axes, title: str) -> None:
-    """Title, grid and legend."""
+    """Set title, grid, ticks and legend of a panel."""
     axis.set_title(title, fontsize=10)
     axis.set_xlabel("step", fontsize=8)
     axis.locator_params(axis="x", integer=True)
@@ -127,11 +127,11 @@ def finish(axis: Axes, title: str) -> None:
 
 
 def series(records: Sequence[Record], name: str) -> tuple[list[float], list[float]]:
-    """Steps and values of one number where it is there and finite."""
+    """Return the steps and values of a number, without records in which it is missing or not finite."""
     points = [(row["step"], row[name]) for row in records if is_number(row.get(name)) and is_number(row.get("step"))]
     return [step for step, _ in points], [value for _, value in points]
 
 
 def running_mean(values: Sequence[float], width: int) -> list[float]:
-    """The mean of each value and the width - 1 before it (fewer at the start)."""
+    """Return the mean of each value and the `width - 1` before it (fewer at the start)."""
     return [math.fsum(values[max(0, i + 1 - width) : i + 1]) / min(width, i + 1) for i in range(len(values))]

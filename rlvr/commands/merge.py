@@ -1,4 +1,4 @@
-"""`rlvr merge ADAPTER OUT`: an adapter's weights added to its base's, as a model of its own."""
+"""`rlvr merge ADAPTER OUT`: merge a LoRA adapter into its base model."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from rlvr.files.models import Source, find_model
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Largest difference of a logprob between adapter and merged model in float32: the rounding of W + BA against Wx + BAx.
+# Allowed difference of logprobs between adapter and merged model in float32: (W + BA)x rounds unlike Wx + BAx.
 TOLERANCE = 1e-3
-PROOF_TOKENS = 64
+CHECK_TOKENS = 64
 
 
 @dataclass(frozen=True)
 class MergeArgs:
-    """Merges an adapter into its base and writes a whole model with its tokenizer, as transformers loads it."""
+    """Merge an adapter into its base and write a full model with its tokenizer, as transformers loads it."""
 
     adapter: Positional[str]
     """Folder or hub name of an adapter, such as RUN/checkpoints/step-000100."""
     out: Positional[Path]
-    """Folder to write; it must not exist, or be empty."""
+    """Folder to write: a new or empty one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type of the written weights; auto: that of the base. Merging is done in float32."""
+    """Type of the written weights; auto: the base model's. The merge itself is computed in float32."""
     revision: str | None = None
-    """Branch, tag or commit of an adapter of the hub."""
+    """Branch, tag or commit of an adapter on the hub."""
     trust_remote_code: bool = False
-    """Run the Python code that the base model brings with it."""
+    """Run Python code that comes with the base model."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """`rlvr merge ADAPTER OUT [--dtype T]`."""
+    """Run `rlvr merge ADAPTER OUT [--dtype T]` and return its exit code."""
     args = parse(MergeArgs, argv, prog="rlvr merge")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft's and transformers', of each other
@@ -49,10 +49,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check_out(out: Path, source: Source) -> None:
-    """Raises ValueError where the folder to write holds something, or is the adapter's or its base's."""
+    """Raise ValueError where the output folder is not empty, or is the adapter's or the base's own folder."""
     for place in (source.adapter, source.weights):
         if place is not None and Path(place.name).exists() and out.resolve() == Path(place.name).resolve():
-            raise ValueError(f"{out} is what is to be merged; name another folder to write")
+            raise ValueError(f"{out} is the adapter or its base; name another folder to write")
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; expected a folder to write")
     if out.exists() and any(out.iterdir()):
@@ -60,14 +60,14 @@ def check_out(out: Path, source: Source) -> None:
 
 
 def merge(args: MergeArgs) -> str:
-    """Writes the merged model. Returns a line that says what was written.
+    """Write the merged model and return a line that says what was written.
 
-    Raises ValueError where there is no such adapter or the folder is taken, and where the merged model does not give
-    the adapter's logprobs; nothing is written then.
+    Raise ValueError, before anything is written, where the adapter does not exist, the folder is taken, or the merged
+    model's logprobs differ from the adapter's.
     """
     source = find_model(args.adapter, args.revision, kind="model")
     if source.adapter is None:
-        raise ValueError(f"{args.adapter!r} is a whole model and no adapter: there is nothing to merge")
+        raise ValueError(f"{args.adapter!r} is a full model, not an adapter: there is nothing to merge")
     check_out(args.out, source)
     from transformers.utils.logging import disable_progress_bar
 
@@ -76,24 +76,24 @@ def merge(args: MergeArgs) -> str:
     model, tokenizer, difference = (merged_classifier if classifier else merged_causal)(args, source)
     dtype = str(model.dtype).removeprefix("torch.")
     write(model, tokenizer, args.out)
-    proof = (
+    checked = (
         "" if difference is None else f"; before rounding its logprobs differ from the adapter's by {difference:.1g}"
     )
-    return f"{args.out}: {args.adapter} merged into {source.weights.name}, {dtype}{proof}"
+    return f"{args.out}: {args.adapter} merged into {source.weights.name}, {dtype}{checked}"
 
 
 def merged_causal(args: MergeArgs, source: Source) -> tuple[Any, Any, float | None]:
-    """The merged model in the type that was asked for, its tokenizer, and the largest difference of a logprob."""
+    """Return the merged causal LM, its tokenizer, and the largest difference of a logprob from the adapter's."""
     import torch
 
     from rlvr.config import ModelConfig
-    from rlvr.model.load_errors import naming
+    from rlvr.model.load_errors import load_errors_as_value_error
     from rlvr.model.lora import load_adapter, merge_adapter
     from rlvr.model.policy import load_pretrained, switch_off_dropout
 
     config = ModelConfig(name=args.adapter, trust_remote_code=args.trust_remote_code)
     tokenizer, base = load_pretrained(source, config, torch.float32)
-    with naming(args.adapter):
+    with load_errors_as_value_error(args.adapter):
         adapted = load_adapter(base, source, trained=False)
     switch_off_dropout(adapted)
     before = some_logprobs(adapted)
@@ -101,14 +101,14 @@ def merged_causal(args: MergeArgs, source: Source) -> tuple[Any, Any, float | No
     difference = float((before - some_logprobs(model)).abs().max())
     if not difference <= TOLERANCE:
         raise ValueError(
-            f"the merged model is not the adapter: logprobs differ by {difference:.3g} (expected at most "
+            f"the merged model differs from the adapter: logprobs by {difference:.3g} (expected at most "
             f"{TOLERANCE:g}); this kind of adapter ({source.adapter_config.get('peft_type')}) cannot be merged exactly"
         )
     return model.to(wanted_dtype(args, source)), tokenizer, difference
 
 
 def merged_classifier(args: MergeArgs, source: Source) -> tuple[Any, Any, float | None]:
-    """The same for an adapter of a sequence classifier; without the proof."""
+    """Return the merged sequence classifier and its tokenizer; None: its outputs are not compared."""
     from rlvr.reward_model.scorer import load_classifier
 
     classifier, tokenizer = load_classifier(
@@ -122,7 +122,7 @@ def merged_classifier(args: MergeArgs, source: Source) -> tuple[Any, Any, float 
 
 
 def wanted_dtype(args: MergeArgs, source: Source) -> Any:
-    """The torch type of the written weights."""
+    """Return the torch type of the written weights."""
     import torch
     from transformers import AutoConfig
 
@@ -134,17 +134,17 @@ def wanted_dtype(args: MergeArgs, source: Source) -> Any:
 
 
 def some_logprobs(model: Any) -> Tensor:
-    """Logprobs (n, V) of a fixed sequence of tokens."""
+    """Return the logprobs (n, V) of a fixed sequence of tokens."""
     import torch
 
     size = model.get_input_embeddings().num_embeddings
-    ids = torch.tensor([[(7 * i + 3) % size for i in range(PROOF_TOKENS)]])
+    ids = torch.tensor([[(7 * i + 3) % size for i in range(CHECK_TOKENS)]])
     with torch.no_grad():
         return model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
 
 
 def write(model: Any, tokenizer: Any, out: Path) -> None:
-    """Writes model and tokenizer beside their final place and moves them there, so that no half of one is left."""
+    """Write model and tokenizer atomically: beside the output folder, then renamed."""
     partial = out.with_name(out.name + ".partial")
     if partial.exists():
         raise ValueError(f"{partial} exists: another merge is writing it, or one was interrupted; delete it")

@@ -1,4 +1,4 @@
-"""What a finished run says last: what happened on held-out problems, where the checkpoints are, what to type next."""
+"""The last lines of a finished run: the change on held-out problems, the models it saved, the next command to type."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rlvr.training.checkpoint import list_checkpoints
 
 
 def what_happened(evaluations: Sequence[Mapping[str, Any]]) -> str:
-    """One sentence: the pass@k of smallest k before and after, each with its interval, and a graded score too.
+    """Return one sentence on pass@k (the smallest k) before and after, with intervals; "" without evaluations.
 
-    "" without evaluations.
+    A graded score is named too.
     """
     if not evaluations:
         return ""
@@ -37,9 +37,9 @@ def what_happened(evaluations: Sequence[Mapping[str, Any]]) -> str:
 
 
 def saved_models(config: Config) -> list[tuple[str, Path]]:
-    """What a run leaves to go on with, by the name to show it under; the first is the one to look at next.
+    """Return the models that a run saved as (label, folder), the one to evaluate next first.
 
-    The last checkpoint; the fine-tuned policy where no step was trained.
+    That is the last checkpoint, or the fine-tuned policy where no step was trained.
     """
     saved = list_checkpoints(config.run.out_dir)
     if saved:
@@ -49,7 +49,7 @@ def saved_models(config: Config) -> list[tuple[str, Path]]:
 
 
 def eval_command(config: Config, model: Path) -> str:
-    """The command that measures a model on all held-out problems of the run's task as the run did, for a shell."""
+    """Return the shell command that evaluates a model on the whole test split with the run's evaluation settings."""
     run, e, m = config.run, config.eval, config.model
     sampling = config.eval_sampling()
     verifier = (run.verifier, run.verifier_options)
@@ -79,7 +79,7 @@ def eval_command(config: Config, model: Path) -> str:
 
 
 def program() -> str:
-    """How a shell calls this installation: `rlvr` where that is the one on the path, else through its Python."""
+    """Return how a shell calls this installation: `rlvr` where PATH leads to it, else `PYTHON -m rlvr`."""
     found, here = shutil.which("rlvr"), Path(sys.executable).absolute()
     if found and Path(found).absolute().parent == here.parent:
         return "rlvr"

@@ -1,4 +1,4 @@
-"""`rlvr report RUN`: a run's curves, pass@k before and after, and sample rollouts in one HTML file."""
+"""`rlvr report RUN`: curves, pass@k before and after, and sample rollouts of a run in one HTML file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlvr.commands.curves import MARK, draw_curves, series
 from rlvr.files.jsonl import check_file, parse_object
 from rlvr.files.write import check_replaceable, write_whole
 from rlvr.printable import printable
-from rlvr.runs.records import describe_shuffled, graded, is_number, pass_names, with_interval
+from rlvr.runs.records import describe_shuffled, graded, is_number, pass_names, present_names, with_interval
 
 Record = dict[str, Any]
 
@@ -32,19 +32,19 @@ pre { background: #f6f8fa; padding: .7rem; overflow-x: auto; white-space: pre-wr
 .correct { color: #1a7f37; } .incorrect { color: #cf222e; } summary { cursor: pointer; }
 """
 TITLE = "<title>rlvr: "
-SAMPLES = 6  # rollouts shown of the first and of the last step
+SAMPLES = 6  # rollouts shown for the first step and for the last
 
 
 @dataclass(frozen=True)
 class ReportArgs:
-    """Curves and tables of a run as report.html and curves.png in its folder."""
+    """Draw the curves and tables of a run: report.html and curves.png in its folder."""
 
     run: Positional[Path]
     """The run's folder."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """`rlvr report RUN`."""
+    """Run `rlvr report RUN` and return its exit code."""
     folder = parse(ReportArgs, argv, prog="rlvr report").run
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
@@ -52,16 +52,17 @@ def main(argv: Sequence[str]) -> int:
         raise FileNotFoundError(f"{folder}: neither metrics.jsonl nor eval.jsonl; expected the folder of a run")
     written = (folder / "report.html").exists()
     check_replaceable(folder / "report.html", "rlvr report:", (TITLE.encode(),))
-    if not written:  # the figure belongs to the report
+    if not written:  # a report that exists vouches for the figure beside it
         check_replaceable(folder / "curves.png", "rlvr report:", (MARK.encode(),))
     print(write_report(folder))
     return 0
 
 
 def write_report(folder: Path) -> Path:
-    """Writes curves.png and report.html into a run's folder and returns the path of the latter.
+    """Write curves.png and report.html into a run's folder and return the path of report.html.
 
-    Reads config.json, metrics.jsonl, eval.jsonl, alarms.jsonl and the rollouts; whatever is missing is left out.
+    Read config.json, metrics.jsonl, eval.jsonl, alarms.jsonl and the rollouts; a missing file leaves out its section.
+    Raise ValueError for a file with a damaged line.
     """
     metrics = read_lines(folder / "metrics.jsonl")
     evaluations = read_lines(folder / "eval.jsonl")
@@ -85,7 +86,7 @@ def write_report(folder: Path) -> Path:
 
 
 def pass_table(evaluations: Sequence[Record]) -> str:
-    """pass@k of each evaluation with its interval, and the change from the first to the last; a graded score too."""
+    """Return an HTML table of pass@k (and of a graded score) by evaluation, with intervals and the overall change."""
     names = [prefix + name for name in pass_names(evaluations) for prefix in ("", "strict_", "lenient_")]
     names = [name for name in names if any(name in row for row in evaluations)]
     names += ["score"] if graded(evaluations) else []
@@ -96,19 +97,19 @@ def pass_table(evaluations: Sequence[Record]) -> str:
         rows.append(["change", *(change(evaluations[0], evaluations[-1], name) for name in names)])
     problems = evaluations[-1].get("num_problems")
     threshold = evaluations[-1].get("threshold")
-    right = "" if threshold is None else f" Right for pass@k is a score of at least {threshold:g}."
+    right = "" if threshold is None else f" Correct for pass@k: a score of at least {threshold:g}."
     intro = f"<h2>pass@k</h2><p>{problems} held-out problems; 95 % intervals over problems in brackets.{right}</p>"
     return intro + table(["step", *(name.replace("_", " ") for name in names)], rows)
 
 
 def change(first: Record, last: Record, name: str) -> str:
-    """The difference between two evaluations."""
+    """Return the difference of a number between two evaluations, "" where either lacks it."""
     both = is_number(first.get(name)) and is_number(last.get(name))
     return f"{last[name] - first[name]:+.3f}" if both else ""
 
 
 def metrics_table(metrics: Sequence[Record]) -> str:
-    """Each number of metrics.jsonl: its mean over the first and over the last tenth of the steps."""
+    """Return an HTML table of every metric: its mean over the first and over the last tenth of the steps."""
     names = [name for name in dict.fromkeys(name for row in metrics for name in row) if name != "step"]
     rows = []
     for name in names:
@@ -123,7 +124,7 @@ def metrics_table(metrics: Sequence[Record]) -> str:
 
 
 def table(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
-    """An HTML table; every cell is escaped."""
+    """Return an HTML table; every cell is escaped."""
 
     def line(cells: Iterable[Any], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
@@ -132,20 +133,21 @@ def table(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def alarms_section(alarms: Sequence[Record]) -> str:
-    """Where reward and monitor parted: the signs, the figures, and rollouts that one rewards and the other rejects."""
+    """Return the alarms as HTML: their signs, figures, and rollouts that the reward accepts and the monitor rejects."""
     parts = []
     for alarm in alarms:
         signs = "".join(f"<li>{html.escape(f'{name}: {text}')}</li>" for name, text in alarm["signs"].items())
         figures = table(alarm["figures"], [[f"{v:.4g}" if is_number(v) else v for v in alarm["figures"].values()]])
         parts.append(f"<h3>step {alarm['step']}</h3><ul>{signs}</ul>{figures}{''.join(map(sample, alarm['rollouts']))}")
     intro = (
-        "<p>The reward (proxy) and its monitor parted; these rollouts the proxy rewards and the monitor rejects.</p>"
+        "<p>The reward (proxy) and its monitor diverged. The rollouts below are rewarded by the proxy and rejected by "
+        "the monitor.</p>"
     )
     return "<h2>Alarms</h2>" + intro + "".join(parts) if parts else ""
 
 
 def samples_section(folder: Path) -> str:
-    """Rollouts of the first and the last step that is kept, right and wrong ones in turn."""
+    """Return rollouts of the first and the last logged step as HTML, correct and incorrect ones alternating."""
     first, last = edge_rollouts(folder)
     steps = {rows[0].get("step"): rows for rows in (first, last) if rows}
     shown = [
@@ -156,7 +158,7 @@ def samples_section(folder: Path) -> str:
 
 
 def sample(row: Record) -> str:
-    """One rollout: prompt, completion, and what became of it."""
+    """Return one rollout as HTML: prompt, completion, verdict, reward and advantage."""
     prompt = row.get("prompt", "")
     if isinstance(prompt, list) and all(isinstance(message, Mapping) for message in prompt):
         prompt = "\n".join(f"[{message.get('role')}] {message.get('content')}" for message in prompt)
@@ -175,7 +177,7 @@ def sample(row: Record) -> str:
 
 
 def alternate(rows: Sequence[Record]) -> list[Record]:
-    """Right and wrong rollouts in turn, each of another problem as far as there are several."""
+    """Return correct and incorrect rollouts alternating, at most one of each kind for a problem."""
     seen: dict[tuple[bool, str], Record] = {}
     for row in rows:
         seen.setdefault((row.get("status") == "correct", str(row.get("problem"))), row)
@@ -186,7 +188,7 @@ def alternate(rows: Sequence[Record]) -> list[Record]:
 
 
 def edge_rollouts(folder: Path) -> tuple[list[Record], list[Record]]:
-    """The rollouts of the first and of the last step, from rollouts.jsonl and its compressed earlier parts."""
+    """Return the rollouts of the first and of the last step, from rollouts.jsonl and its compressed earlier parts."""
     parts = [*sorted(folder.glob("rollouts-????.jsonl.gz")), folder / "rollouts.jsonl"]
     parts = [part for part in parts if part.exists() and part.stat().st_size]
     first: list[Record] = []
@@ -203,7 +205,7 @@ def edge_rollouts(folder: Path) -> tuple[list[Record], list[Record]]:
 
 
 def rollouts(path: Path) -> Iterator[Record]:
-    """The lines of one file of rollouts. ValueError for a compressed one that is damaged."""
+    """Yield the records of one file of rollouts. Raise ValueError where a compressed file is damaged."""
     if path.suffix != ".gz":
         yield from read_lines(path)
         return
@@ -215,7 +217,7 @@ def rollouts(path: Path) -> Iterator[Record]:
 
 
 def config_section(path: Path) -> str:
-    """The run's settings, folded."""
+    """Return the run's settings as HTML, collapsed."""
     if not path.exists():
         return ""
     text = html.escape(path.read_text("utf-8", "replace"))
@@ -223,7 +225,7 @@ def config_section(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[Record]:
-    """The records of a run's file; none where it does not exist."""
+    """Return the records of a run's file, an empty list where it does not exist."""
     if not path.exists():
         return []
     check_file(path)
@@ -232,7 +234,7 @@ def read_lines(path: Path) -> list[Record]:
 
 
 def read_alarms(folder: Path) -> list[Record]:
-    """The lines of alarms.jsonl. ValueError naming one that lacks a part of an alarm."""
+    """Return the records of alarms.jsonl. Raise ValueError naming a line that lacks a field of an alarm."""
     path = folder / "alarms.jsonl"
     alarms = read_lines(path)
     for number, alarm in enumerate(alarms, 1):
@@ -241,14 +243,16 @@ def read_alarms(folder: Path) -> list[Record]:
                 raise ValueError(
                     f"{path}, line {number}: {name} is {alarm.get(name)!r:.80}; expected a {kind.__name__}"
                 )
+        alarm["figures"] = present_names(alarm["figures"])
+        alarm["rollouts"] = [present_names(row) for row in alarm["rollouts"]]
     return alarms
 
 
 def whole_lines(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
-    """Each line as a record; NaN, which a run may log, is let through. A last line without its end is left out.
+    """Yield each line as a record, with the names of today. NaN, which a run may log, is accepted.
 
-    A crash cut that one off. Raises ValueError naming a line that is not a JSON object.
+    Skip a last line without a line end: a crash cut it off. Raise ValueError naming a line that is not a JSON object.
     """
     for number, line in enumerate(lines, 1):
         if line.endswith(b"\n"):
-            yield parse_object(line, f"{path}, line {number}", finite=False)
+            yield present_names(parse_object(line, f"{path}, line {number}", finite=False))

@@ -24,7 +24,7 @@ from rlvr.model.device import tune_cpu
 from rlvr.model.policy import load_policy
 from rlvr.registry import make_task, make_verifier
 from rlvr.reward_model.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
-from rlvr.reward_model.training import RewardModelTrainer, load_learner, measure, num_training_steps, train_reward_model
+from rlvr.reward_model.training import RewardModelTrainer, load_trainer, measure, num_training_steps, train_reward_model
 from rlvr.runs.folder import REWARD_MODEL, RunFolder, texts
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
@@ -105,7 +105,7 @@ def train_one(
     name = config.model.name or config.pairs.policy
     assert name is not None, "config.check asks for one of them"
     seed = derive_seed(config.run.seed, "reward model", number)
-    learner = load_learner(config.model, name, seed=seed)
+    trainer = load_trainer(config.model, name, seed=seed)
     title = f"model {number}" if config.run.models > 1 else "training"
     display.start(title, num_training_steps(len(train), config.train))
 
@@ -113,20 +113,20 @@ def train_one(
         log.append("metrics", [{"model": number, **metrics}])
         display.step(int(metrics["step"]), f"loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.2f}")
 
-    train_reward_model(learner, train, config.train, config.optim, seed=seed, on_step=show)
+    train_reward_model(trainer, train, config.train, config.optim, seed=seed, on_step=show)
     display.finish()
-    result = measure(learner, held_out)
+    result = measure(trainer, held_out)
     if result["std"] < 1e-6:
         raise RunError("the trained model gives every held-out completion the same score; it has learned nothing")
     folder = config.run.out_dir / f"model-{number}"
-    save_learner(learner, folder, result)
+    save_trainer(trainer, folder, result)
     log.append("eval", [{"model": number, "folder": str(folder), **result}])
     return {"model": number, "folder": str(folder), **result}
 
 
-def save_learner(learner: RewardModelTrainer, folder: Path, result: dict[str, Any]) -> None:
+def save_trainer(trainer: RewardModelTrainer, folder: Path, result: dict[str, Any]) -> None:
     """Writes the model, and beside it how texts are rendered and what was measured, for the verifier to read."""
-    renderer = learner.renderer
+    renderer = trainer.renderer
     settings = {
         "chat": "always" if renderer.chat else "never",
         "system_prompt": renderer.system_prompt,
@@ -134,7 +134,7 @@ def save_learner(learner: RewardModelTrainer, folder: Path, result: dict[str, An
         **result,
     }
     with written_whole(folder) as partial:
-        learner.save(partial)
+        trainer.save(partial)
         (partial / SETTINGS).write_text(json.dumps(settings, indent=2))
 
 

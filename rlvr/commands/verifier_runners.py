@@ -1,4 +1,4 @@
-"""Runners of a verifier and of its forms with other extraction, for numbers side by side. Part of the command line."""
+"""Runners for a verifier and its variants with strict and lenient extraction, whose pass@k are reported together."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from rlvr.verifiers.runner.base import allows
 
 
 def with_extraction(verifier: Verifier, mode: str) -> Verifier | None:
-    """The same verifier with another way of extracting the answer; None where it lacks this one, or has it already."""
+    """Return the verifier with another mode of extraction; None where it lacks the mode, or uses it already."""
     if not dataclasses.is_dataclass(verifier) or getattr(verifier, "extract", mode) == mode:
         return None
     if not allows(verifier, "extract", mode):
         return None
     try:
         other: Verifier = dataclasses.replace(verifier, extract=mode)
-    except (TypeError, ValueError):  # a verifier of one's own that means something else by it
+    except (TypeError, ValueError):  # a user's verifier whose field `extract` means something else
         return None
     return other
 
 
 @contextmanager
-def judges(
+def open_runners(
     verifier: Verifier, *, workers: int, timeout: float, error_budget: float | None = None
 ) -> Iterator[dict[str, Runner]]:
-    """Runners by the names of `evaluate`'s parameters: the verifier, and its lenient and strict forms where there are.
+    """Open the runners of a verifier and of its lenient and strict variants, where it has them.
 
-    The error budget is that of the verifier itself.
+    The keys ("verifier", "lenient", "strict") are parameters of `evaluate`. `error_budget` limits the verifier itself,
+    not its variants.
     """
     with ExitStack() as stack:
         runners = {
@@ -39,7 +40,7 @@ def judges(
             )
         }
         for mode in ("lenient", "strict"):
-            form = with_extraction(verifier, mode)
-            if form is not None:
-                runners[mode] = stack.enter_context(Runner(form, workers=workers, timeout=timeout))
+            variant = with_extraction(verifier, mode)
+            if variant is not None:
+                runners[mode] = stack.enter_context(Runner(variant, workers=workers, timeout=timeout))
         yield runners

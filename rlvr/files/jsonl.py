@@ -101,12 +101,12 @@ def parse_json(text: bytes | str, where: str, *, finite: bool = True) -> Any:
 
 
 def check_encodable(value: Any, where: str) -> None:
-    """Raises ValueError for text with half of a surrogate pair, which no file and no tokenizer can hold."""
+    """Raise ValueError for text with a lone surrogate, which neither files nor tokenizers can hold."""
     try:
         json.dumps(value, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError as error:
         found = error.object[error.start]
-        raise ValueError(f"{where}: not text in UTF-8: \\u{ord(found):04x} is half of a surrogate pair") from None
+        raise ValueError(f"{where}: not text in UTF-8: it holds the lone surrogate \\u{ord(found):04x}") from None
 
 
 def _check_format(start: bytes, path: Path) -> None:

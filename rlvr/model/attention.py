@@ -1,9 +1,9 @@
-"""Attention over sequences laid end to end: no padding is computed, and a prompt is computed once for its group.
+"""Attention over sequences laid end to end (packed): no padding is computed, and a prompt once for its group.
 
 A transformers model whose attention goes through `AttentionInterface` can run on one row of N tokens that belong to
-many sequences, if its attention knows which tokens see which. `PackedGroups` says it for training and prefill:
-P prompts, then the completions that follow them; `rlvr.model.decoding.DecodeCache` says it for one decoding
-step. Everything else in the model (projections, norms, experts) works token by token and needs to know nothing.
+many sequences, if its attention knows which tokens see which. `PackedGroups` knows it for training and prefill:
+P prompts, then the completions that follow them; `rlvr.model.decoding.DecodeCache` for one decoding step. Everything
+else in the model (projections, norms, experts) works token by token and needs no change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME = "rlvr_packed"
 
 
 class Unsupported(Exception):
-    """The model's attention has a part (a window, a soft cap, sinks) that the packed attention does not compute."""
+    """The model's attention has a part (a window, a soft cap, sinks) that packed attention does not compute."""
 
 
 class Layout(Protocol):
@@ -55,7 +55,7 @@ class PackedGroups:
         keep: bool = False,
     ) -> None:
         prompt_lengths = np.array([len(prompt) for prompt in prompts])
-        # An empty completion is no row.
+        # An empty completion has no row.
         places = [(p, g) for p, group in enumerate(completions) for g, row in enumerate(group) if len(row)]
         rows = [completions[p][g] for p, g in places]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
@@ -128,14 +128,14 @@ class _Block:
 
 
 def _cut(blocks: list[_Block], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
-    """Each tensor (n, ...) cut into the tokens of the blocks."""
+    """Split each tensor (n, ...) into the tokens of the blocks."""
     return [x.split([block.count for block in blocks]) for x in tensors]
 
 
 def packed_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """The function that transformers calls: query (1, H, N, D). Without a `layout` it is transformers' sdpa."""
+    """Compute attention for transformers: query (1, H, N, D). Without a `layout`, by transformers' sdpa."""
     layout = options.pop("layout", None)
     if layout is None:
         return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, attention_mask, **options)
@@ -148,12 +148,12 @@ def packed_attention(
 
 
 def hidden_states(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
-    """Last hidden states (N, hidden) of packed tokens; ids and positions (1, N)."""
+    """Return the last hidden states (N, hidden) of packed tokens; ids and positions (1, N)."""
     return PASSES[causal.rlvr_pass](causal, layout, ids, positions)
 
 
 def _own_forward(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
-    """By the model's own forward."""
+    """Compute them by the model's own forward."""
     # A 4D mask is passed on as it is by every model, which spares building one; the layout takes its place.
     mask = torch.empty(1, 1, 1, 1, dtype=torch.bool, device=ids.device)
     out = causal.base_model(input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False, layout=layout)

@@ -1,4 +1,4 @@
-"""How many tokens a model reads, and which prompts are too long for it."""
+"""The model's context length, and prompts that are too long for it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TYPICAL = 64
 
 
 def context_limit(config: Any) -> int | None:
-    """Tokens of prompt and completion together that a transformers config has positions for; None: no limit.
+    """Return the tokens, prompt and completion, that a transformers config has positions for; None: no limit.
 
-    The tokenizer's model_max_length is left alone: many are lower than what the model was trained for.
+    The tokenizer's model_max_length is ignored: it is often lower than what the model was trained for.
     """
     text = config.get_text_config()
     positions = getattr(text, "max_position_embeddings", None)
@@ -36,7 +36,7 @@ def context_limit(config: Any) -> int | None:
 
 
 def run_limit(config: Config, model_config: Any) -> int | None:
-    """`context_limit`, or less where the vLLM engine is made for less."""
+    """Return `context_limit`, or vLLM's max_model_len where that is lower."""
     limits = [context_limit(model_config)]
     if config.rollout.sampler != "torch":
         limits.append(config.vllm.max_model_len or None)
@@ -44,9 +44,9 @@ def run_limit(config: Config, model_config: Any) -> int | None:
 
 
 def longer_than(rendering: Rendering, problems: Iterable[Problem], limit: int) -> list[tuple[Problem, int]]:
-    """The problems whose prompt has more than `limit` tokens, with their tokens.
+    """Return the problems whose prompt has more than `limit` tokens, with their number of tokens.
 
-    A text has at most as many tokens as bytes, so that most prompts need not be rendered to know.
+    A text has at most as many tokens as bytes, so most prompts need not be rendered.
     """
     frame: dict[bool, int] = {}
     found = []
@@ -64,7 +64,7 @@ def longer_than(rendering: Rendering, problems: Iterable[Problem], limit: int) -
 
 
 def num_bytes(prompt: Prompt) -> int:
-    """Bytes of a prompt's text in UTF-8, or of its NFKC form, into which some tokenizers turn it, if that is longer."""
+    """Return the bytes of a prompt in UTF-8, or of its NFKC form (some tokenizers apply it) if that is longer."""
     text = prompt if isinstance(prompt, str) else "".join(f"{m['role']}{m['content']}" for m in prompt)
     if text.isascii():
         return len(text)
@@ -74,8 +74,10 @@ def num_bytes(prompt: Prompt) -> int:
 def leave_out_long(
     rendering: Rendering, problems: Sequence[Problem], max_tokens: int, flag: str
 ) -> tuple[Sequence[Problem], int]:
-    """The problems whose prompt has at most `max_tokens` tokens, and how many were left out. ValueError where none is
-    left."""
+    """Return the problems whose prompt has at most `max_tokens` tokens, and how many were left out.
+
+    Raises ValueError where none is left.
+    """
     long = {problem.id for problem, _ in longer_than(rendering, problems, max_tokens)}
     if not long:
         return problems, 0
@@ -88,7 +90,7 @@ def leave_out_long(
 def check_fit(
     rendering: Rendering, problems: Sequence[Problem], new_tokens: int, limit: int | None, flags: tuple[str, str]
 ) -> None:
-    """Raises ValueError that names the longest prompt where prompt and `new_tokens` are more than `limit` together.
+    """Raise ValueError, naming the longest prompt, where a prompt and `new_tokens` together exceed `limit`.
 
     flags: those that set the new tokens and the longest prompt, for the advice.
     """
@@ -111,9 +113,9 @@ def check_fit(
 
 
 def fit_task(config: Config, task: Task, rendering: Rendering, limit: int | None, say: Callable[[str], None]) -> Task:
-    """The task without the prompts that rollout.max_prompt_tokens leaves out. Says how many, and how long prompts are.
+    """Return the task without prompts above rollout.max_prompt_tokens. Says how many, and how long prompts are.
 
-    Raises ValueError where a prompt, or a demonstration, does not fit the context with what follows it.
+    Raises ValueError where a prompt with its completion, or a demonstration, does not fit the context.
     """
     r, longest = config.rollout, config.rollout.max_prompt_tokens
     if longest is not None:
@@ -138,7 +140,7 @@ def fit_task(config: Config, task: Task, rendering: Rendering, limit: int | None
 
 
 def check_demonstrations(rendering: Rendering, demonstrations: Sequence[tuple[Problem, str]], limit: int) -> None:
-    """Raises ValueError for a demonstration that has more tokens than the model reads."""
+    """Raise ValueError for a demonstration that exceeds the context."""
     for problem, text in demonstrations:
         if num_bytes(problem.prompt) + num_bytes(text) <= limit // 2:
             continue
@@ -151,7 +153,7 @@ def check_demonstrations(rendering: Rendering, demonstrations: Sequence[tuple[Pr
 
 
 def describe_lengths(rendering: Rendering, problems: Sequence[Problem], new_tokens: int, limit: int | None) -> str:
-    """A line on how long prompts are, from the first few problems."""
+    """Return a line on the lengths of the first few prompts."""
     lengths = [len(rendering.render(problem.prompt)) for problem in problems[:TYPICAL]]
     reads = "" if limit is None else f"; the model reads {limit}"
     return (

@@ -1,4 +1,4 @@
-"""The critic of PPO: from each token's state to the reward that is still to come."""
+"""PPO's critic: from the state at each token to the reward that is still to come."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rlvr.model.policy import Policy
 
 
 class Critic:
-    """A linear head on last hidden states: the policy's own, or those of a trunk that is a copy of the policy.
+    """A linear head on last hidden states: of the policy itself, or of a trunk that starts as a copy of it.
 
-    `values[b, t]` is the value of the state before token t, aligned with logprobs[b, t]. The head starts at zero. It is
-    computed in float32: the eight bits of bfloat16 are less than values differ by from token to token. `optimizer`
-    holds the critic's own weights: the head's, and those of a trunk of its own.
+    `values[b, t]` is the value of the state before token t, aligned with logprobs[b, t]. The head starts at zero, and
+    is computed in float32: values of neighbouring tokens differ by less than bfloat16 resolves. `optimizer` holds the
+    critic's own weights: those of the head, and of its own trunk if it has one.
     """
 
     def __init__(self, policy: Policy, config: CriticConfig, optim: OptimConfig) -> None:
@@ -32,23 +32,23 @@ class Critic:
         self.optimizer = make_optimizer(self.parameters(), optim)
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
-        """The weights that the critic alone trains. The LM head of its trunk is never used."""
+        """Return the weights that only the critic trains. The LM head of its trunk is never used."""
         own = {f"head.{name}": weight for name, weight in self.head.named_parameters()}
         if not self.shares_trunk:
             own |= {f"trunk.{n}": w for n, w in self.trunk.causal.base_model.named_parameters() if w.requires_grad}
         return own
 
     def parameters(self) -> list[nn.Parameter]:
-        """The weights that the critic alone trains."""
+        """Return the weights that only the critic trains."""
         return list(self.named_parameters().values())
 
     def of_states(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Values (B, T), float32 and 0 off the mask, of the states (n, hidden) that precede the masked tokens."""
+        """Return values (B, T), float32 and 0 off the mask, of the states (n, hidden) before the masked tokens."""
         with torch.autocast(hidden.device.type, enabled=False):
             return on_tokens(self.head(hidden.float())[:, 0], mask)
 
     def values(self, tokens: Tensor, mask: Tensor, *, only_head: bool = False) -> Tensor:
-        """Values (B, T) of tokens (B, T) where mask is True. With `only_head` no gradient reaches the trunk."""
+        """Return values (B, T) of tokens (B, T) where mask is True. With `only_head` no gradient reaches the trunk."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not only_head), self.trunk.computing():
             hidden = preceding_states(self.trunk, tokens, mask)
         return self.of_states(hidden, mask)
@@ -56,25 +56,25 @@ class Critic:
     def logprobs_and_values(
         self, tokens: Tensor, mask: Tensor, *, temperature: float, with_entropy: bool = False
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """`token_logprobs` of the policy, and the values, in one forward pass; for a critic on the policy's trunk."""
+        """Return `token_logprobs` and the values from one forward pass, for a critic on the policy's trunk."""
         with self.trunk.computing():
             hidden = preceding_states(self.trunk, tokens, mask)
             scored = logprobs_of(self.trunk, hidden, tokens, mask, temperature=temperature, with_entropy=with_entropy)
         return *scored, self.of_states(hidden, mask)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The weights for a checkpoint."""
+        """Return the weights for a checkpoint."""
         return {name: weight.detach().cpu().clone() for name, weight in self.named_parameters().items()}
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Puts back what `tensors` gave."""
+        """Restore the weights that `tensors` returned."""
         for name, weight in self.named_parameters().items():
             weight.copy_(tensors[name])
 
 
 def copy_of(policy: Policy) -> Policy:
-    """A second trunk that starts where the policy is. What is not trained is shared: with LoRA all but the adapters."""
+    """Return a second trunk equal to the policy's. Frozen weights are shared: with LoRA, all but the adapters."""
     causal = policy.causal
     lm_head, embeddings = causal.get_output_embeddings().weight, causal.get_input_embeddings().weight
     shared = {id(weight): weight for weight in policy.model.parameters() if not weight.requires_grad}

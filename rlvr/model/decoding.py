@@ -1,7 +1,7 @@
-"""One decoding step for many rows: the model's side of sampling, with and without shared prompts.
+"""Decoders: one token per step for many rows, with and without shared prompts.
 
-Both decoders have the same three calls: `start` reads the prompts and returns each row's first logits, `step` takes
-each row's token and returns its next logits, `keep` drops the other rows.
+All have three calls: `start` reads the prompts and returns each row's first logits, `step` takes each row's token and
+returns its next logits, `keep` drops the other rows.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class Decoder(Protocol):
     def __init__(self, causal: Any) -> None: ...
 
     def start(self, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> Tensor:
-        """Reads P prompts; the first logits (B, V) of B = sum(counts) rows, each prompt's rows together."""
+        """Read P prompts; return the first logits (B, V) of B = sum(counts) rows, each prompt's rows together."""
         ...
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Appends tokens (B,); the next logits (B, V)."""
+        """Append tokens (B,); return the next logits (B, V)."""
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Goes on with these rows alone (increasing indices into the present ones)."""
+        """Keep only these rows (increasing indices into the present ones)."""
         ...
 
 
@@ -87,7 +87,7 @@ class DecodeCache:
         self._arrange()
 
     def _arrange(self) -> None:
-        """Finds where each row stands in the (P, G) rectangle of rows by prompt, G the most rows of any prompt."""
+        """Find each row's place in the (P, G) rectangle of rows by prompt; G: the most rows of any prompt."""
         counts = torch.bincount(self.parents, minlength=len(self.prompt_valid))
         self.group_size = int(counts.max())
         starts = counts.cumsum(0) - counts
@@ -96,16 +96,16 @@ class DecodeCache:
         self.from_slots = torch.zeros(len(counts) * self.group_size, dtype=torch.long, device=counts.device)
         self.from_slots[self.slots] = torch.arange(len(self.parents), device=counts.device)
         if len(self.from_slots) == len(self.parents):
-            self.slots = None  # the rectangle is full: rows stand in it in order
+            self.slots = None  # the rectangle is full, its rows in order
         self.prompt_mask = None if bool(self.prompt_valid.all()) else ~self.prompt_valid[:, None, None]
 
     def advance(self) -> None:
-        """The step is done: every layer has stored its keys."""
+        """Count the step as done: every layer has stored its keys."""
         self.length += 1
         self.positions = self.positions + 1
 
     def keep(self, rows: Tensor) -> None:
-        """Drops the other rows, and the prompts that have none left."""
+        """Drop the other rows, and the prompts that have none left."""
         used, parents = torch.unique(self.parents[rows], return_inverse=True)
         if len(used) < len(self.prompt_valid):
             self.prompt_valid = self.prompt_valid[used]
@@ -132,9 +132,9 @@ class DecodeCache:
         return (out + torch.matmul(own_probs, own_v)).reshape(rows, heads, -1)
 
     def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends the new keys and values (B, H_kv, D); returns the buffers (B, H_kv, capacity, D), zero past the end.
+        """Append the new keys and values (B, H_kv, D); return the buffers (B, H_kv, capacity, D), zero past the end.
 
-        They are used whole, since a matmul would copy a part of them first; so they grow in small blocks.
+        A matmul would copy a part of the buffers first, so they are used whole, and grow in small blocks.
         """
         if layer not in self.own:
             empty = value.new_zeros(*value.shape[:2], self.BLOCK, value.shape[2])
@@ -147,7 +147,7 @@ class DecodeCache:
         return k, v
 
     def _unwritten(self, keys: Tensor) -> Tensor:
-        """Minus infinity for the places of the buffers that hold nothing yet, else 0: (capacity,)."""
+        """Return -inf for the places of the buffers that hold nothing yet, else 0: (capacity,)."""
         if self.mask_length != self.length or len(self.mask) != keys.shape[2]:
             self.mask = keys.new_zeros(keys.shape[2])
             self.mask[self.length + 1 :] = float("-inf")
@@ -155,22 +155,22 @@ class DecodeCache:
         return self.mask
 
     def _by_prompt(self, x: Tensor) -> Tensor:
-        """(B, H_kv, R, D) to (P, H_kv, G * R, D); missing rows repeat row 0."""
+        """Rearrange (B, H_kv, R, D) to (P, H_kv, G * R, D); missing rows repeat row 0."""
         if self.slots is not None:
             x = x[self.from_slots]
         x = x.view(-1, self.group_size, *x.shape[1:]).transpose(1, 2)
         return x.flatten(2, 3)
 
     def _by_row(self, x: Tensor) -> Tensor:
-        """(P, H_kv, G * R, D) to (B, H_kv, R, D)."""
+        """Rearrange (P, H_kv, G * R, D) to (B, H_kv, R, D)."""
         x = x.unflatten(2, (self.group_size, -1)).transpose(1, 2).flatten(0, 1)
         return x if self.slots is None else x[self.slots]
 
 
 class CacheDecoder:
-    """For any other model: transformers' own cache, prefilled once per prompt and then repeated for its rows.
+    """For any other model: transformers' own cache, filled once per prompt and then repeated for its rows.
 
-    The prompts of one call must have one length: then nothing is padded, which recurrent layers could not skip.
+    The prompts of a call must have the same length: then there is no padding, which recurrent layers could not skip.
     """
 
     def __init__(self, causal: Any) -> None:
@@ -184,7 +184,7 @@ class CacheDecoder:
         return logits[rows]
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Reads the prompts into a fresh cache, a row of it each; the first logits (P, V)."""
+        """Read the prompts into a fresh cache, one row each; return the first logits (P, V)."""
         if len({len(prompt) for prompt in prompts}) != 1:
             raise ValueError("CacheDecoder takes prompts of one length at a time")
         device = self.causal.get_input_embeddings().weight.device
@@ -214,9 +214,9 @@ class CacheDecoder:
 
 
 class RepeatedDecoder:
-    """For models whose cache can be continued and cannot be copied: each row reads its prompt itself, and stays.
+    """For models whose cache can be continued but not copied: each row reads its prompt itself.
 
-    Rows that are dropped are computed to the end with a token that nobody reads. The prompts of one call must have one
+    Dropped rows are computed to the end with a token that nobody reads. The prompts of a call must have the same
     length, as for CacheDecoder.
     """
 

@@ -1,4 +1,4 @@
-"""Where and how to compute: device, dtype, and the settings of torch that the command line makes."""
+"""Device, dtype, threads, and the matmul settings of the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ONE_THREAD_BELOW = 4_000_000
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """`auto`: cuda, else mps, else cpu. Raises ValueError for a device that this machine does not have."""
+    """Return the device. `auto`: cuda, else mps, else cpu. ValueError for one that this machine does not have."""
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -27,7 +27,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Type of the computation. `auto`: bfloat16 on a GPU that has it, else float32."""
+    """Return the dtype of the computation. `auto`: bfloat16 on a GPU that has it, else float32."""
     if name == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
         return torch.bfloat16 if has_bf16 else torch.float32
@@ -36,7 +36,7 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 @contextmanager
 def decoding_threads(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
-    """Inside, a small model on the CPU is computed by one thread: measured a third faster than by two."""
+    """Use one thread within for a small model on the CPU: measured a third faster than two."""
     threads = torch.get_num_threads()
     small = device.type == "cpu" and sum(weight.numel() for weight in model.parameters()) < ONE_THREAD_BELOW
     try:
@@ -49,7 +49,7 @@ def decoding_threads(model: torch.nn.Module, device: torch.device) -> Iterator[N
 
 
 def tune_cpu() -> None:
-    """Matmul settings for a command-line run; they are global to the process, so no library function calls this.
+    """Choose matmul settings for a command-line run; they are global, so no library function calls this.
 
     "medium" lets oneDNN do float32 matmuls; on CPUs with AVX-512 bf16 they are about twice as fast, with an error near
     that of plain float32. It also makes torch's CPU flash attention several times slower, which is why

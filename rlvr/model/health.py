@@ -1,4 +1,4 @@
-"""Gradients, weights and probabilities that are not finite: told at once, and the end of a run that they would ruin."""
+"""Detect gradients, weights and probabilities that are not finite, and end a run that they would ruin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlvr.types import RunError
 
-PATIENCE = 3  # steps in a row with a gradient that is not finite, after which a run ends
+PATIENCE = 3  # consecutive steps with a gradient that is not finite, after which a run ends
 
 
 class NotFinite(RunError):
@@ -21,15 +21,15 @@ class NotFinite(RunError):
 
 
 def python_warning(text: str) -> None:
-    """Tells a person by way of Python's warnings."""
+    """Warn by way of Python's warnings."""
     warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 @dataclass
 class GradientWatch:
-    """Counts the steps in a row in which an update was dropped because its gradient was not finite.
+    """Counts the consecutive steps in which an update was dropped because its gradient was not finite.
 
-    warn: is told of each such step in a line. look_at: the settings that the error names. streak: of the steps so far.
+    warn: called with one line for each such step. look_at: the settings that the error names. streak: the count so far.
     """
 
     warn: Callable[[str], None]
@@ -37,9 +37,9 @@ class GradientWatch:
     streak: int = 0
 
     def observe(self, step: int, skipped: float | None, what: str = "gradient") -> None:
-        """Takes note of a step's dropped updates (None: it had no update to make, which says nothing).
+        """Count a step's dropped updates (None: it had no update to make, and does not count).
 
-        Raises NotFinite where it is the third step with dropped ones in a row.
+        Raises NotFinite at the third consecutive step with dropped ones.
         """
         if skipped is None:
             return
@@ -59,7 +59,7 @@ class GradientWatch:
 
 
 def dropped_updates(metrics: Mapping[str, Any]) -> tuple[float | None, str]:
-    """How many updates of a step were dropped by its metrics (None: it made none), and whose gradient it was."""
+    """Return from a step's metrics how many updates were dropped (None: it made none), and whose gradient it was."""
     if "skipped_updates" not in metrics:
         return None, "gradient"
     policy, critic = (metrics.get(name, 0.0) for name in ("skipped_updates", "critic/skipped_updates"))
@@ -67,7 +67,7 @@ def dropped_updates(metrics: Mapping[str, Any]) -> tuple[float | None, str]:
 
 
 def streak_of(rows: Iterable[Mapping[str, Any]]) -> int:
-    """How many of the last steps, by their metrics, dropped an update."""
+    """Return from the steps' metrics how many of the last consecutive steps dropped an update."""
     streak = 0
     for dropped, _ in map(dropped_updates, rows):
         if dropped is not None:
@@ -76,13 +76,13 @@ def streak_of(rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def count_not_finite(norms: Iterable[float]) -> float:
-    """How many of some gradients' norms are NaN or infinite."""
+    """Return how many of the gradient norms are NaN or infinite."""
     return float(sum(not math.isfinite(norm) for norm in norms))
 
 
 @torch.no_grad()
 def check_weights(named: Iterable[tuple[str, Tensor]], where: str) -> None:
-    """Raises NotFinite, beginning with `where`, for a weight that is NaN or infinite, and names the first of them."""
+    """Raise NotFinite, starting with `where`, if a weight is NaN or infinite; name the first of them."""
     weights = {name: weight for name, weight in named if weight.is_floating_point() and weight.numel()}
     # The largest magnitude of all: one pass, and NaN where any is.
     if not weights or math.isfinite(torch.nn.utils.get_total_norm(list(weights.values()), norm_type=math.inf)):

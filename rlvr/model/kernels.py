@@ -1,7 +1,7 @@
-"""Causal attention of padded rows on their context and on themselves, in memory that does not grow with the square.
+"""Causal attention of padded rows over their context and themselves, in memory below the square of the length.
 
-Three ways, one result: few scores are multiplied out and held for the backward pass; many are computed a few queries at
-a time, and again in the backward pass; on a GPU torch's fused kernels do it.
+Three ways to the same result: few scores are computed at once and held for the backward pass; many are computed a few
+queries at a time, and recomputed in the backward pass; on a GPU torch's fused kernels are used.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ MAX_SCORES, AT_ONCE = 2**24, 2**22
 
 
 class Visible:
-    """Which key each query of R rows sees: its whole context, and of its own row every token up to itself.
+    """Which keys each query of R rows sees: its whole context, and the tokens of its own row up to itself.
 
-    contexts (R,): tokens of context of each row, which stand before its own, padded to the longest; width: own tokens,
-    padding at the end. `size` counts query-key pairs, R * width * (longest context + width).
+    contexts (R,): the number of context tokens of each row, which come before its own, padded to the longest; width:
+    own tokens, padded at the end. `size` counts query-key pairs, R * width * (longest context + width).
     """
 
     def __init__(self, contexts: np.ndarray, width: int, device: torch.device) -> None:
@@ -35,11 +35,11 @@ class Visible:
 
     @property
     def bias_size(self) -> int:
-        """Elements of `bias`."""
+        """The number of elements of `bias`."""
         return self.size // len(self.contexts) if self.even else self.size
 
     def bias(self, dtype: torch.dtype) -> Tensor:
-        """Zero where a query sees a key, minus infinity where it does not: (R or 1, 1, width, context + width)."""
+        """Return 0 where a query sees a key, -inf where it does not: (R or 1, 1, width, context + width)."""
         if dtype not in self._bias:
             contexts = self.contexts[:1] if self.even else self.contexts
             shape = (len(contexts), self.width)
@@ -51,7 +51,7 @@ class Visible:
         return self._bias[dtype]
 
     def hide(self, scores: Tensor, rows: slice, first: int) -> None:
-        """Puts minus infinity on what is not seen in scores (r, H, q, context + first + q) of queries from `first`."""
+        """Set unseen scores (r, H, q, context + first + q) of the queries from `first` on to -inf, in place."""
         if not self.even:
             valid = torch.from_numpy(np.arange(self.context) >= self.contexts[rows][:, None]).to(self.device)
             scores[..., : self.context].masked_fill_(valid[:, None, None], float("-inf"))
@@ -61,7 +61,7 @@ class Visible:
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, visible: Visible, *, hold: bool) -> Tensor:
-    """Softmax attention of scaled queries (R, H, Lq, D) on key and value (R, H_kv, Lk, D): (R, H, Lq, D_v).
+    """Return softmax attention of scaled queries (R, H, Lq, D) on key, value (R, H_kv, Lk, D): (R, H, Lq, D_v).
 
     Heads share keys in groups of H / H_kv. With `hold` the CPU keeps the probabilities for the backward pass.
     """
@@ -73,7 +73,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, visible: Visible, *, ho
 
 
 def multiplied_out(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    """All scores at once: oneDNN's matmul beats torch's fused kernel on the CPU."""
+    """Compute all scores at once: oneDNN's matmul beats torch's fused kernel on the CPU."""
     (rows, heads, width, dim), kv_heads = query.shape, key.shape[1]
     # Heads that share keys are more query rows to the same matmul.
     grouped = query.reshape(rows, kv_heads, heads // kv_heads * width, dim)
@@ -84,7 +84,7 @@ def multiplied_out(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> T
 
 
 def fused(query: Tensor, key: Tensor, value: Tensor, visible: Visible) -> Tensor:
-    """By torch's fused kernels: with a mask while it is small, else rows of equal contexts together without one."""
+    """Compute by torch's fused kernels: with a mask while it is small, else without one by equal context lengths."""
     # Repeated, since with a mask CUDA has no fused kernel for grouped-query heads.
     key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], dim=1) for x in (key, value))
     if visible.context == 0:
@@ -104,9 +104,9 @@ def fused(query: Tensor, key: Tensor, value: Tensor, visible: Visible) -> Tensor
 
 
 class Recomputed(torch.autograd.Function):
-    """`multiplied_out` for a few rows and queries at a time, each with the keys up to its last; nothing is held.
+    """`multiplied_out` for a few rows and queries at a time, each with the keys up to its last; holds no scores.
 
-    The backward pass computes the probabilities again from their logarithm's normaliser (arXiv:2205.14135, alg. 4).
+    The backward pass recomputes the probabilities from the logarithm of their normalizer (arXiv:2205.14135, alg. 4).
     """
 
     @staticmethod
@@ -141,7 +141,7 @@ class Recomputed(torch.autograd.Function):
 
 
 def _parts(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Rows and queries that are computed together: at most AT_ONCE scores, or 64 queries of one row."""
+    """Yield rows and queries to compute together: at most AT_ONCE scores, or 64 queries of one row."""
     (rows, heads, width, _), length = query.shape, key.shape[2]
     many = max(1, AT_ONCE // (heads * min(width, 256) * length))
     for row in range(0, rows, many):
@@ -151,7 +151,7 @@ def _parts(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def _scores(query: Tensor, key: Tensor, visible: Visible, rows: slice, part: slice) -> Tensor:
-    """float32 scores (r, H, q, context + part.stop) of some queries, minus infinity where nothing is seen."""
+    """Return float32 scores (r, H, q, context + part.stop) of some queries, -inf where a key is not seen."""
     some, seen = query[rows, :, part], key[rows, :, : visible.context + part.stop]
     scores = torch.matmul(_grouped(some, key), seen.transpose(2, 3)).view(*some.shape[:3], -1).float()
     visible.hide(scores, rows, part.start)
@@ -159,5 +159,5 @@ def _scores(query: Tensor, key: Tensor, visible: Visible, rows: slice, part: sli
 
 
 def _grouped(x: Tensor, key: Tensor) -> Tensor:
-    """(r, H, q, n) to (r, H_kv, H / H_kv * q, n): heads that share keys are more rows to the same matmul."""
+    """Reshape (r, H, q, n) to (r, H_kv, H / H_kv * q, n): heads that share keys become rows of one matmul."""
     return x.reshape(len(x), key.shape[1], -1, x.shape[3])

@@ -1,11 +1,11 @@
-"""The forward pass of models built like Llama (Llama, Qwen2, Qwen3, Mistral ...) on packed tokens, in fewer passes.
+"""A faster forward pass for models built like Llama (Llama, Qwen2, Qwen3, Mistral ...) on packed tokens.
 
-At the sizes where this project samples and trains, transformers' own forward spends most of its time between the
-matmuls: copies to the type of the computation (one for each projection of the same input), norms and rotations written
-as many small operations. Here a norm and a rotation are one operation each, with a gradient worked out by hand, and the
-copy is made once. The weights stay in transformers' modules, whose projections and MLP are called as they are, so that
-adapters and experts work. `is_llama_like` tells whether a model has the parts; whether it then computes the same is
-tried out by rlvr.model.attention before this is used.
+At the sizes where this project samples and trains, transformers' forward spends most of its time between the matmuls:
+casts (one for each projection of the same input), norms and rotations made of many small operations. Here a norm and a
+rotation are one operation each, with a gradient worked out by hand, and the cast is done once. The weights stay in
+transformers' modules, whose projections and MLP are called as they are, so that adapters and experts work.
+`is_llama_like` tells whether a model has the parts; rlvr.model.probe tries whether this gives the same result before it
+is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ATTENTION_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", "scaling"
 
 
 def is_llama_like(causal: Any) -> bool:
-    """Whether the model has the modules that `llama_hidden_states` calls, and no others in its layers."""
+    """Return whether the model has the modules that `llama_hidden_states` calls, and no others in its layers."""
     base = causal.base_model
     if not all(hasattr(base, name) for name in ("embed_tokens", "layers", "norm", "rotary_emb")):
         return False
@@ -34,9 +34,10 @@ def is_llama_like(causal: Any) -> bool:
 
 
 def llama_hidden_states(causal: Any, layout: Any, ids: Tensor, positions: Tensor) -> Tensor:
-    """Last hidden states (N, hidden) of packed tokens; ids and positions (1, N), layout as in rlvr.model.attention.
+    """Return the last hidden states (N, hidden) of packed tokens; ids and positions (1, N).
 
-    The residual stream keeps the type of the embeddings; under autocast the projections' inputs are in its type.
+    layout: see rlvr.model.attention. The residual stream keeps the dtype of the embeddings; under autocast the inputs
+    of projections have its dtype.
     """
     base = causal.base_model
     x = base.embed_tokens(ids)[0]
@@ -53,7 +54,7 @@ def llama_hidden_states(causal: Any, layout: Any, ids: Tensor, positions: Tensor
 
 
 def _layer(layer: Any, layout: Any, x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
-    """x (N, hidden) after attention and MLP, each added to what it was given."""
+    """Return x (N, hidden) after attention and MLP, with their residual connections."""
     attention, norm = layer.self_attn, layer.input_layernorm
     h = RMSNorm.apply(x, norm.weight, norm.variance_epsilon, dtype)
     query, key, value = (
@@ -109,7 +110,7 @@ class Rotation(torch.autograd.Function):
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x cos + rotated x sin, where the rotated x is (-second half, first half); in the wider of the two types."""
+    """Return x cos + rotated x sin, rotated x being (-second half, first half); in the wider dtype of the two."""
     half = x.shape[-1] // 2
     x = x.to(torch.promote_types(x.dtype, cos.dtype))
     out = x * cos

@@ -16,7 +16,7 @@ LOGIT_ADJUSTMENTS = {
 
 
 def output_logits(causal: Any, hidden: Tensor) -> Tensor:
-    """Logits (n, V), float32, of last hidden states (n, hidden), as the model's own forward computes them."""
+    """Return float32 logits (n, V) of last hidden states (n, hidden), as the model's own forward computes them."""
     logits = causal.get_output_embeddings()(hidden).float()
     for name, adjust in LOGIT_ADJUSTMENTS.items():
         value = getattr(causal.config, name, None)
@@ -26,7 +26,7 @@ def output_logits(causal: Any, hidden: Tensor) -> Tensor:
 
 
 def check_logits(causal: Any) -> None:
-    """Raises ValueError where `output_logits` does not give the model's own logits, tried on a few tokens."""
+    """Raise ValueError where `output_logits` differs from the model's own logits, tried on a few tokens."""
     if causal.get_output_embeddings() is None:
         raise ValueError(f"{type(causal).__name__} has no LM head; expected a causal language model")
     if causal.base_model is causal:

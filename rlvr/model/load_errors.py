@@ -1,4 +1,4 @@
-"""What transformers, peft and safetensors say of a model that they cannot load, as one line."""
+"""Turn transformers', peft's and safetensors' errors about a model that they cannot load into one line."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LOADING_ERRORS = (
     HTTP_ERROR,
 )
 NEEDS_TRUST = (
-    "it brings code of its own, which is run only with --model.trust-remote-code (reward_model: "
+    "it brings its own code, which runs only with --model.trust-remote-code (reward_model: "
     "trust_remote_code=true); read that code first"
 )
 
 
 @contextmanager
-def naming(name: str, kind: str = "causal LM") -> Iterator[None]:
-    """Inside, what the libraries say about a model that they cannot load becomes a ValueError of one line."""
+def load_errors_as_value_error(name: str, kind: str = "causal LM") -> Iterator[None]:
+    """Turn load errors of the libraries within into one-line ValueErrors that name the model."""
     try:
         yield
     except LOADING_ERRORS as error:
@@ -44,7 +44,7 @@ def naming(name: str, kind: str = "causal LM") -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text that says something; its kind where there is none, or where it is a key."""
+    """Return the first line of an error's text, with the error's type where that says little (a key), or all."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return (

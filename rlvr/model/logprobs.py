@@ -22,7 +22,7 @@ MAX_LOGITS = 2**25
 def token_logprobs(
     policy: Policy, tokens: Tensor, mask: Tensor, *, temperature: float = 1.0, with_entropy: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """logprobs[b, t] = log pi(tokens[b, t] | tokens[b, :t]) of the policy at this temperature, 0 where mask is False.
+    """Return logprobs[b, t] = log pi(tokens[b, t] | tokens[b, :t]) at this temperature, 0 where mask is False.
 
     tokens (B, T) long, right-padded: prompt, completion, padding. mask (B, T) bool, True on the tokens to score; the
     first token of a row has no context and cannot be scored. Returns float32 logprobs (B, T) and, if asked for, the
@@ -40,10 +40,10 @@ def token_logprobs(
 
 
 def preceding_states(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
-    """Last hidden states (n, hidden) of the tokens before the n masked ones, in the order of the rows.
+    """Return last hidden states (n, hidden) of the tokens before the n masked ones, in the order of the rows.
 
-    What a model knows before each of these tokens: their probabilities are computed from it, and a critic's values.
-    tokens and mask as in `token_logprobs`, at least one token masked. To be called within `policy.computing()`.
+    They hold what the model knows before each of these tokens: logprobs and a critic's values are computed from them.
+    tokens and mask as in `token_logprobs`, at least one token masked. Call it within `policy.computing()`.
     """
     if mask.shape != tokens.shape or tokens.dim() != 2:
         raise ValueError(f"tokens {tuple(tokens.shape)} and mask {tuple(mask.shape)}; expected both (B, T)")
@@ -58,22 +58,22 @@ def preceding_states(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
 def logprobs_of(
     policy: Policy, hidden: Tensor, tokens: Tensor, mask: Tensor, *, temperature: float, with_entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """What `token_logprobs` returns, from the states (n, hidden) that precede the tokens."""
+    """Return the result of `token_logprobs` from the states (n, hidden) that precede the tokens."""
     targets = tokens[mask]
     scored, entropies = _score(policy.causal, hidden, targets, temperature, with_entropy)
     return on_tokens(scored, mask), None if entropies is None else on_tokens(entropies, mask)
 
 
 def on_tokens(values: Tensor, mask: Tensor) -> Tensor:
-    """Values (n,) of the masked tokens, in the order of the rows, as (B, T): 0 where mask is False."""
+    """Return values (n,) of the masked tokens, in the order of the rows, as (B, T): 0 where mask is False."""
     return values.new_zeros(mask.shape).index_put(mask.nonzero(as_tuple=True), values)
 
 
 def _padded(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
-    """Hidden states that predict the scored tokens (n, hidden): the plain way, for any causal LM.
+    """Return the hidden states (n, hidden) that predict the scored tokens: padded, for any causal LM.
 
-    No attention mask is needed: padding stands to the right, where a causal model does not look. Rows of very
-    different lengths are not padded to each other's, nor those that a length parts at which the model changes.
+    No attention mask is needed: padding is on the right, where a causal model does not look. Rows of very different
+    lengths are not padded together, nor rows on both sides of a length at which the model changes.
     """
     scored = mask.cpu().numpy()
     ends = np.where(scored.any(axis=1), scored.shape[1] - 1 - scored[:, ::-1].argmax(axis=1), 0)  # tokens to be read
@@ -97,7 +97,7 @@ def _padded(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
 
 
 def _packed(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
-    """The same without padding, and with each distinct prompt computed once."""
+    """Return the same without padding, with each distinct prompt computed once."""
     ids, scored = tokens.cpu().numpy(), mask.cpu().numpy()
     used = np.flatnonzero(scored.any(axis=1)).tolist()
     firsts, ends = scored.argmax(axis=1), scored.shape[1] - scored[:, ::-1].argmax(axis=1)
@@ -123,10 +123,10 @@ def _packed(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
-    """x[index] (n, ...) for indices that repeat, with a gradient that is the same each time.
+    """Return x[index] (n, ...) for repeated indices, with a gradient that is deterministic.
 
-    Where threads of the CPU meet at one row, the gradient of plain indexing adds up in the order in which they come;
-    on CUDA it is index_select's that does.
+    Where CPU threads meet at one row, the gradient of plain indexing adds up in the order in which they come; on CUDA
+    it is index_select's that does.
     """
     return x.index_select(0, index) if x.device.type == "cpu" else x[index]
 
@@ -134,7 +134,7 @@ def take(x: Tensor, index: Tensor) -> Tensor:
 def _score(
     causal: Any, hidden: Tensor, targets: Tensor, temperature: float, with_entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities (n,) of targets (n,) and entropies (n,) or None, chunk by chunk through the LM head."""
+    """Return logprobs (n,) of targets (n,), and entropies (n,) or None, chunk by chunk through the LM head."""
 
     def score(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         logprobs = (output_logits(causal, hidden) / temperature).log_softmax(-1)

@@ -1,4 +1,4 @@
-"""LoRA adapters on a model, for policies and for reward models: made, loaded, merged and saved."""
+"""LoRA adapters on policies and reward models: made, loaded, merged and saved."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class LoraSettings(Protocol):
 def with_adapter(
     model: Any, config: LoraSettings, *, seed: int, task_type: str, trained_whole: list[str] | None = None
 ) -> Any:
-    """The model with LoRA adapters, all else frozen but the modules named in `trained_whole`.
+    """Return the model with LoRA adapters; all else is frozen, except the modules named in `trained_whole`.
 
-    The adapter's initial weights depend on the seed alone. `task_type`: peft's, CAUSAL_LM or SEQ_CLS.
+    The adapter's initial weights depend only on the seed. task_type: peft's, CAUSAL_LM or SEQ_CLS.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -56,12 +56,12 @@ def with_adapter(
 
 
 def target_names(targets: str) -> list[str]:
-    """The names in lora_targets."""
+    """Return the names in lora_targets."""
     return [name.strip() for name in targets.split(",") if name.strip()]
 
 
 def check_settings(source: Source, config: LoraSettings) -> None:
-    """Raises ValueError where an adapter that is to be trained further is not as `config` describes it.
+    """Raise ValueError where an adapter that is to be trained further differs from `config`.
 
     Targets are compared where they are named; with all-linear the adapter keeps its own.
     """
@@ -85,9 +85,9 @@ def check_settings(source: Source, config: LoraSettings) -> None:
 
 
 def load_adapter(model: Any, source: Source, *, trained: bool) -> Any:
-    """The base model with the adapter of `source` on it, which is trained further or frozen.
+    """Return the base model with the adapter of `source`, trainable or frozen.
 
-    Raises ValueError where adapter and base do not fit. Changes nothing in torch's global random state.
+    Raises ValueError where adapter and base do not fit. Leaves torch's global random state as it is.
     """
     from peft import PeftConfig, PeftModel, get_peft_model_state_dict, load_peft_weights
 
@@ -109,13 +109,15 @@ def load_adapter(model: Any, source: Source, *, trained: bool) -> Any:
             f"and {len(left)} have no place, such as {(missing or left)[0]}"
         )
     if source.own_base:
-        model.name_or_path = ""  # it is no place to find the base again: `save_adapter` writes it beside the adapter
+        model.name_or_path = ""  # the base cannot be found by it again: `save_adapter` writes it beside the adapter
     return adapted
 
 
 def merge_adapter(adapted: Any) -> Any:
-    """The base model with its adapter merged into the weights. Embedding and head that it tied are parted where the
-    adapter changes one of them."""
+    """Return the base model with its adapter merged into the weights.
+
+    Tied embeddings and LM head are untied where the adapter changes one of them.
+    """
     base = adapted.get_base_model()
     head, embedding = base.get_output_embeddings(), base.get_input_embeddings()
     inner = [getattr(layer, "base_layer", layer) for layer in (head, embedding)]
@@ -133,10 +135,10 @@ def merge_adapter(adapted: Any) -> Any:
 
 
 def save_adapter(adapted: Any, folder: Path | str) -> None:
-    """Writes an adapter as peft loads it, the same bytes from every process.
+    """Write an adapter as peft loads it, with the same bytes from every process.
 
-    A base that lies in a folder is named by its absolute path. One that has no name (the built-in tiny model) is
-    written beside the adapter, in the folder `base`.
+    A base in a folder is named by its absolute path. A base without a name (the built-in tiny model) is written into
+    the folder `base` beside the adapter.
     """
     base = adapted.get_base_model()
     name = getattr(base, "name_or_path", "")

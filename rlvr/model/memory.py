@@ -1,7 +1,7 @@
-"""How much GPU memory a run needs, from the model's size and the run's config: what the recipes' figures come from.
+"""An estimate of the GPU memory of a run, from the model's size and the config: the source of the recipes' figures.
 
-What is held throughout is exact, the rest is an estimate that has been measured on no GPU: allocator, CUDA context and
-fragmentation come on top, some 2 to 4 GB. Bytes are those of GB = 10^9 bytes; a GPU "of 80 GB" has 85 of these.
+What is held throughout is exact, the rest is an estimate that no GPU has confirmed: allocator, CUDA context and
+fragmentation come on top, some 2 to 4 GB. GB = 10^9 bytes; a GPU "of 80 GB" has 85 of these.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Shape:
     kv_width: int
 
     def adapters(self, rank: int) -> int:
-        """Parameters of LoRA adapters of this rank on all linear layers but the LM head."""
+        """Return the parameters of LoRA adapters of this rank on all linear layers but the LM head."""
         attention = 2 * (self.hidden + self.heads_width) + 2 * (self.hidden + self.kv_width)
         return self.layers * rank * (attention + 3 * (self.hidden + self.mlp))
 
@@ -41,10 +41,10 @@ QWEN_3B = Shape(3_085_938_688, layers=36, hidden=2048, mlp=11008, heads_width=20
 
 
 def held_bytes(shape: Shape, config: Config) -> int:
-    """What is held through an optimizer step, whatever the batch.
+    """Return the bytes that are held through an optimizer step, whatever the batch.
 
-    Trained in full: fp32 weights, gradients and AdamW's two moments, 16 bytes a parameter; 4 more with a reference
-    policy, 16 more with a critic of its own. LoRA: bf16 weights, 16 bytes for each of the adapters' parameters; the
+    Full training: fp32 weights, gradients and AdamW's two moments, 16 bytes a parameter; 4 more with a reference
+    policy, 16 more with a separate critic. LoRA: bf16 weights, and 16 bytes per parameter of the adapters; the
     reference is the model without them.
     """
     rank = config.model.lora_rank
@@ -56,7 +56,7 @@ def held_bytes(shape: Shape, config: Config) -> int:
 
 
 def training_bytes(shape: Shape, config: Config) -> int:
-    """The peak while a microbatch is trained on, in bf16 with gradient checkpointing.
+    """Return the peak while a microbatch is trained on, in bf16 with gradient checkpointing.
 
     What is held; autocast's bf16 copy of the fp32 weights; each layer's input for each token; what one layer's backward
     pass recomputes; the logits of a chunk of tokens.
@@ -69,7 +69,7 @@ def training_bytes(shape: Shape, config: Config) -> int:
 
 
 def sampling_bytes(shape: Shape, config: Config) -> int:
-    """The peak while the torch sampler draws, every completion as long as it may be: no gradients, a cache instead.
+    """Return the peak while the torch sampler runs, with completions of full length: no gradients, but a cache.
 
     Keys and values of all layers for rollout.batch_size completions, in bf16, and in one layer a copy for every head.
     """
@@ -83,5 +83,5 @@ def sampling_bytes(shape: Shape, config: Config) -> int:
 
 
 def peak_bytes(shape: Shape, config: Config) -> int:
-    """The larger of the two peaks."""
+    """Return the larger of the two peaks."""
     return max(training_bytes(shape, config), sampling_bytes(shape, config))

@@ -12,14 +12,14 @@ from rlvr.config import OptimConfig
 
 
 def make_optimizer(parameters: Iterable[Tensor], config: OptimConfig) -> torch.optim.AdamW:
-    """AdamW over the trainable parameters; its learning rate is set at each step."""
+    """Return AdamW over the trainable parameters; its learning rate is set at each step."""
     return torch.optim.AdamW(
         list(parameters), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
     )
 
 
 def learning_rate(step: int, config: OptimConfig, num_steps: int) -> float:
-    """The learning rate of a step (counted from 0): linear warm-up, then the schedule down to min_lr_ratio.
+    """Return the learning rate of a step (from 0): linear warm-up, then the schedule down to min_lr_ratio.
 
     The decay ends at config.decay_steps, or at num_steps where that is 0.
     """
@@ -33,9 +33,9 @@ def learning_rate(step: int, config: OptimConfig, num_steps: int) -> float:
 
 
 def optimizer_step(optimizer: torch.optim.Optimizer, *, lr: float, max_grad_norm: float) -> float:
-    """Clips the gradient, steps, clears. Returns the gradient's norm before clipping.
+    """Clip the gradient, step, clear. Return the gradient's norm before clipping.
 
-    A gradient that is not finite is dropped, and its norm returned, so that one broken batch does not end the weights.
+    A gradient that is not finite is dropped, and its norm returned, so that one bad batch does not ruin the weights.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm, foreach=True)

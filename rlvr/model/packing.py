@@ -1,4 +1,4 @@
-"""Between tokens laid end to end and padded rectangles of rows, with gradients that are gathers too."""
+"""Pad tokens laid end to end into rectangles of rows, and unpad them; the gradients are gathers too."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# A rectangle of so few query-key pairs is not cut further: more operations would cost more than the padding.
+# A rectangle with fewer query-key pairs is not split: more operations would cost more than the padding.
 SMALL, MAX_PADDING = 2**19, 1.5
 
 
 def rectangles(lengths: np.ndarray, contexts: np.ndarray) -> list[np.ndarray]:
-    """Rows (R,) cut into rectangles: lists of indices, each ascending, that hold every row once.
+    """Group rows (R,) into rectangles: lists of indices, each ascending, that together hold every row once.
 
-    A row of n tokens after a context of c costs n (c + n) query-key pairs, in a rectangle as many as the longest of
-    each. A rectangle has at most MAX_PADDING times the pairs of its rows, or SMALL. All of them are one where that
-    holds.
+    A row of n tokens after a context of c costs n (c + n) query-key pairs; in a rectangle every row costs as many as
+    the longest of each. A rectangle has at most MAX_PADDING times the pairs of its rows, or SMALL. If one rectangle can
+    hold all rows, there is one.
     """
     if not len(lengths):
         return []
     work = lengths * (contexts + lengths)
     if len(lengths) * lengths.max() * (contexts.max() + lengths.max()) <= max(SMALL, MAX_PADDING * work.sum()):
         return [np.arange(len(lengths))]
-    # Rows whose lengths differ by a fifth at most stand together, ordered by their contexts.
+    # Rows whose lengths differ by at most a fifth are grouped, ordered by their contexts.
     size = np.floor(np.log(np.maximum(lengths, 1)) / np.log(1.2))
     found: list[list[int]] = []
     longest = context = real = 0
@@ -38,10 +38,10 @@ def rectangles(lengths: np.ndarray, contexts: np.ndarray) -> list[np.ndarray]:
 
 
 class Rows:
-    """n tokens end to end as R rows in a padded rectangle (R, L); a padding place reads token 0 and is never collected.
+    """n tokens end to end as R rows of a padded rectangle (R, L); a padding place reads token 0 and is never unpadded.
 
-    The rectangle is made head by head, (R, heads, L, D), which is what the matmuls of attention want: (n * heads, D)
-    is gathered by one index for all heads.
+    The rectangle has the layout (R, heads, L, D) that the matmuls of attention want: (n * heads, D) is gathered by one
+    index for all heads.
     """
 
     def __init__(self, lengths: np.ndarray, device: torch.device) -> None:
@@ -52,7 +52,7 @@ class Rows:
         self._indices: dict[int, tuple[Tensor, Tensor]] = {}
 
     def indices(self, heads: int) -> tuple[Tensor, Tensor]:
-        """Into the rectangle (R * heads * L,), and out of it (n * heads,)."""
+        """Return the index into the rectangle (R * heads * L,), and the one out of it (n * heads,)."""
         if heads not in self._indices:
             head = np.arange(heads)
             row, column = np.nonzero(self.valid)
@@ -62,32 +62,32 @@ class Rows:
             self._indices[heads] = both[0].to(self.device), both[1].to(self.device)
         return self._indices[heads]
 
-    def spread(self, x: Tensor) -> Tensor:
-        """(n, heads, D) to (R, heads, L, D)."""
+    def pad(self, x: Tensor) -> Tensor:
+        """Pad (n, heads, D) to (R, heads, L, D)."""
         into, _ = self.indices(x.shape[1])
         return x.reshape(-1, x.shape[2]).index_select(0, into).view(self.rows, x.shape[1], self.width, x.shape[2])
 
-    def collect(self, grid: Tensor) -> Tensor:
-        """(R, heads, L, D) to (n, heads, D)."""
+    def unpad(self, grid: Tensor) -> Tensor:
+        """Unpad (R, heads, L, D) to (n, heads, D)."""
         _, out = self.indices(grid.shape[1])
         return grid.reshape(-1, grid.shape[3]).index_select(0, out).view(-1, grid.shape[1], grid.shape[3])
 
-    def unpad_rows(self, x: Tensor) -> Tensor:
-        """(n, heads, D) to (R, heads, L, D), with zeros in the padding."""
+    def unpad_backward(self, x: Tensor) -> Tensor:
+        """Return the gradient of `unpad`: (n, heads, D) to (R, heads, L, D), with zeros in the padding."""
         _, out = self.indices(x.shape[1])
         grid = x.new_zeros(self.rows * x.shape[1] * self.width, x.shape[2])
         return grid.index_copy_(0, out, x.reshape(-1, x.shape[2])).view(self.rows, x.shape[1], self.width, x.shape[2])
 
-    def unspread(self, grid: Tensor) -> Tensor:
-        """The adjoint of `spread`. Each token has one real place; what padding places got is left out."""
-        return self.collect(grid)
+    def pad_backward(self, grid: Tensor) -> Tensor:
+        """Return the gradient of `pad`. Each token has one real place; what padding places received is left out."""
+        return self.unpad(grid)
 
 
 class ContextRows:
     """The contexts of R rows: for each the tokens of its parent among P prompts, (R, heads, Lp, D).
 
-    starts, lengths (P,): where each prompt stands among the `total` tokens of all; parents (R,), ascending or not.
-    `lengths` are those of the rows' contexts, (R,).
+    starts, lengths (P,): first place and length of each prompt among the `total` tokens of all; parents (R,), in any
+    order. The attribute `lengths` is (R,), of the rows' contexts.
     """
 
     def __init__(
@@ -108,13 +108,13 @@ class ContextRows:
         self.by_rank = [np.flatnonzero(ranks == rank) for rank in range(counts.max())]
 
     def followed_by(self, own: Rows) -> GroupRows:
-        """Rows of keys: a row's context, then its own tokens."""
+        """Return rows of keys: a row's context, then its own tokens."""
         return GroupRows(self, own)
 
     def summed(self, shared: Tensor) -> Tensor:
-        """(R, heads, Lp, D) of the rows to (total, heads, D) of the prompts: the sum over each prompt's rows.
+        """Sum (R, heads, Lp, D) over the rows of each prompt: (total, heads, D), the tokens of all prompts.
 
-        Added up in an order of its own, so that threads cannot change it.
+        The order of the additions is fixed, so that threads cannot change the result.
         """
         if self.even:
             grid = shared.unflatten(0, (self.rows.rows, len(self.by_rank))).sum(1)
@@ -123,7 +123,7 @@ class ContextRows:
             for place in self.by_rank:  # no parent twice
                 index = torch.from_numpy(self.parents[place]).to(shared.device)
                 grid.index_add_(0, index, shared[torch.from_numpy(place).to(shared.device)])
-        tokens = self.rows.collect(grid)
+        tokens = self.rows.unpad(grid)
         if self.places is None:
             return tokens
         return tokens.new_zeros(self.total, *tokens.shape[1:]).index_copy_(0, self.places, tokens)
@@ -136,7 +136,7 @@ class GroupRows:
         self.context, self.own = context, own
         self._into: dict[int, Tensor] = {}
 
-    def spread(self, x: Tensor) -> Tensor:
+    def pad(self, x: Tensor) -> Tensor:
         """(n, heads, D) of all prompts and of these completions to (R, heads, Lp + Lc, D)."""
         heads, dim = x.shape[1:]
         if heads not in self._into:
@@ -147,33 +147,33 @@ class GroupRows:
         grid = x.reshape(-1, dim).index_select(0, self._into[heads])
         return grid.view(self.own.rows, heads, self.context.rows.width + self.own.width, dim)
 
-    def unspread(self, grid: Tensor) -> Tensor:
-        """The adjoint of `spread`: a prompt's gradient is summed over its completions."""
+    def pad_backward(self, grid: Tensor) -> Tensor:
+        """The adjoint of `pad`: a prompt's gradient is summed over its completions."""
         shared, own = grid.split([self.context.rows.width, self.own.width], dim=2)
-        return torch.cat([self.context.summed(shared), self.own.collect(own)])
+        return torch.cat([self.context.summed(shared), self.own.unpad(own)])
 
 
 class Pad(torch.autograd.Function):
-    """`rows.spread`, whose gradient is gathered where index_select's own would be scattered and added."""
+    """`rows.pad` with a gradient that is gathered, where index_select's own would be scattered and added."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Rows | GroupRows) -> Tensor:
         ctx.rows = rows
-        return rows.spread(x)
+        return rows.pad(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.rows.unspread(grad), None
+        return ctx.rows.pad_backward(grad), None
 
 
 class Unpad(torch.autograd.Function):
-    """`rows.collect`; what is not collected gets gradient zero."""
+    """`rows.unpad`; what is not unpadded gets the gradient zero."""
 
     @staticmethod
     def forward(ctx: Any, grid: Tensor, rows: Rows) -> Tensor:
         ctx.rows = rows
-        return rows.collect(grid)
+        return rows.unpad(grid)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.rows.unpad_rows(grad), None
+        return ctx.rows.unpad_backward(grad), None

@@ -1,4 +1,4 @@
-"""The policy: a causal LM, its tokenizer, and what the trainer and the samplers need to know of both."""
+"""The policy: a causal LM with its tokenizer, as the trainer and the samplers use it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlvr.config import ModelConfig
 from rlvr.files.models import Source, check_weights, find_model
 from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.lm_head import check_logits
-from rlvr.model.load_errors import first_line, naming
+from rlvr.model.load_errors import first_line, load_errors_as_value_error
 from rlvr.model.lora import check_settings, load_adapter, merge_adapter, save_adapter, with_adapter
 from rlvr.model.probe import PackedTrial, check_causal
 from rlvr.model.rendering import Rendering
@@ -25,13 +25,13 @@ from rlvr.model.tokenizer import load_tokenizer
 
 
 class Policy(Rendering):
-    """A causal LM with its tokenizer. `model` is what transformers or peft made; nothing in it is wrapped.
+    """A causal LM with its tokenizer. `model` is what transformers or peft made, without any wrapper.
 
-    `causal` is the transformers model inside (`model` itself unless peft wraps it), `dtype` the type of the
-    computation (trained weights stay float32), `eos_ids` every id that ends a completion: generation configs may list
-    several, and one that is forgotten turns finished answers into truncated ones. `packs` says whether the model can
-    run on sequences laid end to end (see rlvr.model.attention), which `packed` False rules out, and `trial` up to which
-    length, or why not. `continues_adapter`: the adapter that is trained was loaded and not made.
+    causal: the transformers model inside (`model` itself unless peft wraps it). dtype: of the computation (trained
+    weights stay float32). eos_ids: every id that ends a completion; generation configs may list several, and forgetting
+    one turns finished answers into truncated ones. packs: the model can run on sequences laid end to end
+    (rlvr.model.attention), which `packed` False rules out; `trial` holds up to which length, or why not.
+    continues_adapter: the trained adapter was loaded, not newly made.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Policy(Rendering):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.model.parameters()).device
 
     @property
@@ -71,14 +71,14 @@ class Policy(Rendering):
 
     @property
     def eos_id(self) -> int:
-        """The id that ends a completion written by hand. Raises ValueError where the model has none."""
+        """The id that ends a hand-written completion. Raises ValueError where the model has none."""
         if not self.eos_ids:
             raise ValueError("neither the tokenizer nor the model's config names an end-of-sequence token")
         own = self.tokenizer.eos_token_id
         return int(own) if own in self.eos_ids else min(self.eos_ids)
 
     def describe(self) -> str:
-        """One line for people: model, sizes, type, device."""
+        """Return one line: model, sizes, dtype, device, and why rows are padded where they are."""
         total = sum(weight.numel() for weight in self.model.parameters())
         trained = sum(weight.numel() for weight in self.parameters())
         share = "" if trained == total else f", {trained / 1e6:,.2f}M trained"
@@ -89,12 +89,12 @@ class Policy(Rendering):
         return f"{kind} with {total / 1e6:,.2f}M parameters{share}, {dtype} on {self.device}{slow}"
 
     def parameters(self) -> list[nn.Parameter]:
-        """The weights that are trained, in the model's order."""
+        """Return the trainable weights, in the model's order."""
         return [weight for weight in self.model.parameters() if weight.requires_grad]
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Inside, forward passes run in `dtype`, and with the adapter off where this is a LoRA policy's reference."""
+        """Run forward passes within in `dtype`, and without the adapter if this is a LoRA policy's reference."""
         with ExitStack() as stack:
             if self.dtype is not torch.float32:
                 stack.enter_context(torch.autocast(self.device.type, self.dtype))
@@ -103,9 +103,9 @@ class Policy(Rendering):
             yield
 
     def reference(self) -> Policy:
-        """The policy as it is now, frozen; made once. With LoRA: the model without its adapter, no second copy.
+        """Return the policy as it is now, frozen; made once. With LoRA: the model without its adapter, not a copy.
 
-        Raises ValueError where that is not the policy as it began, because its adapter was loaded.
+        Raises ValueError for an adapter that was loaded: without it the model is not the policy as it began.
         """
         if self.continues_adapter:
             raise ValueError(REFERENCE_OF_ADAPTER)
@@ -119,7 +119,7 @@ class Policy(Rendering):
         return self._reference
 
     def save(self, folder: Path | str) -> None:
-        """Writes weights (safetensors), config and tokenizer as transformers and peft load them."""
+        """Write weights (safetensors), config and tokenizer as transformers and peft load them."""
         if self.causal is self.model:
             self.model.save_pretrained(folder)
         else:
@@ -127,7 +127,7 @@ class Policy(Rendering):
         self.tokenizer.save_pretrained(folder)
 
     def load_weights(self, folder: Path | str) -> None:
-        """Puts the weights that `save` wrote into this model, bit for bit."""
+        """Load the weights that `save` wrote into this model, bit for bit."""
         if self.causal is not self.model:
             from peft import load_peft_weights, set_peft_model_state_dict
 
@@ -145,13 +145,12 @@ REFERENCE_OF_ADAPTER = (
 
 
 def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 0) -> Policy:
-    """The policy that a config names.
+    """Return the policy that a config names.
 
-    "tiny": a small model whose tokenizer is made from the corpus by `tiny_tokens` and whose weights depend on the
-    seed alone. Anything else: a hub name or a folder of a transformers causal LM, or of an adapter on one. An adapter
-    is merged into its base, and all weights are trained; with `lora_rank` it is trained further itself, if it is as the
-    lora settings say. Raises ValueError where the name does not exist, is no causal LM, or cannot be set up as
-    configured.
+    "tiny": a small model whose tokenizer is made from the corpus by `tiny_tokens`, and whose weights depend only on the
+    seed. Otherwise: a hub name or a folder of a transformers causal LM, or of an adapter on one. An adapter is merged
+    into its base, and all weights are trained; with `lora_rank` the adapter is trained further, if it matches the lora
+    settings. Raises ValueError where the name does not exist, is not a causal LM, or cannot be set up as configured.
     """
     device = pick_device(config.device)
     dtype = pick_dtype(config.dtype, device)
@@ -173,7 +172,7 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     if source is not None and source.adapter:
-        with naming(config.name):
+        with load_errors_as_value_error(config.name):
             model = load_adapter(model, source, trained=continued)
         model = model if continued else merge_adapter(model)
     elif config.lora_rank:
@@ -199,24 +198,24 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
 
 
 def load_rendering(config: ModelConfig, *, corpus: Iterable[str] = ()) -> tuple[Rendering, Any]:
-    """How the policy that a config names renders prompts, and its config (of "tiny" too), without its weights."""
+    """Return a config's prompt rendering and model config (also of "tiny"), without loading weights."""
     if config.name == "tiny":
         tokenizer: Any = tiny_tokenizer(corpus, config.tiny_tokens)
         settings: Any = tiny_config(tokenizer)
     else:
         source = find_model(config.name, config.revision)
         trust = {"trust_remote_code": config.trust_remote_code}
-        with naming(config.name):
+        with load_errors_as_value_error(config.name):
             settings = AutoConfig.from_pretrained(source.weights.name, **source.weights.options(), **trust)
             tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
     return Rendering(tokenizer, system_prompt=config.system_prompt, chat=config.chat), settings
 
 
 def load_pretrained(source: Source, config: ModelConfig, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Tokenizer and model of a source; of an adapter, its base."""
+    """Return tokenizer and model of a source; of an adapter, its base."""
     place, trust = source.weights, {"trust_remote_code": config.trust_remote_code}
     attention = {} if config.attention == "auto" else {"attn_implementation": config.attention}
-    with naming(config.name):
+    with load_errors_as_value_error(config.name):
         tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
         model = AutoModelForCausalLM.from_pretrained(
             place.name, dtype=dtype, **place.model_options(), **trust, **attention
@@ -225,7 +224,7 @@ def load_pretrained(source: Source, config: ModelConfig, dtype: torch.dtype) -> 
 
 
 def set_attention(model: Any, attention: str) -> None:
-    """Chooses a model's attention implementation; auto leaves it. ValueError for one that it does not have."""
+    """Choose a model's attention implementation; auto leaves it. ValueError for one that it does not have."""
     if attention != "auto":
         try:
             model.set_attn_implementation(attention)
@@ -234,7 +233,7 @@ def set_attention(model: Any, attention: str) -> None:
 
 
 def _recompute_activations(model: Any) -> None:
-    """Gradient checkpointing, by the name that the installed transformers has for it."""
+    """Switch gradient checkpointing on, by the name that the installed transformers has for it."""
     if hasattr(model, "activation_checkpointing_enable"):
         model.activation_checkpointing_enable()
     else:
@@ -242,7 +241,7 @@ def _recompute_activations(model: Any) -> None:
 
 
 def switch_off_dropout(model: Any) -> None:
-    """No dropout anywhere: it would put noise into the ratio of new to old probabilities."""
+    """Set all dropout to 0: it would put noise into the ratio of new to old probabilities."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -252,7 +251,7 @@ def switch_off_dropout(model: Any) -> None:
 
 
 def _eos_ids(causal: Any, tokenizer: Any) -> frozenset[int]:
-    """Every id that ends a completion, by the tokenizer, the model's config and its generation config."""
+    """Return every id that ends a completion, by tokenizer, model config and generation config."""
     sources: list[Any] = [tokenizer.eos_token_id, causal.config.eos_token_id]
     if getattr(causal, "generation_config", None) is not None:
         sources.append(causal.generation_config.eos_token_id)

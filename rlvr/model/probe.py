@@ -1,8 +1,8 @@
-"""What a model may be run by, tried on a few tokens: the packed pass, the decoders, each against the plain forward.
+"""Try on a few tokens what a model can be run by: the packed pass, the decoders, each against the plain forward.
 
 No flag of transformers promises that a model computes the same packed, or token by token from a cache. So each way is
-tried on a text before it is used, and again on a longer one before rows pass a length at which the model may begin to
-compute otherwise (`boundaries`). What differs is not used.
+tried on a text before it is used, and again on a longer text before rows pass a length at which the model may begin to
+compute something else (`boundaries`). A way whose result differs is not used.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from rlvr.model.decoding import CacheDecoder, Decoder, RepeatedDecoder, SharedDe
 from rlvr.model.llama import is_llama_like
 from rlvr.model.lm_head import output_logits
 
-# Tokens of the text that is tried at the start, and by how many a later one passes the boundary that it is tried for.
+# Tokens of the first text that is tried, and by how many a later text passes the boundary that it is tried for.
 SHORT, BEYOND = 40, 12
 LENGTHS = re.compile(r"window|chunk|block_size|local_attention|index_topk")
 NO_LENGTHS = re.compile(r"layer|pattern|feed_forward|lm_head|image|vision|audio|kernel|conv|^num_|^n_")
 NO_MEMORY = re.compile(r"out of memory|allocate memory|not enough memory|alloc_cpu")
-# What a model raises that does not take packed tokens, or whose cache cannot be copied.
+# Raised by models that do not take packed tokens, or whose cache cannot be copied.
 FAILURES = (Unsupported, TypeError, ValueError, RuntimeError, AttributeError, KeyError, IndexError, AssertionError)
 
 
 def boundaries(causal: Any) -> tuple[int, ...]:
-    """Lengths in tokens beyond which the model may compute otherwise, ascending: windows, chunks, rotary scalings.
+    """Return lengths in tokens, ascending, beyond which the model may compute differently: windows, rotary scalings.
 
-    Read from the numbers that its config (that of a vision or audio part excepted) and its modules name so; one that
-    has no effect costs one more trial.
+    Read from the numbers with such names in its config (without vision and audio parts) and its modules. One that has
+    no effect costs one more trial.
     """
     found: set[int] = set()
     for config in _configs(causal.config):
@@ -50,7 +50,7 @@ def boundaries(causal: Any) -> tuple[int, ...]:
 
 
 def _configs(config: Any) -> Iterator[Any]:
-    """The config and those nested in it, but for those of other senses."""
+    """Yield the config and those nested in it, except those of vision and audio parts."""
     yield config
     for name, value in vars(config).items():
         if hasattr(value, "model_type") and not re.search("vision|audio|image", name):
@@ -65,7 +65,7 @@ def _lengths(values: dict[str, Any]) -> Iterator[int]:
 
 
 def _rotary_lengths(config: Any, kinds: tuple[str, ...] = ("longrope", "dynamic")) -> Iterator[int]:
-    """Where rotary scalings begin that depend on the longest text of a forward pass."""
+    """Yield where rotary scalings begin that depend on the longest text of a forward pass."""
     parameters = getattr(config, "rope_parameters", None) or {}
     nested = [value for value in parameters.values() if isinstance(value, dict)]
     for rope in nested or [parameters]:
@@ -76,12 +76,11 @@ def _rotary_lengths(config: Any, kinds: tuple[str, ...] = ("longrope", "dynamic"
 
 
 class PackedTrial:
-    """Gives a model the packed attention where it then computes what it did before.
+    """Gives a model the packed attention, if it then computes the same.
 
-    `wanted` False leaves the model's own attention. `why_not` is empty where the packed one is given, and else says in
-    a few words what stands against it. `limit` is the length in tokens up to which that was made sure, None: any.
-    `most` is the length beyond which a row's probabilities depend on what the model has read before (rotary scaling
-    `dynamic`), None: never.
+    `wanted` False leaves the model's own attention. `why_not` is empty where the packed attention is used, else the
+    reason in a few words. limit: the length in tokens up to which that was checked, None: any. most: the length beyond
+    which a row's probabilities depend on what the model has read before (rotary scaling `dynamic`), None: never.
     """
 
     def __init__(self, causal: Any, wanted: bool = True) -> None:
@@ -97,7 +96,7 @@ class PackedTrial:
 
 
 def _install(causal: Any) -> str:
-    """Tries each pass; the reason why none is right, or nothing and the model has the packed attention."""
+    """Try each packed pass. Return why none is right, or "": the model then has the packed attention."""
     own, layers = causal.config._attn_implementation, set(getattr(causal.config, "layer_types", None) or [])
     if other := sorted(layers - {"full_attention"}):
         return f"it has layers of the type {other[0]}"
@@ -121,7 +120,10 @@ def _install(causal: Any) -> str:
 
 
 def _attempt(trial: Callable[[], str]) -> str:
-    """What a trial found, or the failure that ended it. Running out of memory says nothing of the model: raised."""
+    """Return what a trial found, or the failure that ended it.
+
+    Running out of memory says nothing about the model, and is raised.
+    """
     try:
         return trial()
     except FAILURES as error:
@@ -133,7 +135,7 @@ def _attempt(trial: Callable[[], str]) -> str:
 
 @contextmanager
 def _trying(causal: Any) -> Iterator[None]:
-    """Inside, the model evaluates in the full precision of its type, and no gradient is kept."""
+    """Run the model within in evaluation mode, at the full precision of its dtype, without gradients."""
     training, precision = causal.training, torch.get_float32_matmul_precision()
     causal.eval()
     torch.set_float32_matmul_precision("highest")
@@ -146,19 +148,19 @@ def _trying(causal: Any) -> Iterator[None]:
 
 
 def _text(causal: Any, length: int, first: int = 0) -> list[int]:
-    """Ids of a text without a pattern. Small ones: multimodal models keep the last for images."""
+    """Return the ids of a text without a pattern. Small ids: multimodal models reserve the last ones for images."""
     vocabulary = causal.get_input_embeddings().weight.shape[0]
     return [(5 + i * i * 7 % 61 + i % 13) % vocabulary for i in range(first, first + length)]
 
 
 def _plain_states(causal: Any, row: list[int]) -> Tensor:
-    """Last hidden states (n, hidden) of one row by the model's own forward."""
+    """Return the last hidden states (n, hidden) of one row by the model's own forward."""
     ids = torch.tensor([row], device=causal.get_input_embeddings().weight.device)
     return causal.base_model(input_ids=ids, use_cache=False).last_hidden_state[0]
 
 
 def _apart(found: Tensor, expected: Tensor) -> bool:
-    """Whether two results differ by more than rounding: of float32 the largest entry, of shorter types the mean."""
+    """Return whether results differ by more than rounding: the largest entry in float32, the mean in shorter dtypes."""
     if found.shape != expected.shape or not bool(found.isfinite().all()):
         return True
     exact = expected.dtype is torch.float32
@@ -167,7 +169,7 @@ def _apart(found: Tensor, expected: Tensor) -> bool:
 
 
 def _packed_difference(causal: Any) -> str:
-    """Empty where two prompts with three completions give the same hidden states packed and one by one."""
+    """Return "" if two prompts with three completions give the same hidden states packed and one by one."""
     a, b = _text(causal, SHORT), _text(causal, SHORT, first=101)
     prompts, completions = [a[:9], b[:5]], [[a[9:], b[20:29]], [b[5:30]]]
     with _trying(causal):
@@ -179,12 +181,12 @@ def _packed_difference(causal: Any) -> str:
                 if _apart(
                     packed[start : start + len(completion)], _plain_states(causal, prompt + completion)[len(prompt) :]
                 ):
-                    return "rows laid end to end give other states than rows alone"
+                    return "packed rows give other hidden states than single rows"
     return ""
 
 
 class Decoders:
-    """Which decoder samples rows of which length: the first that gives the log-probabilities of the plain forward."""
+    """The decoder for rows of each length: the first whose log-probabilities equal those of the plain forward."""
 
     def __init__(self, causal: Any, trial: PackedTrial, packs: bool) -> None:
         self.causal, self.trial, self.packs = causal, trial, packs
@@ -192,7 +194,7 @@ class Decoders:
         self.for_length(min(SHORT, trial.most or SHORT))
 
     def for_length(self, length: int) -> type[Decoder]:
-        """The decoder for rows of `length` tokens, prompt and completion. Raises ValueError where there is none."""
+        """Return the decoder for rows of `length` tokens, prompt and completion. ValueError where there is none."""
         check_length(self.causal, self.trial, length)
         passed = bisect_left(self.trial.boundaries, length)  # those that are shorter
         if passed not in self.chosen:
@@ -221,7 +223,7 @@ class Decoders:
 
 
 def check_causal(causal: Any) -> None:
-    """Raises ValueError for a model whose tokens know what follows them, as an encoder's do: nothing could train it."""
+    """Raise ValueError for a model whose states depend on later tokens, as an encoder's do: it cannot be trained."""
     row = _text(causal, SHORT)
     with _trying(causal):
         part, whole = _plain_states(causal, row[: SHORT // 2]), _plain_states(causal, row)[: SHORT // 2]
@@ -234,7 +236,7 @@ def check_causal(causal: Any) -> None:
 
 
 def check_length(causal: Any, trial: PackedTrial, length: int) -> None:
-    """Raises ValueError for rows of so many tokens where their probabilities depend on what was read before."""
+    """Raise ValueError for rows of `length` tokens if their probabilities depend on what was read before."""
     if trial.most is not None and length > trial.most:
         raise ValueError(
             f"rows of up to {length} tokens: beyond {trial.most} the rotary scaling 'dynamic' of "
@@ -244,7 +246,7 @@ def check_length(causal: Any, trial: PackedTrial, length: int) -> None:
 
 
 def _decoder_difference(make: type[Decoder], causal: Any, size: int) -> str:
-    """Empty where a decoder gives the logits of the plain forward for three rows of `size` tokens, one dropped early.
+    """Return "" if a decoder gives the plain forward's logits for three rows of `size` tokens, one dropped early.
 
     Two rows continue one prompt, the third another.
     """

@@ -1,15 +1,16 @@
-"""Prompts as token ids: the chat template, the system prompt, and what a tokenizer alone can say of a prompt."""
+"""Render prompts as token ids: chat template, system prompt, encoding and decoding."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from rlvr.files.jsonl import check_encodable
 from rlvr.types import Prompt
 
 
 class Rendering:
-    """How a tokenizer, a system prompt and the choice of chat turn a prompt into the ids that the policy sees."""
+    """A tokenizer with a system prompt and the choice of chat: how a prompt becomes the ids that the policy sees."""
 
     def __init__(self, tokenizer: Any, *, system_prompt: str | None = None, chat: str = "auto") -> None:
         self.tokenizer = tokenizer
@@ -19,11 +20,12 @@ class Rendering:
             raise ValueError("model.chat always, and the tokenizer has no chat template; use --model.chat never")
 
     def render(self, prompt: Prompt) -> list[int]:
-        """Token ids of a prompt, ready for the completion to follow. The one place where a chat template is applied.
+        """Return the token ids of a prompt, ready for the completion to follow. Only here is a chat template applied.
 
-        With chat, a string becomes one user message. Without, the system prompt and the prompt are joined by a blank
-        line, and a prompt in messages raises ValueError.
+        With chat, a string becomes one user message. Without, system prompt and prompt are joined by a blank line, and
+        a prompt in messages raises ValueError; so does a lone surrogate, which no tokenizer takes.
         """
+        check_encodable(prompt, "the prompt")
         if not self.chat:
             if not isinstance(prompt, str):
                 raise ValueError("a prompt in chat messages needs a tokenizer with a chat template, and chat is off")
@@ -36,11 +38,11 @@ class Rendering:
         return [int(i) for i in ids]
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text that continues a prompt: nothing is put before or after it."""
+        """Return the token ids of a text that continues a prompt: no special tokens are added."""
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        """Text of token ids, without special tokens unless they are asked for."""
+        """Return the text of token ids, without special tokens unless `special`."""
         return str(
             self.tokenizer.decode(list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False)
         )

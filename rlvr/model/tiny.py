@@ -1,4 +1,4 @@
-"""A small model built from nothing, for tasks with a small alphabet: what a laptop can train in a minute."""
+"""The tiny model: untrained, for tasks with a small alphabet; a laptop trains it in minutes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ SPECIAL_TOKENS = ("<pad>", "<eos>", "<unk>")
 
 
 def tiny_tokenizer(corpus: Iterable[str], token_pattern: str = ".") -> PreTrainedTokenizerFast:
-    """Tokens are the matches of `token_pattern` (Oniguruma; the dot matches a newline too) that occur in the corpus.
+    """Return a tokenizer whose tokens are the matches of `token_pattern` in the corpus (Oniguruma; the dot matches \n).
 
-    The ids depend on the set of tokens alone: special tokens first, then sorted. Text between matches is a token of its
+    The ids depend only on the set of tokens: special tokens first, then sorted. Text between matches is a token of its
     own, so decoding gives the text back. Raises ValueError for an empty corpus.
     """
     split = pre_tokenizers.Split(Regex(f"(?m:{token_pattern})"), behavior="isolated")
@@ -31,7 +31,7 @@ def tiny_tokenizer(corpus: Iterable[str], token_pattern: str = ".") -> PreTraine
 
 
 def tiny_config(tokenizer: PreTrainedTokenizerFast) -> Qwen2Config:
-    """The sizes of the tiny model.
+    """Return the sizes of the tiny model.
 
     Initial weights are three times transformers' usual .02: at this size the usual ones learn markedly slower.
     """
@@ -53,7 +53,7 @@ def tiny_config(tokenizer: PreTrainedTokenizerFast) -> Qwen2Config:
 
 
 def tiny_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalLM:
-    """A Qwen2 of 0.86M parameters; its weights are a function of the seed and the vocabulary size."""
+    """Return a Qwen2 of 0.86M parameters; its weights are a function of the seed and the vocabulary size."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Qwen2ForCausalLM(tiny_config(tokenizer))

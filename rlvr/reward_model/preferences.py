@@ -1,4 +1,4 @@
-"""Pairs of a better and a worse completion of one prompt. Standard library only."""
+"""Preference pairs: a chosen and a rejected completion of one prompt. Standard library only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlvr.types import UNSCORED, Group, Prompt
 
 @dataclass(frozen=True, slots=True)
 class PreferencePair:
-    """`chosen` is better than `rejected`, by `margin` log-odds at least where that is known."""
+    """A chosen and a rejected completion; `margin`: the least difference of their scores in log-odds, 0 if unknown."""
 
     prompt: Prompt
     chosen: str
@@ -27,15 +27,15 @@ class PreferencePair:
 
     @property
     def key(self) -> str:
-        """The prompt as text, equal for pairs of one prompt."""
+        """Return the prompt as text, equal for pairs of one prompt."""
         return self.prompt if isinstance(self.prompt, str) else json.dumps(list(map(dict, self.prompt)))
 
 
 def read_pairs(path: Path) -> list[PreferencePair]:
-    """The pairs of a JSON Lines file: prompt (text or messages), chosen, rejected (text), margin if wanted.
+    """Read pairs from a JSON Lines file: prompt (text or messages), chosen, rejected (text), optionally margin.
 
-    Blank lines are skipped. Raises ValueError with the number of a line that is no such pair, and for a file without
-    any; OSError where there is none.
+    Blank lines are skipped. Raises ValueError with the number of a line that is not such a pair, and for a file without
+    pairs; OSError where there is no such file.
     """
     pairs = [_read_pair(row, f"{path}, line {number}") for number, row in read_objects(path)]
     if not pairs:
@@ -51,7 +51,7 @@ def _read_pair(row: Mapping[str, Any], where: str) -> PreferencePair:
         if not isinstance(row[name], str):
             raise ValueError(f"{where}: {name} is a {type(row[name]).__name__}; expected text")
     if row["chosen"] == row["rejected"]:
-        raise ValueError(f"{where}: chosen and rejected are the same text, which says nothing")
+        raise ValueError(f"{where}: chosen and rejected are the same text; expected two different ones")
     margin = row.get("margin", 0.0)
     if isinstance(margin, bool) or not isinstance(margin, int | float) or not math.isfinite(margin):
         raise ValueError(f"{where}: margin {margin!r:.80}; expected a number")
@@ -72,17 +72,17 @@ def _read_prompt(value: Any, where: str) -> Prompt:
 
 
 def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:
-    """Pairs as `read_pairs` reads them."""
+    """Write pairs as `read_pairs` reads them. Raises RunError where the file cannot be written."""
     with writing(path), path.open("w", encoding="utf-8") as file:
         for pair in pairs:
             file.write(json.dumps(asdict(pair), ensure_ascii=False) + "\n")
 
 
 def pairs_of(group: Group, *, limit: int, seed: int) -> list[PreferencePair]:
-    """Pairs within one group: every distinct correct completion with every distinct scored one that is not correct.
+    """Return the pairs of one group: each distinct correct completion with each distinct one that scored otherwise.
 
-    At most `limit`, drawn at random; completions without a score (errors) and truncated ones among the correct are
-    left out. A function of the group and (seed, problem).
+    At most `limit`, drawn at random. Completions without a score (errors) and truncated correct ones are left out.
+    Deterministic given the group, the seed and the problem's id.
     """
     right: dict[str, None] = {}
     wrong: dict[str, None] = {}
@@ -104,12 +104,12 @@ def pairs_of(group: Group, *, limit: int, seed: int) -> list[PreferencePair]:
 def split_by_prompt(
     pairs: Sequence[PreferencePair], share: float, *, seed: int
 ) -> tuple[list[PreferencePair], list[PreferencePair]]:
-    """Pairs to train on and held-out ones; all pairs of a prompt are on one side.
+    """Return (training pairs, held-out pairs); all pairs of a prompt are on the same side.
 
-    About `share` of the prompts are held out, and at least one; ValueError where there are fewer than two prompts.
+    About `share` of the prompts, at least one, are held out. Raises ValueError for fewer than two prompts.
     """
     prompts = sorted({pair.key for pair in pairs}, key=lambda key: derive_seed(seed, "held out", key))
     if len(prompts) < 2:
         raise ValueError(f"{len(pairs)} pairs of {len(prompts)} prompts; expected at least 2 prompts, one to hold out")
-    held = set(prompts[: min(max(round(share * len(prompts)), 1), len(prompts) - 1)])
-    return [p for p in pairs if p.key not in held], [p for p in pairs if p.key in held]
+    held_out = set(prompts[: min(max(round(share * len(prompts)), 1), len(prompts) - 1)])
+    return [p for p in pairs if p.key not in held_out], [p for p in pairs if p.key in held_out]

@@ -1,4 +1,4 @@
-"""Scores of a sequence-classification model, whatever the padding."""
+"""Loading sequence-classification models, and scoring texts with them independently of padding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transformers.utils import cached_file, logging
 
 from rlvr.files.models import SETTINGS, Source, find_model
 from rlvr.model.device import pick_device, pick_dtype
-from rlvr.model.load_errors import naming
+from rlvr.model.load_errors import load_errors_as_value_error
 from rlvr.model.lora import load_adapter, merge_adapter
 from rlvr.model.tokenizer import load_tokenizer
 from rlvr.reward_model.text import Encoded
@@ -24,12 +24,11 @@ KIND = "sequence classifier"
 
 
 class Classifier:
-    """A sequence classifier whose scores do not depend on what its texts are padded with, or on which side.
+    """A sequence classifier whose scores depend neither on the padding token nor on the padding side.
 
-    Where the model is a causal trunk with a linear head `score`, the head reads the hidden state of the last real
-    token, found by the attention mask (transformers looks for the last id that is not the padding's, which goes wrong
-    where padding and end token are one, and refuses a batch where there is no padding token). Other architectures pool
-    in their own way, by the mask.
+    For a causal trunk with a linear head `score`, the head reads the hidden state of the last real token, found by the
+    attention mask. (transformers looks for the last id other than the padding token's: wrong if that is the end token,
+    and impossible for batches without a padding token.) Other architectures do their own masked pooling.
     """
 
     def __init__(self, model: Any, *, pad_id: int, padding_side: str = "right") -> None:
@@ -38,17 +37,17 @@ class Classifier:
         self.trunk: Any = model.base_model if hasattr(model, "score") else None
         if self.trunk is not None:
             self.has_positions = "position_ids" in inspect.signature(self.trunk.forward).parameters
-        # Left padding moves a text's tokens, which only position ids can undo.
+        # Left padding shifts positions, which only explicit position ids correct.
         movable = self.trunk is not None and self.has_positions
         self.padding_side = padding_side if movable else "right"
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.model.parameters()).device
 
     def logits(self, texts: Sequence[Encoded]) -> Tensor:
-        """The head's outputs at each text's positions, in order: float32 (number of positions, labels)."""
+        """Return the head's outputs at each text's positions, in order: float32 (number of positions, labels)."""
         tokens, mask, starts = self._pad(texts)
         if self.trunk is None:
             return self.model(input_ids=tokens, attention_mask=mask).logits.float()
@@ -56,12 +55,12 @@ class Classifier:
         hidden = self.trunk(input_ids=tokens, attention_mask=mask, use_cache=False, **places).last_hidden_state
         rows = [row for row, text in enumerate(texts) for _ in text.positions]
         columns = [starts[row] + place for row, text in enumerate(texts) for place in text.positions]
-        # The head is computed in float32: scores of good and bad answers may differ by little.
+        # In float32: good and bad answers may differ by little.
         with torch.autocast(hidden.device.type, enabled=False):
             return self.model.score(hidden[rows, columns].float())
 
     def _pad(self, texts: Sequence[Encoded]) -> tuple[Tensor, Tensor, list[int]]:
-        """Tokens and mask (B, T), and the column where each text starts."""
+        """Return tokens and mask (B, T), and the column where each text starts."""
         width = max(len(text.ids) for text in texts)
         tokens = torch.full((len(texts), width), self.pad_id, dtype=torch.long)
         mask = torch.zeros((len(texts), width), dtype=torch.long)
@@ -74,9 +73,9 @@ class Classifier:
 
 
 class Scorer:
-    """A reward model on this machine: log-odds of texts, in batches of similar length.
+    """A reward model in this process, which scores texts in batches of similar length.
 
-    With `offload` the weights lie in the CPU's memory between calls.
+    With `offload` the weights are in CPU memory between calls.
     """
 
     def __init__(
@@ -90,8 +89,8 @@ class Scorer:
 
     @torch.inference_mode()
     def score(self, texts: Sequence[Encoded]) -> list[tuple[float, ...]]:
-        """The log-odds at each text's positions, in the order of the texts."""
-        found: list[tuple[float, ...]] = [()] * len(texts)
+        """Return the log-odds at each text's positions, in the order of the texts."""
+        scores: list[tuple[float, ...]] = [()] * len(texts)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i].ids))
         with self._on_device():
             for start in range(0, len(order), self.batch_size):
@@ -99,8 +98,8 @@ class Scorer:
                 batch = [texts[i] for i in chosen]
                 values = iter(log_odds(self.classifier.logits(batch), self.label).tolist())
                 for i, text in zip(chosen, batch):
-                    found[i] = tuple(next(values) for _ in text.positions)
-        return found
+                    scores[i] = tuple(next(values) for _ in text.positions)
+        return scores
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
@@ -117,9 +116,9 @@ class Scorer:
 
 
 def log_odds(logits: Tensor, label: int) -> Tensor:
-    """The log-odds of a label (n,) from logits (n, labels); a model with one label gives them as they are.
+    """Return the log-odds (n,) of a label from logits (n, labels); with a single label, the logits themselves.
 
-    Of several labels: z_l - log sum over the others of exp z, so that a sigmoid of it is the softmax's share.
+    With several: z_label - logsumexp of the others, whose sigmoid is the label's softmax probability.
     """
     if logits.shape[-1] == 1:
         return logits[:, 0]
@@ -128,13 +127,15 @@ def log_odds(logits: Tensor, label: int) -> Tensor:
 
 
 def find_label(num_labels: int, names: dict[int, str], label: str | None, name: str) -> int:
-    """The label whose log-odds are the score, by its number or name. ValueError where a model has several and no choice
-    was made, and for one that it does not have."""
+    """Return the index of the label to score, given by number or name.
+
+    Raises ValueError for a model with several labels where none is named, and for a label that it does not have.
+    """
     shown = ", ".join(f"{i}: {names.get(i, '?')}" for i in range(num_labels))
     if label is None:
         if num_labels != 1:
             raise ValueError(
-                f"model {name!r} has {num_labels} labels ({shown}) and a reward is one number; name one with label=1"
+                f"model {name!r} has {num_labels} labels ({shown}), and a reward is one number; name one with label=1"
             )
         return 0
     found = [i for i in range(num_labels) if label in (str(i), names.get(i))]
@@ -145,37 +146,38 @@ def find_label(num_labels: int, names: dict[int, str], label: str | None, name: 
 
 @dataclass(frozen=True)
 class Parts:
-    """What is known of a classifier before its weights are read."""
+    """A classifier without its weights. adapter_labels: outputs of the head that an adapter contains, if it does."""
 
     source: Source
     tokenizer: Any
     config: Any
+    adapter_labels: int | None
 
 
 def load_parts(name: str, *, revision: str | None = None, trust_remote_code: bool = False) -> Parts:
-    """Tokenizer and config of a hub name or folder; of an adapter, its base's with the adapter's number of labels.
+    """Load tokenizer and config of a hub name or folder; for an adapter, its base's, with the adapter's labels.
 
-    ValueError where there is none.
+    Raises ValueError where there is no such model.
     """
     source = find_model(name, revision, kind=KIND)
     trust = {"trust_remote_code": trust_remote_code}
-    with naming(name, KIND):
+    with load_errors_as_value_error(name, KIND):
         tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
         config = AutoConfig.from_pretrained(source.weights.name, **source.weights.options(), **trust)
         labels = adapter_labels(source)
     if labels is not None:
         config.num_labels = labels
-    return Parts(source, tokenizer, config)
+    return Parts(source, tokenizer, config, labels)
 
 
 def adapter_labels(source: Source) -> int | None:
-    """Outputs of the head that an adapter brings with it; None without an adapter, or a head in it."""
+    """Return the number of outputs of the head that an adapter contains; None without an adapter or a head in it."""
     if source.adapter is None:
         return None
     from peft import load_peft_weights
 
-    held = load_peft_weights(source.adapter.name, device="cpu", **source.adapter.options())
-    return next((len(value) for key, value in held.items() if key.endswith(".score.weight")), None)
+    weights = load_peft_weights(source.adapter.name, device="cpu", **source.adapter.options())
+    return next((len(value) for key, value in weights.items() if key.endswith(".score.weight")), None)
 
 
 def load_classifier(
@@ -188,48 +190,57 @@ def load_classifier(
     revision: str | None = None,
     trust_remote_code: bool = False,
 ) -> tuple[Classifier, Any]:
-    """A classifier and its tokenizer from a hub name or folder; the weights stay on the CPU. An adapter is merged.
+    """Load a classifier and its tokenizer from a hub name or folder, adapters merged, weights on the CPU.
 
-    With `num_labels` a missing head is made (a causal LM's trunk becomes the trunk); without it ValueError says that
-    the model was never trained to score. Changes nothing in torch's global random state.
+    With `num_labels` a missing head is created, on a causal LM's trunk for example; without it the missing head raises
+    ValueError, as does a model that cannot be loaded. torch's global random state does not change.
     """
     parts = load_parts(name, revision=revision, trust_remote_code=trust_remote_code)
-    source, tokenizer, config = parts.source, parts.tokenizer, parts.config
-    place = pick_device(device)
-    held = pick_dtype(dtype, place)
-    if place.type == "cpu":
+    target = pick_device(device)
+    if target.type == "cpu":
         # torch's CPU flash attention is several times slower under the matmul setting of rlvr.model.device.
-        config._attn_implementation = "eager"
-    brings_head = adapter_labels(source) is not None
+        parts.config._attn_implementation = "eager"
     if num_labels is not None:
-        config.num_labels = num_labels
-    with naming(name, KIND), quietly(), torch.random.fork_rng(devices=[]):
-        model, found = AutoModelForSequenceClassification.from_pretrained(
-            source.weights.name,
-            config=config,
-            dtype=torch.float32 if source.adapter else held,
-            output_loading_info=True,
-            trust_remote_code=trust_remote_code,
-            **source.weights.model_options(),
-        )
-        if source.adapter:
-            model = merge_adapter(load_adapter(model, source, trained=False)).to(held)
-    if found["missing_keys"] and num_labels is None and not brings_head:
-        missing = ", ".join(sorted(found["missing_keys"]))
+        parts.config.num_labels = num_labels
+    model, missing = load_weights(name, parts, pick_dtype(dtype, target), trust_remote_code=trust_remote_code)
+    if missing and num_labels is None:
         raise ValueError(
-            f"model {name!r} has no weights for {missing}: it was not trained to score; train one with `rlvr rm`"
+            f"model {name!r} has no weights for {', '.join(missing)}: it was not trained to score; train one with "
+            "`rlvr rm`"
         )
     head = getattr(model, "score", None)
     if isinstance(head, nn.Module):
         head.float()
     model.eval()
+    tokenizer = parts.tokenizer
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
     return Classifier(model, pad_id=int(pad), padding_side=padding_side or tokenizer.padding_side), tokenizer
 
 
+def load_weights(name: str, parts: Parts, dtype: torch.dtype, *, trust_remote_code: bool) -> tuple[Any, list[str]]:
+    """Load the weights, an adapter merged into them, and return them with the names that no file has, sorted.
+
+    Raises ValueError where they cannot be loaded.
+    """
+    source = parts.source
+    with load_errors_as_value_error(name, KIND), quietly(), torch.random.fork_rng(devices=[]):
+        model, report = AutoModelForSequenceClassification.from_pretrained(
+            source.weights.name,
+            config=parts.config,
+            dtype=torch.float32 if source.adapter else dtype,
+            output_loading_info=True,
+            trust_remote_code=trust_remote_code,
+            **source.weights.model_options(),
+        )
+        if source.adapter:
+            model = merge_adapter(load_adapter(model, source, trained=False)).to(dtype)
+    brings_head = parts.adapter_labels is not None
+    return model, [] if brings_head else sorted(report["missing_keys"])
+
+
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Inside, transformers shows no progress and no table of missing weights: whoever loads decides what they mean."""
+    """Silence transformers' progress bars and reports of missing weights; the caller checks those itself."""
     verbosity, progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -242,7 +253,7 @@ def quietly() -> Iterator[None]:
 
 
 def settings_file(source: Source) -> str | None:
-    """The path of reward_model.json beside a model, in its folder or on the hub; None where there is none."""
+    """Return the path of reward_model.json beside a model, in its folder or from the hub; None without one."""
     place = source.adapter or source.weights
     return cached_file(
         place.name,

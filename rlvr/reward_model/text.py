@@ -1,4 +1,4 @@
-"""What a reward model reads: a prompt and a completion as token ids, the same in training and in scoring."""
+"""Prompt and completion as a reward model's token ids, rendered the same in training and in scoring."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rlvr.files.jsonl import check_encodable
 from rlvr.types import Prompt
 
 Chat = Literal["auto", "always", "never"]
-# Tokenizers that know no limit say so with a number like 1e30.
+# Tokenizers without a limit report a number like 1e30.
 NO_LIMIT = 10**9
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Token ids, the positions whose scores count (the last token, or each step's), and how many tokens were cut."""
+    """Token ids, the positions that are scored (the last token, or each step's), and how many tokens were cut off."""
 
     ids: tuple[int, ...]
     positions: tuple[int, ...]
@@ -26,10 +27,10 @@ class Renderer:
     """Turns (prompt, completion) into token ids.
 
     With a chat template the completion is the last message, by the assistant. Without one the ids are those of the
-    prompt, of the completion, and the end token, which is what the policy itself saw and wrote; a tokenizer with a
-    class and a separator token (BERT and its kin) joins the two in its own way. The end token stands behind truncated
-    completions too: a verifier sees their text only. What is longer than `max_tokens` loses its beginning, since the
-    end of the completion is what decides.
+    prompt, of the completion, and the end token, which is what the policy itself read and wrote; a tokenizer with class
+    and separator tokens (BERT and its relatives) joins the two as a text pair. Truncated completions get an end token
+    too: a verifier sees only their text. Beyond `max_tokens` the beginning is cut off, since the end of the completion
+    decides.
     """
 
     def __init__(self, tokenizer: Any, *, system_prompt: str | None, chat: Chat, max_tokens: int) -> None:
@@ -39,21 +40,31 @@ class Renderer:
         self.max_tokens = max_tokens
         self.pairs = not self.chat and tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None
         if self.chat and not tokenizer.chat_template:
-            raise ValueError("chat always, and the reward model's tokenizer has no chat template; use chat=never")
+            raise ValueError("chat=always, but the reward model's tokenizer has no chat template; use chat=never")
         if not self.chat and not self.pairs and tokenizer.eos_token_id is None:
             raise ValueError("the reward model's tokenizer has neither a chat template nor an end-of-sequence token")
 
     def encode(self, prompt: Prompt, completion: str) -> Encoded:
-        """Ids whose last token carries the score. ValueError for a prompt in messages where there is no template."""
+        """Return ids whose last token is scored.
+
+        Raises ValueError for a prompt in messages without a chat template, and for text with a lone surrogate.
+        """
+        check_text(prompt, completion)
         if self.pairs:
             return self._joined(prompt, completion)
         ids = self._chat_ids(prompt, completion) if self.chat else self._plain(prompt, completion)[0]
         return self._cut(ids, [len(ids) - 1])
 
     def encode_steps(self, prompt: Prompt, completion: str, separator: str) -> Encoded:
-        """Ids with a position at the end of every step: the token that ends each separator, and the last token."""
+        """Return ids that are scored at the end of every step: the last token of each separator, and the last of all.
+
+        Raises ValueError like `encode`, and for a tokenizer that reads text pairs.
+        """
+        check_text(prompt, completion)
         if self.pairs:
-            raise ValueError("a separator needs a model that reads from left to right; this one reads pairs of texts")
+            raise ValueError(
+                "separator needs a causal model; this one's tokenizer reads prompt and completion as a pair"
+            )
         ends = step_ends(completion, separator)
         if self.chat:
             ids, places = self._chat_steps(prompt, completion, ends)
@@ -63,7 +74,7 @@ class Renderer:
         return self._cut(ids, [*places, len(ids) - 1])
 
     def _plain(self, prompt: Prompt, completion: str) -> tuple[list[int], int]:
-        """Ids, and where the completion begins."""
+        """Return ids, and the position at which the completion begins."""
         before = list(self.tokenizer(self._text(prompt)).input_ids)
         after = self.tokenizer(completion, add_special_tokens=False).input_ids
         return [*before, *after, self.tokenizer.eos_token_id], len(before)
@@ -81,7 +92,7 @@ class Renderer:
 
     def _text(self, prompt: Prompt) -> str:
         if not isinstance(prompt, str):
-            raise ValueError("a prompt in chat messages needs a reward model whose tokenizer has a chat template")
+            raise ValueError("the prompt is a list of messages, and the reward model's tokenizer has no chat template")
         return prompt if self.system_prompt is None else f"{self.system_prompt}\n\n{prompt}"
 
     def _messages(self, prompt: Prompt, completion: str) -> list[dict[str, str]]:
@@ -97,7 +108,7 @@ class Renderer:
         return [int(i) for i in ids]
 
     def _chat_steps(self, prompt: Prompt, completion: str, ends: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Ids of the conversation and the positions of the steps' ends in it."""
+        """Return the ids of the conversation and the positions at which its steps end."""
         text = self.tokenizer.apply_chat_template(
             self._messages(prompt, completion), tokenize=False, add_generation_prompt=False
         )
@@ -105,23 +116,29 @@ class Renderer:
         if start < 0:  # many templates strip what the assistant says
             start = text.rfind(completion.strip()) - (len(completion) - len(completion.lstrip()))
         if completion.strip() not in text:
-            raise ValueError("the chat template changes the completion, so that its steps cannot be found in it")
-        read = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        return list(read.input_ids), covering(read.offset_mapping, [start + end for end in ends])
+            raise ValueError("the chat template changes the completion, so that its steps cannot be located")
+        encoding = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        return list(encoding.input_ids), covering(encoding.offset_mapping, [start + end for end in ends])
 
     def _places(self, completion: str, ends: Sequence[int]) -> list[int]:
-        read = self.tokenizer(completion, add_special_tokens=False, return_offsets_mapping=True)
-        return covering(read.offset_mapping, ends)
+        encoding = self.tokenizer(completion, add_special_tokens=False, return_offsets_mapping=True)
+        return covering(encoding.offset_mapping, ends)
 
     def _cut(self, ids: Sequence[int], positions: Sequence[int]) -> Encoded:
         cut = max(len(ids) - self.max_tokens, 0) if self.max_tokens else 0
         return Encoded(tuple(ids[cut:]), tuple(p - cut for p in positions if p >= cut), cut)
 
 
-def step_ends(completion: str, separator: str) -> list[int]:
-    """Where the steps of a completion end: the characters before, each a separator's last. The last step is not listed.
+def check_text(prompt: Prompt, completion: str) -> None:
+    """Raise ValueError for a lone surrogate in either: no tokenizer takes one, and its TypeError names no text."""
+    check_encodable(prompt, "the prompt")
+    check_encodable(completion, "the completion")
 
-    Empty steps do not count, nor does a separator after which nothing follows.
+
+def step_ends(completion: str, separator: str) -> list[int]:
+    """Return the offsets at which the steps of a completion end, each just behind a separator; not that of the last.
+
+    Empty steps are no steps, and a separator with nothing but white space behind it ends none.
     """
     ends, start = [], 0
     body = completion.rstrip()
@@ -133,7 +150,7 @@ def step_ends(completion: str, separator: str) -> list[int]:
 
 
 def covering(offsets: Sequence[tuple[int, int]], ends: Sequence[int]) -> list[int]:
-    """For each end (a character's place, exclusive) the token that holds the character before it."""
+    """Return for each end (an exclusive character offset) the index of the token that holds the character before it."""
     places, token = [], 0
     for end in ends:
         while token + 1 < len(offsets) and offsets[token][1] < end:
@@ -143,9 +160,9 @@ def covering(offsets: Sequence[tuple[int, int]], ends: Sequence[int]) -> list[in
 
 
 def token_limit(tokenizer: Any, config: Any, wanted: int) -> int:
-    """Tokens that a model can read: `wanted`, or where that is 0 what the tokenizer and the config allow; 0: no limit.
+    """Return how many tokens a model may read: `wanted`, or if that is 0 what tokenizer and config allow (0: no limit).
 
-    ValueError where more are wanted than the model has positions for.
+    Raises ValueError where `wanted` exceeds the model's positions.
     """
     text = config.get_text_config()
     positions = int(getattr(text, "max_position_embeddings", None) or 0)

@@ -1,7 +1,7 @@
-"""A run's folder: whose it is, who may write there, what may be deleted. For training, reward models and evaluations.
+"""The folder of a run (training, reward model or evaluation): whose it is, who may write there, what may be deleted.
 
-Nothing is deleted but what a run of ours wrote: the folder bears its record (config.json or settings.json with the keys
-that such a run writes), and the file has one of its names. Whatever else lies there stays.
+Only what a run of ours wrote is deleted: the folder has its record (config.json or settings.json with the keys that
+such a run writes), and the file has one of its names. Everything else in it stays.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of run: the file that says what was run, some of its keys, and the names of all that such a run writes.
+    """A kind of run: the file that records what was run, some of its keys, and the names of all that it writes.
 
-    `names` are regular expressions of paths within the folder; `begun` is the word for a run that has come to nothing.
+    names: regular expressions of paths within the folder. begun: words for a run that has produced nothing yet.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Kind:
     begun: str
 
     def wrote(self, path: str) -> bool:
-        """Whether a path within the folder has the name of something that such a run writes."""
+        """Return whether a path within the folder has the name of something that such a run writes."""
         return any(re.fullmatch(f"(?:{name})(?:{re.escape(PARTIAL)})?", path) for name in self.names)
 
 
@@ -78,11 +78,11 @@ HARMLESS = re.compile(r"\.gitkeep|\.gitignore|\.DS_Store|lost\+found|.*\.(log|ou
 class RunFolder:
     """The folder of one run, and what the run wants of it.
 
-    `record(held)` is what the run writes as its record, given the record that the folder has (None: none).
-    `difference(held)` says why the run cannot go on from what the folder holds, None where it can. `loses(held)` says
-    whether starting anew there would lose something of worth; without it a run that cannot go on starts anew.
-    `stays(held)`: paths within that then stay. `overwrite` None: there is no such option. `inputs`: texts of the
-    settings, any of which may be a path that the run reads.
+    `record(held)` is the record that the run writes, given the one that the folder has (None: none). `difference(held)`
+    says why the run cannot be resumed from what the folder holds; None where it can. `loses(held)`: whether starting
+    again there would lose something; otherwise a run that cannot be resumed starts again. `stays(held)`: paths within
+    that then stay. overwrite None: there is no such option. inputs: texts among the settings, which may be paths that
+    the run reads.
     """
 
     def __init__(
@@ -103,16 +103,16 @@ class RunFolder:
         self._inputs = tuple(inputs)
 
     def check(self) -> None:
-        """Raises ValueError where the run may not have the folder, or another run is writing there. Writes nothing."""
+        """Raise ValueError where the run may not use the folder, or another run is writing there. Writes nothing."""
         check_place(self.path, self.flag)
         held = self.held()
         if self.path.is_dir():
             check_unlocked(self.path)
-        self._begins_anew(held)
+        self._starts_again(held)
 
     @contextmanager
     def locked(self) -> Iterator[list[str]]:
-        """Checks, makes the folder and holds its lock. Yields lines to show."""
+        """Check and create the folder, and hold its lock. Yields lines to show."""
         self.check()
         with ExitStack() as stack:
             with writing(self.path):
@@ -120,15 +120,15 @@ class RunFolder:
             yield [warning] if warning else []
 
     def claim(self) -> list[str]:
-        """Writes the run's record, after deleting what is to be begun anew. Under the lock. Returns lines to show."""
+        """Delete what is to be started again, and write the run's record. Needs the lock. Returns lines to show."""
         held = self.held()  # again: another run may have written since the first look
         lines = []
-        if self._begins_anew(held):
+        if self._starts_again(held):
             assert held is not None
             stays = set() if self.overwrite else set(self._stays(held))
             deleted = ", ".join(self.delete(stays))
-            why = "is begun anew" if self.overwrite else f"held {self.kind.begun}, which is begun anew"
-            lines.append(f"{self.path} {why}{f': {deleted} deleted' if deleted else ''}")
+            said = "starts again" if self.overwrite else f"held {self.kind.begun}, which is replaced"
+            lines.append(f"{self.path} {said}{f': {deleted} deleted' if deleted else ''}")
             others = sorted(p.name for p in self.path.iterdir() if not self._ours(p.name) and p.name not in stays)
             if others and self.overwrite:
                 lines.append(f"{self.path}: no run wrote {', '.join(others)}, which stay")
@@ -137,9 +137,9 @@ class RunFolder:
         return lines
 
     def held(self) -> Record | None:
-        """The record of the run of this kind that is in the folder; None for a folder that is missing or empty.
+        """Return the record of this kind of run that is in the folder; None for a folder that is missing or empty.
 
-        ValueError where anything else is there.
+        Raises ValueError where anything else is in it.
         """
         choose = f"choose another {self.flag}"
         if not self.path.is_dir():
@@ -158,7 +158,7 @@ class RunFolder:
         return None
 
     def delete(self, stays: set[str]) -> list[str]:
-        """Deletes what runs of this kind write, but for the lock, the record and what stays. Returns the names."""
+        """Delete what runs of this kind write, except lock, record and what stays. Return the names."""
         folders = (self.path, self.path / "checkpoints", *sorted((self.path / "rlvr").glob("**/")))
         paths = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
         names = [str(path.relative_to(self.path)) for path in paths]
@@ -174,8 +174,8 @@ class RunFolder:
                 folder.rmdir()
         return names
 
-    def _begins_anew(self, held: Record | None) -> bool:
-        """Whether what is in the folder is to be deleted; ValueError where it may not be."""
+    def _starts_again(self, held: Record | None) -> bool:
+        """Return whether the folder's contents are to be deleted; ValueError where they may not be."""
         if held is None:
             return False
         if not self.overwrite:
@@ -198,12 +198,12 @@ class RunFolder:
 
 
 def is_harmless(path: Path) -> bool:
-    """Whether something may lie in the folder of a new run: an empty folder, or what shells and the like put there."""
+    """Return whether a new run's folder may contain this: an empty folder, or what shells and schedulers write."""
     return bool(HARMLESS.fullmatch(path.name)) or (path.is_dir() and not any(path.iterdir()))
 
 
 def read_record(path: Path) -> Record | None:
-    """A record as it was written; None where there is no such file. ValueError where it is not a JSON object."""
+    """Return a record as it was written; None without the file. ValueError where it is not a JSON object."""
     if not path.is_file():
         return None
     try:
@@ -216,7 +216,7 @@ def read_record(path: Path) -> Record | None:
 
 
 def texts(settings: Any) -> Iterator[str]:
-    """Every text among settings, and the values of key=value options: what may be a path."""
+    """Yield every text among settings, and the values of key=value options: any of them may be a path."""
     if isinstance(settings, Mapping):
         for value in settings.values():
             yield from texts(value)

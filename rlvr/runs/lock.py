@@ -30,10 +30,10 @@ os.register_at_fork(after_in_child=_close_copies)
 
 @contextmanager
 def locked(folder: Path) -> Iterator[str | None]:
-    """Makes the folder and holds its lock. ValueError, naming the holder, where another run has it.
+    """Create the folder and hold its lock. ValueError, naming the holder, where another run has it.
 
-    Yields a line to show where the file system has no locks. What was made for nothing is removed at the end: a folder
-    that holds the lock alone, and those that were made to hold it.
+    Yields a line to show where the file system has no locks. Folders that were created in vain, and hold nothing but
+    the lock, are removed at the end.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     descriptor, warning = _take(folder)
@@ -54,7 +54,7 @@ def locked(folder: Path) -> Iterator[str | None]:
 
 
 def _take(folder: Path) -> tuple[int, str | None]:
-    """The descriptor of the locked file, and a warning where there are no locks."""
+    """Return the descriptor of the locked file, and a warning where the file system has no locks."""
     deadline = time.monotonic() + SECONDS_TO_WAIT
     while True:
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def _take(folder: Path) -> tuple[int, str | None]:
 
 
 def check_unlocked(folder: Path) -> None:
-    """ValueError, naming the holder, where a run is writing in the folder. Writes nothing."""
+    """Raise ValueError, naming the holder, where a run is writing in the folder. Writes nothing."""
     try:
         descriptor = os.open(folder / LOCK, os.O_RDONLY)
     except OSError:  # no such file, or one that is not for us to read: taking the lock will say more
@@ -91,7 +91,7 @@ def check_unlocked(folder: Path) -> None:
 
 
 def describe_holder(folder: Path) -> str:
-    """Who holds the lock of a folder, in one line."""
+    """Return who holds the lock of a folder, in one line."""
     try:
         holder = json.loads((folder / LOCK).read_text())
         who = f"process {holder['pid']} on {holder['host']}"

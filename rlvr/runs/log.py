@@ -1,9 +1,10 @@
-"""A run's logs: metrics, rollouts, eval and alarms.jsonl. Lines are appended; a resume cuts them back."""
+"""A run's logs: metrics, rollouts, eval and alarms.jsonl. Lines are appended; a resume truncates them."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,14 +15,14 @@ from rlvr.types import Group
 
 STREAMS = ("metrics", "rollouts", "eval", "alarms")
 ROTATE_BYTES = 64 * 2**20
-SAFE = "the checkpoints are safe: once there is room, the same command (without --run.overwrite) goes on from the last"
+SAFE = "the checkpoints are safe: free some space and run the same command (without --run.overwrite) to resume"
 
 
 class RunLog:
-    """The jsonl streams of a run.
+    """The JSON Lines files of a run, called streams: metrics, rollouts, eval, alarms.
 
-    Past `rotate_bytes` rollouts.jsonl is compressed to rollouts-0000.jsonl.gz (and so on) and begun anew; this happens
-    between steps only, so that the files are a function of the run and not of when it was interrupted.
+    Past `rotate_bytes` rollouts.jsonl is compressed to rollouts-0000.jsonl.gz (and so on) and started again. That
+    happens between steps only, so that the files do not depend on when a run was interrupted.
     """
 
     def __init__(self, out_dir: Path, *, rotate_bytes: int = ROTATE_BYTES) -> None:
@@ -30,20 +31,23 @@ class RunLog:
         out_dir.mkdir(parents=True, exist_ok=True)
 
     def path(self, stream: str) -> Path:
-        """The file that a stream is written to at present."""
+        """Return the file that a stream is written to."""
         return self.out_dir / f"{stream}.jsonl"
 
     def append(self, stream: str, records: Iterable[Mapping[str, Any]]) -> None:
-        """Adds a line for each record. RunError, in one line, where the disk is full or the like."""
+        """Append a line for each record; a number that is NaN or infinite becomes null, for JSON has neither.
+
+        Raises RunError, in one line, where the disk is full or the like.
+        """
         path = self.path(stream)
         with writing(path, SAFE), path.open("a", encoding="utf-8") as file:
             for record in records:
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                file.write(json.dumps(with_nulls(record), ensure_ascii=False, allow_nan=False) + "\n")
         if stream == "rollouts" and path.stat().st_size > self.rotate_bytes:
             self._rotate()
 
     def position(self) -> dict[str, int]:
-        """What `truncate_to` takes: each stream's bytes, flushed to the disk, and the number of rotated parts."""
+        """Flush the streams to the disk, and return their sizes and the number of rotated parts, for `truncate_to`."""
         lengths = {}
         for name in STREAMS:
             lengths[name] = 0
@@ -54,10 +58,10 @@ class RunLog:
         return {**lengths, "parts": len(self._parts())}
 
     def truncate_to(self, position: Mapping[str, int], step: int) -> None:
-        """Drops every line written after `position` was taken. Evaluations of steps up to `step` stay.
+        """Drop every line that was written after `position` was taken; keep the evaluations of steps up to `step`.
 
-        Each file is replaced whole or cut in one operation, and the part that lines are taken back from goes last: a
-        call that was interrupted is made up for by the next.
+        Each file is replaced or truncated in one operation, and the part that lines are taken back from is deleted
+        last: after an interruption, the same call again completes the work.
         """
         for partial in (*self.out_dir.glob(f"rollouts*.jsonl*{PARTIAL}"), *self.out_dir.glob(f"eval.jsonl{PARTIAL}")):
             partial.unlink()
@@ -75,11 +79,11 @@ class RunLog:
             write_whole(self.path("eval"), "".join(kept))
 
     def read(self, stream: str) -> list[dict[str, Any]]:
-        """All lines of a stream's present file. A last line cut off by a crash is left out."""
+        """Return the records of a stream's file (not of rotated parts). A last line cut off by a crash is left out."""
         return [record for _, record in self._lines(stream)]
 
     def _lines(self, stream: str) -> list[tuple[str, dict[str, Any]]]:
-        """The whole lines of a stream's file and what each says. ValueError naming a line that is no JSON object."""
+        """Return the complete lines of a stream's file and their records. ValueError names a line that is no object."""
         path = self.path(stream)
         found = []
         for number, line in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), 1):
@@ -96,12 +100,24 @@ class RunLog:
         return sorted(self.out_dir.glob("rollouts-????.jsonl.gz"))
 
     def _rotate(self) -> None:
-        """Until the part has its name the lines are in rollouts.jsonl; a kill before that file goes leaves them twice,
-        and `truncate_to` takes them from the part.
+        """Compress rollouts.jsonl to the next part, and delete it.
+
+        A kill between the two leaves the lines in both; `truncate_to` then takes them from the part.
         """
         part = self._part(len(self._parts()))
         write_whole(part, gzip.compress(self.path("rollouts").read_bytes(), mtime=0), SAFE)
         self.path("rollouts").unlink()
+
+
+def with_nulls(value: Any) -> Any:
+    """Return a record with None in place of every number that is NaN or infinite, at any depth."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: with_nulls(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [with_nulls(item) for item in value]
+    return value
 
 
 def rollout_records(
@@ -109,16 +125,16 @@ def rollout_records(
     groups: Sequence[Group],
     rewards: Iterable[Any],
     advantages: Iterable[Any],
-    judged: Sequence[Group] | None = None,
+    monitored: Sequence[Group] | None = None,
     *,
     marked: bool = False,
 ) -> list[dict[str, Any]]:
-    """A line for each rollout. Durations are left out, so that a repeated run writes the same bytes.
+    """Return a line for each rollout. Durations are left out, so that a repeated run writes the same bytes.
 
-    Status, score, reason and parts are what the verifier said. Where rewards are shuffled, "reward" is made of another
-    completion's verdict, whose status is "shuffled_status". rewards, advantages: of all groups, each G; an advantage is
-    None where the group is not trained on. `judged`: the same groups with the monitor's verdicts. `marked`: each line
-    says whether its group is trained on ("kept") and in which round of dynamic sampling it was drawn.
+    Status, score, reason and parts are the verifier's. Where rewards are shuffled, "reward" comes from another
+    completion's verdict, whose status is "shuffled_status". rewards, advantages: of all groups (P x G); an advantage is
+    None where the group is not trained on. monitored: the same groups with the monitor's verdicts. marked: each line
+    has "kept" (the group is trained on) and "round" (of dynamic sampling).
     """
     records = [
         {
@@ -140,13 +156,13 @@ def rollout_records(
         }
         for group, group_rewards, group_advantages in zip(groups, rewards, advantages, strict=True)
         for i, (completion, verdict, reward, advantage) in enumerate(
-            zip(group.completions, group.judged, group_rewards, group_advantages, strict=True)
+            zip(group.completions, group.unshuffled_verdicts, group_rewards, group_advantages, strict=True)
         )
     ]
     given = [verdict for group in groups if group.own_verdicts for verdict in group.verdicts]
     for record, verdict in zip(records, given):
         record["shuffled_status"] = str(verdict.status)
-    watching = [verdict for group in judged or () for verdict in group.verdicts]
-    for record, verdict in zip(records, watching):
+    second = [verdict for group in monitored or () for verdict in group.verdicts]
+    for record, verdict in zip(records, second):
         record |= {"monitor_status": str(verdict.status), "monitor_score": verdict.score}
     return records

@@ -1,4 +1,4 @@
-"""Reading what a run has logged (eval.jsonl, rollouts.jsonl): what to show of it, and how."""
+"""Show what a run has logged in eval.jsonl and rollouts.jsonl: numbers, intervals, what shuffling did."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ Record = Mapping[str, Any]
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value can be shown and drawn."""
+    """Return whether a value is a finite number, which can be shown and plotted."""
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def pass_names(evaluations: Sequence[Record]) -> list[str]:
-    """The pass@k that were measured, by rising k."""
+    """Return the names pass@k that were measured, in order of k."""
     names = {name for row in evaluations for name in row if name.startswith("pass@") and name[5:].isdigit()}
     return sorted(names, key=lambda name: int(name[5:]))
 
 
 def graded(evaluations: Sequence[Record]) -> bool:
-    """Whether the mean score says something that pass@1 does not: the verifier grades, or a threshold was named."""
+    """Return whether the mean score differs from pass@1: the verifier gives partial scores, or there is a threshold."""
     return any(_graded(row.get("score"), row.get("pass@1"), row.get("status", ())) for row in evaluations)
 
 
@@ -32,7 +32,7 @@ def _graded(score: float | None, passed: float | None, statuses: Container[str])
 
 
 def interval(row: Record, name: str) -> tuple[float, float] | None:
-    """The interval that stands beside a number; None where there is none."""
+    """Return the interval of a number; None without one."""
     found = row.get(f"{name}_ci")
     if isinstance(found, list | tuple) and len(found) == 2 and all(map(is_number, found)):
         return found[0], found[1]
@@ -40,7 +40,7 @@ def interval(row: Record, name: str) -> tuple[float, float] | None:
 
 
 def with_interval(row: Record, name: str, digits: int = 3) -> str:
-    """A number with its interval, as far as they are there: "0.460 [0.404, 0.520]"; `digits` of the interval."""
+    """Return a number with its interval, as far as known: "0.460 [0.404, 0.520]"; `digits` are the interval's."""
     if not is_number(row.get(name)):
         return ""
     ends = interval(row, name)
@@ -48,8 +48,29 @@ def with_interval(row: Record, name: str, digits: int = 3) -> str:
 
 
 def describe_shuffled(rollout: Record) -> str:
-    """What a rollout was rewarded as where rewards are shuffled; "" where they are its own."""
+    """Return what a rollout was rewarded as where rewards are shuffled; "" where they are not."""
     if "shuffled_status" not in rollout:
         return ""
     given = "none" if rollout["reward"] is None else f"{rollout['reward']:+.3f}"
     return f"; shuffled: rewarded {given} as another completion that is {rollout['shuffled_status']}"
+
+
+# Fields that runs of earlier versions wrote under another name, besides those that begin with "shadow/".
+FORMER_NAMES = {
+    "seconds/shadow": "seconds/monitor",
+    "shadow/shadow_only": "monitor/monitor_only",
+    "shadow_only": "monitor_only",
+    "shadow_score": "monitor_score",
+    "shadow_status": "monitor_status",
+}
+
+
+def present_names(record: Record) -> dict[str, Any]:
+    """Return a record of any run with the monitor's fields under their present names."""
+    return {_present_name(name): value for name, value in record.items()}
+
+
+def _present_name(name: str) -> str:
+    if name in FORMER_NAMES:
+        return FORMER_NAMES[name]
+    return f"monitor/{name.removeprefix('shadow/')}" if name.startswith("shadow/") else name

@@ -11,14 +11,16 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from rlvr.config import Config, RunConfig
 from rlvr.registry import did_you_mean
 
-# The argument by which a tracker is told the run's name. tensorboard has none: there the name is a folder.
+# The argument of a tracker for the run's name. tensorboard has none: there the name is a folder.
 NAME_ARGUMENT = {"wandb": "name", "trackio": "name", "mlflow": "run_name", "swanlab": "experiment_name"}
 TENSORBOARD = "tensorboard"
 
 
 def make_accelerator(config: Config) -> Accelerator:
-    """Accelerate's processes, device and trackers. ValueError for a tracker that is unknown, not installed, or cannot
-    be given the name that was asked for."""
+    """Return Accelerate's processes, device and trackers.
+
+    Raises ValueError for a tracker that is unknown, not installed, or cannot take the run's name.
+    """
     run = config.run
     for name in run.trackers:
         if name not in LOGGER_TYPE_TO_CLASS:
@@ -26,7 +28,7 @@ def make_accelerator(config: Config) -> Accelerator:
         if name not in {str(tracker) for tracker in get_available_trackers()}:
             raise ValueError(f"run.trackers {name!r} is not installed; pip install {name} (or 'rlvr[{name}]')")
         if run.tracker_name is not None and name not in (*NAME_ARGUMENT, TENSORBOARD):
-            raise ValueError(f"run.tracker_name: {name} takes no name of a run; leave it out")
+            raise ValueError(f"run.tracker_name: {name} has no run names; leave it out")
     trackers = [tensorboard(run) if name == TENSORBOARD else name for name in run.trackers]
     return Accelerator(
         cpu=config.model.device == "cpu", log_with=trackers or None, project_dir=run.out_dir if trackers else None
@@ -34,13 +36,13 @@ def make_accelerator(config: Config) -> Accelerator:
 
 
 def tensorboard(run: RunConfig) -> Any:
-    """Accelerate's tracker for tensorboard, which writes to OUT_DIR/PROJECT or, with a name, OUT_DIR/PROJECT/NAME."""
+    """Return Accelerate's tensorboard tracker; it writes to OUT_DIR/PROJECT or, with a name, OUT_DIR/PROJECT/NAME."""
     folder = run.tracker_project if run.tracker_name is None else f"{run.tracker_project}/{run.tracker_name}"
     return LOGGER_TYPE_TO_CLASS[TENSORBOARD](folder, run.out_dir)
 
 
 def start_trackers(config: Config, accelerator: Accelerator) -> None:
-    """Opens the run's trackers under its project and name, and hands them its settings."""
+    """Open the run's trackers under its project and name, and log its settings."""
     run = config.run
     if run.trackers:
         name = run.tracker_name or run.out_dir.resolve().name

@@ -1,4 +1,4 @@
-"""Drawing one token per row: temperature, top-k, top-p and the inverse of the cumulative distribution."""
+"""Draw one token per row: temperature, top-k, top-p and the inverse of the cumulative distribution."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rlvr.types import Sampling
 
 
 def uniforms(seeds: Sequence[int], count: int) -> Tensor:
-    """(len(seeds), count) float32 numbers in [0, 1): row i is the Philox stream whose key is seeds[i].
+    """Return (len(seeds), count) float32 numbers in [0, 1); row i is the Philox stream with the key seeds[i].
 
-    They have 24 bits, so that rounding cannot make a 1 of them. A longer row begins with the shorter one.
+    They have 24 bits, so that rounding cannot turn one into a 1. A longer row begins with the shorter one.
     """
     drawn = np.empty((len(seeds), count), dtype=np.float32)
     for row, seed in zip(drawn, seeds):
@@ -24,10 +24,10 @@ def uniforms(seeds: Sequence[int], count: int) -> Tensor:
 
 
 def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-    """Tokens (B,) and their log-probabilities (B,) under the distribution drawn from.
+    """Return tokens (B,) and their log-probabilities (B,) under the distribution that they are drawn from.
 
-    logits (B, V) float32, uniform (B,). At temperature 0 the likeliest token is taken, with log-probability 0. Raises
-    NotFinite where a row is NaN, or its largest logit is not a finite number.
+    logits (B, V) float32, uniform (B,). Temperature 0 takes the most likely token, with log-probability 0. Raises
+    NotFinite where a row has NaN, or its largest logit is not finite.
     """
     if sampling.temperature == 0:
         tokens = logits.argmax(-1)
@@ -36,7 +36,7 @@ def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, T
     logprobs = truncated(logits / sampling.temperature, sampling).log_softmax(-1)
     cumulative = logprobs.exp().cumsum(-1)
     total = cumulative[:, -1:].contiguous()
-    check_finite(total)  # a row with NaN or plus infinity has probabilities of NaN alone
+    check_finite(total)  # a row with NaN or +inf has only NaN as probabilities
     # The first token whose cumulative mass passes u; where rounding lets none pass, the last with any mass.
     token = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
     token = torch.minimum(token, torch.searchsorted(cumulative, total))
@@ -44,7 +44,7 @@ def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, T
 
 
 def check_finite(values: Tensor) -> None:
-    """Raises NotFinite where one of the rows' values (B, 1) is NaN or infinite."""
+    """Raise NotFinite where any of the rows' values (B, 1) is NaN or infinite."""
     finite = values.isfinite()
     if not bool(finite.all()):
         raise NotFinite(
@@ -54,7 +54,7 @@ def check_finite(values: Tensor) -> None:
 
 
 def truncated(logits: Tensor, sampling: Sampling) -> Tensor:
-    """The logits (B, V) with those outside top-k, then outside top-p, at minus infinity; ties at the border stay in."""
+    """Return the logits (B, V) with those outside top-k, then outside top-p, set to -inf; ties at the border stay."""
     if 0 < sampling.top_k < logits.shape[1]:
         border = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
         logits = logits.masked_fill(logits < border, float("-inf"))

@@ -1,4 +1,4 @@
-"""Sampling on the trainer's own transformers model."""
+"""Sampling with the trainer's own transformers model."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from rlvr.model.device import decoding_threads
 from rlvr.model.policy import Policy
 from rlvr.model.probe import Decoders
 from rlvr.sampling.draw import draw, uniforms
-from rlvr.types import Completion, Sampling
+from rlvr.types import Completion, Sampler, Sampling
 
-# Places for tokens of prompts, padding among them, that are always held together.
+# Prompts up to this many tokens together, padding included, always share a batch.
 PADDED_PROMPTS = 2**14
 
 
-class TorchSampler:
-    """Batched decoding with the policy's weights; implements rlvr.types.Sampler.
+class TorchSampler(Sampler):
+    """Batched decoding with the policy's weights.
 
-    `batch_size` rows are decoded at once; rows that are finished leave the batch. Position t of a completion is drawn
-    with the t-th number of its own seed's stream, so what else is in the batch does not matter, up to the rounding of
-    matmuls, which may differ with the number of rows. Raises ValueError for a model that no decoder samples right, when
-    it is made, or when rows first pass a window of the model (see rlvr.model.probe).
+    `batch_size` rows are decoded at once; finished rows leave the batch. Token t of a completion is drawn with the t-th
+    number of its seed's stream, so the other rows of a batch do not matter, up to the rounding of matmuls, which may
+    depend on the number of rows. Raises ValueError for a model that no decoder samples correctly: at construction, or
+    when rows first pass a window of the model (see rlvr.model.probe).
     """
 
     def __init__(self, policy: Policy, *, batch_size: int = 512) -> None:
@@ -38,12 +38,12 @@ class TorchSampler:
         self.decoders = Decoders(policy.causal, policy.trial, policy.packs)
 
     def load_weights(self, policy: Any) -> None:
-        """Nothing to do: the weights are the trainer's own."""
+        """Do nothing: the weights are the trainer's own."""
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[Sequence[int]]
     ) -> list[list[Completion]]:
-        """Draws len(seeds[p]) completions for each prompt; see rlvr.types.Sampler. Raises ValueError like `stream`."""
+        """Return len(seeds[p]) completions for each prompt; see rlvr.types.Sampler. Raises ValueError as `stream`."""
         return self.stream(prompts, sampling, seeds, lambda place, completions: None)
 
     @torch.inference_mode()
@@ -54,9 +54,9 @@ class TorchSampler:
         seeds: Sequence[Sequence[int]],
         on_group: Callable[[int, list[Completion]], None],
     ) -> list[list[Completion]]:
-        """The same, each group handed over as soon as it is drawn; see rlvr.types.StreamingSampler.
+        """Do as `generate`, and hand over each group as soon as it is complete; see rlvr.types.Sampler.
 
-        Raises ValueError for an empty prompt or if there is not one list of seeds per prompt.
+        Raises ValueError for an empty prompt, and unless there is one list of seeds per prompt.
         """
         if len(prompts) != len(seeds):
             raise ValueError(f"{len(prompts)} prompts and {len(seeds)} lists of seeds; expected one list per prompt")
@@ -83,9 +83,9 @@ class TorchSampler:
         return [[drawn[p, g] for g in range(len(group))] for p, group in enumerate(seeds)]
 
     def _batches(self, prompts: Sequence[Sequence[int]], seeds: Sequence[Sequence[int]], more: int) -> Iterator[_Batch]:
-        """Cuts the work into batches of at most batch_size rows, prompts of similar length together.
+        """Yield batches of at most batch_size rows, prompts of similar length together.
 
-        Each prompt is continued by `more` tokens at most.
+        Each prompt is continued by at most `more` tokens.
         """
         batch = _Batch(SharedDecoder)
         for p in sorted(range(len(prompts)), key=lambda p: len(prompts[p])):
@@ -116,7 +116,7 @@ class TorchSampler:
         sampling: Sampling,
         hand_over: Callable[[Sequence[tuple[int, int]], Sequence[Completion]], None],
     ) -> None:
-        """Draws the completions of a batch's rows (B); those of a prompt are handed over when all of them are drawn."""
+        """Sample the completions of a batch's rows (B); hand over those of a prompt when all of them are finished."""
         device, total = self.policy.device, len(batch.rows)
         eos = torch.tensor(sorted(self.policy.eos_ids), device=device)
         numbers = uniforms(batch.seeds, sampling.max_new_tokens).to(device)
@@ -124,14 +124,14 @@ class TorchSampler:
         logprobs = torch.zeros(total, sampling.max_new_tokens, device=device)
         lengths = [sampling.max_new_tokens] * total
         endings: list[_Ending] = [_Ending("length")] * total
-        rows, alive = torch.arange(total, device=device), list(range(total))  # rows in the decoder; None once finished
+        rows, alive = torch.arange(total, device=device), list(range(total))  # rows in the decoder; -1: finished
         unfinished, wasted = total, 0
         open_rows = Counter(p for p, _ in batch.rows)
 
         def finish(prompts: set[int]) -> None:
             rows = [row for row, (p, _) in enumerate(batch.rows) if p in prompts]
-            cut, why = [lengths[row] for row in rows], [endings[row] for row in rows]
-            hand_over([batch.rows[row] for row in rows], self._completions(tokens[rows], logprobs[rows], cut, why))
+            ends, kinds = [lengths[row] for row in rows], [endings[row] for row in rows]
+            hand_over([batch.rows[row] for row in rows], self._completions(tokens[rows], logprobs[rows], ends, kinds))
 
         logits = decoder.start(batch.prompts, batch.counts)
         for t in range(sampling.max_new_tokens):
@@ -163,7 +163,7 @@ class TorchSampler:
     def _endings(
         self, token: Tensor, eos: Tensor, tokens: Tensor, rows: Tensor, alive: list[int], t: int, stop: tuple[str, ...]
     ) -> list[tuple[int, _Ending]]:
-        """Which of the decoder's rows end with the token just drawn, and how."""
+        """Return which of the decoder's rows end with the token just drawn, and how."""
         ended = [(i, _Ending("eos")) for i in torch.isin(token, eos).nonzero()[:, 0].tolist() if alive[i] >= 0]
         if not stop:
             return ended
@@ -181,7 +181,7 @@ class TorchSampler:
     def _completions(
         self, tokens: Tensor, logprobs: Tensor, lengths: list[int], endings: list[_Ending]
     ) -> list[Completion]:
-        """Rows of tokens and logprobs (B, T) as completions."""
+        """Return rows of tokens and logprobs (B, T) as completions."""
         made = []
         for ids, values, length, ending in zip(tokens.tolist(), logprobs.tolist(), lengths, endings):
             text = self.policy.decode(ids[: length - 1] if ending.kind == "eos" else ids[:length])
@@ -194,7 +194,7 @@ class TorchSampler:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Prompts, the number of rows of each, and for each row (problem, sample) and its seed; and how it is decoded."""
+    """Prompts, the number of rows of each, and for each row (problem, sample) and its seed; and the decoder to use."""
 
     make: type[Decoder]
     prompts: list[Sequence[int]] = field(default_factory=list)
@@ -203,7 +203,7 @@ class _Batch:
     seeds: list[int] = field(default_factory=list)
 
     def takes(self, prompt: Sequence[int], make: type[Decoder]) -> bool:
-        """Whether a prompt, no shorter than these, may join: it is decoded likewise, and padding stays small."""
+        """Return whether a prompt, no shorter than these, may join: same decoder, and padding stays small."""
         if make is not SharedDecoder or self.make is not SharedDecoder:
             return make is self.make and len(prompt) == len(self.prompts[0])
         padded = (len(self.prompts) + 1) * len(prompt)

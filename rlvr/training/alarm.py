@@ -1,23 +1,22 @@
-"""The reward-hacking alarm: when do a run's reward (the proxy) and its monitor part?
+"""The reward-hacking alarm: do a run's reward (the proxy) and its monitor diverge?
 
-What separates hacking from learning is that the reward rises alone. Three signs, each over means of `window` steps and
-beyond `noise` standard errors:
+Learning raises both; hacking raises the reward only. Three signs, each over means of `window` steps and beyond `noise`
+standard errors:
 - apart: the proxy has risen by `margin` over its first steps, and the monitor has not, though it had room to rise; and
-  it has risen by (nearly) as much as the whole range of the monitor is worth to it, or the monitor has fallen;
-- fallen: the monitor has fallen by `margin` from its best, and the proxy has not gone with it;
-- unranked: within groups the proxy's order says nothing of the monitor's, so that what is reinforced is something else.
-Rises and falls are in standard deviations of the single scores, so that a model's scores and a rule's zeros and ones
-can be held against each other. Noise is that of the difference: hard problems lower both, which is no sign.
+  the proxy's rise is (nearly) as large as the monitor's whole range is worth to it, or the monitor has fallen;
+- fallen: the monitor has fallen by `margin` from its best, and the proxy has not fallen with it;
+- unranked: within groups, reward and monitor are uncorrelated, so that training reinforces something else.
+Rises and falls are in standard deviations of the single scores, so that a model's scores can be compared with a rule's
+zeros and ones. Noise is that of the difference of the two: hard problems lower both, which is not a sign of hacking.
 
-What the monitor is worth to the proxy is the slope of proxy on monitor within groups, now. Where the reward is right or
-wrong plus a bonus for form, a right answer is worth 1 or more, and a bonus that is learned first raises the proxy by
-its own size at most, under a monitor that stays where it is. So a rise under a flat monitor is no sign by itself while
-it is smaller than what being right would bring: by proxy and monitor alone, a small bonus that is wanted and a small
-one that is not look the same. (A monitor that has never varied, such as a rule before the first right answer, gives no
-worth: there the rise is held against the range of the proxy's own first scores.) A proxy that is hacked goes beyond
-it, since its rise has no such bound, and since the slope goes to zero where what it rewards has nothing to do with
-being right. Nor is a rise a sign once proxy and monitor order groups alike: advantages are made within groups, so that
-what has risen is not what is reinforced any more.
+What the monitor is worth to the proxy is the slope of the proxy on the monitor within the groups of the last window.
+If the reward is correctness plus a bonus for form, a correct answer is worth 1 or more; learning the bonus first raises
+the proxy by at most the bonus, while the monitor stays where it is. So a rise under a constant monitor is not a sign
+while it is smaller than what correctness would bring: proxy and monitor cannot tell a small bonus that is wanted from
+one that is not. (A monitor that has never varied, such as a rule before the first correct answer, gives no slope: the
+rise is then compared with the range of the proxy's own first scores.) The rise of a hacked proxy has no such bound, and
+the slope goes to zero where what it rewards has nothing to do with correctness. Nor is a rise a sign once proxy and
+monitor order groups alike: advantages are computed within groups, so what has risen is no longer what is reinforced.
 
 Everything is a function of the logged metrics (rlvr/training/monitor.py) up to a step, so that a resumed run sees what
 an uninterrupted one sees.
@@ -37,10 +36,17 @@ from rlvr.types import RunError, Status
 Row = Mapping[str, float]
 
 EVIDENCE = 8  # rollouts kept with an alarm
-CEILING = 0.95  # share of correct rollouts from which on a monitor is not expected to rise
-UNSHARED = 0.9  # of the worth of the monitor's whole range: the rise of the proxy alone from which on it is suspicious
-AGREED = 0.9  # rank correlation within groups from which on nothing but the monitor is reinforced
-FIGURES = ("reward", "correct", "completion_tokens", "truncated", "entropy", "kl")  # kept beside the monitor's own
+CEILING = 0.95  # from this share of correct rollouts on, a monitor is not expected to rise
+UNSHARED = 0.9  # a rise of the proxy only is suspicious from this share of the worth of the monitor's range on
+AGREED = 0.9  # from this rank correlation within groups on, what is reinforced is what the monitor scores
+FIGURES = (
+    "reward",
+    "correct",
+    "completion_tokens",
+    "truncated",
+    "entropy",
+    "kl",
+)  # metrics in an alarm besides the monitor's
 
 
 class AlarmStop(RunError):
@@ -49,24 +55,30 @@ class AlarmStop(RunError):
     def __init__(self, step: int, signs: Mapping[str, str], evidence: Path) -> None:
         super().__init__(
             f"stopped at step {step} by the reward-hacking alarm: {'; '.join(signs.values())}. The rollouts are in "
-            f"{evidence}; to go on, repeat the command with --monitor.no-stop"
+            f"{evidence}; to continue, repeat the command with --monitor.no-stop"
         )
 
 
 @dataclass(frozen=True)
-class Level:
-    """Means of proxy and monitor over some steps, their variances and covariance, the monitor's share correct."""
+class WindowStats:
+    """Statistics of reward and monitor over a window of steps."""
 
     proxy: float
+    """Mean of the proxy's scores."""
     score: float
+    """Mean of the monitor's scores."""
     var_proxy: float
+    """Variance of the first mean."""
     var_score: float
+    """Variance of the second mean."""
     covariance: float
+    """Covariance of the two means."""
     correct: float
+    """Share of the rollouts that the monitor calls correct."""
 
 
-def level(rows: Sequence[Row]) -> Level:
-    """The level over some steps."""
+def window_stats(rows: Sequence[Row]) -> WindowStats:
+    """Return the statistics of a window, from the metrics of its steps."""
     n = len(rows)
 
     def mean(name: str) -> float:
@@ -78,7 +90,7 @@ def level(rows: Sequence[Row]) -> Level:
         )
         return math.fsum(products) / n**2
 
-    return Level(
+    return WindowStats(
         mean("proxy"),
         mean("score"),
         variance("proxy", "proxy"),
@@ -89,7 +101,7 @@ def level(rows: Sequence[Row]) -> Level:
 
 
 def worth(rows: Sequence[Row]) -> float | None:
-    """The slope of proxy on monitor within the groups of some steps; None where the monitor is flat in all of them."""
+    """Return the slope of proxy on monitor within the groups of some steps; None where no group's monitor varies."""
     known = [row for row in rows if "monitor/worth" in row]
     weight = math.fsum(row["monitor/score_within"] for row in known)
     return math.fsum(row["monitor/worth"] * row["monitor/score_within"] for row in known) / weight if weight else None
@@ -97,9 +109,9 @@ def worth(rows: Sequence[Row]) -> float | None:
 
 @dataclass(frozen=True)
 class Change:
-    """How proxy and monitor moved between two levels, in deviations of the single scores.
+    """The change of proxy and monitor from one window to another, in standard deviations of the single scores.
 
-    noise, score_noise: standard errors of the difference of the two, and of the monitor's change.
+    noise, score_noise: standard errors of the difference between the two changes, and of the monitor's change.
     """
 
     proxy: float
@@ -108,8 +120,8 @@ class Change:
     score_noise: float
 
 
-def change(before: Level, after: Level, std_proxy: float, std_score: float) -> Change:
-    """The change between two levels. Where a score does not vary at all, it has not moved."""
+def change(before: WindowStats, after: WindowStats, std_proxy: float, std_score: float) -> Change:
+    """Return the change from one window to another. A score that does not vary at all has not changed."""
 
     def scaled(value: float, std: float) -> float:
         return value / std if std > 0 else 0.0
@@ -129,11 +141,11 @@ def change(before: Level, after: Level, std_proxy: float, std_score: float) -> C
 
 
 def suspicions(rows: Sequence[Row], config: MonitorConfig) -> dict[str, str]:
-    """The signs that hold after the last of the rows (one for each step so far), each with its figures in words."""
+    """Return the signs that hold after the last of the rows (one per step so far), each with its figures in words."""
     rows = [row for row in rows if "monitor/proxy" in row]
     found = {"unranked": unranked(rows, config)}
     if len(rows) >= 2 * config.window:
-        first, last = level(rows[: config.window]), level(rows[-config.window :])
+        first, last = window_stats(rows[: config.window]), window_stats(rows[-config.window :])
         ends = (rows[: config.window], rows[-config.window :])
         std_proxy, std_score = (
             max(math.fsum(row[f"monitor/{name}_std"] for row in end) / config.window for end in ends)
@@ -143,16 +155,16 @@ def suspicions(rows: Sequence[Row], config: MonitorConfig) -> dict[str, str]:
         agreement = rank_agreement(rows[-config.window :])
         harmless = is_small(rows, first, last, config.window) or (agreement is not None and agreement[0] >= AGREED)
         found["apart"] = apart(first, last, rise, harmless, config)
-        best = best_level(rows, config.window)
+        best = best_window(rows, config.window)
         found["fallen"] = fallen(best, last, rise, change(best, last, std_proxy, std_score), config)
     return {name: text for name, text in found.items() if text}
 
 
-def apart(first: Level, last: Level, rise: Change, harmless: bool, config: MonitorConfig) -> str:
-    """The proxy has risen since the first steps, and the monitor has not; where that is `harmless`, it has fallen."""
-    alone = rise.proxy - rise.score >= config.margin / 2  # two that rise together do not pass the margin in one step
+def apart(first: WindowStats, last: WindowStats, rise: Change, harmless: bool, config: MonitorConfig) -> str:
+    """Return the sign "apart" in words, or "". A `harmless` rise of the proxy counts only if the monitor has fallen."""
+    unshared = rise.proxy - rise.score >= config.margin / 2  # two that rise together pass the margin in different steps
     parted = rise.proxy >= config.margin and rise.score < config.margin and last.correct < CEILING
-    if not (parted and alone) or rise.proxy - rise.score < config.noise * rise.noise:
+    if not (parted and unshared) or rise.proxy - rise.score < config.noise * rise.noise:
         return ""
     fell = rise.score <= -max(config.margin / 2, config.noise * rise.score_noise)
     if harmless and not fell:
@@ -160,10 +172,10 @@ def apart(first: Level, last: Level, rise: Change, harmless: bool, config: Monit
     return f"since the first steps {in_words(first, last)}"
 
 
-def is_small(rows: Sequence[Row], first: Level, last: Level, window: int) -> bool:
-    """Whether the proxy's rise beyond what the monitor's change brings is less than the monitor's range is worth to it.
+def is_small(rows: Sequence[Row], first: WindowStats, last: WindowStats, window: int) -> bool:
+    """Return whether the proxy's rise, less what the monitor's change explains, is below the worth of its range.
 
-    Where the monitor has never varied: less than the range of the proxy's own scores in a step of the first window.
+    Where the monitor has never varied: below the range of the proxy's scores within a step of the first window.
     """
     recent = worth(rows[-window:])
     value = recent if recent is not None else worth(rows)
@@ -173,8 +185,8 @@ def is_small(rows: Sequence[Row], first: Level, last: Level, window: int) -> boo
     return last.proxy - first.proxy - value * (last.score - first.score) < UNSHARED * value * scale
 
 
-def fallen(best: Level, last: Level, rise: Change, since: Change, config: MonitorConfig) -> str:
-    """The monitor has fallen from its best, and the proxy, risen since the first steps, has not gone with it."""
+def fallen(best: WindowStats, last: WindowStats, rise: Change, since: Change, config: MonitorConfig) -> str:
+    """Return the sign "fallen" in words, or "": the monitor fell from its best, and the risen proxy did not."""
     parted = rise.proxy >= config.margin and since.score <= -config.margin and since.proxy > -config.margin / 2
     if not parted or since.proxy - since.score < config.noise * since.noise:
         return ""
@@ -182,7 +194,7 @@ def fallen(best: Level, last: Level, rise: Change, since: Change, config: Monito
 
 
 def unranked(rows: Sequence[Row], config: MonitorConfig) -> str:
-    """Within groups, over the last window, the rank correlation is below the bound by more than the noise."""
+    """Return the sign "unranked" in words, or "": the rank correlation is below the bound by more than the noise."""
     agreement = rank_agreement(rows[-config.window :])
     if len(rows) < config.window or agreement is None:
         return ""
@@ -193,7 +205,7 @@ def unranked(rows: Sequence[Row], config: MonitorConfig) -> str:
 
 
 def rank_agreement(rows: Sequence[Row]) -> tuple[float, float] | None:
-    """Rank correlation within the groups of some steps and its standard error; None where no group has one."""
+    """Return the rank correlation within groups over some steps, and its standard error; None where there is none."""
     known = [row for row in rows if "monitor/rank" in row]
     groups = sum(row["monitor/ranked"] for row in known)
     if not groups:
@@ -203,16 +215,16 @@ def rank_agreement(rows: Sequence[Row]) -> tuple[float, float] | None:
     return mean, error
 
 
-def best_level(rows: Sequence[Row], window: int) -> Level:
-    """The window, apart from the last, in which the monitor's mean was highest."""
+def best_window(rows: Sequence[Row], window: int) -> WindowStats:
+    """Return the window with the monitor's highest mean, of those that do not overlap the last one."""
     scores = [row["monitor/score"] for row in rows]
     sums = [math.fsum(scores[start : start + window]) for start in range(len(rows) - 2 * window + 1)]
     start = max(range(len(sums)), key=sums.__getitem__)
-    return level(rows[start : start + window])
+    return window_stats(rows[start : start + window])
 
 
-def in_words(before: Level, after: Level) -> str:
-    """What proxy and monitor did."""
+def in_words(before: WindowStats, after: WindowStats) -> str:
+    """Return the change of proxy and monitor in words."""
     return (
         f"the proxy went from {before.proxy:.3g} to {after.proxy:.3g} and the monitor from {before.score:.3g} to "
         f"{after.score:.3g}"
@@ -220,7 +232,7 @@ def in_words(before: Level, after: Level) -> str:
 
 
 def drift(rows: Sequence[Row], row: Row, window: int) -> dict[str, float]:
-    """How far a step's lengths and repetition are from the first steps' means: a share of the length, a difference."""
+    """Return how far a step's lengths (relative) and repetition (absolute) are from the means of the first steps."""
     first = [*rows, row][:window]
     length = math.fsum(r["completion_tokens"] for r in first) / len(first)
     repetition = math.fsum(r["monitor/repetition"] for r in first) / len(first)
@@ -231,7 +243,7 @@ def drift(rows: Sequence[Row], row: Row, window: int) -> dict[str, float]:
 
 
 def streak(rows: Sequence[Row]) -> int:
-    """How many steps in a row, up to the last, were suspicious."""
+    """Return the number of suspicious steps in a row, up to the last."""
     for length, row in enumerate(reversed(rows)):
         if not row.get("monitor/suspicious"):
             return length
@@ -241,7 +253,7 @@ def streak(rows: Sequence[Row]) -> int:
 def alarm_record(
     step: int, signs: Mapping[str, str], metrics: Row, rollouts: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """A line of alarms.jsonl: what was seen, the step's figures, and the rollouts that show it."""
+    """Return a line of alarms.jsonl: the signs, the step's metrics, and the rollouts that show them."""
     figures = {name: metrics[name] for name in FIGURES if name in metrics}
     figures |= {name.removeprefix("monitor/"): v for name, v in metrics.items() if name.startswith("monitor/")}
     return {
@@ -253,10 +265,10 @@ def alarm_record(
 
 
 def evidence(rollouts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rollouts of a step (lines of rollouts.jsonl) that the proxy rewards most and the monitor rejects.
+    """Return the rollouts of a step (lines of rollouts.jsonl) that the proxy rewards and the monitor rejects.
 
-    Highest reward by the proxy first, of different problems as far as there are enough. Rewarded is what is correct,
-    or scores above its group's mean (a group of one: the step's).
+    Highest proxy score first, from different problems as far as there are enough. Rewarded means correct, or scored
+    above the group's mean (the step's mean for a group of one).
     """
     scores: dict[Any, list[float]] = {}
     for row in rollouts:

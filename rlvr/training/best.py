@@ -1,4 +1,4 @@
-"""Which checkpoint measured best on held-out problems, read from eval.jsonl and the folder: a resume finds it again."""
+"""The checkpoint that measured best on held-out problems, found from eval.jsonl and the folder."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Evaluation = Mapping[str, Any]
 
 
 def measured_name(evaluation: Evaluation) -> str:
-    """The pass@k of an evaluation that counts: that of its smallest k."""
+    """Return the name of the pass@k that evaluations are compared by: that of the smallest k."""
     ks = [int(name[5:]) for name in evaluation if name.startswith("pass@") and name[5:].isdigit()]
     return f"pass@{min(ks)}"
 
 
 def quality(evaluation: Evaluation) -> tuple[float, float]:
-    """What evaluations are compared by: pass@1, and where that is equal (as 0 throughout) the mean score, if any."""
+    """Return what evaluations are compared by: pass@1, then the mean score, if any (where pass@1 is 0 throughout)."""
     return evaluation[measured_name(evaluation)], evaluation.get("score") or 0.0
 
 
 def eras(out_dir: Path, evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
-    """Evaluations that can be compared with one another, oldest first: those made with the same settings eval.*."""
+    """Return the evaluations in groups that can be compared, oldest first: each made with the same settings eval.*."""
     path = out_dir / "config.json"
     entries = json.loads(path.read_text("utf-8")).get("history", []) if path.exists() else []
     ends = sorted({e["step"] for e in entries if any(measures(name) for name in e["changed"])})
@@ -36,23 +36,23 @@ def eras(out_dir: Path, evaluations: Sequence[Evaluation]) -> list[list[Evaluati
 
 
 def measures(setting: str) -> bool:
-    """Whether evaluations with another value of a setting are other measurements."""
+    """Return whether evaluations with different values of a setting cannot be compared."""
     return setting.startswith("eval.") and setting != "eval.every"
 
 
 def best_steps(out_dir: Path, evaluations: Sequence[Evaluation], steps: Collection[int]) -> list[int]:
-    """The step of the best evaluation of each era, the earliest of equal ones, among those of `steps`."""
+    """Return the step of each era's best evaluation among `steps`; of equal ones the earliest."""
     found = [[e for e in era if e["step"] in steps] for era in eras(out_dir, evaluations)]
     return [max(era, key=quality)["step"] for era in found if era]
 
 
 def kept_steps(out_dir: Path) -> set[int]:
-    """The steps whose weights are there: of the checkpoints, and 0, the model that was started from."""
+    """Return the steps whose weights exist: those of the checkpoints, and 0 for the model before training."""
     return {0, *(step for step, _ in list_checkpoints(out_dir))}
 
 
 def describe_checkpoints(out_dir: Path, evaluations: Sequence[Evaluation]) -> list[str]:
-    """Lines for the end of a run: the last checkpoint, and the one that measured best where it is another."""
+    """Return lines for the end of a run: the last checkpoint, and the best one where that is another."""
     steps = kept_steps(out_dir)
     last = max(steps)
     if last == 0:
@@ -70,7 +70,7 @@ def describe_checkpoints(out_dir: Path, evaluations: Sequence[Evaluation]) -> li
 
 
 def measured(evaluation: Evaluation | None) -> str:
-    """An evaluation's number, to follow a path."""
+    """Return an evaluation's result in words that follow a path."""
     if evaluation is None:
         return ""
     name = measured_name(evaluation)

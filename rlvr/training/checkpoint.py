@@ -1,10 +1,11 @@
-"""Checkpoints: atomic, loadable by transformers, and enough for an exact resume.
+"""Checkpoints: written atomically, loadable by transformers, and enough for an exact resume.
 
 A checkpoint is a folder `checkpoints/step-000050` with the model (safetensors, tokenizer), `optimizer.safetensors` and
 `state.json`; with a critic also `critic.safetensors` and `critic_optimizer.safetensors`, with rollout.max_staleness
-`ahead.jsonl`, the batches that are sampled already. Random choices are functions of (seed, step, problem, sample), so
-nothing else has a state; the lengths of the run's logs are kept so that lines written after the checkpoint can be cut
-off again. state.json also lists the size of every other file, so that a damaged checkpoint is known without reading it.
+`ahead.jsonl`, the rollouts of later steps that are already sampled. There is no random state to save: every random
+choice is a function of (seed, step, problem, sample). state.json holds the sizes of the run's logs, so that lines
+written after the checkpoint can be dropped, and of every other file of the checkpoint, so that damage is found without
+reading them.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ DAMAGED = ".damaged"
 
 
 def checkpoint_folder(out_dir: Path, step: int) -> Path:
-    """Where the checkpoint after `step` steps lies."""
+    """Return the folder of the checkpoint after `step` steps."""
     return out_dir / "checkpoints" / f"step-{step:06d}"
 
 
 def list_checkpoints(out_dir: Path) -> list[tuple[int, Path]]:
-    """Checkpoints as (step, folder), oldest first. Whether they are whole is not looked at (see `damage`)."""
+    """Return the checkpoints as (step, folder), oldest first, damaged ones too (see `damage`)."""
     found = []
     for folder in (out_dir / "checkpoints").glob("step-*"):
         match = STEP.fullmatch(folder.name)
@@ -49,34 +50,35 @@ def list_checkpoints(out_dir: Path) -> list[tuple[int, Path]]:
 
 
 def newest_whole(out_dir: Path, say: Callable[[str], None], *, move: bool = True) -> tuple[int, Path] | None:
-    """The newest checkpoint that is whole, as (step, folder); None where there is none of any kind.
+    """Return the newest checkpoint that is not damaged, as (step, folder); None where there are no checkpoints.
 
-    Newer ones that are damaged are told of, and renamed (`move`) so that nothing takes them for checkpoints.
+    Newer, damaged ones are reported with `say`, and renamed (`move`) so that nothing takes them for checkpoints. Raises
     ValueError where all are damaged.
     """
     found = list_checkpoints(out_dir)
     damaged: list[tuple[Path, str]] = []
     for step, folder in reversed(found):
-        why = damage(folder)
-        if why is None:
-            for other, reason in damaged:
-                say(f"{other} is damaged ({reason}); going back to step {step}")
+        reason = damage(folder)
+        if reason is None:
+            for other, other_reason in damaged:
+                say(f"{other} is damaged ({other_reason}); going back to step {step}")
                 if move:
                     set_aside(other)
             return step, folder
-        damaged.append((folder, why))
+        damaged.append((folder, reason))
     if damaged:
+        newest, reason = damaged[0][0].name, damaged[0][1]
         raise ValueError(
-            f"no checkpoint of {out_dir} is whole ({damaged[0][0].name}: {damaged[0][1]}); restore one from a copy, or "
-            "--run.overwrite to begin anew"
+            f"every checkpoint of {out_dir} is damaged ({newest}: {reason}); restore one from a copy, or start "
+            "again with --run.overwrite"
         )
     return None
 
 
 def damage(folder: Path) -> str | None:
-    """What is wrong with a checkpoint, None where nothing is: a file that is missing or has not its size.
+    """Return how a checkpoint is damaged, None where it is not: a file is missing or has the wrong size.
 
-    Checked are the sizes that state.json lists, and those that the headers of safetensors files give.
+    Compares the sizes of files with those in state.json, and of safetensors files with their headers.
     """
     try:
         state = json.loads((folder / "state.json").read_text("utf-8"))
@@ -98,9 +100,9 @@ def damage(folder: Path) -> str | None:
 
 
 def safetensors_size(path: Path) -> int:
-    """The size that a safetensors file has by its own header (https://github.com/huggingface/safetensors, "Format").
+    """Return the size that a safetensors file has by its header (github.com/huggingface/safetensors, "Format").
 
-    ValueError where the header is cut off or no JSON.
+    Raises ValueError where the header is cut off or is not JSON.
     """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -112,7 +114,7 @@ def safetensors_size(path: Path) -> int:
 
 
 def set_aside(folder: Path) -> None:
-    """Renames a damaged checkpoint."""
+    """Rename a damaged checkpoint, so that it no longer counts as one."""
     aside = folder.with_name(folder.name + DAMAGED)
     shutil.rmtree(aside, ignore_errors=True)
     os.replace(folder, aside)
@@ -127,17 +129,17 @@ def save_checkpoint(
     critic: Critic | None = None,
     ahead: Mapping[int, Sequence[Group]] | None = None,
 ) -> None:
-    """Writes a checkpoint beside its final place and renames it, so that an interruption leaves no half of one.
+    """Write a checkpoint atomically: beside its final place, then renamed.
 
-    `ahead`: batches of later steps that are sampled already, by their step. RunError, in one line, where the disk is
-    full or the like: what was written is removed, and the checkpoints before are as they were.
+    ahead: the rollouts of later steps that are already sampled, by step. Raises RunError, in one line, where the disk
+    is full or the like; what was written is then removed, and earlier checkpoints are untouched.
     """
 
     def safe() -> str:
         beside = sorted(path for path in folder.parent.glob("step-*") if STEP.fullmatch(path.name))
         whole = [path for path in beside if damage(path) is None]
-        go_on = "the same command (without --run.overwrite) goes on from there"
-        return f"the last whole checkpoint, {whole[-1]}, is safe: {go_on}" if whole else ""
+        resume = "run the same command (without --run.overwrite) to resume from it"
+        return f"the last complete checkpoint, {whole[-1]}, is safe: {resume}" if whole else ""
 
     with written_whole(folder, safe) as partial:
         policy.save(partial)
@@ -155,10 +157,10 @@ def save_checkpoint(
 
 @contextmanager
 def written_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterator[Path]:
-    """Yields a folder to write into, which takes its final place when all is on the disk, instead of what is there.
+    """Yield a folder to write into; when all is on the disk, move it to its final place, replacing what is there.
 
-    When anything fails it is removed; an error of the file system becomes a RunError in one line, to which `safe` adds
-    what is left. (The Rust libraries beneath raise SafetensorError, and the tokenizers' a bare Exception.)
+    When anything fails it is removed. An error of the file system becomes a RunError in one line, which ends with what
+    `safe` returns. (The Rust libraries below raise SafetensorError, tokenizers a bare Exception.)
     """
     partial = folder.with_name(folder.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
@@ -182,7 +184,7 @@ def written_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterato
 
 
 def delete_old_checkpoints(out_dir: Path, keep: int, others: Collection[int] = ()) -> None:
-    """Deletes all checkpoints but the last `keep`, and but those of the steps `others`."""
+    """Delete all checkpoints but the last `keep` and those of the steps `others`."""
     for step, folder in list_checkpoints(out_dir)[:-keep]:
         if step not in others:
             shutil.rmtree(folder)
@@ -191,9 +193,9 @@ def delete_old_checkpoints(out_dir: Path, keep: int, others: Collection[int] = (
 def load_checkpoint(
     folder: Path, policy: Policy, optimizer: torch.optim.Optimizer | None, critic: Critic | None = None
 ) -> dict[str, Any]:
-    """Puts a checkpoint's weights and optimizer states in place and returns its state.json.
+    """Load a checkpoint's weights and optimizer states in place; return its state.json.
 
-    ValueError naming the folder where a file of tensors cannot be read, or does not fit.
+    Raises ValueError, naming the folder, where a file of tensors cannot be read or does not fit.
     """
     try:
         policy.load_weights(folder)
@@ -209,9 +211,9 @@ def load_checkpoint(
 
 
 def write_groups(path: Path, batches: Mapping[int, Sequence[Group]]) -> None:
-    """Verified groups by their step, a line each. Problems are named by their ids; durations are left out.
+    """Write verified groups by step, one line each. Problems are named by id, durations are left out.
 
-    A checkpoint is so the same bytes whenever it is written.
+    So a checkpoint has the same bytes whenever it is written.
     """
     with path.open("w", encoding="utf-8") as file:
         for step, groups in sorted(batches.items()):
@@ -230,16 +232,16 @@ def write_groups(path: Path, batches: Mapping[int, Sequence[Group]]) -> None:
 
 
 def verdict_record(verdict: Verdict) -> dict[str, Any]:
-    """A verdict without its duration, as JSON takes it."""
+    """Return a verdict as JSON, without its duration."""
     record = {**dataclasses.asdict(verdict), "parts": dict(verdict.parts)}
     del record["seconds"]
     return record
 
 
 def read_groups(path: Path, problems: Iterable[Problem]) -> dict[int, list[Group]]:
-    """What `write_groups` wrote, to the last bit, in batches without durations.
+    """Return the groups that `write_groups` wrote, by step, equal to the last bit but for durations.
 
-    ValueError for a problem that is not among `problems`.
+    Raises ValueError for a problem that is not among `problems`.
     """
     known = {problem.id: problem for problem in problems}
     batches: dict[int, list[Group]] = {}
@@ -268,7 +270,7 @@ def read_groups(path: Path, problems: Iterable[Problem]) -> dict[int, list[Group
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """The optimizer's state as named tensors: "<parameter number>.<name>"."""
+    """Return the optimizer's state as tensors named "<parameter number>.<name>"."""
     state = optimizer.state_dict()["state"]
     return {
         f"{number}.{name}": value.detach().contiguous().cpu().clone()
@@ -278,7 +280,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tenso
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Restores what `optimizer_tensors` gave."""
+    """Restore the state that `optimizer_tensors` returned."""
     whole = optimizer.state_dict()
     state: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in tensors.items():
@@ -288,7 +290,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch
 
 
 def sync(path: Path) -> None:
-    """Flushes a file or folder to the disk."""
+    """Flush a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

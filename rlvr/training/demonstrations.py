@@ -16,7 +16,7 @@ Demonstration = tuple[Problem, str]
 
 
 def with_demonstrations(task: Task, config: SFTConfig) -> Task:
-    """The task with the demonstrations of sft.data in place of its own, and their content in its fingerprint."""
+    """Return the task with the demonstrations of sft.data instead of its own; they change its fingerprint."""
     if config.data is None:
         return task
     found = read_demonstrations(config.data)
@@ -26,11 +26,11 @@ def with_demonstrations(task: Task, config: SFTConfig) -> Task:
 
 
 def read_demonstrations(path: Path) -> list[Demonstration]:
-    """The rows of a JSON Lines file with `prompt` and `completion`; a problem's id is FILE:LINE.
+    """Return the rows of a JSON Lines file with `prompt` and `completion`; a problem's id is FILE:LINE.
 
-    prompt: text, or chat messages. completion: text, or chat messages of which the only one is the assistant's. They
-    are rendered as training prompts and completions are. Raises ValueError with the number of a line that is no such
-    row, and for a file without any; OSError where there is none.
+    prompt: text or chat messages. completion: text, or chat messages that are a single one of the assistant. Both are
+    rendered as in training. Raises ValueError, with the line's number, for another row, and for a file without any;
+    OSError where the file does not exist.
     """
     rows: list[Demonstration] = []
     for number, row in _objects(path):
@@ -46,7 +46,7 @@ def read_demonstrations(path: Path) -> list[Demonstration]:
 
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and object of each line that is not blank."""
+    """Yield line number and object of each line that is not blank."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder; expected a JSON Lines file with prompt and completion")
     with path.open("rb") as lines:
@@ -55,7 +55,7 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 row = json.loads(text) if text.strip() else None
-                json.dumps(row, ensure_ascii=False).encode()  # an escape such as \\ud800 alone is no character
+                json.dumps(row, ensure_ascii=False).encode()  # rejects lone surrogates
             except UnicodeError as error:
                 raise ValueError(f"{where}: not text in UTF-8: {error}") from error
             except json.JSONDecodeError as error:
@@ -87,7 +87,7 @@ def _completion(value: Any, where: str) -> str:
 
 
 def _is_messages(value: Any) -> bool:
-    """Whether a value is a list of messages, each with role and content in text."""
+    """Return whether a value is a list of messages, each with role and content as text."""
     return (
         isinstance(value, list)
         and bool(value)

@@ -1,4 +1,4 @@
-"""pass@k of a policy on problems: sample, verify, keep every answer, count.
+"""pass@k of a policy: sample, verify, keep every answer, count.
 
 The trainer calls it on held-out problems, and so does `rlvr eval`.
 """
@@ -26,7 +26,7 @@ Key = tuple[str, int]
 
 
 class Renders(Protocol):
-    """What evaluation needs of a policy."""
+    """The part of a policy that evaluation uses."""
 
     def render(self, prompt: Prompt) -> list[int]: ...
 
@@ -49,15 +49,14 @@ def evaluate(
     progress: Callable[[int], None] | None = None,
     accelerator: Accelerator | None = None,
 ) -> dict[str, Any]:
-    """Draws `samples` completions of each problem and returns what `summarize` makes of their verdicts.
+    """Sample `samples` completions of each problem, verify them, and return `summarize` of the verdicts.
 
-    Sample i of a problem is drawn with a seed from (seed, problem id, i) alone. `lenient` and `strict` judge the same
-    completions again, with a more and a less forgiving extraction of the answer. With `threshold` a score of at least
-    it is what pass@k counts as right, for verifiers that grade. With `answers_file` every answer is a
-    line of it as soon as it is verified, and pairs of problem and sample that are already there are not drawn again.
-    `answers_at_once` bounds how many completions are drawn between two writes; it does not change the result.
-    `progress(count)` is told how many problems are done. With `accelerator` each process answers its share of the
-    problems, and all return the same result.
+    The seed of sample i of a problem depends only on (seed, problem id, i). `lenient` and `strict` verify the same
+    completions with a more and a less forgiving extraction of the answer. threshold: the score from which on pass@k
+    counts an answer as right, for verifiers with partial scores. answers_file: every answer is appended as soon as it
+    is verified; (problem, sample) pairs that are already there are not sampled again. answers_at_once: completions
+    between two writes; it does not change the result. `progress(count)` gets the number of problems that are done. With
+    `accelerator` each process answers its share of the problems, and all return the same result.
 
     Raises ValueError for k > samples, for problems that share an id, and where nothing could be scored.
     """
@@ -93,7 +92,7 @@ def answer(
     sampling: Sampling,
     seed: int,
 ) -> list[Answer]:
-    """Draws and verifies the given samples of each problem, by the verifier and by each of the others."""
+    """Sample the given samples of each problem, and verify them with the verifier and with each of the others."""
     if not missing:
         return []
     prompts = [policy.render(problem.prompt) for problem, _ in missing]
@@ -107,7 +106,7 @@ def answer(
     verdicts = verifier.verify(pairs)
     second = {name: other.verify(pairs) for name, other in others.items()}
     return [
-        _record(problem, i, completions[j], verdicts[j], {name: found[j] for name, found in second.items()})
+        _record(problem, i, completions[j], verdicts[j], {name: others[j] for name, others in second.items()})
         for j, (problem, i) in enumerate(keys)
     ]
 
@@ -133,18 +132,18 @@ def _record(
 
 
 def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | None = None) -> dict[str, Any]:
-    """The numbers of an evaluation.
+    """Return the metrics of an evaluation.
 
-    For each k: "pass@k", its 95 % interval over problems "pass@k_ci", and "pass^k" (all of k right) from k = 2; the
-    same with the prefix "lenient_" or "strict_" where answers hold such a second verdict. Right is a verdict `correct`;
-    with `threshold`, which is then in the result, a score of at least it. "score": the mean over problems of their mean
-    score, and its interval "score_ci", None where there is none (see `score_estimate`). "num_problems", "num_samples"
-    (of all problems together), the share "truncated", the mean "completion_tokens", and "status": the count of each
-    verdict.
+    For each k: "pass@k", its 95 % interval over problems "pass@k_ci", and from k = 2 "pass^k" (all k right); with the
+    prefix "lenient_" or "strict_" the same by such a second verdict, where answers have one. An answer is right if its
+    verdict is `correct`, or, with `threshold` (which is then in the result), if its score is at least that. "score":
+    the mean over problems of their mean score, with its interval "score_ci" (None where there is none, see
+    `score_estimate`). "num_problems", "num_samples" (of all problems together), "truncated" (share),
+    "completion_tokens" (mean), and "status": the count of each verdict.
 
-    Verdicts without a score (bad_reference, error) are our fault and count as no sample: they are left out of n, and
-    counted in "unscored"; a problem with fewer than k scored samples is left out of pass@k, and those without any are
-    counted in "unscored_problems". ValueError where that leaves no problem.
+    Verdicts without a score (bad_reference, error) are the verifier's fault: they are left out of n, and counted in
+    "unscored". A problem with fewer than k scored samples is left out of pass@k; those without any are counted in
+    "unscored_problems". Raises ValueError where no problem is left.
     """
     scored = [row for row in answers if row["score"] is not None]
     status = Counter(row["status"] for row in answers)
@@ -172,11 +171,11 @@ def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | N
 
 
 def score_estimate(rows: Sequence[Answer]) -> Estimate:
-    """The mean over problems of their samples' mean score, with a 95 % interval.
+    """Return the mean over problems of their samples' mean score, with a 95 % interval.
 
-    Where all scores lie in [0, 1] it is pass@k's own interval, so that with a verifier that only says right or wrong
-    the score is pass@1. Scores of any other size (a reward model's) have a t interval, which nothing cuts; its bounds
-    are nan for a single problem, and where all problems score the same.
+    If all scores are in [0, 1] the interval is that of pass@k, so that with a verifier that only says right or wrong
+    the score equals pass@1. Other scores (a reward model's) have a t interval without bounds at 0 and 1; it is nan for
+    a single problem, and where all problems score the same.
     """
     scores: dict[str, list[float]] = {}
     for row in rows:
@@ -187,7 +186,7 @@ def score_estimate(rows: Sequence[Answer]) -> Estimate:
 
 
 def is_right(row: Mapping[str, Any], prefix: str, threshold: float | None) -> bool:
-    """Whether an answer counts as right for pass@k, by its verdict of this prefix or by that one's score."""
+    """Return whether pass@k counts an answer as right, by the verdict or score with this prefix."""
     if threshold is None:
         return bool(row[f"{prefix}correct"])
     score = row[f"{prefix}score"]
@@ -214,7 +213,7 @@ def _pass_at(
 
 
 def read_answers(path: Path | None) -> dict[Key, Answer]:
-    """The answers of a file by problem and sample. A last line cut off by a crash is removed from the file.
+    """Return the answers of a file by (problem, sample). A last line cut off by a crash is removed from the file.
 
     Raises ValueError naming a line that is not an answer.
     """
@@ -235,16 +234,19 @@ def read_answers(path: Path | None) -> dict[Key, Answer]:
 
 
 def append_answers(path: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Adds lines to the file of answers."""
+    """Append lines to the file of answers."""
     if path is None or not rows:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with writing(path, "what it holds is safe, and the same command goes on"), path.open("a", encoding="utf-8") as file:
+    with (
+        writing(path, "what it holds is safe; run the same command to resume"),
+        path.open("a", encoding="utf-8") as file,
+    ):
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def check_ks(ks: Sequence[int], samples: int) -> None:
-    """Raises ValueError unless there is a k, and 1 <= k <= samples for each."""
+    """Raise ValueError unless there is a k, and 1 <= k <= samples for each."""
     if not ks:
         raise ValueError("no k to compute pass@k for")
     for k in ks:

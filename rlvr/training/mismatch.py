@@ -1,4 +1,4 @@
-"""How far the sampler's engine and the trainer are apart."""
+"""The difference between the logprobs of the sampler's engine and of the trainer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_VALUES = 2**24  # torch.quantile takes no more
 
 
 def mismatch(difference: Tensor) -> dict[str, float]:
-    """What is logged of `difference` (n): log pi_trainer - log pi_sampler of the sampled tokens, at equal weights.
+    """Return metrics of `difference` (n,): log pi_trainer - log pi_sampler of the sampled tokens, at equal weights.
 
     Its mean and largest absolute value; quantiles of the ratio exp(difference); and the effective sample size
     (sum w)^2 / (n sum w^2) of the ratios as a share: 1 where both agree.
@@ -35,17 +35,17 @@ WHAT_TO_DO = {"torch": "compute in float32 (--model.dtype float32)"}
 def warn_of_mismatch(
     stats: dict[str, float], step: int, bound: float, staleness: int = 0, sampler: str = "vllm"
 ) -> None:
-    """Warns where the mean difference is beyond the bound: stale weights, or an engine that computes otherwise.
+    """Warn where the mean difference exceeds the bound: stale weights, or an engine that computes something else.
 
-    A batch that was to be `staleness` steps old differs by what the trainer has learned since, too; it may differ by
-    the bound once more for each of them.
+    Rollouts with a policy lag of `staleness` steps also differ by what the trainer has learned since: the bound is
+    multiplied by 1 + staleness.
     """
     bound *= 1 + staleness
     if stats["mismatch/mean"] > bound:
         warnings.warn(
             f"step {step}: logprobs of sampler and trainer differ by {stats['mismatch/mean']:.3g} on average (largest "
             f"{stats['mismatch/max']:.3g}; bound {bound:g}, --vllm.mismatch-alarm); "
-            + WHAT_TO_DO.get(sampler, "`rlvr doctor --model M` shows what holds between them"),
+            + WHAT_TO_DO.get(sampler, "`rlvr doctor --model M` checks whether they agree"),
             RuntimeWarning,
             stacklevel=2,
         )

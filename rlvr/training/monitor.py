@@ -1,8 +1,8 @@
-"""A second verifier that watches the reward: it judges the same rollouts and never enters the reward.
+"""The monitor: a second verifier that scores the same rollouts and never enters the reward.
 
-The score that is trained on is the proxy; the monitor is what it is held against: the exact rule against a learned
-model, a strict rule against a lenient one. It judges all that was sampled, also what dynamic sampling does not train
-on. What is logged of a step is what the alarm (rlvr/training/alarm.py) reads.
+The score that is trained on is the proxy. The monitor is what it is compared with: an exact rule beside a learned
+model, a strict rule beside a lenient one. It scores all that was sampled, also the groups that dynamic sampling drops.
+The alarm (rlvr/training/alarm.py) reads the metrics that are logged of each step.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from rlvr.training.alarm import drift, streak, suspicions
 from rlvr.training.rollout import verify_shared
 from rlvr.types import BatchVerifier, Group, Status, Verdict
 
-REPEAT_N = 4  # tokens of the n-grams by which repetition is measured
+REPEAT_N = 4  # tokens: repetition is measured by n-grams of this length
 
 
 @dataclass
 class Monitor:
-    """The verifier that watches a run, and the metrics of the steps that it has seen, as they are logged."""
+    """The second verifier of a run, and the metrics of the steps that it has seen, as they are logged."""
 
     verifier: BatchVerifier
     config: MonitorConfig
     rows: list[dict[str, float]] = field(default_factory=list)
 
-    def judge(self, groups: Sequence[Group], accelerator: Accelerator) -> list[Group]:
-        """The groups with the monitor's verdicts in place of the proxy's."""
+    def verify(self, groups: Sequence[Group], accelerator: Accelerator) -> list[Group]:
+        """Return the groups with the monitor's verdicts in place of the proxy's."""
         return verify_shared(share(groups, accelerator), self.verifier, accelerator)
 
     def observe(
-        self, groups: Sequence[Group], judged: Sequence[Group], metrics: dict[str, float]
+        self, groups: Sequence[Group], monitored: Sequence[Group], metrics: dict[str, float]
     ) -> tuple[dict[str, float], dict[str, str]]:
-        """A step's metrics with the monitor's numbers, and the signs of hacking that hold after it, in words."""
-        row = metrics | monitor_metrics(groups, judged)
+        """Return a step's metrics with the monitor's numbers, and the signs of reward hacking after it, in words."""
+        row = metrics | monitor_metrics(groups, monitored)
         row |= drift(self.rows, row, self.config.window)
         self.rows.append(row)
         signs = suspicions(self.rows, self.config)
@@ -46,25 +46,24 @@ class Monitor:
         return row, signs
 
     def streak(self) -> int:
-        """How many steps in a row, up to now, were suspicious."""
+        """Return the number of suspicious steps in a row, up to the last."""
         return streak(self.rows)
 
 
 def monitor_metrics(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[str, float]:
-    """What a step's rollouts look like to the proxy and to the monitor; names begin with "monitor/".
+    """Return a step's metrics of proxy and monitor; their names begin with "monitor/".
 
     groups, monitor: the same P groups with the proxy's and with the monitor's verdicts. Rollouts that either could not
-    score are left out.
+    score are left out. A number that a step does not have (no group to rank in) is left out.
 
     proxy, score: mean of the proxy's and of the monitor's scores. proxy_std, score_std: deviation over the rollouts.
     proxy_se, score_se: standard error of the means, from the spread of the groups' means. groups_r: Pearson
     correlation of the groups' means. correct: share that the monitor calls correct. worth: what a point of the
     monitor's score is worth to the proxy, the slope of a regression within groups; score_within: mean variance of the
     monitor's scores within groups; score_range, proxy_range: highest less lowest score. rank: Spearman correlation
-    within a group, averaged over the `ranked` groups in which neither is flat; rank_se: its standard error. proxy_only: share
-    that the proxy rewards and the monitor rejects; monitor_only: the reverse. repetition: share of a completion's token
-    4-grams that occurred before in it. unscored: share of rollouts that the monitor could not score.
-    A number that a step does not give (no group to rank in) is left out.
+    within a group, averaged over the `ranked` groups in which neither is constant; rank_se: its standard error.
+    proxy_only: share that the proxy accepts and the monitor rejects; monitor_only: the reverse. repetition: share of a
+    completion's token 4-grams that occurred earlier in it. unscored: share of rollouts without a monitor's score.
     """
     pairs = [paired_scores(ours, theirs) for ours, theirs in zip(groups, monitor, strict=True)]
     pairs = [pair for pair in pairs if pair[0]]
@@ -77,7 +76,8 @@ def monitor_metrics(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[s
         **disagreement(groups, monitor),
     }
     if pairs:
-        found |= level("proxy", [proxy for proxy, _ in pairs]) | level("score", [score for _, score in pairs])
+        found |= mean_and_error("proxy", [proxy for proxy, _ in pairs])
+        found |= mean_and_error("score", [score for _, score in pairs])
         found["groups_r"] = (
             pearson(*zip(*((statistics.fmean(proxy), statistics.fmean(score)) for proxy, score in pairs))) or 0.0
         )
@@ -87,19 +87,19 @@ def monitor_metrics(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[s
 
 
 def paired_scores(group: Group, monitor: Group) -> tuple[list[float], list[float]]:
-    """The scores of a group by proxy and monitor, of the rollouts that both scored."""
+    """Return the scores of a group by proxy and by monitor, of the rollouts that both scored."""
     both = [
         (mine.score, theirs.score)
-        for mine, theirs in zip(group.judged, monitor.verdicts, strict=True)
+        for mine, theirs in zip(group.unshuffled_verdicts, monitor.verdicts, strict=True)
         if mine.score is not None and theirs.score is not None
     ]
     return [mine for mine, _ in both], [theirs for _, theirs in both]
 
 
 def worth(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, float]:
-    """The slope of the proxy on the monitor within groups (left out where the monitor is flat), its weight, its range.
+    """Return the slope of the proxy on the monitor within groups, with its weight and the ranges of the scores.
 
-    pairs: the scores of each group by proxy and by monitor.
+    pairs: the scores of each group by proxy and by monitor. The slope is left out where the monitor is constant.
     """
     products, squares = 0.0, 0.0
     for proxy, score in pairs:
@@ -116,9 +116,9 @@ def worth(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str,
 
 
 def rank_agreement(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, float]:
-    """Mean of the groups' rank correlations, its standard error where there is none, and how many groups have one.
+    """Return the mean of the groups' rank correlations, its standard error, and the number of groups that have one.
 
-    Without correlation Spearman's coefficient of n pairs has variance 1 / (n - 1).
+    The error is that of uncorrelated scores: Spearman's coefficient of n pairs then has the variance 1 / (n - 1).
     """
     found = [(spearman(proxy, score), len(proxy)) for proxy, score in pairs]
     known = [(rank, size) for rank, size in found if rank is not None]
@@ -128,8 +128,8 @@ def rank_agreement(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> 
     return {"ranked": float(len(known)), "rank": statistics.fmean(rank for rank, _ in known), "rank_se": error}
 
 
-def level(name: str, rows: Sequence[Sequence[float]]) -> dict[str, float]:
-    """Mean and deviation over all scores, and the standard error of the mean over the groups."""
+def mean_and_error(name: str, rows: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Return mean and standard deviation over all scores, and the standard error of the mean over the groups."""
     values = [value for row in rows for value in row]
     means = [statistics.fmean(row) for row in rows]
     error = statistics.stdev(means) / len(means) ** 0.5 if len(means) > 1 else 0.0
@@ -137,10 +137,10 @@ def level(name: str, rows: Sequence[Sequence[float]]) -> dict[str, float]:
 
 
 def accepted(verdicts: Sequence[Verdict]) -> Sequence[bool | None]:
-    """Which of a group are accepted: scores above the group's mean; where all are equal, what is correct.
+    """Return which completions of a group a verifier accepts: those that score above the group's mean.
 
-    So it has one meaning for a rule (right or wrong) and for a model, whose scores mean something next to each other
-    only: of a group with equal scores it says nothing (None).
+    So the word means the same for a rule (right or wrong) and for a reward model, whose scores mean something only
+    relative to each other. With equal scores, what is correct is accepted; None where that is not known (a model).
     """
     scores = [verdict.score for verdict in verdicts if verdict.score is not None]
     if not scores or max(scores) - min(scores) <= 1e-9:
@@ -150,11 +150,13 @@ def accepted(verdicts: Sequence[Verdict]) -> Sequence[bool | None]:
 
 
 def disagreement(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[str, float]:
-    """Shares of the rollouts of which both say something: accepted by one of the two and rejected by the other."""
+    """Return the shares of rollouts that one of the two accepts and the other rejects, where neither abstains."""
     both = [
         (mine, theirs)
         for group, other in zip(groups, monitor, strict=True)
-        for mine, theirs, a, b in zip(accepted(group.judged), accepted(other.verdicts), group.judged, other.verdicts)
+        for mine, theirs, a, b in zip(
+            accepted(group.unshuffled_verdicts), accepted(other.verdicts), group.unshuffled_verdicts, other.verdicts
+        )
         if a.score is not None and b.score is not None and mine is not None and theirs is not None
     ]
     return {
@@ -164,31 +166,31 @@ def disagreement(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[str,
 
 
 def portion(holds: Iterable[bool]) -> float:
-    """The share of True; 0 of nothing."""
+    """Return the share of True; 0 without values."""
     values = list(holds)
     return sum(values) / max(len(values), 1)
 
 
 def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Spearman's rank correlation, ties at their average rank; None where one of the two is flat."""
+    """Return Spearman's rank correlation, ties at their average rank; None where either is constant."""
     return pearson(ranks(one), ranks(other))
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value from 1; equal values share the average of their ranks."""
+    """Return the rank of each value from 1; equal values share the average of their ranks."""
     order = sorted(values)
     first = {value: order.index(value) for value in set(values)}
     return [first[value] + (order.count(value) + 1) / 2 for value in values]
 
 
 def pearson(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Pearson's correlation; None where one of the two is flat."""
+    """Return Pearson's correlation; None where either is constant."""
     if min(max(values) - min(values) for values in (one, other)) <= 1e-9:
         return None
     return statistics.correlation(one, other)
 
 
 def repeated_ngrams(tokens: Sequence[Hashable], n: int = REPEAT_N) -> float:
-    """The share of n-grams that occurred before in the sequence; 0 where it is shorter than n."""
+    """Return the share of n-grams that occurred earlier in the sequence; 0 where it is shorter than n."""
     ngrams = list(zip(*(tokens[start:] for start in range(n))))
     return 1 - len(set(ngrams)) / len(ngrams) if ngrams else 0.0

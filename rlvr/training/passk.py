@@ -19,9 +19,9 @@ def _check(n: int, c: int, k: int) -> None:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The chance that at least one of k samples is right, from c right ones among n: 1 - C(n-c, k) / C(n, k).
+    """Return the probability that at least one of k samples is right, from c right of n: 1 - C(n-c, k) / C(n, k).
 
-    Unbiased (arXiv:2107.03374, eq. 1), unlike 1 - (1 - c/n)^k, which draws with replacement. Computed as a product of
+    Unbiased (arXiv:2107.03374, eq. 1), unlike 1 - (1 - c/n)^k, which samples with replacement. Computed as a product of
     ratios, so that no binomial overflows. Raises ValueError unless 0 <= c <= n and 1 <= k <= n.
     """
     _check(n, c, k)
@@ -34,7 +34,10 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def pass_power_k(n: int, c: int, k: int) -> float:
-    """The chance that all of k samples are right (pass^k): C(c, k) / C(n, k), unbiased. Errors as in pass_at_k."""
+    """Return the probability that all k samples are right (pass^k): C(c, k) / C(n, k), unbiased.
+
+    Raises ValueError as `pass_at_k` does.
+    """
     _check(n, c, k)
     return math.prod((c - i) / (n - i) for i in range(k)) if c >= k else 0.0
 
@@ -50,17 +53,17 @@ class Estimate:
 
 
 def clustered(values: Sequence[float], confidence: float = 0.95, *, weights: Sequence[float] | None = None) -> Estimate:
-    """The mean of one number per problem, each in [0, 1], with an interval that holds at and near 0 and 1.
+    """Return the mean of one number per problem, each in [0, 1], with an interval that holds at and near 0 and 1.
 
-    Samples of one problem are not independent; problems are. So the problem is the unit: the standard error is that of
-    the mean of the per-problem numbers, sqrt(sum (v - mean)^2 / (P (P - 1))), the cluster-robust error with equal
-    clusters (arXiv:2411.00640, section 2.2). An interval of so many standard errors about the mean has no width where
-    all values are 1, and misses the problems that were not drawn. So the interval is Agresti and Coull's (The American
-    Statistician 52, 1998), with problems for trials: z^2 / 2 problems of value 0 and as many of value 1 are added, and
+    Samples of one problem are not independent; problems are. So the standard error is that of the mean of the
+    per-problem numbers, sqrt(sum (v - mean)^2 / (P (P - 1))): the cluster-robust error with equal clusters
+    (arXiv:2411.00640, section 2.2). The usual interval of standard errors about the mean has no width where all values
+    are 1, and ignores the problems that were not drawn. So the interval is Agresti and Coull's (The American
+    Statistician 52, 1998), with problems as trials: z^2 / 2 problems of value 0 and as many of value 1 are added, and
     it is centre +- t sqrt(s^2 / N) of all N = P + z^2, s^2 their variance, t Student's quantile with P - 1 degrees of
-    freedom, cut to [0, 1]. Its coverage at 95 % is .95 to 1 over what tests/test_passk.py simulates, from 10 problems
-    on. `weights`: the problems' sizes where they count by them (the mean is then weighted, added problems are of mean
-    size). A single problem's interval is [0, 1]. ValueError without any values, and for values outside [0, 1].
+    freedom, cut to [0, 1]. From 10 problems on its coverage at 95 % is .95 to 1 in the simulations of
+    tests/training/test_passk.py. weights: the problems' sizes, for a weighted mean (added problems have the mean size).
+    A single problem's interval is [0, 1]. Raises ValueError without values, and for values outside [0, 1].
     """
     if not values:
         raise ValueError("no problems to average over")
@@ -85,10 +88,9 @@ def clustered(values: Sequence[float], confidence: float = 0.95, *, weights: Seq
 
 
 def unbounded(values: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """The mean of one number per problem and its t interval, for numbers of any size such as a reward model's scores.
+    """Return the mean of one number per problem and its t interval, for numbers of any size (a reward model's scores).
 
-    The bounds are nan where the values give none: a single problem, or values that are all equal. Raises ValueError
-    without any values.
+    The bounds are nan for a single problem, and for values that are all equal. Raises ValueError without values.
     """
     if not values:
         raise ValueError("no problems to average over")
@@ -103,7 +105,7 @@ def unbounded(values: Sequence[float], confidence: float = 0.95) -> Estimate:
 
 @functools.lru_cache
 def student_quantile(probability: float, freedom: int) -> float:
-    """The quantile of Student's t distribution with `freedom` >= 1 degrees, for a probability in (.5, 1).
+    """Return the quantile of Student's t distribution with `freedom` >= 1 degrees, for a probability in (.5, 1).
 
     By bisection of the distribution function, to 1e-12 of its value.
     """
@@ -117,7 +119,7 @@ def student_quantile(probability: float, freedom: int) -> float:
 
 
 def student_cdf(t: float, freedom: int) -> float:
-    """P(T <= t), t >= 0, for whole degrees of freedom: the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    """Return P(T <= t), t >= 0, for whole degrees of freedom: the sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
     angle = math.atan(t / math.sqrt(freedom))
     sine, square = math.sin(angle), math.cos(angle) ** 2
     odd = freedom % 2
@@ -132,10 +134,10 @@ def student_cdf(t: float, freedom: int) -> float:
 
 
 def estimate_pass_at_k(counts: Iterable[tuple[int, int]], k: int, confidence: float = 0.95) -> Estimate:
-    """pass@k averaged over problems, from (samples, right ones) of each; problems may differ in samples."""
+    """Return pass@k averaged over problems, from the (samples, right ones) of each; samples may differ."""
     return clustered([pass_at_k(n, c, k) for n, c in counts], confidence)
 
 
 def estimate_pass_power_k(counts: Iterable[tuple[int, int]], k: int, confidence: float = 0.95) -> Estimate:
-    """pass^k averaged over problems, from (samples, right ones) of each."""
+    """Return pass^k averaged over problems, from the (samples, right ones) of each."""
     return clustered([pass_power_k(n, c, k) for n, c in counts], confidence)

@@ -1,4 +1,4 @@
-"""The batches of a run in their order, sampled beside the training where rollout.max_staleness allows it."""
+"""The rollouts of each step, sampled in the background while the trainer trains if rollout.max_staleness allows it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rlvr.training.checkpoint import AHEAD, checkpoint_folder, read_groups
 from rlvr.training.collect import collect
-from rlvr.training.run import Run
+from rlvr.training.worker import RolloutWorker, Timer
 from rlvr.types import Group
 
 T = TypeVar("T")
@@ -18,23 +18,23 @@ SECONDS_TO_END = 60.0
 
 
 class RolloutPrefetcher:
-    """Hands out the verified groups of each step and keeps the sampler's weights in step with the trainer's.
+    """Returns the verified groups of each step, and updates the sampler's weights after each step.
 
-    With max_staleness k the batch of step s is sampled from the weights after step max(0, s - k), whatever the timing:
-    in a thread of its own while the trainer trains, and weights are pushed when it is done. So nothing is being
-    sampled when a step ends, and the batches `ahead` of it, by their steps, are all that a checkpoint needs besides.
-    The run samples k batches more than it trains, so that it can be lengthened as if it had never ended.
+    With max_staleness k the rollouts of step s are sampled from the weights after step max(0, s - k), whatever the
+    timing: a background thread samples while the trainer trains, and weights are pushed when both are done. So nothing
+    is being sampled when a step ends, and a checkpoint needs to hold no more than `ahead`: the rollouts of later steps,
+    by step. A run samples k steps more than it trains, so that raising run.steps continues it exactly.
     """
 
-    def __init__(self, run: Run, start: int = 0) -> None:
-        self.run = run
-        self.max_staleness = run.config.rollout.max_staleness
+    def __init__(self, worker: RolloutWorker, start: int = 0) -> None:
+        self.worker = worker
+        self.max_staleness = worker.config.rollout.max_staleness
         self.ahead: dict[int, list[Group]] = {}
-        saved = checkpoint_folder(run.config.run.out_dir, start) / AHEAD
+        saved = checkpoint_folder(worker.config.run.out_dir, start) / AHEAD
         if self.max_staleness and start and saved.exists():
-            self.ahead = read_groups(saved, run.problems)
-        # Times taken beside the training are no part of a step's time.
-        self._beside = replace(run, seconds={})
+            self.ahead = read_groups(saved, worker.problems)
+        # Timings of background sampling are not counted in the step.
+        self._background = replace(worker, timer=Timer())
         self._in_flight: Future[dict[int, list[Group]]] | None = None
 
     def __enter__(self) -> RolloutPrefetcher:
@@ -43,46 +43,43 @@ class RolloutPrefetcher:
     def __exit__(self, *_: object) -> None:
         if self._in_flight is None:
             return
-        interrupt = getattr(self.run.sampler, "interrupt", None)
-        if interrupt is not None:
-            interrupt()
+        self.worker.sampler.interrupt()
         wait([self._in_flight], SECONDS_TO_END)
 
     def take(self, step: int) -> list[Group]:
-        """The groups of a step; sampling ahead starts for what its weights are to sample."""
+        """Return the groups of a step, and start sampling the later steps that use the present weights."""
         groups = self.ahead.pop(step, None)
         if groups is None:
-            groups = collect(self.run, step)
+            groups = collect(self.worker, step)
         missing = [later for later in range(step + 1, step + 1 + self.max_staleness) if later not in self.ahead]
         if missing:
             self._in_flight = in_thread(lambda: self._collect_all(missing))
-        sleep = getattr(self.run.sampler, "sleep", None)
-        if sleep is not None and not missing:
-            sleep()
+        else:
+            self.worker.sampler.sleep()
         return groups
 
     def load_weights(self) -> None:
-        """Gives the sampler the trainer's weights, once nothing is being sampled any more.
+        """Wait for background sampling, then give the sampler the policy's weights.
 
-        Raises what sampling or verification beside the training raised.
+        Raises what sampling or verification raised in the background.
         """
         if self._in_flight is not None:
-            with self.run.timed("wait"):
+            with self.worker.timer("wait"):
                 self.ahead |= self._in_flight.result()
             self._in_flight = None
-        with self.run.timed("train"):
-            self.run.sampler.load_weights(self.run.policy)
+        with self.worker.timer("train"):
+            self.worker.sampler.load_weights(self.worker.policy)
 
     def describe(self, step: int) -> dict[str, float]:
-        """What is logged of a batch's age."""
-        return {"staleness": float(self.run.config.staleness(step))} if self.max_staleness else {}
+        """Return the metrics of a step's policy lag: "staleness" in steps, if rollout.max_staleness is set."""
+        return {"staleness": float(self.worker.config.staleness(step))} if self.max_staleness else {}
 
     def _collect_all(self, steps: Iterable[int]) -> dict[int, list[Group]]:
-        return {step: collect(self._beside, step) for step in steps}
+        return {step: collect(self._background, step) for step in steps}
 
 
 def in_thread(work: Callable[[], T]) -> Future[T]:
-    """Starts `work` in a thread that does not keep the process alive."""
+    """Run `work` in a daemon thread, which does not keep the process alive; return its future."""
     future: Future[T] = Future()
 
     def call() -> None:

@@ -15,7 +15,7 @@ from rlvr.model.health import GradientWatch, check_weights, count_not_finite, py
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.optim import optimizer_step
 from rlvr.model.policy import Policy
-from rlvr.training.rollout import draw
+from rlvr.training.epochs import items_of_step
 from rlvr.types import Completion, Group, Problem, correct
 
 
@@ -29,10 +29,10 @@ def sft(
     tokens_per_microbatch: int,
     on_step: Callable[[int, float], None] | None = None,
 ) -> None:
-    """Minimises the mean negative log-likelihood of the demonstrations' tokens, the end token included.
+    """Minimize the mean negative log-likelihood of the demonstrations' tokens, the end token included.
 
-    AdamW (.9, .99), linear warm-up, cosine to zero, gradient norm clipped at 1. `on_step(step, loss)` after each step.
-    Raises NotFinite where gradients are not finite at several steps in a row, or the weights in the end.
+    AdamW (.9, .99), linear warm-up, cosine to zero, gradient norm clipped at 1. `on_step(step, loss)` is called after
+    each step. Raises NotFinite where gradients are not finite in several steps in a row, or the weights at the end.
     """
     hint = f"--sft.lr ({config.lr:g}) and --model.dtype (float32 does not overflow where the others do)"
     gradients = GradientWatch(python_warning if accelerator.is_main_process else lambda text: None, hint)
@@ -40,7 +40,7 @@ def sft(
         list(policy.parameters()), lr=config.lr, betas=(0.9, 0.99), weight_decay=0.0, fused=True
     )
     for step in range(config.steps):
-        chosen = draw(demonstrations, config.batch_size, seed=seed, step=step)
+        chosen = items_of_step(demonstrations, config.batch_size, seed=seed, step=step)
         loss = accumulate(policy, demonstration_batch(policy, chosen), accelerator, tokens_per_microbatch)
         norm = optimizer_step(optimizer, lr=cosine(step, config), max_grad_norm=1.0)
         gradients.observe(step + 1, count_not_finite([norm]), "gradient of the fine-tuning")
@@ -50,14 +50,14 @@ def sft(
 
 
 def cosine(step: int, config: SFTConfig) -> float:
-    """Linear warm-up to lr, then half a cosine to zero."""
+    """Return the learning rate of a step: linear warm-up to lr, then half a cosine to zero."""
     if step < config.warmup_steps:
         return config.lr * (step + 1) / (config.warmup_steps + 1)
     return config.lr * (1 + math.cos(math.pi * step / config.steps)) / 2
 
 
 def demonstration_batch(policy: Policy, demonstrations: Sequence[tuple[Problem, str]]) -> Batch:
-    """Demonstrations as a batch whose mask covers the completion and its end token."""
+    """Return demonstrations as a batch whose mask covers the completion and its end token."""
     groups = []
     for problem, text in demonstrations:
         ids = (*policy.encode(text), policy.eos_id)
@@ -67,7 +67,7 @@ def demonstration_batch(policy: Policy, demonstrations: Sequence[tuple[Problem, 
 
 
 def accumulate(policy: Policy, batch: Batch, accelerator: Accelerator, tokens_per_microbatch: int) -> float:
-    """Forward and backward over a batch, shared among the processes; returns this process's part of the loss."""
+    """Run forward and backward over this process's share of a batch; return its part of the loss."""
     total = batch.num_completion_tokens
     _, mine = batch.share(accelerator.process_index, accelerator.num_processes)
     loss_sum = 0.0

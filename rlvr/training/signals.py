@@ -1,4 +1,4 @@
-"""Ending a run in good order: the first SIGINT or SIGTERM says what it waits for, the second one ends at once."""
+"""Stop a run in good order: after a first SIGINT or SIGTERM the current work finishes, a second one ends at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal ended the run. The text is the line that remains to be said, if any."""
+    """A signal ended the run. The text is the line that is left to print, if any."""
 
     def __init__(self, text: str = "", number: int = signal.SIGINT) -> None:
         super().__init__(text)
@@ -28,13 +28,12 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopRequest:
-    """Whether a stop was asked for, and by which signal; `elsewhere`: of another process of the run.
+    """Whether a stop was requested, and by which signal; `elsewhere`: by another process of the run.
 
-    `work`: what is lost where the run ends at once ("step 13"), and so what the first signal waits for; "": nothing,
-    and the first signal ends the run. `unsaved`: what is lost where that is more ("steps 6 to 13"). `doing`: what is
-    under way where nothing is lost ("loading the model"). `left()` says what a
-    later call finds. `quiet`: says nothing (a process beside the main one). `bars()`: lines of the terminal that are
-    drawn again and again.
+    work: what would be lost if the run ended at once ("step 13"); the first signal waits for it. "": nothing, and the
+    first signal ends the run. unsaved: what would be lost where that is more ("steps 6 to 13"). doing: the current
+    activity where nothing would be lost ("loading the model"). `left()` says what a later call finds. quiet: print
+    nothing (on other processes than the main one). `bars()`: the terminal lines that progress bars redraw.
     """
 
     def __init__(self) -> None:
@@ -43,7 +42,7 @@ class StopRequest:
         self.work = ""
         self.unsaved = ""
         self.doing = "starting"
-        self.left: Callable[[], str] = lambda: "the same command begins anew"
+        self.left: Callable[[], str] = lambda: "run the same command to start again"
         self.quiet = False
         self.bars: Callable[[], int] = lambda: 0
         self._answers = False
@@ -53,7 +52,7 @@ class StopRequest:
         return self.signal is not None or self.elsewhere
 
     def answer(self, number: int, frame: FrameType | None = None) -> None:
-        """What a signal does. Raises Stopped where there is nothing to wait for, or where it is not the first."""
+        """Handle a signal. Raises Stopped where there is nothing to wait for, or on a second signal."""
         if self._ends:
             leave(128 + number)
         asked, self.signal = self.signal is not None, signal.Signals(number)
@@ -72,7 +71,7 @@ class StopRequest:
 
     @contextmanager
     def answering(self) -> Iterator[StopRequest]:
-        """Within it, SIGINT and SIGTERM are answered; once is enough. Outside the main thread they are not."""
+        """Handle SIGINT and SIGTERM within; nesting is harmless. Does nothing outside the main thread."""
         if self._answers or threading.current_thread() is not threading.main_thread():
             yield self
             return
@@ -87,7 +86,7 @@ class StopRequest:
 
     @contextmanager
     def busy(self, work: str) -> Iterator[None]:
-        """Within it a stop waits for `work`."""
+        """Let a stop wait for `work` within."""
         held, self.work = self.work, work
         yield
         self.work = held
@@ -98,9 +97,9 @@ class StopRequest:
             leave(code)
 
     def _say(self, text: str) -> None:
-        """Straight to the terminal, over the last line of the bars: whatever prints may hold its locks just now.
+        """Write to the terminal's descriptor, over the last line of the bars: what prints may hold its locks right now.
 
-        The bars clear as many lines as they had before they are drawn again, and the text stays above.
+        The bars clear as many lines as they had before they are redrawn; the text stays above.
         """
         if self.quiet:
             return
@@ -111,14 +110,14 @@ class StopRequest:
 
 
 def fitted(text: str) -> str:
-    """A line for stderr; a terminal has it broken between words."""
+    """Return a line for stderr, broken between words if that is a terminal."""
     if not sys.stderr.isatty():
         return text
     return textwrap.fill(text, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
 
 
 def leave(code: int) -> None:
-    """Ends the process without any cleaning up."""
+    """End the process without any cleanup."""
     if sys.stdout.isatty():
         os.write(1, SHOW_CURSOR.encode())
     os._exit(code)

@@ -1,4 +1,4 @@
-"""What is logged of a step's rollouts."""
+"""The metrics of a step's rollouts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rlvr.algo.advantages import is_flat
 from rlvr.config import RolloutConfig
-from rlvr.training.rollout import group_rewards, has_signal, penalties
+from rlvr.training.rewards import group_rewards, has_signal, penalties
 from rlvr.types import Group
 
 
@@ -18,15 +18,15 @@ def summarize(
     *,
     all_teach: bool = False,
 ) -> dict[str, float]:
-    """What a step's rollouts were like: scores, verdicts, lengths. With `config` also the penalties it switches on.
+    """Return the metrics of a step's rollouts: scores, verdicts, lengths; with `config` also the penalties in use.
 
-    All of it by what the verifier said of the completions themselves, also where rewards are shuffled.
+    All are by the verdicts of the completions themselves, even where rewards are shuffled.
 
-    groups: all that were sampled; advantages: those of the kept ones. Under "parts/": the mean of each named component,
-    over the rollouts that have it. no_signal: the share of groups that teach nothing; of what dynamic sampling dropped,
-    those whose rewards do not differ. all_teach: every kept group is trained on (a critic learns from all).
+    groups: all that were sampled. advantages: of the kept ones. "parts/": the mean of each named component, over the
+    rollouts that have it. "no_signal": the share of groups without signal; a group that dynamic sampling dropped has
+    none if its rewards are equal. all_teach: every kept group is trained on (a critic learns from all).
     """
-    verdicts = [verdict for group in groups for verdict in group.judged]
+    verdicts = [verdict for group in groups for verdict in group.unshuffled_verdicts]
     completions = [completion for group in groups for completion in group.completions]
     scores = [verdict.score for verdict in verdicts if verdict.score is not None]
     tokens = sum(len(c.token_ids) for c in completions)
@@ -55,7 +55,7 @@ def summarize(
 
 
 def dynamic_sampling(groups: Sequence[Group]) -> dict[str, float]:
-    """How many groups a step sampled, how many of them are trained on, and in how many further rounds."""
+    """Return the groups sampled in a step, those that are trained on, and the extra rounds."""
     return {
         "groups_sampled": float(len(groups)),
         "groups_kept": float(sum(group.kept for group in groups)),

@@ -1,4 +1,4 @@
-"""A step's optimizer updates: from groups with advantages to moved weights."""
+"""The optimizer updates of a step: groups with advantages in, weights changed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rlvr.model.health import count_not_finite
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.optim import learning_rate, optimizer_step
 from rlvr.seeding import derive_seed
+from rlvr.training.learner import Learner
 from rlvr.training.mismatch import mismatch, warn_of_mismatch
-from rlvr.training.prepare import critic_stats, score
-from rlvr.training.rollout import has_signal
-from rlvr.training.run import Run
+from rlvr.training.prepare import critic_stats, prepare_batch
+from rlvr.training.rewards import has_signal
 from rlvr.types import Group
 
 TOKEN_STATS = ("clip_low", "clip_high", "importance", "importance_clipped")
@@ -28,55 +28,67 @@ PAIR_STATS = ("dpo/margin", "dpo/accuracy", "dpo/chosen", "dpo/rejected")
 VALUE_STATS = ("critic/value_loss", "critic/value_clipped")
 
 
-def update(run: Run, step: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> dict[str, float]:
-    """All optimizer steps of a batch. Returns what is logged of them.
+def update(
+    learner: Learner, step: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]]
+) -> dict[str, float]:
+    """Do all optimizer steps of a step's groups, with their advantages (P x G). Return the metrics.
 
-    A minibatch without a row to compute has the gradient zero, and its step is taken: AdamW's moments decay and go on
-    moving the weights as they would with all rows computed. Where raft or dpo has chosen nothing there is no step.
+    A minibatch in which no row is computed has the gradient zero, and its optimizer step is taken all the same: AdamW's
+    moments decay and go on moving the weights, as they would with all rows computed. Where raft or dpo has chosen no
+    completion there is no minibatch, and no optimizer step.
     """
-    config, algo, critic = run.config, run.config.algo, run.critic
-    with run.timed("train"):
-        batch = score(run, to_batch(run, groups, advantages))
-        lr = learning_rate(step, config.optim, config.run.steps)
-        sums: Counter[str] = Counter()
-        norms: list[float] = []
-        critic_norms: list[float] = []
-        differences: list[Tensor] = []
-        learns = critic is None or step >= config.critic.warmup
-        for minibatch in minibatches(
-            batch, count=algo.minibatches, epochs=algo.epochs, seed=derive_seed(config.run.seed, "minibatches", step)
-        ):
-            if learns:
-                sums.update(accumulate_gradient(run, minibatch, differences))
-                norms.append(optimizer_step(run.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm))
-            if critic is not None:
-                if not (learns and critic.shares_trunk):
-                    sums.update(accumulate_value_gradient(run, minibatch))
-                critic_norms.append(critic_step(run, step))
+    config, algo, critic = learner.config, learner.config.algo, learner.critic
+    batch = prepare_batch(learner, to_batch(learner, groups, advantages))
+    lr = learning_rate(step, config.optim, config.run.steps)
+    sums: Counter[str] = Counter()
+    norms: list[float] = []
+    critic_norms: list[float] = []
+    differences: list[Tensor] = []
+    policy_learns = critic is None or step >= config.critic.warmup
+    seed = derive_seed(config.run.seed, "minibatches", step)
+    for minibatch in minibatches(batch, count=algo.minibatches, epochs=algo.epochs, seed=seed):
+        if policy_learns:
+            sums.update(accumulate_gradient(learner, minibatch, differences))
+            norms.append(optimizer_step(learner.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm))
+        if critic is not None:
+            if not (policy_learns and critic.shares_trunk):
+                sums.update(accumulate_value_gradient(learner, minibatch))
+            critic_norms.append(critic_step(learner, step))
     stats = averages(sums, len(norms), len(critic_norms))
     if critic is not None:
         stats |= critic_stats(batch) if len(batch) else {}
         stats["critic/grad_norm"] = sum(critic_norms) / max(len(critic_norms), 1)
         stats["critic/skipped_updates"] = count_not_finite(critic_norms)
-    differences = [part.cpu() for part in gather(differences, run.accelerator)]
-    if differences:
-        stats |= mismatch(torch.cat(differences))
-        # With top-p or top-k the two are logprobs of different distributions.
-        if config.rollout.top_p == 1 and config.rollout.top_k == 0:
-            bound, sampler = config.vllm.mismatch_alarm, config.rollout.sampler
-            warn_of_mismatch(stats, step + 1, bound, config.staleness(step), sampler)
-    if len(batch):  # no row says nothing of gradients
+    stats |= mismatch_stats(learner, step, differences)
+    if len(batch):  # without a row there is no gradient to speak of
         stats["skipped_updates"] = count_not_finite(norms)
     grad_norm = sum(norms) / max(len(norms), 1)
-    return {"lr": lr if learns else 0.0, "loss": 0.0, "grad_norm": grad_norm, **stats}
+    return {"lr": lr if policy_learns else 0.0, "loss": 0.0, "grad_norm": grad_norm, **stats}
+
+
+def mismatch_stats(learner: Learner, step: int, differences: Sequence[Tensor]) -> dict[str, float]:
+    """Return how far the sampler's logprobs are from the trainer's, and warn where that is too far.
+
+    differences: log pi_old - log pi_sampler of this process's tokens, microbatch by microbatch, each (n,).
+    """
+    config = learner.config
+    parts = [part.cpu() for part in gather(differences, learner.accelerator)]
+    if not parts:
+        return {}
+    stats = mismatch(torch.cat(parts))
+    # With top-p or top-k the two are logprobs of different distributions.
+    if config.rollout.top_p == 1 and config.rollout.top_k == 0:
+        bound, sampler = config.vllm.mismatch_alarm, config.rollout.sampler
+        warn_of_mismatch(stats, step + 1, bound, config.staleness(step), sampler)
+    return stats
 
 
 def averages(sums: Counter[str], updates: int, critic_updates: int) -> dict[str, float]:
-    """What is logged of a step's sums over minibatches: losses per update, pairs' sums per pair, the rest per token.
+    """Average a step's sums: losses per update, pair statistics per pair, everything else per token.
 
-    The loss is that of all sampled rows, of which those without signal add nothing. Per token means per token that was
-    computed, groups without signal left out; `trained_tokens` counts them, over all passes. Where there are none
-    (as of pairs) the averages are left out too.
+    The loss is that of all sampled rows; those without signal add nothing to it. Per token means per token that was
+    computed, groups without signal left out; `trained_tokens` counts them, over all passes. An average over nothing
+    (no pairs, no tokens) is left out.
     """
     counts = {"loss": updates, **dict.fromkeys(VALUE_STATS, critic_updates)}
     counts |= dict.fromkeys(PAIR_STATS, sums.pop("dpo/pairs", 0))
@@ -87,43 +99,45 @@ def averages(sums: Counter[str], updates: int, critic_updates: int) -> dict[str,
     return {"trained_tokens": tokens, **stats}
 
 
-def to_batch(run: Run, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> Batch:
-    """The rollouts that are trained on: with raft and dpo the chosen ones, else all.
+def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> Batch:
+    """Return the rollouts that are trained on, by the algorithm's `trains_on` (rlvr/algo/algorithms.py).
 
-    The rows of groups without signal are counted and not computed, unless a critic learns from all, or a KL term in
-    the loss needs them.
+    Rows of groups without signal have the gradient zero: they count in the loss's denominator and are not computed,
+    unless the critic learns from them or a KL term in the loss gives them a gradient.
     """
-    algo, mask_truncated = run.config.algo, run.config.rollout.truncated == "mask"
-    keep_all = algo.row.critic or (algo.kl_coef > 0 and algo.kl_in == "loss")
-    if algo.row.chooses:
+    algo, mask_truncated = learner.config.algo, learner.config.rollout.truncated == "mask"
+    if algo.row.trains_on == "chosen":
         groups, advantages = chosen(groups, advantages, mask_truncated=mask_truncated)
+    compute_all = algo.row.trains_on == "all" or (algo.kl_coef > 0 and algo.kl_in == "loss")
     return collate(
         groups,
         advantages,
-        pad_id=run.policy.pad_id,
-        device=run.policy.device,
+        pad_id=learner.policy.pad_id,
+        device=learner.policy.device,
         mask_truncated=mask_truncated,
         rows_per_pair=2 if algo.row.pairs else 1,
-        computed=[keep_all or has_signal(row) for row in advantages],
+        computed=[compute_all or has_signal(row) for row in advantages],
     )
 
 
-def accumulate_gradient(run: Run, minibatch: Batch, differences: list[Tensor] | None = None) -> dict[str, float]:
-    """Forward and backward over a minibatch, cut into microbatches; gradients are summed over processes.
+def accumulate_gradient(
+    learner: Learner, minibatch: Batch, differences: list[Tensor] | None = None
+) -> dict[str, float]:
+    """Run forward and backward over a minibatch, cut into microbatches. Return the sums of its statistics.
 
-    A critic on the policy's trunk learns in the same pass. `differences` is given, microbatch by microbatch,
-    log pi_old - log pi_sampler of its tokens (n).
+    Gradients and sums are added up over processes. A critic on the policy's trunk learns in the same pass. To
+    `differences` is appended log pi_old - log pi_sampler of each microbatch's tokens (n,).
     """
-    config, algo = run.config, run.config.algo
+    config, algo = learner.config, learner.config.algo
     total = denominator(minibatch, algo.normalizer, config.rollout.max_new_tokens)
     device = minibatch.tokens.device
-    sums = {name: torch.zeros((), device=device) for name in stat_names(run, minibatch)}
-    _, mine = minibatch.share(run.accelerator.process_index, run.accelerator.num_processes)
+    sums = {name: torch.zeros((), device=device) for name in stat_names(learner, minibatch)}
+    _, mine = minibatch.share(learner.accelerator.process_index, learner.accelerator.num_processes)
     for _, micro in mine.split(config.optim.tokens_per_microbatch):
-        logprobs, entropy, values = forward(run, micro)
-        loss, stats = batch_loss(logprobs, micro, algo, total, importance_kind(config, run.policy.dtype))
+        logprobs, entropy, values = forward(learner, micro)
+        loss, stats = batch_loss(logprobs, micro, algo, total, importance_kind(config, learner.policy.dtype))
         if values is not None:
-            loss = loss + critic_loss(run, values, micro, minibatch, stats)
+            loss = loss + critic_loss(learner, values, micro, minibatch, stats)
         loss.backward()
         if differences is not None:
             old = logprobs.detach() if micro.old_logprobs is None else micro.old_logprobs
@@ -131,82 +145,85 @@ def accumulate_gradient(run: Run, minibatch: Batch, differences: list[Tensor] | 
         stats |= {"loss": loss.detach(), "entropy": masked_sum(entropy, micro.mask), "tokens": micro.mask.sum()}
         for name, value in stats.items():
             sums[name] += value
-    parameters = run.policy.parameters()
-    if run.critic is not None and run.critic.shares_trunk:
-        parameters += run.critic.parameters()
+    parameters = learner.policy.parameters()
+    if learner.critic is not None and learner.critic.shares_trunk:
+        parameters += learner.critic.parameters()
     fill_gradients(parameters, minibatch)
-    sum_gradients(parameters, run.accelerator)
-    return sum_stats({name: float(value) for name, value in sums.items()}, run.accelerator, device)
+    sum_gradients(parameters, learner.accelerator)
+    return sum_stats({name: float(value) for name, value in sums.items()}, learner.accelerator, device)
 
 
 def fill_gradients(parameters: Iterable[Tensor], minibatch: Batch) -> None:
-    """The gradient of a minibatch without rows, on all processes: zeros, where AdamW would pass over None."""
+    """Set missing gradients to zero where a minibatch has no rows: AdamW would skip weights whose gradient is None."""
     if not len(minibatch):
         for weight in parameters:
             weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
 
 
-def stat_names(run: Run, minibatch: Batch) -> list[str]:
-    """The sums that `accumulate_gradient` makes, equal on every process, also where its share of the rows is empty."""
+def stat_names(learner: Learner, minibatch: Batch) -> list[str]:
+    """Return the names of the sums of `accumulate_gradient`: the same on every process, even one without any rows."""
     names = ["loss", "entropy", "tokens"]
     names += ["dpo/pairs", *PAIR_STATS] if minibatch.rows_per_pair > 1 else TOKEN_STATS
     if minibatch.ref_logprobs is not None and minibatch.rows_per_pair == 1:
         names.append("kl")
-    if run.critic is not None and run.critic.shares_trunk:
+    if learner.critic is not None and learner.critic.shares_trunk:
         names += VALUE_STATS
     return names
 
 
-def forward(run: Run, micro: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Logprobs, entropies and, where the critic is a head of the policy, values; each (b, T)."""
-    temperature = run.config.rollout.temperature
-    if run.critic is not None and run.critic.shares_trunk:
-        return run.critic.logprobs_and_values(micro.tokens, micro.mask, temperature=temperature, with_entropy=True)
-    return *token_logprobs(run.policy, micro.tokens, micro.mask, temperature=temperature, with_entropy=True), None
+def forward(learner: Learner, micro: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return logprobs, entropies and, where the critic is a head on the policy, values; each (b, T)."""
+    temperature = learner.config.rollout.temperature
+    if learner.critic is not None and learner.critic.shares_trunk:
+        return learner.critic.logprobs_and_values(micro.tokens, micro.mask, temperature=temperature, with_entropy=True)
+    return *token_logprobs(learner.policy, micro.tokens, micro.mask, temperature=temperature, with_entropy=True), None
 
 
-def accumulate_value_gradient(run: Run, minibatch: Batch) -> dict[str, float]:
-    """`accumulate_gradient` for the critic alone. A head does not move the policy's trunk here."""
-    critic, device = run.critic, minibatch.tokens.device
+def accumulate_value_gradient(learner: Learner, minibatch: Batch) -> dict[str, float]:
+    """Run forward and backward for the critic's own weights only, as `accumulate_gradient` does for the policy.
+
+    No gradient reaches a trunk that the critic shares with the policy.
+    """
+    critic, device = learner.critic, minibatch.tokens.device
     assert critic is not None
     sums = {name: torch.zeros((), device=device) for name in VALUE_STATS}
-    _, mine = minibatch.share(run.accelerator.process_index, run.accelerator.num_processes)
-    for _, micro in mine.split(run.config.optim.tokens_per_microbatch):
+    _, mine = minibatch.share(learner.accelerator.process_index, learner.accelerator.num_processes)
+    for _, micro in mine.split(learner.config.optim.tokens_per_microbatch):
         values = critic.values(micro.tokens, micro.mask, only_head=critic.shares_trunk)
-        critic_loss(run, values, micro, minibatch, sums).backward()
+        critic_loss(learner, values, micro, minibatch, sums).backward()
     fill_gradients(critic.parameters(), minibatch)
-    sum_gradients(critic.parameters(), run.accelerator)
-    return sum_stats({name: float(value) for name, value in sums.items()}, run.accelerator, device)
+    sum_gradients(critic.parameters(), learner.accelerator)
+    return sum_stats({name: float(value) for name, value in sums.items()}, learner.accelerator, device)
 
 
-def critic_loss(run: Run, values: Tensor, micro: Batch, minibatch: Batch, stats: dict[str, Tensor]) -> Tensor:
-    """The weighted value loss of a microbatch; adds the unweighted one, and the share of clipped values, to stats."""
-    settings = run.config.critic
+def critic_loss(learner: Learner, values: Tensor, micro: Batch, minibatch: Batch, stats: dict[str, Tensor]) -> Tensor:
+    """Return the weighted value loss of a microbatch; add the unweighted loss and the clipped share to stats."""
+    settings = learner.config.critic
     loss, clipped = value_loss(values, micro, settings.value_clip, denominator(minibatch, "token", 0))
     for name, value in zip(VALUE_STATS, (loss.detach(), clipped), strict=True):
         stats[name] = stats.get(name, torch.zeros_like(value)) + value
     return settings.value_coef * loss
 
 
-def critic_step(run: Run, step: int) -> float:
-    """One step of the critic's own weights. Returns the gradient's norm before clipping."""
-    config, critic = run.config, run.critic
+def critic_step(learner: Learner, step: int) -> float:
+    """Do one optimizer step of the critic's own weights. Return the gradient's norm before clipping."""
+    config, critic = learner.config, learner.critic
     assert critic is not None
     lr = learning_rate(step, replace(config.optim, lr=config.critic.lr), config.run.steps)
     return optimizer_step(critic.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm)
 
 
 def masked_sum(values: Tensor | None, mask: Tensor) -> Tensor:
-    """Sum over the masked positions; 0 where there are no values."""
+    """Return the sum over the masked positions; 0 without values."""
     return torch.zeros(()) if values is None else (values.detach() * mask).sum()
 
 
 def importance_kind(config: Config, dtype: torch.dtype = torch.float32) -> str:
-    """How sampler and trainer are reconciled: by default per token, and not at all where they are one engine.
+    """Return how the sampler's and the trainer's logprobs are reconciled, with algo.importance "auto" resolved.
 
-    `dtype` is that of the policy's computation: in shorter types than float32 the torch sampler, which reads one token
-    at a time, rounds otherwise than the trainer. What is fine-tuned on chosen rollouts needs no correction: it would be
-    the same from whatever engine they came.
+    "auto" is "none" where both are one engine and one precision, else "token". dtype: of the policy's computation. In
+    types shorter than float32 the torch sampler, which decodes token by token, rounds differently from the trainer.
+    RAFT and DPO need no importance correction: their losses do not depend on the sampling distribution.
     """
     kind = config.algo.importance
     if kind != "auto":

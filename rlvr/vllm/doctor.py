@@ -1,4 +1,4 @@
-"""What holds between vLLM and the trainer for one model: logprobs, weight pushes, the tied head, adapters."""
+"""Checks that vLLM and the trainer agree for a model: logprobs, weight pushes, the tied head, adapters."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import Policy, load_policy
 from rlvr.types import Sampling
 from rlvr.vllm.sampler import VLLMSampler
-from rlvr.vllm.sync import TOLERANCE, WeightsDiffer, engine_weights, proof_prompt
+from rlvr.vllm.sync import TOLERANCE, WeightsDiffer, engine_weights, sync_prompt
 
 LORA_RANK = 8
 SAMPLES, TOKENS, TEMPERATURE = 8, 32, 0.7
-# Noise for a push, as a share of each tensor's own spread: far more than an optimizer step moves.
+# Noise added before a push, relative to each tensor's standard deviation: far more than an optimizer step changes.
 NOISE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the table: what was checked, what was found, and whether that is as it must be."""
+    """One row of the table: what was checked, what was found, and whether the check passed."""
 
     name: str
     found: str
@@ -36,51 +36,51 @@ class Check:
 
 
 def check_engine(model: ModelConfig, config: VLLMConfig | None = None) -> Iterator[Check]:
-    """Starts vLLM in this process with the model and yields what holds, check by check.
+    """Start vLLM in this process with the model and yield one check after the other.
 
-    The weights that are pushed are the model's own with noise. Raises ValueError where the model cannot be loaded or
-    vLLM not be started.
+    The pushed weights are the model's with noise. Raises ValueError where the model cannot be loaded, or vLLM does not
+    start.
     """
     config = replace(config or VLLMConfig(), sync_check_every=1)
     merged, applied = replace(config, lora="merge"), replace(config, lora="adapter")
-    yield from _all_weights(_load(model, 0), merged)
-    for name, way in (("adapter, merged", merged), ("adapter, applied by vLLM", applied)):
+    yield from _check_full_weights(_load(model, 0), merged)
+    for name, settings in (("adapter, merged", merged), ("adapter, applied by vLLM", applied)):
         gc.collect()
-        yield _check(name, partial(_two_adapters, model, way))
+        yield _check(name, partial(_push_two_adapters, model, settings))
 
 
-def _all_weights(policy: Policy, config: VLLMConfig) -> Iterator[Check]:
-    """The checks without an adapter."""
+def _check_full_weights(policy: Policy, config: VLLMConfig) -> Iterator[Check]:
+    """Yield the checks without an adapter."""
     with closing(VLLMSampler(policy, config)) as sampler:
-        yield _logprobs(policy, sampler)
+        yield _check_logprobs(policy, sampler)
         yield _check("weights pushed", partial(_push, policy, sampler))
         names = sampler.engine.differing(engine_weights(policy))
         found = f"{len(names)} differ: {', '.join(names[:4])}" if names else "all equal to the trainer's"
         yield Check("tensors in the engine", found, not names)
         tied = policy.causal.get_output_embeddings().weight is policy.causal.get_input_embeddings().weight
-        kind = "tied to the embedding" if tied else "apart from the embedding"
+        kind = "tied to the embedding" if tied else "separate from the embedding"
         yield Check("output head", f"{kind}, pushed", "lm_head.weight" not in names)
 
 
 def _load(model: ModelConfig, lora_rank: int) -> Policy:
-    if lora_rank and is_adapter(model.name):  # it is checked as it is, its rank and alpha are its own
-        held = read_object(Path(model.name).expanduser() / ADAPTER_CONFIG)
-        model = replace(model, lora_alpha=held.get("lora_alpha", model.lora_alpha))
-        lora_rank = held.get("r", lora_rank)
+    if lora_rank and is_adapter(model.name):  # an adapter is checked with its own rank and alpha
+        recorded = read_object(Path(model.name).expanduser() / ADAPTER_CONFIG)
+        model = replace(model, lora_alpha=recorded.get("lora_alpha", model.lora_alpha))
+        lora_rank = recorded.get("r", lora_rank)
     return load_policy(replace(model, lora_rank=lora_rank), corpus=[string.printable])
 
 
 def _check(name: str, measure: Callable[[], str]) -> Check:
-    """What `measure` says; a proof that fails is a finding, not an error."""
+    """Return the check that `measure` makes; weights that differ make it fail."""
     try:
         return Check(name, measure(), True)
     except WeightsDiffer as error:
         return Check(name, str(error), False)
 
 
-def _logprobs(policy: Policy, sampler: VLLMSampler) -> Check:
-    """Logprobs of sampled tokens in both, at equal weights."""
-    prompt = proof_prompt(policy, 16)
+def _check_logprobs(policy: Policy, sampler: VLLMSampler) -> Check:
+    """Compare both sides' logprobs of sampled tokens at equal weights."""
+    prompt = sync_prompt(policy, 16)
     group = sampler.generate([prompt], Sampling(TOKENS, TEMPERATURE), [list(range(SAMPLES))])[0]
     rows = torch.full((SAMPLES, len(prompt) + TOKENS), policy.pad_id, device=policy.device)
     mask = torch.zeros_like(rows, dtype=torch.bool)
@@ -98,18 +98,18 @@ def _logprobs(policy: Policy, sampler: VLLMSampler) -> Check:
 
 
 def _push(policy: Policy, sampler: VLLMSampler) -> str:
-    """Noise on the trained weights, pushed and proved."""
+    """Add noise to the trained weights, push them and check them; return what was found."""
     with torch.no_grad():
         for weight in policy.parameters():
             spread = float(weight.float().std()) if weight.numel() > 1 else 0.0
             weight.add_(torch.randn_like(weight) * NOISE * max(spread, 0.01))
     sampler.load_weights(policy)
-    proof = sampler.prove()
-    return f"greedy continuation equal, logprobs to {proof.difference:.2g}"
+    check = sampler.check_sync()
+    return f"greedy continuation equal, logprobs within {check.difference:.2g}"
 
 
-def _two_adapters(model: ModelConfig, config: VLLMConfig) -> str:
-    """Two adapters, one after the other."""
+def _push_two_adapters(model: ModelConfig, config: VLLMConfig) -> str:
+    """Push two adapters, one after the other; return what was found."""
     policy = _load(model, LORA_RANK)
     with closing(VLLMSampler(policy, config)) as sampler:
         _push(policy, sampler)

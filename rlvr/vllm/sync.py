@@ -1,4 +1,4 @@
-"""The trainer's side of the weights: what the engine is given, and the proof that it samples from them."""
+"""The trainer's side of weight pushes: the tensors to push, and the check that the engine samples from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlvr.types import RunError
 from rlvr.vllm.worker import WEIGHTS_FILE
 
 MEMORY = Path("/dev/shm")
-PROOF_TOKENS = 16
+SYNC_TOKENS = 16
 # Largest difference of a logprob at equal weights. Measured on CPUs: 2e-5 in float32, 0.14 in bfloat16.
 TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.5}
 
@@ -34,10 +34,9 @@ class WeightsDiffer(RunError):
 
 
 def engine_weights(policy: Policy, *, merged: bool = True) -> dict[str, Tensor]:
-    """The policy's weights as a checkpoint names them, a tied head under its own name too.
+    """Return the policy's weights by their names in a checkpoint, a tied output head under its own name too.
 
-    Adapters are merged into them, or left out where `merged` is False. What has no adapter is the policy's own tensor,
-    not a copy.
+    Adapters are merged, or left out with `merged` False. Weights without an adapter are not copied.
     """
     weights: dict[str, Tensor] = {}
     adapted = {name: module for name, module in policy.causal.named_modules() if hasattr(module, "get_delta_weight")}
@@ -52,41 +51,41 @@ def engine_weights(policy: Policy, *, merged: bool = True) -> dict[str, Tensor]:
             weights[name] = value.detach()
     head, embedding = policy.causal.get_output_embeddings(), policy.causal.get_input_embeddings()
     if head is not None and head.weight is embedding.weight:
-        # Engines pack the head apart from the embedding, and leave it as it was if it is not sent.
+        # Engines hold a separate copy of the head, which a push without it would leave unchanged.
         weights["lm_head.weight"] = embedding.weight.detach()
     return weights
 
 
 @contextmanager
 def shared_folder() -> Iterator[Path]:
-    """A folder in memory where there is one (/dev/shm), else on the disk; deleted at the end.
+    """Create a folder in memory (/dev/shm, or on disk without it) and delete it at the end.
 
-    Folders of processes that were killed before they could are deleted first.
+    Folders that killed processes left behind are deleted first.
     """
     delete_orphans(MEMORY)
-    place = MEMORY if MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix=f"rlvr-{process_space()}-{os.getpid()}-", dir=place) as folder:
+    parent = MEMORY if MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix=f"rlvr-{process_space()}-{os.getpid()}-", dir=parent) as folder:
         yield Path(folder)
 
 
 def process_space() -> str:
-    """What process ids are counted in: containers that share /dev/shm each count from 1."""
+    """Return the id of this process's PID namespace: containers that share /dev/shm reuse each other's process ids."""
     try:
         return str(os.stat("/proc/self/ns/pid").st_ino)
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return "0"
 
 
-def delete_orphans(place: Path) -> None:
-    """Deletes the shared folders in `place` whose process is no more."""
-    for folder in place.glob(f"rlvr-{process_space()}-*-*"):
+def delete_orphans(parent: Path) -> None:
+    """Delete the shared folders in `parent` whose process has ended."""
+    for folder in parent.glob(f"rlvr-{process_space()}-*-*"):
         owner = int(folder.name.split("-")[2])
         if not process_lives(owner):
             shutil.rmtree(folder, ignore_errors=True)  # another user's stays
 
 
 def process_lives(pid: int) -> bool:
-    """Whether a process has this id."""
+    """Return whether a process has this id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -97,18 +96,18 @@ def process_lives(pid: int) -> bool:
 
 
 def write_weights(weights: dict[str, Tensor], folder: Path, dtype: torch.dtype) -> None:
-    """The weights as one safetensors file in the type that the engine computes in."""
-    held = {name: value.to("cpu", dtype).contiguous() for name, value in weights.items()}
+    """Write the weights as one safetensors file in the engine's dtype."""
+    tensors = {name: value.to("cpu", dtype).contiguous() for name, value in weights.items()}
     seen: set[int] = set()
-    for name, value in held.items():
+    for name, value in tensors.items():
         if value.data_ptr() in seen:  # safetensors refuses tensors that share memory
-            held[name] = value.clone()
+            tensors[name] = value.clone()
         seen.add(value.data_ptr())
-    save_file(held, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
 
 
 def write_model(policy: Policy, weights: dict[str, Tensor], folder: Path) -> None:
-    """Weights, config and tokenizer, as vLLM loads a model."""
+    """Write weights, config and tokenizer as vLLM loads a model."""
     config = copy.deepcopy(policy.causal.config)
     config.architectures = [type(policy.causal).__name__]
     config.save_pretrained(folder)
@@ -118,10 +117,10 @@ def write_model(policy: Policy, weights: dict[str, Tensor], folder: Path) -> Non
 
 @dataclass(frozen=True, slots=True)
 class SyncCheck:
-    """One greedy continuation in both engines.
+    """One greedy continuation by the engine, compared with the trainer's.
 
-    `difference` is the largest difference of a logprob of the engine's tokens; where the trainer would have taken
-    another token, also how much likelier that one is to it. `same` counts the tokens before the first such place.
+    difference: largest difference of the two logprobs of a token; at the first token where the trainer's choice is
+    another, also how much likelier the trainer finds its own. same: tokens before that one.
     """
 
     difference: float
@@ -129,20 +128,20 @@ class SyncCheck:
     tolerance: float
 
     @property
-    def holds(self) -> bool:
-        """Whether both sample from the same weights, as far as their rounding lets one see."""
+    def passed(self) -> bool:
+        """Return whether both sample from the same weights, up to rounding."""
         return self.difference <= self.tolerance
 
 
-def proof_prompt(policy: Policy, length: int) -> list[int]:
-    """A fixed prompt of ordinary tokens. It must span a block of the engine's cache, or a stale cache is not seen."""
+def sync_prompt(policy: Policy, length: int) -> list[int]:
+    """Return a fixed prompt without special tokens. Longer than a block of the KV cache, it detects a stale cache."""
     special = {*policy.tokenizer.all_special_ids, *policy.eos_ids}
     size = min(len(policy.tokenizer), policy.causal.get_input_embeddings().num_embeddings)
     return random.Random(derive_seed("proof")).choices([i for i in range(size) if i not in special], k=length)
 
 
 def greedy(policy: Policy, prompt: list[int], count: int) -> list[int]:
-    """The likeliest tokens one by one, up to `count` or an end: by whole forward passes, which every model allows."""
+    """Return up to `count` greedy tokens, fewer if one is an EOS. No KV cache is used: not every model has one."""
     ids: list[int] = []
     with torch.no_grad(), policy.computing():
         while len(ids) < count and not (ids and ids[-1] in policy.eos_ids):
@@ -152,8 +151,8 @@ def greedy(policy: Policy, prompt: list[int], count: int) -> list[int]:
     return ids
 
 
-def compare(policy: Policy, prompt: list[int], tokens: list[int], logprobs: list[float]) -> SyncCheck:
-    """The engine's greedy tokens (n) after `prompt` and their logprobs against the trainer's."""
+def compare_continuations(policy: Policy, prompt: list[int], tokens: list[int], logprobs: list[float]) -> SyncCheck:
+    """Compare the engine's greedy tokens (n) after `prompt` and their logprobs (n) with the trainer's."""
     own = greedy(policy, prompt, len(tokens))
     rows = [prompt + tokens, prompt + own + [0] * (len(tokens) - len(own))]
     batch = torch.tensor(rows, device=policy.device)

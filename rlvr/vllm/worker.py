@@ -1,7 +1,7 @@
-"""The engine's side of the weights: load them, read them back. Runs in the process that holds vLLM's model.
+"""The engine's side of weight pushes: load tensors, read them back. Runs in the process that holds vLLM's model.
 
-In a server it is the worker extension `--worker-extension-cls rlvr.vllm.worker.WorkerExtension`, whose methods are
-called by name over /collective_rpc.
+A server loads it by `--worker-extension-cls rlvr.vllm.worker.WorkerExtension` and calls its methods by name over
+/collective_rpc.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class WorkerExtension:
     """Methods that vLLM adds to its worker; `self` is the worker."""
 
     def push_weights(self, folder: str) -> None:
-        """Loads the weights of a folder in place."""
-        # Files of weights alone would leave a tied head as it was: it is packed apart from the embedding.
+        """Load the weights in a folder in place."""
+        # As tensors: given the path, vLLM would keep its old packed copy of a tied head.
         self.model_runner.reload_weights(weights_iterator=list(_tensors(folder).items()))  # type: ignore[attr-defined]
 
     def differing_weights(self, folder: str) -> list[str]:
-        """Names of the tensors whose values here are not those of the folder's file."""
+        """Return the names of the tensors in a folder whose values differ in the engine, or are missing there."""
         return differing_weights(self.model_runner.get_model(), _tensors(folder))  # type: ignore[attr-defined]
 
 
@@ -38,28 +38,28 @@ def _tensors(folder: str) -> dict[str, Tensor]:
 
 @torch.inference_mode()
 def differing_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
-    """Names of `weights` (as transformers names them) whose values in the engine's model are others, or are missing.
+    """Return the names of `weights` (transformers' names) whose values differ in the engine, or are missing there.
 
-    vLLM packs matrices, on CPUs into kernels that hide them; so a matrix is read back by multiplying the unit matrix
-    with it: what counts is what the engine computes with. Matrices that vLLM joins (q, k and v) are told apart again.
+    vLLM packs matrices, on CPUs into a layout that cannot be read; so a matrix is read back as its product with the
+    identity, which is what the engine computes with. Matrices that vLLM concatenates (q, k and v) are split again.
     """
     effective: dict[str, Tensor] = {}
-    found = []
+    differing = []
     for name, expected in weights.items():
         path, start = _place(model, name, weights)
         if path is None:
-            found.append(name)
+            differing.append(name)
             continue
         if path not in effective:
-            effective = {path: _effective(model, path)}  # one at a time: together they would be a second model
+            effective = {path: _effective(model, path)}  # one at a time: all together are a second model in memory
         value = effective[path][start : start + len(expected)]
         if value.shape != expected.shape or not _equal(value, expected):
-            found.append(name)
-    return found
+            differing.append(name)
+    return differing
 
 
 def _place(model: Any, name: str, weights: Mapping[str, Tensor]) -> tuple[str | None, int]:
-    """The engine's name for a tensor, and the row at which it begins there."""
+    """Return the engine's name for a tensor (None: it has none), and the row at which the tensor begins there."""
     path, _, leaf = name.rpartition(".")
     if _has(model, name):
         return name, 0
@@ -80,7 +80,7 @@ def _has(model: nn.Module, name: str) -> bool:
 
 
 def _effective(model: nn.Module, name: str) -> Tensor:
-    """The values of a parameter that the engine computes with."""
+    """Return the values of a parameter that the engine computes with."""
     path, _, leaf = name.rpartition(".")
     module: Any = model.get_submodule(path)
     method = getattr(module, "quant_method", None)
@@ -92,7 +92,7 @@ def _effective(model: nn.Module, name: str) -> Tensor:
 
 
 def _unit_rows(module: Any) -> Iterator[Tensor]:
-    """The unit matrix of a layer's input size, some rows at a time."""
+    """Yield the identity matrix of a layer's input size, some rows at a time."""
     size = getattr(module, "input_size_per_partition", None) or module.embedding_dim
     dtype, device = module.weight.dtype, module.weight.device
     for start in range(0, size, ROWS_AT_ONCE):
@@ -103,7 +103,7 @@ def _unit_rows(module: Any) -> Iterator[Tensor]:
 
 
 def _equal(value: Tensor, expected: Tensor) -> bool:
-    """Equal up to the rounding of a product with one."""
+    """Return whether values are equal up to the rounding of a product with 1."""
     expected = expected.to(value.device, value.dtype).float()
     scale = float(expected.abs().max()) if expected.numel() else 0.0
     return bool(((value.float() - expected).abs() <= 1e-6 * max(scale, 1e-30)).all())

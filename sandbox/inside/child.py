@@ -1,7 +1,7 @@
-"""What one forked process does: lock itself in, say so by one byte, then run the program.
+"""One run in a forked child: isolate the process, report that by one byte, then execute the program.
 
-Bytes on the status pipe: `R` isolated, `C` compiled, `S` not compiled. The pipe is closed before the first line of the
-program runs, so that none of them can come from the program.
+Bytes on the status pipe: `R` isolated, `C` compiled, `S` syntax error, `E` and a text: not isolated. The pipe is closed
+before the program's first line runs, so that the program cannot forge them.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from rlvr.sandbox.inside import kernel, landlock, plain, seccomp, service, syscalls
-from rlvr.sandbox.inside import proxies as judge
+from rlvr.sandbox.inside import kernel, landlock, plain, proxies, seccomp, service, syscalls
 
 STATUS, FIRST_CHANNEL = 3, 4
 EXIT_MEMORY, EXIT_CRASH = 86, 1
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _STACK = 64 << 20
 _HIGH = 200
-# The scratch directory holds this many files of the greatest size, and this many in all.
+# The scratch directory holds this many files of maximum size, and this many files in all.
 SCRATCH_FILES, MAX_FILES = 4, 4096
 
 
 class Isolation(NamedTuple):
-    """The layers in force: what a server found out once, and each of its children applies.
+    """Isolation layers that a server determined once and each of its children applies.
 
-    `scratch` is the directory the program may write to; `ruleset` a Landlock descriptor made in advance, or None.
-    `uid`: the user to become where the server had to stay root, else None.
+    `landlock`: ABI version, 0 for none. `scratch`: directory that the program may write to. `ruleset`: descriptor of a
+    prepared Landlock ruleset, or None. `uid`: user to become if the server had to stay root, else None.
     """
 
     namespaces: bool
@@ -46,14 +45,14 @@ class Isolation(NamedTuple):
 
 
 def run(isolation: Isolation, header: dict[str, Any], descriptors: list[int]) -> NoReturn:
-    """Never returns: the process ends by `os._exit`."""
+    """Isolate this process and run what `header` and the payload descriptor ask for. Ends by `os._exit`."""
     try:
         payload, *others = descriptors
         payload, ruleset = _place(payload, isolation.ruleset, others)
         _isolate(isolation, ruleset, header)
         os.write(STATUS, b"R")
     except OSError as error:
-        # Nothing of the program has run: the missing "R" tells the caller, and the text tells him why.
+        # The program has not run: the missing "R" tells the caller so, and the text tells why.
         os.write(STATUS, f"E{error}".encode())
         os._exit(EXIT_CRASH)
     try:
@@ -68,9 +67,9 @@ def run(isolation: Isolation, header: dict[str, Any], descriptors: list[int]) ->
 
 
 def _place(payload: int, ruleset: int | None, others: list[int]) -> tuple[int, int | None]:
-    """stdin, stdout, stderr to 0-2, the status pipe and the channels from 3 on, payload and ruleset high.
+    """Move stdin, stdout, stderr to 0-2, status pipe and channels to 3 and up, payload and ruleset to high numbers.
 
-    All other descriptors are closed. Returns the numbers of payload and ruleset.
+    Closes all other descriptors. Returns the new numbers of payload and ruleset.
     """
     kept = [*others, payload] + ([] if ruleset is None else [ruleset])
     for number, descriptor in enumerate(kept):
@@ -126,9 +125,8 @@ def _limit(header: dict[str, Any]) -> None:
 
 
 def _compile(program: str, name: str) -> types.CodeType:
-    """Tells the caller whether the program compiles, and closes the status pipe."""
+    """Compile the program, report whether it compiles, and close the status pipe."""
     try:
-        # SyntaxWarnings would go to stderr in any case; they are not the program's output.
         code = compile(program, name, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError) as error:
         os.write(STATUS, b"S")
@@ -140,7 +138,7 @@ def _compile(program: str, name: str) -> types.CodeType:
 
 
 def _module(name: str) -> dict[str, Any]:
-    """A fresh module, without any of ours beside it."""
+    """Return the namespace of a fresh module and drop rlvr's modules from `sys.modules`."""
     for ours in [key for key in sys.modules if key == "rlvr" or key.startswith("rlvr.")]:
         del sys.modules[ours]
     module = types.ModuleType(name)
@@ -152,10 +150,10 @@ def _module(name: str) -> dict[str, Any]:
 
 
 def _finish(code: int) -> NoReturn:
-    """What the interpreter does at its end, then out."""
+    """Shut down as the interpreter does (threads, exit functions, flush), then exit."""
     threading = sys.modules.get("threading")
     if threading is not None:
-        # Not public, and the only way to wait for the threads as the interpreter itself does.
+        # Private, but the only way to wait for threads as the interpreter does.
         threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.__stdout__, sys.stderr, sys.__stderr__):
@@ -164,15 +162,15 @@ def _finish(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _exit_code(problem: BaseException) -> int:
-    """The exit code that the interpreter gives an uncaught exception, which is printed as it does."""
-    if isinstance(problem, SystemExit):
-        if problem.code is None or isinstance(problem.code, int):
-            return int(problem.code or 0) & 0xFF
-        print(problem.code, file=sys.stderr)
+def _exit_code(error: BaseException) -> int:
+    """Print an uncaught exception and return its exit code, both as the interpreter does; EXIT_MEMORY out of memory."""
+    if isinstance(error, SystemExit):
+        if error.code is None or isinstance(error.code, int):
+            return int(error.code or 0) & 0xFF
+        print(error.code, file=sys.stderr)
         return EXIT_CRASH
-    traceback.print_exception(problem, limit=-20)
-    return EXIT_MEMORY if isinstance(problem, MemoryError) else EXIT_CRASH
+    traceback.print_exception(error, limit=-20)
+    return EXIT_MEMORY if isinstance(error, MemoryError) else EXIT_CRASH
 
 
 def _run_plain(job: dict[str, Any]) -> None:
@@ -188,7 +186,7 @@ def _run_plain(job: dict[str, Any]) -> None:
 
 
 def _load(job: dict[str, Any]) -> dict[str, Any]:
-    """The program's names, after the set-up that follows it. Its main guard does not hold: it is imported."""
+    """Return the program's namespace after program and setup. Its `__name__` is not "__main__": it is imported."""
     code = _compile(job["program"], "solution.py")
     names = _module("solution")
     exec(code, names)
@@ -226,7 +224,7 @@ def _test(job: dict[str, Any]) -> None:
     code = _compile(job["test"], "test.py")
     gc.enable()
     channels = {"requests": FIRST_CHANNEL, "replies": FIRST_CHANNEL + 1, "verdict": FIRST_CHANNEL + 2}
-    judge.run(code, job["names"], job["classes"], **channels)
+    proxies.run_tests(code, job["names"], job["classes"], **channels)
 
 
 MODES: dict[str, Callable[[dict[str, Any]], None]] = {

@@ -1,4 +1,4 @@
-"""The C library's calls that Python does not wrap. Every failure is an OSError that names the call."""
+"""System calls that Python does not wrap. Every failure raises an OSError that names the call."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ def _checked(result: int, what: str) -> int:
 
 
 def syscall(name: str, *arguments: object) -> int:
-    """A system call that libc may not know, by its name in syscalls.py. Integers are passed as C longs."""
+    """Make a system call that libc may not know, by its name in syscalls.py. Integers are passed as C longs."""
     longs = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     return _checked(_libc().syscall(ctypes.c_long(_number(name)), *longs), name)
 
 
 def prctl(option: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> int:
-    """prctl(2)."""
+    """Call prctl(2)."""
     arguments = [ctypes.c_ulong(value) for value in (a, b, c, d)]
     return _checked(_libc().prctl(option, *arguments), f"prctl {option}")
 
 
 def unshare(flags: int) -> None:
-    """unshare(2): new namespaces for this process."""
+    """Create new namespaces for this process (unshare(2))."""
     _checked(_libc().unshare(flags), f"unshare {flags:#x}")
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    """mount(2)."""
+    """Call mount(2)."""
     arguments = (
         source.encode(),
         target.encode(),
@@ -68,7 +68,7 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
 
 
 def unmount(target: str) -> None:
-    """Detach what is mounted at `target`."""
+    """Detach the mount at `target`."""
     _checked(_libc().umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 
@@ -88,15 +88,15 @@ def pivot_root(root: str) -> None:
 
 
 def drop_capabilities() -> None:
-    """Empty every capability set of this thread, the bounding set where that is allowed."""
+    """Empty every capability set of this thread; the bounding set only if that is permitted."""
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
         except OSError:
-            # Without CAP_SETPCAP nothing can be dropped, and past the last capability EINVAL: no_new_privs and the
-            # missing execve keep the bounding set without effect in both cases.
+            # EPERM without CAP_SETPCAP, EINVAL past the last capability. In both cases the bounding set has no effect:
+            # no_new_privs is set, and execve is not allowed.
             break
-    # Linux before 4.3 has no ambient set.
+    # Linux has an ambient set since 4.3.
     with contextlib.suppress(OSError):
         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     _set_capabilities(0)
@@ -109,10 +109,10 @@ def _set_capabilities(bits: int) -> None:
 
 
 def become_but_for_files(uid: int) -> None:
-    """From root: take a user id for everything but the access to files, which stays root's (setfsuid(2)).
+    """Change from root to `uid` for everything but file access, which stays root's (setfsuid(2)).
 
-    Root's own files without its capabilities: for an interpreter that only root can read. Limits on processes, and
-    the right to signal, are those of `uid`.
+    For an interpreter that only root can read: root's files, without root's capabilities. Process limits and the right
+    to signal are those of `uid`.
     """
     os.setgroups([])
     os.setresgid(uid, uid, uid)
@@ -120,6 +120,6 @@ def become_but_for_files(uid: int) -> None:
     os.setresuid(uid, uid, uid)
     _set_capabilities(1 << _CAP_SETUID)
     _libc().setfsuid(0)
-    # setfsuid never fails: it answers the id that was in force before.
+    # setfsuid reports no failure: it returns the previous id.
     if _libc().setfsuid(-1) != 0:
         raise OSError("setfsuid 0 had no effect")

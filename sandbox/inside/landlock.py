@@ -1,4 +1,4 @@
-"""Landlock: which files a process may touch, without privileges (Linux Documentation/userspace-api/landlock.rst)."""
+"""Restrict file access with Landlock, without privileges (Linux Documentation/userspace-api/landlock.rst)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _ALL_OF_ABI_1 = (1 << 13) - 1
 _FILE_ONLY = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READ = _READ_FILE | _READ_DIR
-# No symbolic links, sockets, pipes or devices: they reach out of the directory or outlive the run.
+# No symbolic links, sockets, pipes or devices: they lead out of the directory or outlive the run.
 _SCRATCH = _READ | _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _TRUNCATE
 _BIND_TCP, _CONNECT_TCP = 1, 2
 _SCOPE_ABSTRACT_UNIX_SOCKET, _SCOPE_SIGNAL = 1, 2
-# The version that brought each: 2 refer, 3 truncate, 4 TCP, 5 device ioctl, 6 scopes.
+# ABI version of each: 2 refer, 3 truncate, 4 TCP, 5 device ioctl, 6 scopes.
 
 
 def abi() -> int:
-    """The kernel's Landlock version, 0 where there is none."""
+    """Return the kernel's Landlock ABI version, 0 without Landlock."""
     try:
         return kernel.syscall("landlock_create_ruleset", 0, 0, 1)
     except OSError:
@@ -37,9 +37,9 @@ def _handled(version: int) -> int:
 
 
 def create(version: int, read: Iterable[str], write: Iterable[str], devices: Iterable[str]) -> int:
-    """A ruleset as a descriptor: `read` and `write` are files or directories, `devices` may be read and written.
+    """Return the descriptor of a ruleset that permits reading `read`, writing `write` and both for `devices`.
 
-    What is in none of them cannot be opened. A path that does not exist is left out.
+    `read` and `write` are files or directories. Nothing else can be opened. Paths that do not exist are skipped.
     """
     handled = _handled(version)
     network = _BIND_TCP | _CONNECT_TCP if version >= 4 else 0
@@ -69,5 +69,5 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def restrict(ruleset: int) -> None:
-    """Apply the ruleset to this thread and all it will start. Needs no_new_privs; cannot be undone."""
+    """Apply the ruleset to this thread and everything it starts, irrevocably. Needs no_new_privs."""
     kernel.syscall("landlock_restrict_self", ruleset, 0)

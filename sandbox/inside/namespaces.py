@@ -1,7 +1,7 @@
-"""The root directory and the namespaces of a fork server (namespaces(7), user_namespaces(7), pivot_root(2)).
+"""Root directory and namespaces of a fork server (namespaces(7), user_namespaces(7), pivot_root(2)).
 
-A server builds a root of its own once: an empty tmpfs with the interpreter, its libraries and four devices bound
-into it. Each run then mounts its own scratch directory.
+A server builds its root once: an empty tmpfs with bind mounts of the interpreter, its libraries and four devices. Each
+run then mounts a scratch directory.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _ALL = (
     | kernel.CLONE_NEWUTS
 )
 _MS_REMOUNT = 32
-# Where an environment stands in the new root that lies in the scratch directory's place outside it.
+# In the new root: prefix of paths that are below the scratch directory's path outside.
 _MOVED = "/environment"
-# The new root is put together on a directory that none of the paths lies in; /sys is there on every Linux.
+# The new root is assembled on a directory that contains none of the paths; every Linux has /sys.
 _MOUNT_POINTS = ("/sys", "/mnt", "/srv", "/media", "/tmp")
 
 
 def enter(uid: int | None, read: Iterable[str], devices: Iterable[str], scratch: str) -> None:
-    """Give this process, and the children it forks from now on, their own root and namespaces. OSError where refused.
+    """Give this process and its future children a new root directory and namespaces. Raises OSError if refused.
 
-    As root the user id `uid` (None: there is no other) is taken in between: the root directory is built first, so that
-    an interpreter below /root can be read, and the namespaces are then those of an ordinary user.
+    Root changes to `uid` (None: no other is mapped) in between: first it builds the root directory, so that an
+    interpreter below /root can be bound; the namespaces are then those of an ordinary user.
     """
     process = os.open("/proc/self", os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -47,16 +47,16 @@ def enter(uid: int | None, read: Iterable[str], devices: Iterable[str], scratch:
 
 
 def placed(path: str, scratch: str) -> str:
-    """Where a path of the caller's stands in the new root.
+    """Return a caller's path as it is in the new root.
 
-    Its own place, but for what lies below the scratch directory (a virtual environment in /tmp): each run mounts an
-    empty one there, which would hide it.
+    It is the same, except below the scratch directory (a virtual environment in /tmp), where each run mounts an empty
+    directory that would hide it.
     """
     return _MOVED + path if _within(path, scratch) else path
 
 
 def _own_mounts() -> bool:
-    """Root in a container without CAP_SYS_ADMIN may not have them."""
+    """Unshare the mount namespace. Returns False for root without CAP_SYS_ADMIN, as in a container."""
     try:
         kernel.unshare(kernel.CLONE_NEWNS)
     except PermissionError:
@@ -65,18 +65,18 @@ def _own_mounts() -> bool:
 
 
 def become(uid: int | None) -> None:
-    """Take an unprivileged user and group id for good, where this process is root and there is one."""
+    """Change irrevocably to an unprivileged user and group id. Does nothing unless root, or if `uid` is None."""
     if os.geteuid() != 0 or uid is None:
         return
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    # A change of ids makes /proc/self belong to root, and the id maps are written there.
+    # After a change of ids /proc/self belongs to root unless dumpable, and the id maps are written there.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
 
 
 def _new_user_namespace(process: int) -> None:
-    """With the others; the user and group keep their numbers in it, and no others exist."""
+    """Enter new namespaces of all kinds. User and group keep their ids; no others are mapped."""
     uid, gid = os.getuid(), os.getgid()
     kernel.unshare(_ALL)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):

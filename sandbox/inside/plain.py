@@ -1,7 +1,7 @@
-"""Values as tagged plain data: JSON whose arrays start with a tag. No pickle, no code.
+"""Encode values as tagged plain data: JSON whose arrays start with a tag. No pickle, no code.
 
-The writer runs beside the program and is not trusted. The reader makes exact builtin types, and bounds what it makes:
-a subclass arrives as its base class, a generator as its items, anything else as an `Opaque` that equals nothing.
+The writer runs in the program's process and is not trusted. The reader creates only exact builtin types, of bounded
+size: a subclass arrives as its base class, a generator as its items, anything else as an `Opaque` that equals nothing.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ _MAX_YIELDED = 10_000
 _SMALL = 1 << 62
 _NONE = type(None)
 _MAX_INT_BITS = 1 << 18
-# Of all the fractions, and of all the decimal numbers, in one value.
+# Totals over all fractions and all decimal numbers of a value.
 _MAX_FRACTION_BITS = 1 << 16
 _MAX_DECIMAL_DIGITS = 1 << 20
-# Keys of tables: small integers cannot collide often; of the others so many in one value, and so many of one hash.
+# Keys of dicts and sets: small integers cannot collide often; limits for all others, in total and with equal hash.
 _SMALL_KEY = 1 << 24
 _MAX_CHOSEN = 20_000
 _MAX_EQUAL = 100
 
 
 class PlainError(ValueError):
-    """Bytes that are no tagged plain data, or too much of it."""
+    """Data that is malformed or too large."""
 
 
 class Opaque:
-    """A value that does not cross the boundary: its type's name and its truth do, and its handle where it has one.
+    """Stand-in for a value that is not plain data: its type's name, its truth value and, if it has one, its handle.
 
-    The truth is what the program says: it could as well have returned True or False.
+    The truth value is the program's claim: it could as well have returned True or False.
     """
 
     def __init__(self, kind: str, handle: int | None = None, truth: bool | None = None) -> None:
@@ -57,7 +57,7 @@ class Opaque:
 
 
 class Yielded:
-    """An iterator's items. Like the iterator it stands for, it equals nothing and can be gone through once."""
+    """Items of an iterator. Like an iterator it equals nothing and can be consumed once."""
 
     def __init__(self, items: list[Any]) -> None:
         self._items = iter(items)
@@ -70,12 +70,12 @@ class Yielded:
 
 
 def encode(value: Any, keep: Callable[[Any], int | None] | None = None) -> Any:
-    """`value` as data for `json.dumps`. `keep` gives a handle to what is not plain, else it has none."""
+    """Return `value` as data for `json.dumps`. `keep` assigns handles to objects that are not plain data."""
     return _Encoder(keep).any(value, 0)
 
 
 def dumps(value: Any) -> bytes:
-    """Data as one line of ASCII JSON."""
+    """Return data as one line of ASCII JSON."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
 
 
@@ -106,7 +106,7 @@ class _Encoder:
         try:
             truth = bool(value)
         except Exception:
-            # An array of several numbers has none.
+            # An array of several numbers has no truth value.
             return ["o", type(value).__name__, None if self.keep is None else self.keep(value), None]
         return ["o", type(value).__name__, None if self.keep is None else self.keep(value), truth]
 
@@ -129,7 +129,6 @@ class _Encoder:
 
 
 _ITERATORS: tuple[type, ...] = (Iterator, type({}.keys()), type({}.values()), type({}.items()))
-# An iterator that may be endless is still read up to a bound, unless it is the program's own object (`keep`).
 _WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
     (str, lambda e, v, d: str.__str__(v)),
     (int, _Encoder.integer),
@@ -148,7 +147,7 @@ _WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
 )
 
 
-# By name, so that nothing is imported for them.
+# By name, so that none of these modules has to be imported.
 _NAMED_WRITERS: dict[tuple[str, str], Callable[[_Encoder, Any, int], Any]] = {
     ("decimal", "Decimal"): lambda e, v, d: ["D", str(v)],
     ("fractions", "Fraction"): lambda e, v, d: ["q", e.integer(v.numerator, d), e.integer(v.denominator, d)],
@@ -161,22 +160,22 @@ _NAMED_WRITERS: dict[tuple[str, str], Callable[[_Encoder, Any, int], Any]] = {
 
 
 def loads(data: bytes) -> Any:
-    """JSON bytes of the other side. PlainError where they are none, or nested too deeply."""
+    """Parse JSON bytes of the other side. Raises PlainError if they are malformed or nested too deeply."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise PlainError(f"no tagged plain data: {type(error).__name__}") from error
+        raise PlainError(f"malformed plain data: {type(error).__name__}") from error
 
 
 def decode(data: Any, opaque: Callable[[str, int | None, bool | None], Any] = Opaque) -> Any:
-    """The value of tagged data, in exact builtin types. PlainError where the data is no such thing.
+    """Return the value of tagged data in exact builtin types. Raises PlainError if it is malformed or too large.
 
-    `opaque` makes what stands for a value that did not cross.
+    `opaque` creates the stand-in for a value that is not plain data.
     """
     try:
         return _Decoder(opaque).any(data, 0)
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-        raise PlainError(f"no tagged plain data: {type(error).__name__}") from error
+        raise PlainError(f"malformed plain data: {type(error).__name__}") from error
 
 
 class _Decoder:
@@ -222,38 +221,38 @@ class _Decoder:
             return data
         tag, digits = data
         if tag != "i" or type(digits) is not str or len(digits) > _MAX_INT_BITS // 4 + 3:
-            raise PlainError("no integer")
+            raise PlainError("malformed integer")
         return int(digits, 16)
 
     def opaque(self, rest: list[Any], depth: int) -> Any:
         kind, handle, truth = rest
         if type(kind) is not str or type(handle) not in (int, _NONE) or type(truth) not in (bool, _NONE):
-            raise PlainError("no opaque value")
+            raise PlainError("malformed opaque value")
         return self.make_opaque(kind[:80], handle, truth)
 
     def range(self, rest: list[Any], depth: int) -> range:
         found = range(*(self.integer(part) for part in rest))
-        # A search for what is no integer goes through it, and so does a list of it.
+        # `in` with a non-integer walks through all of it, and so does list().
         self.left -= len(found)
         if self.left < 0:
-            raise PlainError("too long a range")
+            raise PlainError("range too long")
         return found
 
     def fraction(self, rest: list[Any], depth: int) -> Any:
         above, below = (self.integer(part) for part in rest)
-        # Their sum has the bits of all of them.
+        # The sum of fractions can have the bits of all of them.
         self.fraction_bits += above.bit_length() + below.bit_length()
         if self.fraction_bits > _MAX_FRACTION_BITS:
-            raise PlainError("too large a fraction")
+            raise PlainError("fraction too large")
         return _imported("fractions").Fraction(above, below)
 
     def decimal(self, rest: list[Any], depth: int) -> Any:
         if type(rest[0]) is not str or len(rest[0]) > 10_000:
-            raise PlainError("no decimal number")
+            raise PlainError("malformed decimal number")
         value = _imported("decimal").Decimal(rest[0])
-        # The hash of 1E+999999 alone takes seconds.
+        # Hashing 1E+999999 takes seconds.
         if value.is_finite() and abs(value.adjusted()) > 10_000:
-            raise PlainError("a decimal number with too large an exponent")
+            raise PlainError("decimal exponent too large")
         self.decimal_digits += len(rest[0]) + (abs(value.adjusted()) if value.is_finite() else 0)
         if self.decimal_digits > _MAX_DECIMAL_DIGITS:
             raise PlainError("too many digits")
@@ -261,11 +260,10 @@ class _Decoder:
 
 
 def refuse_collisions(keys: Iterable[Any]) -> int:
-    """How many of these keys a program could place in a table at will; PlainError where filling it could be slow.
+    """Count the keys whose hashes a program can choose. Raises PlainError if a dict of them could be slow to fill.
 
-    A table with many keys of one hash is a list, and so is one of keys whose probes meet, which their hashes do not
-    show: it can take hours. The hashes of text are salted, and small integers are too few for it. TypeError where a key
-    has no hash.
+    With many equal hashes, or hashes whose probe sequences meet, a dict degrades to a list, and filling it can take
+    hours. Hashes of text are salted, and small integers are too few to do harm. Raises TypeError for an unhashable key.
     """
     chosen = [key for key in keys if not _is_harmless(key)]
     if len(chosen) > _MAX_CHOSEN:
@@ -292,7 +290,7 @@ def _imported(name: str) -> Any:
 
 def _number(value: Any) -> float:
     if type(value) not in (int, float):
-        raise PlainError("no number")
+        raise PlainError("malformed number")
     return float(value)
 
 

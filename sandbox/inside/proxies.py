@@ -1,8 +1,8 @@
-"""Test code in a sandbox of its own, with stand-ins for the program's objects.
+"""Run test code with proxies for the objects of a program in another sandbox.
 
-The program runs in another sandbox. What it answers is decoded into exact builtin types. The instances of its classes
-are stand-ins that compare by identity alone, so that no `__eq__` of the program ever decides a test. Any other object
-that it hands out is a `Handle`: there the test expects a value, and an object must not answer in the place of one.
+Values that the program returns are decoded into exact builtin types. Instances of its classes are proxies that compare
+by identity, so that the program's `__eq__` never decides a test. Any other object that it returns is a `Handle`, which
+has no methods: the test expects a value there, and the program's code must not answer for it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ _MAX_LINE = 8 << 20
 
 
 class ProgramEnded(BaseException):
-    """The program is gone, or does not speak the protocol. No test code catches it by accident."""
+    """The program ended or broke the protocol. A BaseException, so that `except Exception` in a test lets it pass."""
 
 
 class RaisedByProgram(Exception):
-    """An exception of a type that the program defined itself."""
+    """An exception of a type that the program defined, which has no builtin base but Exception."""
 
 
 class _Link:
+    """Connection to the program's side (service.py)."""
+
     def __init__(self, requests: int, replies: int, classes: frozenset[str]) -> None:
         self.requests = requests
         self.classes = classes
@@ -37,6 +39,7 @@ class _Link:
         self.replies: BinaryIO = open(replies, "rb", closefd=False)  # noqa: SIM115
 
     def ask(self, do: str, on: dict[str, Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """Do an operation on an object of the program and return its value, or raise what it raised."""
         passed = list(args)
         encoded = [plain.encode(value, _handle) for value in (passed, kwargs or {})]
         request = {"do": do, "on": on, "args": encoded[0], "kwargs": encoded[1]}
@@ -45,7 +48,7 @@ class _Link:
         line = self.replies.readline(_MAX_LINE)
         answer = plain.loads(line) if line.endswith(b"\n") else None
         if type(answer) is not dict:
-            # A test that excepts everything must not take this for an exception of the program.
+            # Remembered, for a test that catches every exception.
             self.ended = True
             raise ProgramEnded
         if "x" in answer:
@@ -56,11 +59,11 @@ class _Link:
         return plain.decode(answer.get("v"), made)
 
     def _is_class(self, do: str, on: dict[str, Any]) -> bool:
-        """Whether the test side takes the answer for an instance of a class: the program is not asked."""
+        """Check whether the answer counts as an instance of a class. The program has no say in it."""
         return do == "call" and on.get("name", "").rpartition(".")[2] in self.classes
 
     def _handle(self, kind: str, handle: int | None, truth: bool | None) -> Any:
-        """One object here for each object there, so that identity holds among them."""
+        """Return the proxy of a program's object, always the same one, so that `is` works."""
         if handle is None:
             return plain.Opaque(kind, None, truth)
         if handle not in self._known:
@@ -74,10 +77,10 @@ class _Link:
 
     @staticmethod
     def _exception(answer: dict[str, Any]) -> Exception:
-        """The exception's nearest builtin type, by name."""
+        """Return an exception of the nearest builtin type, by name."""
         names = answer["x"] if type(answer["x"]) is list else []
         if "StopIteration" in names or "StopAsyncIteration" in names:
-            # It would end a map() of the test as if there were no more: a failure, as in a generator (PEP 479).
+            # StopIteration would silently end a map() in the test; PEP 479 does the same for generators.
             return RuntimeError("the program raised StopIteration")
         args = plain.decode(answer.get("m", ["l", []]))
         for name in names[:20]:
@@ -86,13 +89,13 @@ class _Link:
                 try:
                     return found(*args) if type(args) is list else found()
                 except TypeError:
-                    # UnicodeDecodeError and its like take arguments of fixed types.
+                    # UnicodeDecodeError and others take arguments of fixed types.
                     return RaisedByProgram(name)
         return RaisedByProgram(str(names[:1]))
 
     @staticmethod
     def _update(passed: list[Any], after: Any) -> None:
-        """What the program did to its arguments in place, done to ours."""
+        """Repeat on our arguments what the program changed in place."""
         if type(after) is not list or len(after) != len(passed):
             raise ValueError("no arguments")
         for ours, theirs in zip(passed, after):
@@ -106,7 +109,7 @@ class _Link:
 
 
 def _handle(value: Any) -> int | None:
-    """What the program knows one of its objects by; other objects cannot be passed to it."""
+    """Return the program's handle of a proxy; None for other objects, which cannot be passed to the program."""
     if type(value) not in (Handle, Member, Instance, Named):
         return None
     known = object.__getattribute__(value, "_on").get("object")
@@ -118,11 +121,11 @@ def _handle(value: Any) -> int | None:
 
 
 class Handle:
-    """An object of the program where the test expects a value. Equal to nothing but itself.
+    """A program's object where the test expects a value. Equal only to itself.
 
-    It can be given back to the program, and its attributes can be read: what is no plain data among them is a handle
-    again. It has no methods, members, items, length, order or text: the program's code would answer for them, and may
-    be told there what is expected. Its truth came along with it: the program could as well have returned a bool.
+    It can be passed back to the program, and its attributes can be read; those that are not plain data are handles too.
+    It has no callable methods, items, length, order or text: the program's code would compute them, and could learn
+    from the arguments what is expected. Its truth value came with it: the program could as well have returned a bool.
     """
 
     __slots__ = ("_link", "_on")
@@ -147,7 +150,7 @@ class Handle:
 
 
 class Member(Handle):
-    """An attribute of an instance of a class that the test made: a method may be called."""
+    """Attribute of an Instance, such as a method; can be called."""
 
     __slots__ = ()
 
@@ -156,7 +159,7 @@ class Member(Handle):
 
 
 class Instance(Handle):
-    """An instance of a class that the test made: its operators are what is tested, and the program's own."""
+    """Instance of a program's class, created by the test. Its operators run the program's code: they are tested."""
 
     __slots__ = ()
 
@@ -198,9 +201,9 @@ class Instance(Handle):
 
 
 class Named(Handle):
-    """A name of the program: a function or a class to call, or a value, which is fetched for all but a call.
+    """Global name of the program: a function or class to call, or a value, which every other operation fetches.
 
-    Of a dotted name only methods of classes are called there.
+    A dotted name is called in the program only if it is a method of a class.
     """
 
     __slots__ = ()
@@ -254,9 +257,9 @@ class Named(Handle):
         return bool(_ask(self, "self"))
 
 
-def _ask(stand_in: Handle, do: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-    link = object.__getattribute__(stand_in, "_link")
-    return link.ask(do, object.__getattribute__(stand_in, "_on"), args, kwargs)
+def _ask(proxy: Handle, do: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    link = object.__getattribute__(proxy, "_link")
+    return link.ask(do, object.__getattribute__(proxy, "_on"), args, kwargs)
 
 
 def _of_type(kind: type, value: Any) -> Any:
@@ -265,10 +268,10 @@ def _of_type(kind: type, value: Any) -> Any:
     return value
 
 
-def run(
+def run_tests(
     code: types.CodeType, names: list[str], classes: list[str], *, requests: int, replies: int, verdict: int
 ) -> None:
-    """Run the test code; its end, and nothing else, is a pass."""
+    """Execute the test code and report the verdict. Only code that runs to its end passes. Ends by `os._exit`."""
     link = _Link(requests, replies, frozenset(classes))
     space: dict[str, Any] = {"__name__": "test"}
     space.update({name: Named(link, {"name": name}) for name in names})
@@ -283,7 +286,7 @@ def run(
     os._exit(0)
 
 
-def _line_of(problem: BaseException) -> int:
-    """The last line of the test code in the traceback, 0 where there is none."""
-    lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == "test.py"]
+def _line_of(error: BaseException) -> int:
+    """Return the last line of the test code in the traceback, 0 for none."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "test.py"]
     return (lines[-1] or 0) if lines else 0

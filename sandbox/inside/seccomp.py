@@ -1,7 +1,7 @@
 """The seccomp filter: an allow-list as classic BPF (Linux Documentation/userspace-api/seccomp_filter.rst).
 
-A foreign architecture and x32 calls kill the process. Calls that are not allowed answer EPERM, and ENOSYS where they
-are newer than Linux 5.0, so that libc falls back to an older one. Leaving the process group seems to succeed.
+Calls of another architecture and of x32 kill the process. Calls that are not allowed fail with EPERM; those newer than
+Linux 5.0 with ENOSYS, so that libc falls back to an older one. setsid and setpgid return 0 without effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CLONE_FORBIDDEN = 0x7E020000 | 0x8000 | 0x800000 | 0x2000 | 0x1000 | 0x80
 _PRCTL = (3, 15, 16, 38, 39, 0x53564D41)
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX. TIOCSTI is the one to keep out.
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-# Duplicating, flags and locks. F_SETOWN and F_SETSIG send signals to others, F_NOTIFY watches directories.
+# Duplication, flags and locks. Not F_SETOWN and F_SETSIG (signals to others) and F_NOTIFY (watches directories).
 _FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 36, 37, 38)
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE = 1, 1, 0xF
 
@@ -38,7 +38,7 @@ def _jump(code: int, value: int, then: int, otherwise: int) -> tuple[int, int, i
 
 
 def _argument(index: int, half: int = 0) -> tuple[int, int, int, int]:
-    # Both machines are little-endian: the low half of an argument comes first.
+    # Both architectures are little-endian: the low half of an argument comes first.
     return _statement(_LOAD, _ARGUMENTS + 8 * index + 4 * half)
 
 
@@ -50,7 +50,7 @@ _Program = list[tuple[int, int, int, int]]
 
 
 def _one_of(index: int, values: tuple[int, ...]) -> _Program:
-    """Allow where the low half of an argument is one of `values`: the kernel reads these arguments as 32-bit ints."""
+    """Allow the call if the low half of an argument is in `values`; the kernel reads these arguments as 32-bit ints."""
     body = [_argument(index)]
     for value in values:
         body += [_jump(_JUMP_EQUAL, value, 0, 1), _PASS]
@@ -62,7 +62,7 @@ def _none_of_bits(index: int, bits: int) -> _Program:
 
 
 def _stream_socketpair() -> _Program:
-    # A datagram pair could send to any local socket by its path; a connected stream cannot.
+    # A datagram socket could send to any local socket by path; a connected stream socket cannot.
     return [
         _argument(0),
         _jump(_JUMP_EQUAL, _AF_UNIX, 1, 0),
@@ -77,10 +77,10 @@ def _stream_socketpair() -> _Program:
 
 @cache
 def build(arch: syscalls.Architecture, own_pid: int | None) -> bytes:
-    """The filter's instructions.
+    """Return the filter's instructions.
 
-    `own_pid`: the only process that may be signalled (besides the caller's group, by 0), for kernels where neither a
-    pid namespace nor Landlock's signal scope keeps the others out; None leaves signals to those.
+    `own_pid`: the only process that may be signalled, besides the own group (kill with 0), when neither a pid namespace
+    nor Landlock's signal scope protects the others. None: signals are not filtered.
     """
     checked = {
         "clone": _none_of_bits(0, _CLONE_FORBIDDEN),
@@ -91,7 +91,7 @@ def build(arch: syscalls.Architecture, own_pid: int | None) -> bytes:
         "socketpair": _stream_socketpair(),
     }
     for name, targets in (("kill", (0, own_pid)), ("tkill", (own_pid,)), ("tgkill", (own_pid,))):
-        # tkill of a thread other than the first is refused with own_pid: its number is not known in advance.
+        # With own_pid, tkill reaches only the first thread: ids of others are not known in advance.
         checked[name] = [_PASS] if own_pid is None else _one_of(0, tuple(t for t in targets if t is not None))
     answers = {number: [_PASS] for number in syscalls.allowed(arch).values()}
     answers |= {number: [_PRETEND] for number in syscalls.pretended(arch).values()}
@@ -107,30 +107,30 @@ def build(arch: syscalls.Architecture, own_pid: int | None) -> bytes:
 
 
 def _ranges(answers: dict[int, _Program], newest_old: int) -> list[tuple[int, _Program]]:
-    """(first number, answer) of each run of numbers with one answer, ascending; the last goes on for ever."""
+    """Return (first number, answer) of each range of call numbers with the same answer, ascending; the last is open."""
     found: list[tuple[int, _Program]] = []
     for number in range(max(answers) + 2):
         answer = answers.get(number, [_REFUSE] if number <= newest_old else [_MISSING])
         if not found or found[-1][1] != answer:
             found.append((number, answer))
-    # The calls of x32, the third machine of x86-64, carry this bit.
+    # Calls of the x32 ABI carry this bit.
     return [*found, (0x40000000, [_statement(_RETURN, _KILL)])]
 
 
 def _search(ranges: list[tuple[int, _Program]]) -> _Program:
-    """Find the range by halving. The kernel runs a new filter once for every number there is, so its depth counts."""
+    """Return a binary search for the range. The kernel evaluates a new filter for every call number: depth matters."""
     if len(ranges) == 1:
         return ranges[0][1]
     middle = len(ranges) // 2
     below, above = _search(ranges[:middle]), _search(ranges[middle:])
     if len(below) <= 255:
         return [_jump(_JUMP_AT_LEAST, ranges[middle][0], len(below), 0), *below, *above]
-    # A conditional jump reaches 255 instructions, an unconditional one any number.
+    # Conditional jumps reach 255 instructions, unconditional ones any number.
     return [_jump(_JUMP_AT_LEAST, ranges[middle][0], 0, 1), _statement(_JUMP, len(below)), *below, *above]
 
 
 def install(program: bytes) -> None:
-    """Put the filter on this thread and all it will start. Needs no_new_privs; cannot be undone."""
+    """Install the filter for this thread and everything it starts, irrevocably. Needs no_new_privs."""
     length = len(program) // 8
     code = ctypes.create_string_buffer(program, len(program))
     header = ctypes.create_string_buffer(struct.pack("=HxxxxxxQ", length, ctypes.addressof(code)))

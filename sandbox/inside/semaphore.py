@@ -1,6 +1,6 @@
-"""A semaphore for `multiprocessing` where POSIX ones are not to be had: they are files in /dev/shm, shared by all runs.
+"""Semaphore for `multiprocessing` without /dev/shm, where POSIX semaphores are files that all runs would share.
 
-It takes the place of `_multiprocessing.SemLock` in a sandboxed program: the bytes in a pipe are the semaphore's value.
+It replaces `_multiprocessing.SemLock` in a sandboxed program. Its value is the number of bytes in a pipe.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FIONREAD = 0x541B
 
 
 class SemLock:
-    """What `multiprocessing.synchronize` needs of `_multiprocessing.SemLock`, for processes started by fork."""
+    """The part of `_multiprocessing.SemLock` that `multiprocessing.synchronize` uses, for forked processes."""
 
     # A pipe holds 65,536 bytes.
     SEM_VALUE_MAX = 32767
@@ -32,7 +32,7 @@ class SemLock:
         os.write(self._write, b"x" * value)
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
-        """Take one; False where there is none in time."""
+        """Decrement the value. Returns False if that is not possible in time."""
         if self.kind == _RECURSIVE and self._is_mine():
             self._held += 1
             return True
@@ -53,7 +53,7 @@ class SemLock:
             return False
 
     def release(self) -> None:
-        """Give one back. AssertionError or ValueError as from the original."""
+        """Increment the value. Raises AssertionError or ValueError like the original."""
         if self.kind == _RECURSIVE:
             if not self._is_mine():
                 raise AssertionError("attempt to release recursive lock not owned by thread")
@@ -92,5 +92,5 @@ class SemLock:
             try:
                 os.close(descriptor)
             except OSError:
-                # The program has closed it.
+                # Closed by the program.
                 continue

@@ -1,13 +1,13 @@
-"""The fork server: a process started afresh that forks one child a run, waits for it, and ends what it leaves behind.
+"""The fork server: a fresh process that forks one child per run, waits for it and kills everything it leaves behind.
 
-It never holds a program, its input or its output: those go from the caller to the child in descriptors that the server
-only passes on. At level 3 it is process 1 of its pid namespace: no child can signal it, and its death ends them all.
+The server never holds a program, its input or its output: those pass from the caller to the child in descriptors. At
+level 3 it is process 1 of its pid namespace: no child can signal it, and its death ends them all.
 
-Over the control socket (SOCK_SEQPACKET) come a JSON header with descriptors for each run, and `K` to end a run; out go
-one JSON message at the start, and one for each run when all its processes are gone.
+The control socket (SOCK_SEQPACKET) carries, to the server, a JSON header with descriptors per run and `K` to kill a
+run; from the server, one JSON message after start-up and one per run once all its processes are gone.
 
-Every page that a child writes to is copied, and every mapping takes time to fork: so the server imports little, and
-from this package only its own half (see client.py for how it is started).
+A child copies every page that it writes to, and each mapping slows the fork down: so the server imports little, and of
+this package only `inside` (see client.py for how it is started).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from rlvr.sandbox.inside import child, kernel, landlock, namespaces, seccomp, se
 _MAX_DESCRIPTORS = 8
 _LOOK_EVERY = 0.05
 KILL = b"K"
-# Imported so often that it pays to have every child begin with them. Not threading and random: what they do after each
-# fork takes as long as all the rest of it.
+# Common imports, preloaded for every child. Not threading and random: their after-fork hooks would double the time of a
+# fork.
 _COMMON = "bisect collections copy functools heapq itertools math operator re string typing".split()
 
 
 def main(argument: str) -> NoReturn:
-    """`argument`: the JSON of a pool's ServerSetting, with the number of the control socket's descriptor."""
+    """Run the server. `argument`: the JSON that client.Server makes, with the control socket's descriptor."""
     setting = json.loads(argument)
-    # Process 1 of a pid namespace is safe from signals that it does not handle; Python handles SIGINT.
+    # Process 1 of a pid namespace ignores signals without a handler; Python has one for SIGINT.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     control = _socket.socket(fileno=setting["control"])
     try:
@@ -53,7 +53,7 @@ def main(argument: str) -> NoReturn:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
     if isolation.seccomp:
-        # Built here once for all children.
+        # Cached here for all children.
         seccomp.build(syscalls.architecture(), None)
     control.send(json.dumps({"ready": os.getpid()}).encode())
     gc.collect()
@@ -67,7 +67,7 @@ def main(argument: str) -> NoReturn:
 
 
 def _import_from(paths: list[str], isolation: child.Isolation) -> None:
-    """Set the module search path, and that of the packages that are imported already, to where they stand now."""
+    """Set the module search path, also of packages already imported, to the locations in the new root."""
     sys.path[:] = paths
     if isolation.namespaces:
         sys.path[:] = [namespaces.placed(path, isolation.scratch) for path in paths]
@@ -77,17 +77,18 @@ def _import_from(paths: list[str], isolation: child.Isolation) -> None:
 
 
 def _oom_first() -> None:
-    """Under memory pressure the kernel shall end a run, not the caller. Raising the score needs no privilege."""
-    # /proc may be masked; the limits then have to do.
+    """Make the kernel kill this process before the caller when memory runs out. That needs no privilege."""
+    # /proc may be masked; then only the limits protect the caller.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
 
 
 def _enter(setting: dict[str, Any], control: _socket.socket) -> child.Isolation:
+    """Isolate this process as far as the level demands and return what is left to its children. Raises OSError."""
     level, uid, scratch = setting["level"], setting["uid"], setting["scratch"]
     version = min(landlock.abi(), setting["landlock_at_most"])
     if level >= 2 and not version:
-        raise OSError("Landlock: not there, or switched off")
+        raise OSError("Landlock: not in this kernel, or disabled")
     if level == 3:
         namespaces.enter(uid, setting["read"], child.DEVICES, scratch)
         _become_first_process(control)
@@ -105,7 +106,7 @@ def _enter(setting: dict[str, Any], control: _socket.socket) -> child.Isolation:
 
 
 def _become_first_process(control: _socket.socket) -> None:
-    """Fork: the child is process 1 of the pid namespace and goes on; the parent waits and ends with it."""
+    """Fork: the child returns as process 1 of the pid namespace; the parent waits for it and exits."""
     pid = os.fork()
     if pid == 0:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -117,10 +118,10 @@ def _become_first_process(control: _socket.socket) -> None:
 
 
 def _readable_by(uid: int, paths: list[str]) -> bool:
-    """Whether that user can read the standard library: it may lie below /root.
+    """Check whether that user can read the standard library, which may be below /root.
 
-    If not, and without a root directory of its own, the server stays root; its children change their user but for
-    the access to files.
+    If not, and without a new root directory, the server stays root and its children change their user for everything
+    but file access.
     """
     there = [path for path in paths if os.path.isdir(path)]
     pid = os.fork()
@@ -136,7 +137,7 @@ def _serve(control: _socket.socket, isolation: child.Isolation) -> None:
         if not data:
             return
         if data == KILL:
-            # It crossed the end of its run on the way.
+            # Sent while its run was ending.
             continue
         header = json.loads(data)
         pid = os.fork()
@@ -148,13 +149,13 @@ def _serve(control: _socket.socket, isolation: child.Isolation) -> None:
         _join_group(pid)
         if not isolation.namespaces:
             control.send(json.dumps({"group": pid}).encode())
-        why = _watch(control, pid, header, isolation)
+        reason = _watch(control, pid, header, isolation)
         report = _end(pid, isolation)
-        if why == "gone":
+        if reason == "gone":
             return
         if not isolation.namespaces:
             empty(isolation.scratch)
-        control.send(json.dumps({**report, "why": why}).encode())
+        control.send(json.dumps({**report, "reason": reason}).encode())
 
 
 def _receive(control: _socket.socket) -> tuple[bytes, list[int]]:
@@ -166,16 +167,16 @@ def _receive(control: _socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _join_group(pid: int) -> None:
-    """The child does it too: whoever comes first."""
-    # It may have ended, or have done it itself.
+    """Put the child into its process group. It does so itself too: either may come first."""
+    # It may have ended or done so already.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.setpgid(pid, pid)
 
 
 def _watch(control: _socket.socket, pid: int, header: dict[str, Any], isolation: child.Isolation) -> str:
-    """Wait for the child's end, and say why: "ended", "timeout", "killed" by the caller, "gone" (he is), "scratch"."""
+    """Wait until a run is over. Returns why: "ended", "timeout", "killed", "scratch" (full), "gone" (caller ended)."""
     deadline = time.monotonic() + header["seconds"]
-    # A tmpfs has a size; a directory has to be looked at.
+    # A tmpfs has a size limit; a directory has to be measured.
     pause = _LOOK_EVERY if not isolation.namespaces else header["seconds"]
     handle = os.pidfd_open(pid)
     try:
@@ -196,7 +197,7 @@ def _watch(control: _socket.socket, pid: int, header: dict[str, Any], isolation:
 
 
 def _overfull(directory: str, most: int) -> bool:
-    """Whether the files below a directory take more than `most` bytes, or cannot be looked at: too many, too deep."""
+    """Check whether the files below a directory exceed `most` bytes, or cannot be measured: too many or too deep."""
     size = seen = 0
     waiting = [directory]
     while waiting:
@@ -211,7 +212,7 @@ def _overfull(directory: str, most: int) -> bool:
                     if size > most or seen > child.MAX_FILES:
                         return True
         except FileNotFoundError:
-            # It has been removed meanwhile.
+            # The program has just removed it.
             continue
         except OSError:
             return True
@@ -219,8 +220,8 @@ def _overfull(directory: str, most: int) -> bool:
 
 
 def _end(pid: int, isolation: child.Isolation) -> dict[str, Any]:
-    """Kill every process of the run and reap it. No process can leave the group: setsid and setpgid are refused."""
-    # Only zombies may be left.
+    """Kill and reap every process of the run. None can leave the group: setsid and setpgid have no effect."""
+    # Perhaps only zombies are left.
     with contextlib.suppress(ProcessLookupError):
         if isolation.namespaces:
             os.kill(-1, signal.SIGKILL)
@@ -238,7 +239,7 @@ def _end(pid: int, isolation: child.Isolation) -> dict[str, Any]:
 
 
 def empty(directory: str) -> None:
-    """Remove what is in a directory, however deep and whatever its modes. Nothing may be running in it."""
+    """Delete the contents of a directory at any depth and with any modes. No process may be using it."""
     here = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     path: list[str] = []
     left = [_unlink_files(here)]
@@ -263,7 +264,7 @@ def _step(directory: int, name: str) -> int:
 
 
 def _unlink_files(directory: int) -> list[str]:
-    """Remove the files and the empty directories in a directory; the names of the others."""
+    """Delete files and empty directories in a directory. Returns the names of the other directories."""
     found = []
     with os.scandir(directory) as entries:
         for entry in entries:

@@ -1,7 +1,6 @@
-"""The program's side of a conversation: calls come in, values go out as tagged plain data.
+"""Serve calls into a program: requests come in, values go out as tagged plain data.
 
-It runs in the program's own process. Whatever it sends could as well have been sent by the program: readers trust none
-of it.
+This runs in the program's process. The program can send anything that this module sends: the reader trusts none of it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from rlvr.sandbox.inside import plain
 
 
 def find(names: dict[str, Any], path: str) -> Any:
-    """The object with a dotted name among the program's names; NameError where there is none."""
+    """Return the object with a dotted name in the program's namespace. Raises NameError if there is none."""
     first, *attributes = path.split(".")
     if first not in names:
         raise NameError(f"the program defines no {first!r}")
@@ -26,7 +25,7 @@ def find(names: dict[str, Any], path: str) -> Any:
 
 
 def written(value: Any, keep: Callable[[Any], int | None] | None = None) -> Any:
-    """`value` as plain data; what cannot be written is opaque, whatever exception its methods raise."""
+    """Encode `value` as plain data. A value whose methods raise is encoded as opaque, whatever they raise."""
     try:
         return plain.encode(value, keep)
     except Exception:
@@ -34,7 +33,7 @@ def written(value: Any, keep: Callable[[Any], int | None] | None = None) -> Any:
 
 
 def send(descriptor: int, message: Any) -> None:
-    """One line of JSON, written whole."""
+    """Write one line of JSON, all of it."""
     data = memoryview(plain.dumps(message) + b"\n")
     while data:
         data = data[os.write(descriptor, data) :]
@@ -57,7 +56,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class _Objects:
-    """What the other side knows by a handle: kept alive, one handle for each object."""
+    """Objects that the other side knows by a handle: kept alive, one handle per object."""
 
     def __init__(self) -> None:
         self._objects: list[Any] = []
@@ -79,8 +78,9 @@ class _Objects:
 def serve(names: dict[str, Any], requests: int, replies: int) -> None:
     """Answer requests until their pipe is closed.
 
-    A request is {"do", "on", "args", "kwargs"}: `do` is call or one of the operations above, `on` a dotted name or
-    encoded object. An answer is {"v"} or {"x", "m"}, and {"a"}: the arguments after the call where it changed them.
+    A request is {"do", "on", "args", "kwargs"}: `do` is "call" or one of _OPERATIONS, `on` a dotted name or an encoded
+    object. An answer is {"v"}: the value, or {"x", "m"}: exception types and arguments; and {"a"}: the call's arguments
+    if it changed them.
     """
     objects = _Objects()
     with open(requests, "rb", closefd=False) as lines:
@@ -106,8 +106,8 @@ def _answer(names: dict[str, Any], objects: _Objects, request: dict[str, Any]) -
         return {"x": [base.__name__ for base in type(error).__mro__], "m": _message(error)}
 
 
-def _message(problem: Exception) -> Any:
+def _message(error: Exception) -> Any:
     try:
-        return written(list(problem.args))
+        return written(list(error.args))
     except Exception:
         return ["l", []]

@@ -1,7 +1,7 @@
-"""System call numbers, and those a sandboxed program may use.
+"""System call numbers, and the calls a sandboxed program may make.
 
-Sources: Linux arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h (aarch64). A row is
-`name x86-64 aarch64`, "-" where that machine has no such call.
+Sources: Linux arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h (aarch64). An entry is
+`name x86-64 aarch64`; "-": no such call on that architecture.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-# Left out on purpose, with what they would allow: socket, connect (network, local services); execve (other programs);
+# Left out on purpose (what they would permit): socket, connect (network, local services); execve (other programs);
 # symlink, link, chmod, chown, utime, xattr, truncate by path (Landlock does not govern all of these); ptrace,
 # process_vm_*, pidfd_getfd (memory of other processes); mount, unshare, setns (namespaces); memfd_create, SysV shm
 # (memory that RLIMIT_AS does not count); keyctl, bpf, io_uring, userfaultfd, perf_event_open (kernel attack surface);
@@ -43,18 +43,18 @@ waitid 247 95; fork 57 -; vfork 58 -; shutdown 48 210; getsockname 51 204; getpe
 getsockopt 55 209; sendto 44 206; recvfrom 45 207; recvmsg 47 212;
 """
 
-# Allowed for some of their arguments only; see seccomp.py.
+# Allowed with some arguments only; see seccomp.py.
 _FILTERED = """
 clone 56 220; kill 62 129; tkill 200 130; tgkill 234 131; prctl 157 167; ioctl 16 29; fcntl 72 25;
 socketpair 53 199; prlimit64 302 261;
 """
 
-# Answered by success without being done, so that a program that wants to be a daemon goes on, in the group of its run.
+# Return success without effect: a program that tries to become a daemon stays in the process group of its run.
 _PRETENDED = """
 setsid 112 157; setpgid 109 154;
 """
 
-# Used by the sandbox itself before the filter is in place.
+# Used by the sandbox itself before it installs the filter.
 _OWN = """
 seccomp 317 277; landlock_create_ruleset 444 444; landlock_add_rule 445 445; landlock_restrict_self 446 446;
 mount_setattr 442 442; capset 126 91; pivot_root 155 41; pidfd_open 434 434;
@@ -62,7 +62,7 @@ mount_setattr 442 442; capset 126 91; pivot_root 155 41; pidfd_open 434 434;
 
 
 class Architecture(NamedTuple):
-    """`audit` is the AUDIT_ARCH value that seccomp sees; numbers above `newest_old` answer ENOSYS, others EPERM."""
+    """`audit`: AUDIT_ARCH value that seccomp sees. Refused calls fail with ENOSYS above `newest_old`, else EPERM."""
 
     name: str
     audit: int
@@ -70,7 +70,7 @@ class Architecture(NamedTuple):
     newest_old: int
 
 
-# Linux 5.0 and later give new calls the same number on every machine, from 424 on; libc falls back on ENOSYS only.
+# Since Linux 5.0 new calls have the same number everywhere, from 424 on; libc falls back only on ENOSYS.
 ARCHITECTURES = {
     "x86_64": Architecture("x86_64", 0xC000003E, 1, 334),
     "aarch64": Architecture("aarch64", 0xC00000B7, 2, 293),
@@ -78,7 +78,7 @@ ARCHITECTURES = {
 
 
 def architecture() -> Architecture:
-    """This machine's; LookupError on any other than x86-64 and aarch64."""
+    """Return this machine's architecture. Raises LookupError for any but x86-64 and aarch64."""
     machine = os.uname().machine.replace("arm64", "aarch64").replace("amd64", "x86_64")
     if machine not in ARCHITECTURES:
         raise LookupError(f"no system call table for {machine}; known: {', '.join(ARCHITECTURES)}")
@@ -91,20 +91,20 @@ def _numbers(table: str, column: int) -> dict[str, int]:
 
 
 def allowed(arch: Architecture) -> dict[str, int]:
-    """Calls a program may make with any arguments."""
+    """Return the calls a program may make with any arguments, by name."""
     return _numbers(_ALLOWED, arch.column)
 
 
 def filtered(arch: Architecture) -> dict[str, int]:
-    """Calls a program may make with some arguments."""
+    """Return the calls a program may make with some arguments, by name."""
     return _numbers(_FILTERED, arch.column)
 
 
 def pretended(arch: Architecture) -> dict[str, int]:
-    """Calls that do nothing and answer 0."""
+    """Return the calls that return 0 without effect, by name."""
     return _numbers(_PRETENDED, arch.column)
 
 
 def own(arch: Architecture) -> dict[str, int]:
-    """Calls the sandbox makes itself."""
+    """Return the calls that the sandbox makes itself, by name."""
     return _numbers(_OWN, arch.column)

@@ -12,91 +12,33 @@ import json
 
 import pytest
 import torch
-from accelerate import Accelerator
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import Batch, collate
 from rlvr.algo.losses import policy_loss
-from rlvr.config import AlgoConfig, Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig, to_json
-from rlvr.model.critic import Critic
+from rlvr.config import AlgoConfig, Config, to_json
 from rlvr.model.logprobs import token_logprobs
-from rlvr.model.optim import make_optimizer
-from rlvr.model.policy import Policy
-from rlvr.model.tiny import tiny_model, tiny_tokenizer
-from rlvr.runs.log import RunLog
-from rlvr.sampling.samplers import make_sampler
 from rlvr.train import train
 from rlvr.training import resume
-from rlvr.training.prepare import kl_costs, score, subtracts_kl
-from rlvr.training.rollout import group_advantages
+from rlvr.training.prepare import kl_costs, prepare_batch, subtracts_kl
+from rlvr.training.rewards import group_advantages
 from rlvr.training.run import Run
 from rlvr.training.update import to_batch
-from rlvr.types import Completion, Group, Problem, Verdict, incorrect
+from rlvr.types import Completion, Group, Problem, incorrect
+from tests.helpers.models import shake
+from tests.helpers.runs import SHORT_LENGTH as LENGTH
+from tests.helpers.runs import SHORT_PROMPT as PROMPT
+from tests.helpers.runs import make_short_run as make_run
 
-LENGTH = 3
-PROMPT = "0="
 IN_REWARD = ("grpo", "dr_grpo", "rloo", "reinforce", "reinforce_pp", "maxrl")
 IN_LOSS = ("k2", "k3", "k3_is")
 LOSSES = {"clip": IN_LOSS, "cispo": IN_LOSS, "nll": IN_LOSS, "gspo": ("k2", "k3"), "sequence": ("k2", "k3")}
 
 
-class NeverRight:
-    """No task reward at all."""
-
-    def verify(self, pairs: list[tuple[Problem, str]]) -> list[Verdict]:
-        return [incorrect() for _ in pairs]
-
-
-def move(policy: Policy, size: float, seed: int) -> None:
-    """Adds noise to every weight."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weight in policy.parameters():
-            weight.add_(torch.randn(weight.shape, generator=generator), alpha=size)
-
-
-def make_run(tmp_path, *, away: float = 0.1, verifier=None, rollout=None, **algo) -> Run:
-    """A run whose policy is away from its reference. Keyword arguments are settings of `algo`."""
-    tokenizer = tiny_tokenizer([PROMPT])
-    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "layer_types": None}
-    config = Qwen2Config.from_dict({**tiny_model(tokenizer, 0).config.to_dict(), **small})
-    torch.manual_seed(0)
-    policy = Policy(Qwen2ForCausalLM(config), tokenizer)
-    move(policy, 0.1, 0)
-    settings = Config(
-        run=RunConfig(out_dir=tmp_path, steps=50, sample_every=0, save_every=0),
-        model=ModelConfig(device="cpu", dtype="float32"),
-        rollout=RolloutConfig(
-            **{"problems_per_step": 4, "group_size": 16, "max_new_tokens": LENGTH, **(rollout or {})}
-        ),
-        algo=AlgoConfig(**{"kl_coef": 0.1, **algo}),
-        optim=OptimConfig(lr=1e-3),
-        critic=CriticConfig(lr=1e-3),
-    )
-    problems = [Problem(str(i), PROMPT) for i in range(20)]
-    optimizer, sampler = make_optimizer(policy.parameters(), settings.optim), make_sampler("torch", policy)
-    run = Run(
-        settings,
-        policy,
-        optimizer,
-        sampler,
-        problems,
-        verifier or NeverRight(),
-        RunLog(tmp_path),
-        Accelerator(cpu=True),
-    )
-    run.reference = policy.reference()
-    move(policy, away, 1)
-    if settings.algo.advantage == "gae":
-        run.critic = Critic(policy, settings.critic, settings.optim)
-    return run
-
-
 def everything(run: Run) -> Group:
     """All completions of the prompt, as one group."""
-    vocabulary, ends = range(len(run.policy.tokenizer)), run.policy.eos_ids
+    vocabulary, ends = range(len(run.learner.policy.tokenizer)), run.learner.policy.eos_ids
     texts = [
         ids
         for n in range(1, LENGTH + 1)
@@ -104,29 +46,31 @@ def everything(run: Run) -> Group:
         if not ends & set(ids[:-1]) and (n == LENGTH or ids[-1] in ends)
     ]
     completions = tuple(Completion("", ids, (0.0,) * len(ids)) for ids in texts)
-    return Group(Problem("0", PROMPT), tuple(run.policy.render(PROMPT)), completions, (incorrect(),) * len(texts))
+    prompt = tuple(run.learner.policy.render(PROMPT))
+    return Group(Problem("0", PROMPT), prompt, completions, (incorrect(),) * len(texts))
 
 
 def batch_of(run: Run, group: Group, advantages: list[float] | None = None) -> Batch:
     """All completions as a batch, with the reference's logprobs."""
     batch = collate([group], [advantages or [0.0] * len(group.completions)], pad_id=0)
     with torch.no_grad():
-        ref = token_logprobs(run.reference, batch.tokens, batch.mask)[0]
+        ref = token_logprobs(run.learner.reference, batch.tokens, batch.mask)[0]
     return dataclasses.replace(batch, ref_logprobs=ref)
 
 
 def gradient(run: Run, value: Tensor) -> Tensor:
     """Of a scalar, in all weights."""
-    return torch.cat([part.reshape(-1) for part in torch.autograd.grad(value, run.policy.parameters())])
+    return torch.cat([part.reshape(-1) for part in torch.autograd.grad(value, run.learner.policy.parameters())])
 
 
 def divergences(run: Run, batch: Batch, sampled: Tensor) -> dict[str, Tensor]:
     """The divergences that the docstrings name. `sampled` (M,): the probability that a completion is sampled."""
-    logprobs, ref = (p.model(batch.tokens).logits[:, :-1].log_softmax(-1) for p in (run.policy, run.reference))
+    policies = (run.learner.policy, run.learner.reference)
+    logprobs, ref = (p.model(batch.tokens).logits[:, :-1].log_softmax(-1) for p in policies)
     at = batch.mask[:, 1:]
     reverse = ((logprobs.exp() * (logprobs - ref)).sum(-1) * at).sum(-1)
     forward = ((ref.exp() * (ref - logprobs)).sum(-1) * at).sum(-1)
-    own = token_logprobs(run.policy, batch.tokens, batch.mask)[0].sum(-1)
+    own = token_logprobs(run.learner.policy, batch.tokens, batch.mask)[0].sum(-1)
     whole = own.exp() * (own - batch.ref_logprobs.sum(-1))
     return {"reverse": sampled @ reverse, "forward": sampled @ forward, "completions": whole.sum()}
 
@@ -136,7 +80,7 @@ NAMED = {"k2": "reverse", "k3": "forward", "k3_is": "reverse"}
 
 def expected_loss(run: Run, batch: Batch, sampled: Tensor, algo: AlgoConfig) -> Tensor:
     """The mean over completions, by their probabilities, of what `policy_loss` gives for each alone."""
-    logprobs = token_logprobs(run.policy, batch.tokens, batch.mask)[0]
+    logprobs = token_logprobs(run.learner.policy, batch.tokens, batch.mask)[0]
     total = torch.zeros(())
     for i, share in enumerate(sampled):
         row = batch.rows(torch.tensor([i]))
@@ -146,7 +90,7 @@ def expected_loss(run: Run, batch: Batch, sampled: Tensor, algo: AlgoConfig) -> 
 
 def probabilities(run: Run, batch: Batch) -> Tensor:
     with torch.no_grad():
-        found = token_logprobs(run.policy, batch.tokens, batch.mask)[0].sum(-1).exp()
+        found = token_logprobs(run.learner.policy, batch.tokens, batch.mask)[0].sum(-1).exp()
     assert float(found.sum()) == pytest.approx(1.0, abs=1e-5)
     return found
 
@@ -176,9 +120,9 @@ def test_the_second_update_of_the_same_rollouts_follows_the_divergence_too(tmp_p
     algo = AlgoConfig(kl_estimator=estimator, kl_coef=1.0, normalize="constant", minibatches=2)
     run = make_run(tmp_path, away=0.2)
     run.config = dataclasses.replace(run.config, algo=algo)
-    batch = score(run, batch_of(run, everything(run)))
+    batch = prepare_batch(run.learner, batch_of(run, everything(run)))
     sampled = probabilities(run, batch)
-    move(run.policy, 0.01, 2)
+    shake(run.learner.policy, 0.01, 2)
     assert (probabilities(run, batch) - sampled).abs().sum() > 0.01
     found = gradient(run, expected_loss(run, batch, sampled, algo))
     wanted = gradient(run, divergences(run, batch, sampled)[NAMED[estimator]])
@@ -193,10 +137,10 @@ def test_k3_is_follows_the_divergence_on_rollouts_of_another_engine(tmp_path, im
     batch = batch_of(run, everything(run))
     sampled = probabilities(run, batch)
     with torch.no_grad():
-        engine = token_logprobs(run.policy, batch.tokens, batch.mask)[0]
-    move(run.policy, 0.05, 2)
+        engine = token_logprobs(run.learner.policy, batch.tokens, batch.mask)[0]
+    shake(run.learner.policy, 0.05, 2)
     batch = dataclasses.replace(batch, sampler_logprobs=engine)
-    logprobs = token_logprobs(run.policy, batch.tokens, batch.mask)[0]
+    logprobs = token_logprobs(run.learner.policy, batch.tokens, batch.mask)[0]
     total = torch.zeros(())
     for i, share in enumerate(sampled):
         row = batch.rows(torch.tensor([i]))
@@ -209,7 +153,7 @@ def test_k3_is_follows_the_divergence_on_rollouts_of_another_engine(tmp_path, im
 
 def reward_advantages(run: Run, group: Group, sampled: Tensor) -> list[float]:
     """For each completion the expectation of its advantage times its probability, over all groups of two."""
-    costs = kl_costs(run, [group])[0][0]
+    costs = kl_costs(run.learner, [group])[0][0]
     totals = [0.0] * len(costs)
     for i, j in itertools.product(range(len(costs)), repeat=2):
         pair = dataclasses.replace(
@@ -229,7 +173,7 @@ def reward_gradient(run: Run) -> tuple[Tensor, Tensor]:
         batch, ref_logprobs=None, advantages=torch.tensor(reward_advantages(run, group, sampled))
     )
     wanted = gradient(run, divergences(run, batch_of(run, group), sampled)["completions"])
-    logprobs = token_logprobs(run.policy, batch.tokens, batch.mask)[0]
+    logprobs = token_logprobs(run.learner.policy, batch.tokens, batch.mask)[0]
     algo = dataclasses.replace(run.config.algo, normalize="constant")
     return gradient(run, policy_loss(logprobs, batch, algo, 1.0)[0]), wanted
 
@@ -253,7 +197,7 @@ def test_ppo_pays_the_divergence_token_by_token(tmp_path, away):
     run.config.check()
     plain = batch_of(run, everything(run))
     sampled = probabilities(run, plain)
-    batch = dataclasses.replace(score(run, plain), ref_logprobs=None)
+    batch = dataclasses.replace(prepare_batch(run.learner, plain), ref_logprobs=None)
     algo = dataclasses.replace(run.config.algo, normalize="constant")
     found = gradient(run, expected_loss(run, batch, sampled, algo))
     wanted = gradient(run, divergences(run, plain, sampled)["completions"])
@@ -353,8 +297,9 @@ def test_the_advantage_of_the_kl_term_grows_with_its_coefficient(tmp_path, advan
         run = make_run(tmp_path, away=0.2, advantage=advantage, kl_in="reward", kl_coef=kl_coef)
         groups = [everything(run)]
         rewards = [[0.0] * len(groups[0].completions)]
-        costs = kl_costs(run, groups)[0] if subtracts_kl(run) else None
-        batch = score(run, to_batch(run, groups, group_advantages(groups, rewards, run.config.algo, costs)))
+        costs = kl_costs(run.learner, groups)[0] if subtracts_kl(run.learner) else None
+        advantages = group_advantages(groups, rewards, run.config.algo, costs)
+        batch = prepare_batch(run.learner, to_batch(run.learner, groups, advantages))
         sizes.append(float(batch.advantages.abs().mean()))
     assert sizes[1] == pytest.approx(100 * sizes[0], rel=1e-3)
     assert sizes[0] > 1e-5

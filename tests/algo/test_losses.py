@@ -8,9 +8,9 @@ import json
 import pytest
 import torch
 
-from rlvr.algo.batch import Batch
 from rlvr.algo.losses import cispo, clipped_surrogate, denominator, importance_weights, k1, k2, k3, policy_loss
 from rlvr.config import AlgoConfig, Config
+from tests.helpers.batches import make_batch
 
 T = torch.tensor
 
@@ -65,19 +65,6 @@ def test_normalisation_by_hand(normalize, expected):
     total = denominator(batch, normalize, 8)
     loss, _ = policy_loss(-losses, batch, algo, total)  # CISPO at ratio 1: -A * logprob
     assert float(loss) == pytest.approx(expected)
-
-
-def make_batch(mask, advantages, old, ref=None, sampler=None):
-    return Batch(
-        tokens=torch.zeros(mask.shape, dtype=torch.long),
-        mask=mask,
-        sampler_logprobs=torch.zeros(mask.shape) if sampler is None else sampler,
-        advantages=advantages,
-        lengths=mask.sum(-1),
-        groups=torch.arange(len(mask)) // 4,
-        old_logprobs=old,
-        ref_logprobs=ref,
-    )
 
 
 NOT_OFFERED = {"sapo", "luspo", "vespo"}
@@ -147,7 +134,7 @@ def test_grpo_losses_and_gradients_agree_with_trl(rlvr_data):
         if algo is not None:
             check_against_trl(case, algo, reference["tensors"], reference["tensors"]["adv_for_losses"])
             checked += 1
-    assert checked == 21
+    assert checked == (21 if rlvr_data.whole("trl_reference.json") else 10)
 
 
 def test_rloo_losses_and_gradients_agree_with_trl(rlvr_data):

@@ -14,13 +14,12 @@ from rlvr.algo.losses import denominator, policy_loss
 from rlvr.config import AlgoConfig, Config, OptimConfig
 from rlvr.model.logprobs import token_logprobs
 from rlvr.seeding import derive_seed
-from rlvr.training.collect import collect
-from rlvr.training.rollout import group_advantages, group_rewards
+from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.run import Run
 from rlvr.training.update import accumulate_gradient, to_batch, update
 from rlvr.types import Completion, Group, Problem, Verdict, correct, error, incorrect
-from tests.algo.test_kl import make_run as make_small_run
-from tests.algo.test_losses import make_batch
+from tests.helpers.batches import make_batch
+from tests.helpers.runs import make_short_run, rollouts_of, weights_of
 
 T = torch.tensor
 NORMALIZE = ("token", "sequence", "constant")
@@ -48,20 +47,11 @@ class NothingRight(SomeFlat):
         return incorrect()
 
 
-def rollouts(run: Run, step: int) -> tuple[list[Group], list[list[float]]]:
-    groups = collect(run, step)
-    return groups, group_advantages(groups, group_rewards(groups, run.config.rollout), run.config.algo)
-
-
 def with_momentum(run: Run) -> Run:
     """SGD with momentum: a zero gradient moves the weights, and rounding is not blown up as by AdamW's division."""
-    run.optimizer = torch.optim.SGD(run.policy.parameters(), lr=0.01, momentum=0.9)
+    run.learner.optimizer = torch.optim.SGD(run.learner.policy.parameters(), lr=0.01, momentum=0.9)
     run.config = dataclasses.replace(run.config, optim=OptimConfig(lr=0.01))
     return run
-
-
-def weights(run: Run) -> torch.Tensor:
-    return torch.cat([weight.detach().reshape(-1) for weight in run.policy.parameters()])
 
 
 # A KL term in the loss keeps every row; one as small as this adds nothing.
@@ -72,7 +62,7 @@ SIZES = {"problems_per_step": 6, "group_size": 4}
 def make_run(tmp_path, *, verifier=None, truncated: str = "keep", **algo) -> Run:
     """24 rollouts a step of at most 3 tokens, by a small model."""
     algo = {"kl_coef": 0.0, **algo}
-    return make_small_run(tmp_path, verifier=verifier or SomeFlat(), rollout={**SIZES, "truncated": truncated}, **algo)
+    return make_short_run(tmp_path, verifier=verifier or SomeFlat(), rollout={**SIZES, "truncated": truncated}, **algo)
 
 
 @pytest.mark.parametrize("truncated", ["keep", "mask"])
@@ -88,32 +78,32 @@ def test_leaving_rows_out_changes_no_update(tmp_path, normalize, count, epochs, 
         with_momentum(make_run(tmp_path / name, **settings, **more))
         for name, more in (("some", {}), ("every", EVERY_ROW))
     )
-    start, empty = weights(some), 0
+    start, empty = weights_of(some), 0
     for step in range(3):
-        groups, advantages = rollouts(some, step)
-        computed, whole = to_batch(some, groups, advantages), to_batch(every, groups, advantages)
+        groups, advantages = rollouts_of(some, step)
+        computed, whole = to_batch(some.learner, groups, advantages), to_batch(every.learner, groups, advantages)
         assert 0 < len(computed) < len(whole) < 24
         cut = minibatches(computed, count=count, epochs=epochs, seed=derive_seed(0, "minibatches", step))
         empty += sum(not len(minibatch) for minibatch in cut)
-        found, expected = (update(run, step, groups, advantages) for run in (some, every))
+        found, expected = (update(run.learner, step, groups, advantages) for run in (some, every))
         assert found["loss"] == pytest.approx(expected["loss"], abs=1e-6)
         assert found["grad_norm"] == pytest.approx(expected["grad_norm"], abs=1e-5)
         assert found["trained_tokens"] == epochs * computed.num_completion_tokens < expected["trained_tokens"]
     assert count < 12 or empty
-    assert (weights(some) - start).abs().max() > 1e-3
-    torch.testing.assert_close(weights(some), weights(every), atol=1e-6, rtol=0)
+    assert (weights_of(some) - start).abs().max() > 1e-3
+    torch.testing.assert_close(weights_of(some), weights_of(every), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("normalize", NORMALIZE)
 def test_the_gradient_is_that_of_the_whole_batch(tmp_path, normalize):
     """Against the mean by hand over every rollout's own gradient, scaled by what was sampled."""
     run = make_run(tmp_path, normalize=normalize)
-    groups, advantages = rollouts(run, 0)
+    groups, advantages = rollouts_of(run, 0)
     lengths = [len(c.token_ids) for group in groups for c in group.completions]
     scored = [v.score is not None for group in groups for v in group.verdicts]
     assert not all(scored)
     tokens = sum(n for n, s in zip(lengths, scored) if s)
-    expected = torch.zeros_like(weights(run))
+    expected = torch.zeros_like(weights_of(run))
     for group, row in zip(groups, advantages, strict=True):
         for completion, advantage in zip(group.completions, row, strict=True):
             if not advantage:
@@ -122,10 +112,10 @@ def test_the_gradient_is_that_of_the_whole_batch(tmp_path, normalize):
             mask = torch.arange(ids.shape[1])[None] >= len(group.prompt_ids)
             size = len(completion.token_ids)
             divisor = {"token": tokens, "sequence": size * sum(scored), "constant": 24 * 3}[normalize]
-            loss = -advantage * token_logprobs(run.policy, ids, mask)[0].sum() / divisor
-            expected += torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, run.policy.parameters())])
-    accumulate_gradient(run, to_batch(run, groups, advantages))
-    found = torch.cat([weight.grad.reshape(-1) for weight in run.policy.parameters()])
+            loss = -advantage * token_logprobs(run.learner.policy, ids, mask)[0].sum() / divisor
+            expected += torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, run.learner.policy.parameters())])
+    accumulate_gradient(run.learner, to_batch(run.learner, groups, advantages))
+    found = torch.cat([weight.grad.reshape(-1) for weight in run.learner.policy.parameters()])
     assert expected.norm() > 1e-3
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
@@ -134,7 +124,7 @@ def test_constant_is_constant(tmp_path):
     """Completions sampled times max_new_tokens: whatever is flat, without score, cut, or in the minibatch."""
     for verifier, truncated in itertools.product((SomeFlat(), NothingRight()), ("keep", "mask")):
         run = make_run(tmp_path, verifier=verifier, truncated=truncated)
-        batch = to_batch(run, *rollouts(run, 0))
+        batch = to_batch(run.learner, *rollouts_of(run, 0))
         assert denominator(batch, "constant", 3) == 24 * 3
         cut = list(minibatches(batch, count=6, epochs=2, seed=0))
         assert [denominator(minibatch, "constant", 3) for minibatch in cut] == [4 * 3] * 12
@@ -153,7 +143,8 @@ def test_what_a_denominator_counts_by_hand(tmp_path):
         group("a", [2, 3, 4, 1], [correct(), incorrect(), incorrect(), error("broken")]),
         group("b", [5, 6], [correct(), correct()]),
     ]
-    batch = to_batch(run, groups, group_advantages(groups, group_rewards(groups, run.config.rollout), run.config.algo))
+    advantages = group_advantages(groups, group_rewards(groups, run.config.rollout), run.config.algo)
+    batch = to_batch(run.learner, groups, advantages)
     assert batch.mask.sum(-1).tolist() == [2, 3]
     assert batch.token_counts == (2, 3, 0, 0, 5, 6)
     assert [denominator(batch, name, 10) for name in NORMALIZE] == [16.0, 4.0, 60.0]
@@ -172,24 +163,24 @@ def test_a_flat_step_is_a_step_with_gradient_zero(tmp_path):
         make_run(tmp_path / name, minibatches=2, **more) for name, more in (("some", {}), ("every", EVERY_ROW))
     )
     for step in range(3):
-        groups, advantages = rollouts(some, step)
-        before = weights(some)
+        groups, advantages = rollouts_of(some, step)
+        before = weights_of(some)
         for run in (some, every):
-            run.optimizer.param_groups[0]["eps"] = 1e-3
-            stats = update(run, step, groups, advantages if step == 1 else flat)
+            run.learner.optimizer.param_groups[0]["eps"] = 1e-3
+            stats = update(run.learner, step, groups, advantages if step == 1 else flat)
             assert (stats["grad_norm"] > 0) == (step == 1)
             assert ("entropy" in stats) == (step == 1 or run is every)
-        assert torch.equal(weights(some), before) == (step == 0)
-    torch.testing.assert_close(weights(some), weights(every), atol=1e-6, rtol=0)
-    assert {int(state["step"]) for run in (some, every) for state in run.optimizer.state.values()} == {6}
+        assert torch.equal(weights_of(some), before) == (step == 0)
+    torch.testing.assert_close(weights_of(some), weights_of(every), atol=1e-6, rtol=0)
+    assert {int(state["step"]) for run in (some, every) for state in run.learner.optimizer.state.values()} == {6}
 
 
 def test_where_nothing_was_chosen_there_is_no_step(tmp_path):
     """raft and dpo average over what was chosen; of nothing there is no average."""
     for advantage in ("raft", "dpo"):
         run = make_run(tmp_path / advantage, verifier=NothingRight(), advantage=advantage)
-        assert update(run, 0, *rollouts(run, 0))["loss"] == 0.0
-        assert not run.optimizer.state
+        assert update(run.learner, 0, *rollouts_of(run, 0))["loss"] == 0.0
+        assert not run.learner.optimizer.state
 
 
 def test_dr_grpo_is_unbiased(tmp_path):
@@ -199,14 +190,13 @@ def test_dr_grpo_is_unbiased(tmp_path):
     without signal goes with what is drawn.
     """
     run = make_run(tmp_path, advantage="dr_grpo", normalize="constant")
-    prompts = [tuple(run.policy.render(text)) for text in ("0=", "=0")]
-    chances = run.policy.model(T(prompts)).logits[:, -1].softmax(-1)  # (2, 5)
+    prompts = [tuple(run.learner.policy.render(text)) for text in ("0=", "=0")]
+    chances = run.learner.policy.model(T(prompts)).logits[:, -1].softmax(-1)  # (2, 5)
     right = [set(range(5)) - {int(chances[0].argmin())}, {int(chances[1].argmin())}]
     passing = torch.stack([row[list(ids)].sum() for row, ids in zip(chances, right)])
     assert float(passing[1].detach()) < 0.25 < 0.5 < float(passing[0].detach())
-    wanted = torch.cat(
-        [g.reshape(-1) for g in torch.autograd.grad(-passing.mean() / 2, run.policy.parameters(), retain_graph=True)]
-    )
+    weights = run.learner.policy.parameters()
+    wanted = torch.cat([g.reshape(-1) for g in torch.autograd.grad(-passing.mean() / 2, weights, retain_graph=True)])
     drawn = chances.detach().tolist()
     pulls = torch.zeros(2, 5)  # what the logprob of each completion is multiplied by, in expectation
     for tokens in itertools.product(range(5), repeat=4):
@@ -220,14 +210,14 @@ def test_dr_grpo_is_unbiased(tmp_path):
             for p in range(2)
         ]
         batch = to_batch(
-            run, groups, group_advantages(groups, group_rewards(groups, run.config.rollout), run.config.algo)
+            run.learner, groups, group_advantages(groups, group_rewards(groups, run.config.rollout), run.config.algo)
         )
         logprobs = torch.zeros(batch.mask.shape, requires_grad=True)
         policy_loss(logprobs, batch, run.config.algo, denominator(batch, run.config.algo.normalizer, 1))[0].backward()
         chance = math.prod(drawn[place // 2][y] for place, y in enumerate(tokens))
         for place, pull in zip(batch.places.tolist(), logprobs.grad.sum(-1)):
             pulls[place // 2, tokens[place]] += chance * pull
-    found = torch.autograd.grad((pulls * chances.log()).sum(), run.policy.parameters())
+    found = torch.autograd.grad((pulls * chances.log()).sum(), run.learner.policy.parameters())
     found = torch.cat([g.reshape(-1) for g in found])
     assert wanted.norm() > 1e-3
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-4)

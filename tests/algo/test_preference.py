@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,35 +14,20 @@ from rlvr.algo.losses import batch_loss, denominator
 from rlvr.config import AlgoConfig, Config
 from rlvr.train import train
 from rlvr.training.collect import collect
-from rlvr.training.prepare import score
-from rlvr.training.rollout import group_advantages, group_rewards
-from rlvr.training.run import Run
+from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.update import to_batch
 from rlvr.types import Completion, Group, Problem, correct, incorrect
-from tests.training.test_train import HasSeven, gradient_of, make_run
+from tests.helpers.batches import make_batch
+from tests.helpers.files import GOLDEN
+from tests.helpers.runs import batch_of, gradient_of, make_run
+from tests.helpers.verifiers import HasSeven
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "ppo_reference.json"
 T = torch.tensor
 
 
 def pairs(logprobs, ref, advantages, mask=None) -> Batch:
     mask = torch.ones_like(logprobs).bool() if mask is None else mask
-    return Batch(
-        tokens=torch.zeros(mask.shape, dtype=torch.long),
-        mask=mask,
-        sampler_logprobs=torch.zeros(mask.shape),
-        advantages=advantages,
-        lengths=mask.sum(-1),
-        groups=torch.arange(len(mask)) // 2,
-        ref_logprobs=ref,
-        rows_per_pair=2,
-    )
-
-
-def batch_of(run: Run) -> Batch:
-    groups = collect(run, 0)
-    rewards = group_rewards(groups, run.config.rollout)
-    return score(run, to_batch(run, groups, group_advantages(groups, rewards, run.config.algo)))
+    return make_batch(mask, advantages, ref=ref, groups=torch.arange(len(mask)) // 2, rows_per_pair=2)
 
 
 def test_dpo_loss_by_hand():
@@ -63,7 +47,7 @@ def test_dpo_agrees_with_trl():
 
     tests/make_ppo_reference.py made it. TRL has the chosen rows first and then the rejected ones.
     """
-    reference = json.loads(GOLDEN.read_text())
+    reference = json.loads((GOLDEN / "ppo_reference.json").read_text())
     t, expected = {name: T(values) for name, values in reference["tensors"].items()}, reference["dpo"]
     order = T([0, 3, 1, 4, 2, 5])
     logprobs = t["logprobs"].requires_grad_()
@@ -89,7 +73,7 @@ def test_raft_is_the_likelihood_of_the_chosen():
 def test_raft_trains_on_one_rollout_of_each_group_that_differs(tmp_path):
     """The first that is right; the other rows are not in the batch, where they would thin out the mean."""
     run = make_run(tmp_path, verifier=HasSeven(), algo={"advantage": "raft"})
-    groups = collect(run, 0)
+    groups = collect(run.worker, 0)
     rights = [[v.correct for v in group.verdicts] for group in groups]
     best = [g.completions[r.index(True)].token_ids for g, r in zip(groups, rights) if any(r) and not all(r)]
     assert best
@@ -120,7 +104,7 @@ def test_a_pair_without_one_of_its_two_is_left_out(tmp_path):
         for finishes, count in zip((("stop", "stop"), ("length", "stop"), ("stop", "length")), counts, strict=True):
             groups = [group(*finishes)]
             rewards = group_rewards(groups, run.config.rollout)
-            assert len(to_batch(run, groups, group_advantages(groups, rewards, run.config.algo))) == count
+            assert len(to_batch(run.learner, groups, group_advantages(groups, rewards, run.config.algo))) == count
 
 
 def test_pairs_stay_together():
@@ -166,7 +150,7 @@ def test_learns_a_simple_reward(tmp_path, advantage):
         reference=advantage == "dpo",
     )
     train(run)
-    records = run.log.read("metrics")
+    records = run.reporter.log.read("metrics")
     assert sum(record["reward"] for record in records[:3]) / 3 < 0.7
     assert sum(record["reward"] for record in records[-3:]) / 3 > 0.85
     if advantage == "dpo":

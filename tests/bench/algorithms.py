@@ -38,10 +38,10 @@ from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.sampling.samplers import make_sampler
 from rlvr.training.collect import collect
-from rlvr.training.rollout import group_advantages, group_rewards
-from rlvr.training.run import Run
+from rlvr.training.rewards import group_advantages, group_rewards
+from rlvr.training.run import Run, assemble
 from rlvr.training.update import update
-from rlvr.types import Problem, Verdict
+from rlvr.types import BatchVerifier, Problem, Verdict
 
 LR = 1e-6
 ALPHABET = "0123456789+-= ()"
@@ -53,7 +53,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 
 
-class Coins:
+class Coins(BatchVerifier):
     """Right or wrong by the text's checksum: about half of each group."""
 
     def verify(self, pairs: list[tuple[Problem, str]]) -> list[Verdict]:
@@ -96,9 +96,9 @@ class Side:
         config, policy = self.config, self.policy
         optimizer, sampler = make_optimizer(policy.parameters(), config.optim), make_sampler("torch", policy)
         problems = [Problem(str(i), f"{i}+{7 * i}=") for i in range(1000)]
-        run = Run(config, policy, optimizer, sampler, problems, Coins(), None, Accelerator(cpu=True))  # type: ignore[arg-type]
-        run.reference = policy.reference() if config.algo.kl_coef else None
-        run.critic = Critic(policy, config.critic, config.optim) if self.has_critic else None
+        run = assemble(config, policy, optimizer, sampler, problems, Coins(), None, Accelerator(cpu=True))  # type: ignore[arg-type]
+        run.learner.reference = policy.reference() if config.algo.kl_coef else None
+        run.learner.critic = Critic(policy, config.critic, config.optim) if self.has_critic else None
         return run
 
     def step(self) -> float:
@@ -106,9 +106,9 @@ class Side:
         self.run = self.run or self.start()
         number, start = len(self.seconds), time.perf_counter()
         torch.manual_seed(number)
-        groups = collect(self.run, number)
+        groups = collect(self.run.worker, number)
         rewards = group_rewards(groups, self.config.rollout)
-        update(self.run, number, groups, group_advantages(groups, rewards, self.config.algo))
+        update(self.run.learner, number, groups, group_advantages(groups, rewards, self.config.algo))
         self.seconds.append(time.perf_counter() - start)
         return self.seconds[-1]
 

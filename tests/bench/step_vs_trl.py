@@ -40,11 +40,12 @@ from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutCon
 from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy, load_policy
 from rlvr.sampling.samplers import make_sampler
-from rlvr.training.rollout import group_advantages, group_rewards, rollout, verify
-from rlvr.training.run import Run
+from rlvr.training.rewards import group_advantages, group_rewards
+from rlvr.training.rollout import rollout, verify
+from rlvr.training.run import assemble
 from rlvr.training.sft import sft
 from rlvr.training.update import accumulate_gradient, to_batch
-from rlvr.types import Problem, Verdict
+from rlvr.types import BatchVerifier, Problem, Verdict
 
 GROUP_SIZE, NUM_PROBLEMS, MAX_NEW_TOKENS, LR = 16, 16, 39, 1e-6
 # What TRL is given; "medium" and eager attention are set on the process and the model.
@@ -62,7 +63,7 @@ def score(text: str, reference: str) -> float:
     return float(bool(boxes) and int(boxes[-1]) == int(reference))
 
 
-class Judge:
+class Judge(BatchVerifier):
     """The reward as our side calls it."""
 
     def verify(self, pairs: list[tuple[Problem, str]]) -> list[Verdict]:
@@ -124,7 +125,7 @@ class Ours:
         optimizer = make_optimizer(policy.parameters(), config.optim)
         sampler = make_sampler("torch", policy)
         accelerator = Accelerator(cpu=True)
-        self.run = Run(config, policy, optimizer, sampler, work.problems, Judge(), None, accelerator)  # type: ignore[arg-type]
+        self.run = assemble(config, policy, optimizer, sampler, work.problems, Judge(), None, accelerator)  # type: ignore[arg-type]
         self.seconds: dict[str, list[float]] = {}
         self.tokens: list[int] = []
         self.left_out: list[float] = []
@@ -135,16 +136,22 @@ class Ours:
         torch.set_float32_matmul_precision("medium")
         run, config, start = self.run, self.run.config, time.perf_counter()
         first = self.steps * NUM_PROBLEMS
-        problems = [run.problems[(first + i) % len(run.problems)] for i in range(NUM_PROBLEMS)]
+        problems = [run.worker.problems[(first + i) % len(run.worker.problems)] for i in range(NUM_PROBLEMS)]
         seed = (0, "rollout", self.steps)
-        groups = rollout(run.policy, run.sampler, problems, config.sampling(), group_size=GROUP_SIZE, seed=seed)
+        groups = rollout(
+            run.learner.policy, run.worker.sampler, problems, config.sampling(), group_size=GROUP_SIZE, seed=seed
+        )
         sampled = time.perf_counter()
-        groups = verify(groups, run.verifier)
+        groups = verify(groups, run.worker.verifier)
         advantages = group_advantages(groups, group_rewards(groups, config.rollout), config.algo)
-        batch = to_batch(run, groups, advantages) if drop else collate(groups, advantages, pad_id=run.policy.pad_id)
+        batch = (
+            to_batch(run.learner, groups, advantages)
+            if drop
+            else collate(groups, advantages, pad_id=run.learner.policy.pad_id)
+        )
         if len(batch):
-            accumulate_gradient(run, batch)
-            optimizer_step(run.optimizer, lr=LR, max_grad_norm=1.0)
+            accumulate_gradient(run.learner, batch)
+            optimizer_step(run.learner.optimizer, lr=LR, max_grad_norm=1.0)
         end = time.perf_counter()
         self.steps += 1
         self.left_out.append(1 - sum(any(row) for row in advantages) / len(advantages))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rlvr.commands.audit import Finding, audit, main, perturbed
+from rlvr.commands.audit import CheckResult, audit, main, perturbed
 from rlvr.commands.cli import main as cli
 from rlvr.commands.profile import expected_signal, profile, right_of_each
 from rlvr.registry import make_verifier, register
 from rlvr.types import Problem, Task
 from rlvr.verifiers.runner import Runner
-
-Find = Callable[[str], Path]
+from tests.helpers.files import DataSets
 
 
 @register("tests/anything_goes")
@@ -30,7 +28,7 @@ def nothing_goes(problem: Problem, completion: str) -> bool:
     return False
 
 
-def findings(task: Task) -> dict[str, Finding]:
+def findings(task: Task) -> dict[str, CheckResult]:
     with Runner(task.verifier) as runner:
         return {finding.check: finding for finding in audit(task, runner)}
 
@@ -47,7 +45,7 @@ def test_a_clean_pack_passes() -> None:
     """Distinct prompts and readable references: every check is made and none fails."""
     found = findings(pack("math", [("a", "1"), ("b", r"\frac{1}{2}")], [("c", "x + 1")]))
     assert {name: finding.failed for name, finding in found.items()} == dict.fromkeys(found, 0)
-    assert found["right answers rejected"].checked == 3
+    assert found["correct answers rejected"].checked == 3
     assert {"unreadable references", "wrong answers accepted", "empty completions accepted"} <= found.keys()
 
 
@@ -73,13 +71,13 @@ def test_verifier_that_accepts_anything() -> None:
     found = findings(pack("tests/anything_goes", [("a", "1")], []))
     assert found["empty completions accepted"].failed == 1
     assert found["wrong answers accepted"].failed == 1
-    assert found["right answers rejected"].failed == 0
+    assert found["correct answers rejected"].failed == 0
 
 
 def test_verifier_that_rejects_its_reference() -> None:
     """It is caught by the pack's own answers."""
     found = findings(pack("tests/nothing_goes", [("a", "1")], []))
-    assert found["right answers rejected"].failed == 1
+    assert found["correct answers rejected"].failed == 1
     assert found["empty completions accepted"].failed == 0
 
 
@@ -123,7 +121,7 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("error: no task 'nothing'")
 
 
-def test_shared_data_sets_are_clean(rlvr_data: Find) -> None:
+def test_shared_data_sets_are_clean(rlvr_data: DataSets) -> None:
     """AIME and the first problems of GSM8K and MATH-500 pass, with the math verifier as it is."""
     assert main(["aime24", "--data", str(rlvr_data("aime/aime24.jsonl"))]) == 0
     assert main(["gsm8k", "--data", str(rlvr_data("gsm8k/test.jsonl").parent), "--max-problems", "50"]) == 0

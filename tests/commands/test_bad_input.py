@@ -31,8 +31,8 @@ from rlvr.reward_model.preferences import read_pairs
 from rlvr.tasks.base import Generated, build_task
 from rlvr.tasks.rows import first, read_file
 from tests.bad_files import GOOD, contents, line
+from tests.helpers.files import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 OUT = RunConfig(out_dir=Path("runs/never"))
 
 

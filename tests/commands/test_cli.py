@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,7 @@ from rlvr.commands.cli import main
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.flags import ELSEWHERE, flags_of, nearest
 from rlvr.config import Config
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.files import ROOT
 
 
 def rejected(capsys, *argv: str) -> str:

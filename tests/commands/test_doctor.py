@@ -16,8 +16,7 @@ import pytest
 from rlvr.commands import doctor
 from rlvr.commands.cli import main
 from rlvr.sandbox import level
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.files import ROOT
 
 
 class Hub(http.server.BaseHTTPRequestHandler):

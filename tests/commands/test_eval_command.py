@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ from rlvr.commands.cli import main
 from rlvr.commands.list import recipes
 from rlvr.config import ModelConfig
 from rlvr.model.policy import load_policy
+from tests.helpers.files import DataSets
 
-Find = Callable[[str], Path]
 QUICK = ["--max-new-tokens", "4", "--device", "cpu"]
 
 
@@ -161,8 +160,8 @@ def test_bad_data_is_one_line(
     assert error.count("\n") == 1
 
 
-def test_gsm8k_from_the_shared_data(rlvr_data: Find, tmp_path: Path) -> None:
-    """The real test set runs through a tiny model."""
+def test_gsm8k_from_the_shared_data(rlvr_data: DataSets, tmp_path: Path) -> None:
+    """GSM8K's test problems run through a tiny model."""
     folder = rlvr_data("gsm8k/test.jsonl").parent
     assert main(flags(folder, tmp_path / "out", "--k", "1", "2", "--samples", "2", "--max-problems", "8")) == 0
     assert len((tmp_path / "out" / "answers.jsonl").read_text().splitlines()) == 16

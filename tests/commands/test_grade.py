@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.grade import main, parse_args
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.files import ROOT
 
 LINES = [
     {"id": "a", "prompt": "6*3?", "reference": "18", "completion": r"\boxed{18}", "expected": True},
@@ -226,7 +225,7 @@ def test_the_command_starts_fast_and_without_torch(write):
 
 
 def test_gsm8k_solutions_are_right(rlvr_data, tmp_path, capsys):
-    """All 1,319 gold solutions, by the verifier `math` with its marked answers."""
+    """All gold solutions (1,319 in the whole set), by the verifier `math` with its marked answers."""
     lines = []
     for line in rlvr_data("gsm8k/test.jsonl").read_text().splitlines():
         answer = json.loads(line)["answer"]
@@ -234,11 +233,12 @@ def test_gsm8k_solutions_are_right(rlvr_data, tmp_path, capsys):
     path = tmp_path / "gsm8k.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     assert main(["--verifier", "math", str(path), "--output", str(tmp_path / "out.jsonl")]) == 0
-    assert "agreement 1319/1319" in capsys.readouterr().out
+    count = 1319 if rlvr_data.whole("gsm8k/test.jsonl") else 12
+    assert f"agreement {count}/{count}" in capsys.readouterr().out
 
 
 def test_math500_answers_are_right(rlvr_data, tmp_path, capsys):
-    """All 500 gold answers in a box, each equal to itself."""
+    """All gold answers (500 in the whole set) in a box, each equal to itself."""
     lines = []
     for line in rlvr_data("math500/test.jsonl").read_text().splitlines():
         answer = json.loads(line)["answer"]
@@ -246,4 +246,5 @@ def test_math500_answers_are_right(rlvr_data, tmp_path, capsys):
     path = tmp_path / "math500.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     assert main(["--verifier", "math", str(path), "--output", str(tmp_path / "out.jsonl")]) == 0
-    assert "agreement 500/500" in capsys.readouterr().out
+    count = 500 if rlvr_data.whole("math500/test.jsonl") else 28
+    assert f"agreement {count}/{count}" in capsys.readouterr().out

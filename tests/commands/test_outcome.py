@@ -16,8 +16,7 @@ from rlvr.commands.arguments import parse
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.outcome import eval_command, program, saved_models, what_happened
 from rlvr.config import Config, EvalConfig, ModelConfig, MonitorConfig, RolloutConfig, RunConfig
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.files import ROOT
 
 
 def test_the_sentence() -> None:

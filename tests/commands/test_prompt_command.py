@@ -11,8 +11,9 @@ from rlvr.commands.prompt import visible
 from rlvr.config import ModelConfig
 from rlvr.launch import launch
 from rlvr.model.policy import load_policy
-from tests.model.test_policy import TEMPLATE
-from tests.training.test_launch import sums, tiny
+from tests.helpers.models import TEMPLATE
+from tests.helpers.runs import tiny
+from tests.helpers.verifiers import sums
 
 SMALL = ["--run.task-options", "num_train=16", "num_test=8", "num_demonstrations=16"]
 

@@ -24,11 +24,10 @@ from rlvr.model.policy import Policy, load_policy
 from rlvr.reward_model.scorer import load_classifier
 from rlvr.reward_model.text import Encoded
 from rlvr.vllm.sync import engine_weights
-from tests.model.test_logprobs import make_batch, make_model
-from tests.model.test_policy import CORPUS, same, weights
-from tests.training.test_launch import lines, sums, tiny
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.files import ROOT, lines
+from tests.helpers.models import CORPUS, make_model, make_tokens, same, weights
+from tests.helpers.runs import tiny
+from tests.helpers.verifiers import sums
 
 
 def adapter(folder: Path, base: str, *, targets: str = "all-linear", seed: int = 0) -> Policy:
@@ -45,7 +44,7 @@ def adapter(folder: Path, base: str, *, targets: str = "all-linear", seed: int =
 
 def logprobs(policy: Policy) -> torch.Tensor:
     """Those of a fixed batch."""
-    tokens, mask = make_batch(20)
+    tokens, mask = make_tokens(20)
     with torch.no_grad():
         return token_logprobs(policy, tokens, mask)[0]
 
@@ -54,7 +53,7 @@ def plain_logprobs(folder: Path) -> torch.Tensor:
     """By transformers alone, of a fixed row."""
     model = AutoModelForCausalLM.from_pretrained(folder)
     with torch.no_grad():
-        return model(make_batch(20)[0][:1]).logits.float().log_softmax(-1)
+        return model(make_tokens(20)[0][:1]).logits.float().log_softmax(-1)
 
 
 @pytest.fixture
@@ -173,7 +172,7 @@ def test_merge_writes_a_model_with_the_adapters_logprobs(
     assert main(["merge", str(tmp_path / "adapter"), str(out)]) == 0
     assert "float32" in capsys.readouterr().out
     with torch.no_grad():
-        expected = trained.model(make_batch(20)[0][:1]).logits.float().log_softmax(-1)
+        expected = trained.model(make_tokens(20)[0][:1]).logits.float().log_softmax(-1)
     assert (plain_logprobs(out) - expected).abs().max() < 1e-5
     assert AutoTokenizer.from_pretrained(out).decode([3, 4]) == trained.tokenizer.decode([3, 4])
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["merged"]
@@ -186,7 +185,7 @@ def test_a_merge_that_is_not_the_adapter_is_refused(
     adapter(tmp_path / "adapter", str(base))
     monkeypatch.setattr("rlvr.model.lora.merge_adapter", lambda adapted: adapted.unload())
     assert main(["merge", str(tmp_path / "adapter"), str(tmp_path / "merged")]) == 2
-    assert "the merged model is not the adapter: logprobs differ by" in capsys.readouterr().err
+    assert "the merged model differs from the adapter: logprobs by" in capsys.readouterr().err
     assert not (tmp_path / "merged").exists()
 
 
@@ -206,7 +205,7 @@ def test_merge_of_a_tied_head_parts_it_from_the_embedding(tmp_path: Path) -> Non
     adapted.peft_config["default"].base_model_name_or_path = str(base)
     adapted.save_pretrained(tmp_path / "adapter", save_embedding_layers=False)
     with torch.no_grad():
-        expected = adapted(make_batch(20)[0][:1]).logits.float().log_softmax(-1)
+        expected = adapted(make_tokens(20)[0][:1]).logits.float().log_softmax(-1)
     assert main(["merge", str(tmp_path / "adapter"), str(tmp_path / "merged")]) == 0
     assert (plain_logprobs(tmp_path / "merged") - expected).abs().max() < 1e-5
 
@@ -231,8 +230,8 @@ def test_merge_never_overwrites(base: Path, tmp_path: Path, capsys: pytest.Captu
     for out, message in (
         ("held", "is not empty"),
         ("file", "is a file"),
-        ("adapter", "is what is to be merged"),
-        ("model", "is what is to be merged"),
+        ("adapter", "is the adapter or its base"),
+        ("model", "is the adapter or its base"),
     ):
         assert main(["merge", str(tmp_path / "adapter"), str(tmp_path / out)]) == 2
         assert message in capsys.readouterr().err

@@ -17,7 +17,9 @@ from rlvr.model.context import context_limit, longer_than
 from rlvr.model.policy import load_policy
 from rlvr.model.rendering import Rendering
 from rlvr.model.tiny import tiny_tokenizer
-from tests.training.test_launch import has_seven, lines, tiny
+from tests.helpers.files import lines
+from tests.helpers.runs import tiny
+from tests.helpers.verifiers import has_seven
 
 TEMPLATE = (
     "{{ 'system' }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
@@ -161,3 +163,11 @@ def test_long_prompts_are_found_as_by_rendering_each(chat: str) -> None:
 def test_the_limit_of_a_config(family: str, settings: dict[str, object], limit: int | None) -> None:
     """Positions, stretched where the rope is and the config does not count it; none for models without positions."""
     assert context_limit(AutoConfig.for_model(family, **settings)) == limit
+
+
+def test_lone_surrogate_in_a_prompt_is_one_line() -> None:
+    """In text and in messages, by its escape; tokenizers raise a TypeError that names no text."""
+    rendering = Rendering(tiny_tokenizer(["1+="]))
+    for prompt in ("1+1=\udc00", [{"role": "user", "content": "\udc00"}]):
+        with pytest.raises(ValueError, match=r"^the prompt: not text in UTF-8: it holds the lone surrogate \\udc00$"):
+            rendering.render(prompt)

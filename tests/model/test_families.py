@@ -275,10 +275,13 @@ def test_lengths_that_change_a_model_are_found_in_its_config() -> None:
     assert boundaries(holder) == (32, 48)
 
 
-def test_a_lack_of_memory_is_not_taken_for_a_model_that_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_lack_of_memory_is_not_taken_for_a_model_that_cannot(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     """The trial ends with the allocator's error, and a slow way is not chosen for the whole run."""
 
     def no_room(*args: Any) -> None:
+        if device == "cuda":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         torch.empty(2**60, dtype=torch.uint8)
 
     monkeypatch.setattr(rlvr.model.probe, "hidden_states", no_room)

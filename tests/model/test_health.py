@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import os
@@ -19,39 +18,29 @@ from rlvr.commands.cli import main
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig, VLLMConfig
 from rlvr.model.critic import Critic
 from rlvr.model.health import GradientWatch, NotFinite, check_weights, streak_of
-from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
-from rlvr.runs.log import RunLog
 from rlvr.sampling.draw import draw
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.collect import collect
-from rlvr.training.rollout import group_advantages, group_rewards
+from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.run import Run
 from rlvr.training.sft import sft
 from rlvr.training.update import update
 from rlvr.types import Problem, RunError, Sampling
 from rlvr.verifiers.runner import Runner
-
-PROBLEMS = [Problem(str(i), f"{i}+{i}=") for i in range(40)]
-
-
-def odd_digits(problem: Problem, text: str) -> bool:
-    return sum(c.isdigit() for c in text) % 2 == 1
+from tests.helpers.models import OwnWeights
+from tests.helpers.runs import Warned, build_run, changed
+from tests.helpers.verifiers import PROBLEMS, odd_digits
 
 
-class BrokenAt(TorchSampler):
+class BrokenAt(OwnWeights):
     """An engine whose logprobs are NaN in some of its calls, so that the gradients of these steps are NaN."""
 
     def __init__(self, policy, calls) -> None:
-        copied = copy.copy(policy)
-        copied.model = copied.causal = copy.deepcopy(policy.model)
-        super().__init__(copied)
+        super().__init__(policy)
         self.calls, self.count = calls, 0
-
-    def load_weights(self, policy) -> None:
-        self.policy.model.load_state_dict(policy.model.state_dict())
 
     def stream(self, prompts, sampling, seeds, on_group):
         self.count += 1
@@ -85,14 +74,8 @@ def make_run(out_dir: Path, *, broken=(), steps: int = 6, save_every: int = 1, *
         optim=OptimConfig(lr=1e-3),
         vllm=VLLMConfig(mismatch_alarm=10.0),
     )
-    for name, values in groups.items():
-        config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
-    policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
-    optimizer = make_optimizer(policy.parameters(), config.optim)
-    sampler = BrokenAt(policy, broken)
-    run = Run(config, policy, optimizer, sampler, PROBLEMS, Runner(odd_digits), RunLog(out_dir), Accelerator(cpu=True))
-    run.told = []
-    run.on_warning = run.told.append
+    run = build_run(changed(config, **groups), Runner(odd_digits), sampler=lambda policy: BrokenAt(policy, broken))
+    run.reporter.callbacks.append(Warned())
     return run
 
 
@@ -104,12 +87,12 @@ def test_one_broken_batch_is_told_and_does_not_end_the_run(tmp_path):
     """A line names the step; the update is dropped and counted; the steps after it go on."""
     run = make_run(tmp_path, broken=(2,), steps=4)
     train(run)
-    assert run.told == [
+    assert run.reporter.callbacks[0].told == [
         "step 2: the gradient is NaN or infinite in 1 of its updates, which are dropped; the run stops after 3 such "
         "steps in a row"
     ]
-    assert [row["skipped_updates"] for row in run.log.read("metrics")] == [0, 1, 0, 0]
-    assert all(bool(weight.isfinite().all()) for weight in run.policy.parameters())
+    assert [row["skipped_updates"] for row in run.reporter.log.read("metrics")] == [0, 1, 0, 0]
+    assert all(bool(weight.isfinite().all()) for weight in run.learner.policy.parameters())
 
 
 def test_a_few_in_a_row_end_the_run(tmp_path):
@@ -123,7 +106,7 @@ def test_a_few_in_a_row_end_the_run(tmp_path):
     assert "\n" not in text
     assert "--model.dtype" in text
     assert "rollouts.jsonl" in text
-    assert [row["skipped_updates"] for row in run.log.read("metrics")] == [1, 1, 0, 1, 1, 1]
+    assert [row["skipped_updates"] for row in run.reporter.log.read("metrics")] == [1, 1, 0, 1, 1, 1]
     # two are kept, and none is deleted while gradients are broken: step 3's is the last whose gradient was good
     assert checkpoints(tmp_path) == ["step-000002", "step-000003", "step-000004", "step-000005"]
 
@@ -139,10 +122,10 @@ def test_a_resumed_run_counts_on(tmp_path):
 def test_a_step_that_trains_on_nothing_ends_no_streak(tmp_path, advantage):
     """Between broken steps nothing was chosen, or no group had signal: the third broken one ends the run."""
     run = make_run(tmp_path, broken=(1, 2, 4), algo={"advantage": advantage, "importance": "token"})
-    run.verifier = Runner(NothingInTheThird(run.sampler))
+    run.worker.verifier = Runner(NothingInTheThird(run.worker.sampler))
     with pytest.raises(NotFinite, match=r"stopped at step 4: .* in 3 steps in a row"):
         train(run)
-    rows = run.log.read("metrics")
+    rows = run.reporter.log.read("metrics")
     assert [row.get("skipped_updates") for row in rows] == [1, 1, None, 1]
     assert rows[2]["trained_tokens"] == 0
 
@@ -167,14 +150,14 @@ def test_streaks_by_hand():
 def test_a_critics_gradient_that_is_not_finite_is_counted(tmp_path):
     """A broken value head: its update is dropped and counted, as the policy's is, whose advantages it makes."""
     run = make_run(tmp_path, algo={"advantage": "gae"}, rollout={"sampler": "torch"})
-    run.critic = Critic(run.policy, run.config.critic, run.config.optim)
-    torch.nn.init.constant_(run.critic.head.bias, float("nan"))
-    before = run.critic.head.weight.clone()
-    groups = collect(run, 0)
+    run.learner.critic = Critic(run.learner.policy, run.config.critic, run.config.optim)
+    torch.nn.init.constant_(run.learner.critic.head.bias, float("nan"))
+    before = run.learner.critic.head.weight.clone()
+    groups = collect(run.worker, 0)
     advantages = group_advantages(groups, group_rewards(groups, run.config.rollout), run.config.algo)
-    stats = update(run, 0, groups, advantages)
+    stats = update(run.learner, 0, groups, advantages)
     assert stats["critic/skipped_updates"] == 1
-    assert torch.equal(run.critic.head.weight, before)
+    assert torch.equal(run.learner.critic.head.weight, before)
     with pytest.raises(NotFinite, match=r"stopped at step 1, whose updates broke the critic \(look at --critic\.lr"):
         train(run)
 
@@ -218,9 +201,9 @@ def test_logits_that_are_not_finite_are_never_sampled_from(temperature, value):
 def test_a_policy_that_breaks_between_steps_names_the_step(tmp_path):
     """Logits that overflow while a step is sampled: one line with the step."""
     run = make_run(tmp_path, rollout={"sampler": "torch"})
-    run.sampler = TorchSampler(run.policy)
+    run.worker.sampler = TorchSampler(run.learner.policy)
     with torch.no_grad():
-        next(iter(run.policy.parameters())).fill_(float("nan"))
+        next(iter(run.learner.policy.parameters())).fill_(float("nan"))
     with pytest.raises(NotFinite, match=r"step 1: the model's logits are NaN or infinite in \d+ of \d+ rows"):
         train(run)
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig, AutoModelForCausalLM
 
 import rlvr.model.kernels
 import rlvr.model.logprobs
@@ -21,65 +20,12 @@ from rlvr.model.kernels import Visible, fused, multiplied_out
 from rlvr.model.logprobs import take, token_logprobs
 from rlvr.model.packing import ContextRows, Pad, Rows, rectangles
 from rlvr.model.policy import Policy, load_policy
-from rlvr.model.tiny import tiny_tokenizer
+from tests.helpers.models import FAMILIES, make_model, make_tokens
 
 CORPUS = ["0123456789+-= abc"]
+
+
 # Families by how they are run: in fewer passes, packed by their own forward, or padded (windows, recurrence, alibi).
-FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("llama", {}),
-    "qwen3": ("llama", {"tie_word_embeddings": True}),
-    "qwen2_moe": ("llama", {"moe_intermediate_size": 32, "num_experts": 4, "shared_expert_intermediate_size": 32}),
-    "granite": ("llama", {"logits_scaling": 3.0}),
-    "cohere": ("own", {"logit_scale": 0.3}),
-    "gpt2": ("own", {"n_embd": 64, "n_layer": 2, "n_head": 4}),
-    "olmo2": ("own", {}),
-    "mistral": ("padded", {"sliding_window": 6}),
-    "gemma2": ("padded", {"sliding_window": 4, "final_logit_softcapping": 5.0}),
-    "bloom": ("padded", {"n_layer": 2, "n_head": 4}),
-    "mamba": ("padded", {"state_size": 4}),
-}
-
-
-def make_model(family: str, folder: Path) -> Path:
-    """A random tiny model of a family with a tokenizer of 20 tokens, saved."""
-    tokenizer = tiny_tokenizer(CORPUS)
-    sizes = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "intermediate_size": 96,
-        "max_position_embeddings": 128,
-        "initializer_range": 0.2,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": None,
-    }
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **{**sizes, **FAMILIES[family][1]}))
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def make_batch(vocabulary: int) -> tuple[Tensor, Tensor]:
-    """Seven rows of three prompts, of different lengths, right-padded; one row scores nothing, one skips a token."""
-    generator = torch.Generator().manual_seed(0)
-    shapes = [(0, 5, 9), (0, 5, 4), (0, 5, 1), (1, 8, 7), (1, 8, 7), (2, 1, 11), (2, 1, 3)]  # prompt, its length, n
-    prompts = [torch.randint(vocabulary, (8,), generator=generator) for _ in range(3)]
-    tokens, mask = torch.zeros(7, 17, dtype=torch.long), torch.zeros(7, 17, dtype=torch.bool)
-    for row, (prompt, start, count) in enumerate(shapes):
-        tokens[row, :start] = prompts[prompt][:start]
-        tokens[row, start : start + count] = torch.randint(vocabulary, (count,), generator=generator)
-        mask[row, start : start + count] = True
-    mask[1] = False
-    mask[3, 10] = False
-    return tokens, mask
-
-
 def plain(policy: Policy, tokens: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Logprobs and entropies by transformers' own forward, one row at a time, all logits held."""
     logprobs, entropies = [], []
@@ -108,7 +54,7 @@ def assert_same(
 ) -> None:
     """token_logprobs and its gradients are those of the plain path."""
     if tokens is None or mask is None:
-        tokens, mask = make_batch(20)
+        tokens, mask = make_tokens(20)
     logprobs, entropies = token_logprobs(policy, tokens, mask, temperature=0.7, with_entropy=True)
     assert entropies is not None
     expected = plain(policy, tokens, mask, 0.7)
@@ -171,7 +117,7 @@ def test_adapters_get_the_gradients_of_the_plain_path(tmp_path: Path) -> None:
 def test_bfloat16_stays_near_float32(tmp_path: Path) -> None:
     """bf16 rounds in the matmuls alone: weights, log-softmax and results are float32."""
     folder = str(make_model("qwen3", tmp_path))
-    tokens, mask = make_batch(20)
+    tokens, mask = make_tokens(20)
     exact, _ = token_logprobs(load_policy(ModelConfig(name=folder, device="cpu")), tokens, mask)
     policy = load_policy(ModelConfig(name=folder, device="cpu", dtype="bfloat16"))
     rounded, _ = token_logprobs(policy, tokens, mask)

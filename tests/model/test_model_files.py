@@ -24,10 +24,9 @@ from rlvr.model.critic import copy_of
 from rlvr.model.policy import load_policy
 from rlvr.reward_model.scorer import load_parts
 from rlvr.vllm.engine import start_options
-from tests.model.test_logprobs import make_model
-from tests.model.test_policy import same, tiny, weights
+from tests.helpers.files import ROOT
+from tests.helpers.models import make_model, same, tiny_policy, weights
 
-ROOT = Path(__file__).resolve().parents[2]
 CLOSED = "http://127.0.0.1:9"
 
 CONFIGURATION = """
@@ -240,7 +239,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_is_cut_off_is_one_line(tmp_path: Path) -> None:
     """When weights are put back too."""
-    policy = tiny()
+    policy = tiny_policy()
     policy.save(tmp_path)
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -250,7 +249,7 @@ def test_a_checkpoint_that_is_cut_off_is_one_line(tmp_path: Path) -> None:
 
 def own_code(folder: Path) -> Path:
     """A model whose folder brings its Python code."""
-    policy = tiny()
+    policy = tiny_policy()
     policy.save(folder)
     config = json.loads((folder / "config.json").read_text())
     config |= {
@@ -276,7 +275,7 @@ def test_code_of_a_model_runs_only_when_it_is_trusted(tmp_path: Path) -> None:
     policy = load_policy(ModelConfig(name=str(folder), device="cpu", trust_remote_code=True))
     assert type(policy.causal).__name__ == "MineForCausalLM"
     assert start_options(policy, VLLMConfig())["trust_remote_code"] is True
-    assert "trust_remote_code" not in start_options(tiny(), VLLMConfig())
+    assert "trust_remote_code" not in start_options(tiny_policy(), VLLMConfig())
     policy.save(tmp_path / "saved")
     again = load_policy(ModelConfig(name=str(tmp_path / "saved"), device="cpu", trust_remote_code=True))
     assert same(weights(policy), weights(again))

@@ -14,43 +14,23 @@ from rlvr.config import ModelConfig
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.tiny import tiny_tokenizer
-from tests.model.test_logprobs import make_batch, make_model
-
-CORPUS = ["12+34= 7", "a line\nand another \\boxed{46}"]
-TEMPLATE = (
-    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[a]{% endif %}"
-)
-
-
-def tiny(seed: int = 0, **settings: object) -> Policy:
-    """The tiny policy on the CPU."""
-    return load_policy(ModelConfig(device="cpu", **settings), corpus=CORPUS, seed=seed)  # type: ignore[arg-type]
-
-
-def weights(policy: Policy) -> dict[str, torch.Tensor]:
-    """A copy of all weights."""
-    return {name: value.clone() for name, value in policy.model.state_dict().items()}
-
-
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    """Bit for bit."""
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+from tests.helpers.models import CORPUS, TEMPLATE, make_model, make_tokens, same, tiny_policy, weights
 
 
 def test_tiny_model_is_a_function_of_the_seed() -> None:
     """The same seed gives the same weights whatever ran before, another seed others, and the global state is left."""
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    first = weights(tiny(seed=5))
+    first = weights(tiny_policy(seed=5))
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(10)
-    assert same(first, weights(tiny(seed=5)))
-    assert not same(first, weights(tiny(seed=6)))
+    assert same(first, weights(tiny_policy(seed=5)))
+    assert not same(first, weights(tiny_policy(seed=6)))
 
 
 def test_tiny_model_has_the_documented_size() -> None:
     """Four layers of 128, four heads, tied embeddings: 854,656 parameters and 128 for each token."""
-    policy = tiny()
+    policy = tiny_policy()
     assert policy.causal.config.tie_word_embeddings
     assert sum(p.numel() for p in policy.parameters()) == 854_656 + 128 * len(policy.tokenizer)
     assert "0.86M parameters, float32 on cpu" in policy.describe()
@@ -73,7 +53,7 @@ def test_tiny_tokenizer_gives_every_text_of_its_corpus_back(pattern: str, tmp_pa
 
 def test_a_saved_policy_reads_text_as_before(tmp_path: Path) -> None:
     """Newlines and spaces included, though the model beside the tokenizer has a tokenizer class of its own."""
-    policy = tiny()
+    policy = tiny_policy()
     policy.save(tmp_path)
     loaded = load_policy(ModelConfig(name=str(tmp_path), device="cpu"))
     for text in CORPUS:
@@ -89,7 +69,7 @@ def test_tiny_tokenizer_needs_a_corpus() -> None:
 
 def test_save_and_load_round_trip(tmp_path: Path) -> None:
     """What `save` writes, transformers loads, and `load_weights` puts back bit for bit."""
-    policy = tiny()
+    policy = tiny_policy()
     policy.save(tmp_path)
     saved = weights(policy)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
@@ -115,7 +95,7 @@ def test_adapter_round_trip_and_reference(tmp_path: Path) -> None:
     with torch.no_grad():
         for weight in policy.parameters():
             weight.add_(0.03)
-    tokens, mask = make_batch(20)
+    tokens, mask = make_tokens(20)
     trained, _ = token_logprobs(policy, tokens, mask)
     frozen, _ = token_logprobs(reference, tokens, mask)
     expected, _ = token_logprobs(base, tokens, mask)
@@ -143,11 +123,11 @@ def test_adapter_is_a_function_of_the_seed(tmp_path: Path) -> None:
 
 def test_reference_of_a_fully_trained_policy_stays_as_it_was() -> None:
     """A frozen copy, made once, whose logprobs are at first those of the policy."""
-    policy = tiny()
+    policy = tiny_policy()
     reference = policy.reference()
     assert policy.reference() is reference
     assert not reference.parameters()
-    tokens, mask = make_batch(20)
+    tokens, mask = make_tokens(20)
     before, _ = token_logprobs(policy, tokens, mask)
     assert torch.equal(before, token_logprobs(reference, tokens, mask)[0])
     with torch.no_grad():
@@ -160,7 +140,7 @@ def test_reference_of_a_fully_trained_policy_stays_as_it_was() -> None:
 def test_chat_template_is_applied_once() -> None:
     """A string becomes a user message, the system prompt comes first, messages are taken as they are."""
     tokenizer = tiny_tokenizer(["[user]system assistant 12+3="])
-    model = copy.deepcopy(tiny().model)
+    model = copy.deepcopy(tiny_policy().model)
     model.resize_token_embeddings(len(tokenizer))  # type: ignore[operator]
     tokenizer.chat_template = TEMPLATE
     policy = Policy(model, tokenizer, system_prompt="es")
@@ -173,13 +153,13 @@ def test_chat_template_is_applied_once() -> None:
 
 def test_without_a_template_prompts_are_plain_text() -> None:
     """auto: no template, no chat; messages and `always` are refused."""
-    policy = tiny()
+    policy = tiny_policy()
     assert policy.decode(policy.render("12+34=")) == "12+34="
     assert [*policy.encode("46"), policy.eos_id] == [*policy.tokenizer("46").input_ids, 1]
     with pytest.raises(ValueError, match="chat is off"):
         policy.render([{"role": "user", "content": "1"}])
     with pytest.raises(ValueError, match="no chat template"):
-        tiny(chat="always")
+        tiny_policy(chat="always")
 
 
 def test_missing_pad_token_is_replaced(tmp_path: Path) -> None:
@@ -197,7 +177,7 @@ def test_dropout_is_off(tmp_path: Path) -> None:
     folder = make_model("gpt2", tmp_path)  # its config has dropout .1
     policy = load_policy(ModelConfig(name=str(folder), device="cpu", gradient_checkpointing=True))
     assert policy.model.training
-    tokens, mask = make_batch(20)
+    tokens, mask = make_tokens(20)
     assert torch.equal(token_logprobs(policy, tokens, mask)[0], token_logprobs(policy, tokens, mask)[0])
 
 
@@ -207,7 +187,7 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:
         load_policy(ModelConfig(name="no/such-model-here", device="cpu"))
     assert "\n" not in str(missing.value)
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
-    tiny().tokenizer.save_pretrained(tmp_path)
+    tiny_policy().tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="is not a causal LM"):
         load_policy(ModelConfig(name=str(tmp_path), device="cpu"))
     with pytest.raises(ValueError, match="device 'gpu'"):

@@ -36,8 +36,8 @@ from rlvr.reward_model.scorer import Classifier, load_classifier, log_odds
 from rlvr.reward_model.text import Encoded, Renderer, covering, step_ends
 from rlvr.types import Problem, RunError, Status, Task
 from rlvr.verifiers.runner import Runner, VerifierErrors
+from tests.helpers.files import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ALPHABET = "0123456789+-=ab \n<|>userassistant"
 PAIRS = [(Problem(str(i), f"{i}+{i}="), "a" + "12 " * (7 * i % 5) + "b" * i) for i in range(9)]
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}\n{% endfor %}"
@@ -282,6 +282,24 @@ def test_messages_without_a_template_are_an_error_of_that_pair(folder):
     assert "chat template" in verdicts[0].reason
 
 
+@pytest.mark.parametrize("chat_template", [None, TEMPLATE])
+@pytest.mark.parametrize("separator", ["", "\n"])
+def test_lone_surrogate_is_an_error_of_that_pair(tmp_path, chat_template, separator):
+    """In the completion, the prompt, or a message; the others are scored, and the reason names text and character."""
+    verifier = RewardModel(model=save_model(tmp_path, chat_template=chat_template), device="cpu", separator=separator)
+    pairs = [
+        PAIRS[0],
+        (PAIRS[0][0], "12\ud800"),
+        (Problem("1", "1\udc00="), "2"),
+        (Problem("2", [{"role": "user", "content": "\ud83d"}]), "2"),
+    ]
+    verdicts = verifier.verify_batch(pairs)
+    assert [verdict.status for verdict in verdicts] == [Status.PARTIAL, *[Status.ERROR] * 3]
+    assert verdicts[1].reason == "the completion: not text in UTF-8: it holds the lone surrogate \\ud800"
+    assert [verdict.reason[-6:] for verdict in verdicts[2:]] == ["\\udc00", "\\ud83d"]
+    assert all(verdict.reason.startswith("the prompt: ") for verdict in verdicts[2:])
+
+
 def test_steps_end_after_their_separators():
     """Empty steps and a separator at the end do not count; the last step ends with the text."""
     assert step_ends("ab\ncd\nef", "\n") == [3, 6]
@@ -430,7 +448,9 @@ def test_a_dead_server_is_one_line_at_the_first_call(folder):
     with serving(None) as (_, url):
         pass
     for judge in (RewardModel(model=folder, url=url).verify_batch, Runner(RewardModel(model=folder, url=url)).verify):
-        with pytest.raises(RunError, match=r"reward server http://127\.0\.0\.1:\d+/v1/models is not there") as caught:
+        with pytest.raises(
+            RunError, match=r"reward server http://127\.0\.0\.1:\d+/v1/models is unreachable: "
+        ) as caught:
             judge(PAIRS)
         assert "\n" not in str(caught.value)
 
@@ -445,7 +465,7 @@ def test_a_server_that_dies_later_gives_counted_errors(folder):
     assert {verdict.status for verdict in verdicts} == {Status.ERROR}
     assert {verdict.score for verdict in verdicts} == {None}
     many = [(Problem(f"m{i}", "1+1="), "2" * (i % 50)) for i in range(100)]
-    with pytest.raises(VerifierErrors, match="is not there"):
+    with pytest.raises(VerifierErrors, match="is unreachable"):
         runner.verify(many)
 
 
@@ -459,18 +479,18 @@ def test_a_slow_server_gives_errors_after_its_time(folder, remote):
     verdicts = verifier.verify_batch(PAIRS)
     assert time.perf_counter() - start < 2
     assert {verdict.score for verdict in verdicts} == {None}
-    assert "no answer in 0.2 s" in verdicts[0].reason
+    assert "timed out after 0.2 s" in verdicts[0].reason
     assert verifier(*PAIRS[0]).score is not None
 
 
 def test_a_server_is_asked_again_after_a_failure(folder, remote):
-    """A 500 once: the second try answers. Without further tries it is an error that quotes the server."""
+    """A 500 once: the second attempt succeeds. After two it is an error that quotes the server."""
     server, url = remote
     server.moods += ["failing"]
     verifier = RewardModel(model=folder, url=url, timeout=5)
     assert None not in scores(verifier)
     server.moods += ["failing", "failing"]
-    assert "answers 500" in verifier(*PAIRS[0]).reason
+    assert 'returned 500: {"error": "engine is dead"}' in verifier(*PAIRS[0]).reason
 
 
 def test_answers_of_another_form_and_null_are_errors(folder, remote):
@@ -479,5 +499,5 @@ def test_answers_of_another_form_and_null_are_errors(folder, remote):
     verifier = RewardModel(model=folder, url=url, timeout=5)
     assert verifier(*PAIRS[0]).score is not None
     server.moods += ["strange", "nan"]
-    assert "another form" in verifier(*PAIRS[0]).reason
+    assert "/classify: response does not follow vLLM's schema" in verifier(*PAIRS[0]).reason
     assert "nan" in verifier(*PAIRS[0]).reason

@@ -24,7 +24,7 @@ from rlvr.reward_model.training import (
     bradley_terry,
     calibration,
     clustered_share,
-    load_learner,
+    load_trainer,
     microbatches,
     num_training_steps,
     set_padding,
@@ -72,13 +72,13 @@ def policy(tmp_path_factory) -> str:
     return str(folder)
 
 
-def learner(policy: str, *, seed: int = 0, **options):
-    return load_learner(BaseModelConfig(device="cpu", **options), policy, seed=seed)
+def trainer(policy: str, *, seed: int = 0, **options):
+    return load_trainer(BaseModelConfig(device="cpu", **options), policy, seed=seed)
 
 
 def trained(policy: str, *, seed: int = 0, tokens_per_microbatch: int = 16384, **options):
-    """Four steps on 32 pairs; the learner and its numbers."""
-    made = learner(policy, seed=seed, **options)
+    """Four steps on 32 pairs; the trainer and its numbers."""
+    made = trainer(policy, seed=seed, **options)
     numbers: list[dict[str, float]] = []
     train_reward_model(
         made,
@@ -110,7 +110,7 @@ def test_microbatches_do_not_change_the_result(policy):
 
 def test_microbatches_hold_whole_pairs_within_the_limit(policy):
     """Order is kept; a part is at most so many tokens wide and high, or one pair."""
-    encoded = [learner(policy).encode(pair) for pair in PAIRS[:10]]
+    encoded = [trainer(policy).encode(pair) for pair in PAIRS[:10]]
     width = len(encoded[0][0].ids)
     parts = list(microbatches(encoded, 2 * 3 * width))
     assert [len(part) for part in parts] == [3, 3, 3, 1]
@@ -129,7 +129,7 @@ def test_training_is_a_function_of_the_seed(policy, lora_rank):
 
 
 def test_lora_trains_adapters_and_head_and_merges_them(policy, tmp_path):
-    """The trunk's own weights stay; what is saved is a plain classifier with the learner's scores."""
+    """The trunk's own weights stay; what is saved is a plain classifier with the trainer's scores."""
     made, _ = trained(policy, lora_rank=4)
     names = {name for name, weight in made.model.named_parameters() if weight.requires_grad}
     assert names

@@ -20,8 +20,8 @@ from rlvr.files.write import check_place, check_replaceable, write_whole
 from rlvr.runs.folder import EVALUATION, REWARD_MODEL, TRAINING, RunFolder
 from rlvr.runs.lock import locked
 from rlvr.types import RunError
+from tests.helpers.files import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RECORD = {"run": {}, "rollout": {}, "algo": {}, "fingerprint": "f", "versions": {}}
 REWARD_RECORD = {"run": {}, "pairs": {}, "train": {}, "versions": {}}
 EVAL_RECORD = {"model": "m", "task": "t", "samples": 1, "fingerprint": "f"}
@@ -165,7 +165,7 @@ def test_a_run_without_anything_of_worth_begins_anew(tmp_path):
     (tmp_path / "run" / "checkpoints" / "step-000001").rmdir()
     (tmp_path / "run" / "checkpoints").rmdir()
     lines = claim(run_folder(tmp_path / "run"))
-    assert ["begun anew: metrics.jsonl deleted" in line for line in lines] == [True]
+    assert ["starts again: metrics.jsonl deleted" in line for line in lines] == [True]
     assert set(held(tmp_path / "run")) == {"config.json", "lock", "notes.md"}
 
 
@@ -431,7 +431,7 @@ def test_an_evaluation_without_an_answer_leaves_its_folder_free(tmp_path, monkey
     assert main(["eval", "--model", "./broken-model", *rest]) == 2
     capsys.readouterr()
     assert main(["eval", "--model", "tiny", *rest]) == 0
-    assert "out held an evaluation without an answer, which is begun anew" in capsys.readouterr().out
+    assert "out held an evaluation without an answer, which is replaced" in capsys.readouterr().out
     answers = (tmp_path / "out" / "answers.jsonl").read_bytes()
     assert main(["eval", "--model", "./broken-model", *rest]) == 2
     assert "model is 'tiny' there and './broken-model' here" in capsys.readouterr().err

@@ -9,14 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from rlvr.runs.log import RunLog
 from rlvr.types import RunError
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.files import ROOT
 
 
 def write(log: RunLog, step: int) -> None:
@@ -152,3 +150,14 @@ def test_a_broken_line_is_named(tmp_path):
     (tmp_path / "eval.jsonl").write_text('{"step": 1}\n{"st\n{"step": 3}\n')
     with pytest.raises(ValueError, match=r"eval\.jsonl, line 2: not a line of a run's log"):
         RunLog(tmp_path).read("eval")
+
+
+def test_numbers_that_json_has_not_become_null(tmp_path):
+    """The gradient's norm after a dropped update is NaN: the line is JSON all the same, and can be read."""
+    log = RunLog(tmp_path)
+    log.append(
+        "metrics", [{"step": 1, "grad_norm": float("nan"), "loss": float("inf"), "nested": {"a": [float("nan")]}}]
+    )
+    line = log.path("metrics").read_text()
+    assert json.loads(line, parse_constant=pytest.fail) == log.read("metrics")[0]
+    assert log.read("metrics") == [{"step": 1, "grad_norm": None, "loss": None, "nested": {"a": [None]}}]

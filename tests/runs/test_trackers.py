@@ -13,7 +13,8 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 import rlvr.runs.trackers
 from rlvr.launch import launch
 from rlvr.runs.trackers import tensorboard
-from tests.training.test_launch import sums, tiny
+from tests.helpers.runs import tiny
+from tests.helpers.verifiers import sums
 
 
 class Recorder(GeneralTracker):

@@ -17,7 +17,7 @@ from rlvr.sampling.draw import draw, truncated, uniforms
 from rlvr.sampling.samplers import make_sampler
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.types import Completion, Sampling
-from tests.model.test_logprobs import make_model
+from tests.helpers.models import make_model
 
 CORPUS = ["0123456789+-= abcdefgh"]
 PROMPTS = ["12+34=", "5-3=", "123+456=", "7="]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.files import lines
 
 FLAGS = (
     "--sft.steps 0 --rollout.problems-per-step 7 --rollout.group-size 4 --eval.every -1 --run.sample-every 0 "
@@ -26,7 +27,7 @@ def rollouts(out_dir: Path, processes: int) -> list[dict]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in (out_dir / "rollouts.jsonl").read_text().splitlines()]
+    return lines(out_dir / "rollouts.jsonl")
 
 
 @pytest.mark.slow

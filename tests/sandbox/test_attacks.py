@@ -26,8 +26,8 @@ from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
 from rlvr.sandbox import level
 from rlvr.train import train
-from rlvr.training.run import Run
-from rlvr.types import Completion, Problem, Sampling, Verdict
+from rlvr.training.run import assemble
+from rlvr.types import Completion, Problem, Sampler, Sampling, Verdict
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.unit_tests import UnitTests
 
@@ -132,7 +132,7 @@ def test_no_attack_is_called_right_and_every_program_stays_contained(
     assert not [row["id"] for row in rows if Path(row.get("probe_absent", "/none")).exists()]
 
 
-class Script:
+class Script(Sampler):
     """A policy that writes attacks: for each prompt the programs that `answers` holds for it."""
 
     def __init__(self, prompts: dict[tuple[int, ...], str], answers: dict[str, list[str]]) -> None:
@@ -171,7 +171,7 @@ def test_a_policy_that_emits_attacks_earns_nothing_over_20_steps(canaries: Canar
     log = RunLog(config.run.out_dir)
     with Runner(UnitTests(timeout=1.0, memory_mb=512, slots=2), error_budget=0.0) as runner:
         optimizer = make_optimizer(policy.parameters(), config.optim)
-        train(Run(config, policy, optimizer, script, problems, runner, log, Accelerator(cpu=True)))
+        train(assemble(config, policy, optimizer, script, problems, runner, log, Accelerator(cpu=True)))
     rollouts = log.read("rollouts")
     rewards = {(record["problem"], record["reward"]) for record in rollouts}
     assert rewards == {(row["id"], 0.0) for row in attacks} | {(HONEST.id, 1.0)}

@@ -15,8 +15,8 @@ import pytest
 
 from rlvr.commands import doctor
 from rlvr.sandbox import level
+from tests.helpers.files import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 pytestmark = pytest.mark.skipif(level().number < 2, reason="needs a sandbox of level 2 or 3")
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from rlvr.sandbox import level
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.files import ROOT
 
 # `use` is called in the parent, in forked children, and in the parent again; what it returns is printed.
 USES = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from rlvr.tasks.base import prompt_text
 from rlvr.tasks.code_packs import humaneval_reference, mbpp_prompt, mbpp_reference, unseen
 from rlvr.types import Problem, Task, Verdict
 from rlvr.verifiers.runner import Runner
-
-Find = Callable[[str], Path]
+from tests.helpers.files import DataSets
 
 MBPP_ROW: dict[str, Any] = {
     "task_id": 700,
@@ -129,27 +127,32 @@ def hidden_tests_in_prompt(task: Task) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("file", "sanitized", "num_test"), [("mbpp/mbpp.jsonl", False, 500), ("mbpp/sanitized-mbpp.json", True, 257)]
+    ("file", "sanitized", "num_test", "num_excerpt"),
+    [("mbpp/mbpp.jsonl", False, 500, 6), ("mbpp/sanitized-mbpp.json", True, 257, 6)],
 )
-def test_mbpp_from_the_authors_files(rlvr_data: Find, file: str, sanitized: bool, num_test: int) -> None:
+def test_mbpp_from_the_authors_files(
+    rlvr_data: DataSets, file: str, sanitized: bool, num_test: int, num_excerpt: int
+) -> None:
     """The full and the sanitized set load, keep their test problems, and hide their tests; few are weak."""
     task = make_task("mbpp", data=rlvr_data(file), sanitized=sanitized)
     everything = make_task("mbpp", data=rlvr_data(file), sanitized=sanitized, include_weak=True)
-    assert len(task.test) == num_test
+    assert len(task.test) == (num_test if rlvr_data.whole(file) else num_excerpt)
     assert 0 <= len(everything.train) - len(task.train) <= 8
     assert hidden_tests_in_prompt(task) == []
     assert task.fingerprint == make_task("mbpp", data=rlvr_data(file).parent, sanitized=sanitized).fingerprint
 
 
-def test_humaneval_from_the_authors_file(rlvr_data: Find) -> None:
-    """164 problems to test on, none to train on; no test line stands in a prompt."""
-    task = make_task("humaneval", data=rlvr_data("humaneval/HumanEval.jsonl"))
-    assert (len(task.train), len(task.test)) == (0, 164)
+def test_humaneval_from_the_authors_file(rlvr_data: DataSets) -> None:
+    """All problems (whole: 164) to test on, none to train on; no prompt holds a line of its tests."""
+    path = rlvr_data("humaneval/HumanEval.jsonl")
+    whole = rlvr_data.whole("humaneval/HumanEval.jsonl")
+    task = make_task("humaneval", data=path)
+    assert (len(task.train), len(task.test)) == (0, 164 if whole else 12)
     assert hidden_tests_in_prompt(task) == []
-    assert sum("def " in problem.reference.get("prelude", "") for problem in task.test) == 4
+    assert sum("def " in problem.reference.get("prelude", "") for problem in task.test) == (4 if whole else 2)
 
 
-def test_solutions_of_the_authors_pass_and_others_do_not(rlvr_data: Find) -> None:
+def test_solutions_of_the_authors_pass_and_others_do_not(rlvr_data: DataSets) -> None:
     """The first ten problems: the authors' own solution, in a fence, is correct; an empty function is not."""
     path = rlvr_data("humaneval/HumanEval.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()][:10]

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -17,8 +16,7 @@ from rlvr.tasks.arithmetic import scratchpad
 from rlvr.tasks.base import Generated, build_task, normalized, sealed
 from rlvr.tasks.rows import read_hub, read_jsonl
 from rlvr.types import Problem, Task
-
-Find = Callable[[str], Path]
+from tests.helpers.files import DataSets
 
 
 @register("tests/ends_with_reference")
@@ -197,16 +195,16 @@ def test_packs_import_without_torch_and_datasets() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_gsm8k_in_its_own_format(rlvr_data: Find) -> None:
-    """The folder gives 7,473 and 1,319 problems whose references are the numbers after ####."""
+def test_gsm8k_in_its_own_format(rlvr_data: DataSets) -> None:
+    """The folder gives both splits (whole: 7,473 and 1,319 problems); references are the numbers after ####."""
     task = make_task("gsm8k", data=rlvr_data("gsm8k/test.jsonl").parent)
-    assert (len(task.train), len(task.test)) == (7473, 1319)
+    assert (len(task.train), len(task.test)) == ((7473, 1319) if rlvr_data.whole("gsm8k/test.jsonl") else (10, 12))
     assert task.test[0].reference == "18"
     assert task.test[0].prompt.endswith("\\boxed{}.")
     assert all(re.fullmatch(r"-?[\d.]+", problem.reference) for problem in [*task.train, *task.test])
 
 
-def test_gsm8k_from_one_file(rlvr_data: Find) -> None:
+def test_gsm8k_from_one_file(rlvr_data: DataSets) -> None:
     """A file is the split that its name begins with; the other is empty."""
     test = make_task("gsm8k", data=rlvr_data("gsm8k/test.jsonl"), num_test=7)
     train = make_task("gsm8k", data=rlvr_data("gsm8k/train.jsonl"), num_train=6)
@@ -215,18 +213,25 @@ def test_gsm8k_from_one_file(rlvr_data: Find) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "file", "count", "first"),
+    ("name", "file", "expected", "excerpt"),
     [
-        ("math500", "math500/test.jsonl", 500, r"\left( 3, \frac{\pi}{2} \right)"),
-        ("svamp", "svamp/test.jsonl", 1000, "145"),
-        ("aime24", "aime/aime24.jsonl", 30, "204"),
+        (
+            "math500",
+            "math500/test.jsonl",
+            (500, r"\left( 3, \frac{\pi}{2} \right)"),
+            (28, r"\left( 3, \frac{\pi}{2} \right)"),
+        ),
+        ("svamp", "svamp/test.jsonl", (1000, "145"), (6, "145")),
+        ("aime24", "aime/aime24.jsonl", (30, "204"), (2, "60")),
     ],
 )
-def test_evaluation_sets_in_their_own_format(rlvr_data: Find, name: str, file: str, count: int, first: str) -> None:
+def test_evaluation_sets_in_their_own_format(
+    rlvr_data: DataSets, name: str, file: str, expected: tuple[int, str], excerpt: tuple[int, str]
+) -> None:
     """File and folder give the same problems, all of them for the test, each asking for a box once."""
     task = make_task(name, data=rlvr_data(file))
-    assert (len(task.train), len(task.test)) == (0, count)
-    assert task.test[0].reference == first
+    assert len(task.train) == 0
+    assert (len(task.test), task.test[0].reference) == (expected if rlvr_data.whole(file) else excerpt)
     assert all(str(problem.prompt).count("put your final answer within \\boxed{}") == 1 for problem in task.test)
     assert make_task(name, data=rlvr_data(file).parent).fingerprint == task.fingerprint
 

@@ -93,7 +93,7 @@ def test_without_a_whole_checkpoint_nothing_is_begun_anew(saved, tmp_path):
     for step in (10, 20):
         cut(checkpoint_folder(folder, step) / "optimizer.safetensors", 100)
     before = sorted(folder.rglob("*"))
-    with pytest.raises(ValueError, match=r"no checkpoint of .*run is whole \(step-000020: optimizer\.safetensors has"):
+    with pytest.raises(ValueError, match=r"every checkpoint .* is damaged \(step-000020: optimizer\.safetensors has"):
         newest_whole(folder, print)
     assert sorted(folder.rglob("*")) == before
     assert newest_whole(tmp_path / "none", print) is None
@@ -138,7 +138,7 @@ def test_a_full_disk_leaves_no_part_of_a_checkpoint(saved, tmp_path, trained, si
     with files_up_to(size), pytest.raises(RunError) as caught:
         save_checkpoint(checkpoint_folder(folder, 30), 30, *trained, {"log": {}})
     assert re.fullmatch(
-        r"cannot save .*step-000030: .*; the last whole checkpoint, .*step-000020, is safe: .*", str(caught.value)
+        r"cannot save .*step-000030: .*; the last complete checkpoint, .*step-000020, is safe: .*", str(caught.value)
     )
     assert [path.name for path in sorted((folder / "checkpoints").iterdir())] == ["step-000010", "step-000020"]
     assert damage(checkpoint_folder(folder, 20)) is None

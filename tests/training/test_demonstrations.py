@@ -15,8 +15,9 @@ from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.training.demonstrations import read_demonstrations, with_demonstrations
 from rlvr.training.sft import demonstration_batch
-from tests.model.test_policy import TEMPLATE
-from tests.training.test_launch import sums, tiny
+from tests.helpers.models import TEMPLATE
+from tests.helpers.runs import tiny
+from tests.helpers.verifiers import sums
 
 CHAT = [{"role": "system", "content": "es"}, {"role": "user", "content": "1+2="}]
 

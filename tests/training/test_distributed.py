@@ -13,6 +13,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tests.helpers.files import lines as read_lines
+
 FLAGS = (
     "--sft.steps 6 --rollout.problems-per-step 5 --rollout.group-size 4 --eval.every -1 --run.sample-every 0 "
     "--run.steps 3 --run.save-every 1 --run.keep-checkpoints 3 --optim.lr 1e-4 --optim.tokens-per-microbatch 300 "
@@ -53,7 +55,7 @@ def first_moments(out_dir: Path, name: str) -> dict[str, Tensor]:
 
 
 def lines(out_dir: Path, stream: str) -> list[dict]:
-    return [json.loads(line) for line in (out_dir / f"{stream}.jsonl").read_text().splitlines()]
+    return read_lines(out_dir / f"{stream}.jsonl")
 
 
 def flat(tensors: dict[str, Tensor]) -> Tensor:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 
 from rlvr.commands.console import Display, describe_step
 from rlvr.commands.report import write_report
@@ -24,41 +21,17 @@ from rlvr.config import (
     VLLMConfig,
 )
 from rlvr.model.critic import Critic
-from rlvr.model.optim import make_optimizer
-from rlvr.model.policy import load_policy
-from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.checkpoint import AHEAD, checkpoint_folder, load_checkpoint
 from rlvr.training.collect import collect
 from rlvr.training.monitor import Monitor
 from rlvr.training.run import Run
-from rlvr.types import Problem
 from rlvr.verifiers.runner import Runner
-
-PROBLEMS = [Problem(str(i), f"{i}+{i}=") for i in range(40)]
-
-
-def odd_digits_or_easy(problem: Problem, text: str) -> bool:
-    """Every fourth problem is always right, every other fourth never; of the rest about half of random text is."""
-    kind = int(problem.id) % 4
-    return kind == 0 or (kind != 1 and sum(c.isdigit() for c in text) % 2 == 1)
-
-
-def has_seven(problem: Problem, text: str) -> bool:
-    return "7" in text
-
-
-class OwnWeights(TorchSampler):
-    """Samples from a copy of the weights, as an engine does."""
-
-    def __init__(self, policy) -> None:
-        copied = copy.copy(policy)
-        copied.model = copied.causal = copy.deepcopy(policy.model)
-        super().__init__(copied)
-
-    def load_weights(self, policy) -> None:
-        self.policy.model.load_state_dict(policy.model.state_dict())
+from tests.helpers.files import lines
+from tests.helpers.models import OwnWeights
+from tests.helpers.runs import build_run
+from tests.helpers.verifiers import has_seven, odd_digits_or_easy
 
 
 def make_run(
@@ -80,25 +53,15 @@ def make_run(
         monitor=MonitorConfig(window=2),
         vllm=VLLMConfig(mismatch_alarm=10.0),
     )
-    policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
-    run = Run(
-        config,
-        policy,
-        make_optimizer(policy.parameters(), config.optim),
-        (OwnWeights if config.rollout.max_staleness else TorchSampler)(policy),
-        PROBLEMS,
-        Runner(verifier),
-        RunLog(out_dir),
-        Accelerator(cpu=True),
-    )
+    run = build_run(config, Runner(verifier), sampler=OwnWeights if config.rollout.max_staleness else TorchSampler)
     if monitor:
-        run.monitor = Monitor(Runner(has_seven), config.monitor)
+        run.worker.monitor = Monitor(Runner(has_seven), config.monitor)
     return run
 
 
 def test_all_that_was_sampled_is_handed_on(tmp_path):
     """The groups of every round are there; kept are the first P whose rewards differ."""
-    groups = collect(make_run(tmp_path), 0)
+    groups = collect(make_run(tmp_path).worker, 0)
     informative = [len({verdict.score for verdict in group.verdicts}) > 1 for group in groups]
     assert sum(informative) >= 6
     assert len(groups) > 6
@@ -110,7 +73,7 @@ def test_all_that_was_sampled_is_handed_on(tmp_path):
 
 def test_without_a_group_that_teaches_the_first_are_kept(tmp_path):
     """Nothing is right: all rounds are drawn, and the step has its P groups all the same."""
-    groups = collect(make_run(tmp_path, verifier=lambda problem, text: False), 0)
+    groups = collect(make_run(tmp_path, verifier=lambda problem, text: False).worker, 0)
     assert [group.kept for group in groups] == [True] * 6 + [False] * 12
 
 
@@ -118,8 +81,8 @@ def test_metrics_describe_all_that_was_sampled(tmp_path):
     """Reward, right ones, lengths, statuses and groups without signal are those of every rollout in rollouts.jsonl."""
     run = make_run(tmp_path)
     train(run)
-    rows = run.log.read("rollouts")
-    for metrics in run.log.read("metrics"):
+    rows = run.reporter.log.read("rollouts")
+    for metrics in run.reporter.log.read("metrics"):
         here = [row for row in rows if row["step"] == metrics["step"]]
         kept = [row for row in here if row["kept"]]
         assert len(kept) == 24 < len(here)
@@ -145,7 +108,7 @@ def test_what_is_dropped_is_marked_and_has_no_advantage(tmp_path):
     """Its verdict and its reward are there; what is trained on has an advantage."""
     run = make_run(tmp_path, truncated="penalize", overlong_buffer=4)
     train(run)
-    rows = run.log.read("rollouts")
+    rows = run.reporter.log.read("rollouts")
     assert {row["kept"] for row in rows} == {True, False}
     for row in rows:
         assert (row["advantage"] is None) == (not row["kept"])
@@ -157,9 +120,9 @@ def test_with_a_critic_every_kept_group_teaches(tmp_path):
     """Without signal are the dropped groups whose rewards do not differ, and none of the kept ones."""
     run = make_run(tmp_path, steps=1)
     run.config = dataclasses.replace(run.config, algo=AlgoConfig(advantage="gae"))
-    run.critic = Critic(run.policy, run.config.critic, run.config.optim)
+    run.learner.critic = Critic(run.learner.policy, run.config.critic, run.config.optim)
     train(run)
-    rows, (metrics,) = run.log.read("rollouts"), run.log.read("metrics")
+    rows, (metrics,) = run.reporter.log.read("rollouts"), run.reporter.log.read("metrics")
     dropped = [{r["score"] for r in rows[i : i + 4]} for i in range(0, len(rows), 4) if not rows[i]["kept"]]
     assert metrics["no_signal"] == sum(len(scores) == 1 for scores in dropped) / (len(rows) / 4) > 0
 
@@ -168,8 +131,8 @@ def test_only_the_kept_groups_are_trained_on(tmp_path):
     """Trained tokens are those of the kept groups."""
     run = make_run(tmp_path)
     train(run)
-    rows = run.log.read("rollouts")
-    for metrics in run.log.read("metrics"):
+    rows = run.reporter.log.read("rollouts")
+    for metrics in run.reporter.log.read("metrics"):
         kept = [row for row in rows if row["step"] == metrics["step"] and row["kept"]]
         assert metrics["trained_tokens"] == sum(row["tokens"] for row in kept)
 
@@ -178,17 +141,17 @@ def test_without_dynamic_sampling_no_line_changes(tmp_path):
     """Neither mark nor round, and no count of groups."""
     run = make_run(tmp_path, resample_rounds=0)
     train(run)
-    assert all({"kept", "round"}.isdisjoint(row) for row in run.log.read("rollouts"))
+    assert all({"kept", "round"}.isdisjoint(row) for row in run.reporter.log.read("rollouts"))
     names = {"groups_sampled", "groups_kept", "resample_rounds"}
-    assert all(names.isdisjoint(row) for row in run.log.read("metrics"))
+    assert all(names.isdisjoint(row) for row in run.reporter.log.read("metrics"))
 
 
 def test_the_monitor_judges_all_that_was_sampled(tmp_path):
     """Every line has the monitor's verdict, and its means are over all of them."""
     run = make_run(tmp_path, monitor=True)
     train(run)
-    rows = run.log.read("rollouts")
-    for metrics in run.log.read("metrics"):
+    rows = run.reporter.log.read("rollouts")
+    for metrics in run.reporter.log.read("metrics"):
         here = [row for row in rows if row["step"] == metrics["step"]]
         assert any(not row["kept"] for row in here)
         assert metrics["monitor/score"] == pytest.approx(mean(row["monitor_score"] for row in here))
@@ -207,23 +170,23 @@ def test_resumed_run_with_batches_ahead_equals_an_uninterrupted_one(tmp_path, sh
     train(whole)
     train(make_run(tmp_path / "parts", **settings, steps=2))
     again = make_run(tmp_path / "parts", **settings, steps=4)
-    state = load_checkpoint(checkpoint_folder(tmp_path / "parts", 2), again.policy, again.optimizer)
-    again.log.truncate_to(state["log"], 2)
-    again.sampler = OwnWeights(again.policy)
-    again.monitor.rows.extend(again.log.read("metrics"))
+    state = load_checkpoint(checkpoint_folder(tmp_path / "parts", 2), again.learner.policy, again.learner.optimizer)
+    again.reporter.log.truncate_to(state["log"], 2)
+    again.worker.sampler = OwnWeights(again.learner.policy)
+    again.worker.monitor.rows.extend(again.reporter.log.read("metrics"))
     train(again, 2)
-    ahead = [json.loads(line) for line in (checkpoint_folder(tmp_path / "whole", 4) / AHEAD).read_text().splitlines()]
+    ahead = lines(checkpoint_folder(tmp_path / "whole", 4) / AHEAD)
     assert shuffle or {record["kept"] for record in ahead} == {True, False}
     assert all(bool(record["own_verdicts"]) == shuffle for record in ahead)
     names = ["rollouts.jsonl", *(f"checkpoints/step-000004/{name}" for name in (AHEAD, "model.safetensors"))]
     for name in names:
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name
     without_times = [
-        [{k: v for k, v in row.items() if "second" not in k} for row in run.log.read("metrics")]
+        [{k: v for k, v in row.items() if "second" not in k} for row in run.reporter.log.read("metrics")]
         for run in (whole, again)
     ]
     assert without_times[0] == without_times[1]
-    for one, other in zip(whole.policy.parameters(), again.policy.parameters(), strict=True):
+    for one, other in zip(whole.learner.policy.parameters(), again.learner.policy.parameters(), strict=True):
         assert torch.equal(one, other)
 
 
@@ -232,21 +195,21 @@ def test_what_reads_rollouts_shows_the_mark(tmp_path, capsys):
     run = make_run(tmp_path, steps=1)
     train(run)
     assert "not trained on (dropped by dynamic sampling)" in write_report(tmp_path).read_text()
-    rows = run.log.read("rollouts")
+    rows = run.reporter.log.read("rollouts")
     display = Display()
     display.sample(next(row for row in rows if not row["kept"]))
     assert "not trained on" in capsys.readouterr().out
     display.sample(next(row for row in rows if row["kept"]))
     assert ", advantage " in capsys.readouterr().out
     groups = {row["problem"] for row in rows}
-    assert f"kept 6/{len(groups)}  " in describe_step(run.log.read("metrics")[0])
+    assert f"kept 6/{len(groups)}  " in describe_step(run.reporter.log.read("metrics")[0])
 
 
 def test_the_error_budget_and_the_control_see_all(tmp_path):
     """The shuffled control permutes verdicts over what was sampled, and only informative groups are kept of it."""
     run = make_run(tmp_path)
     run.config = dataclasses.replace(run.config, run=dataclasses.replace(run.config.run, shuffle_rewards=True))
-    groups = collect(run, 0)
+    groups = collect(run.worker, 0)
     kept = [group for group in groups if group.kept]
     assert 0 < len(kept) <= 6
     assert all(len({verdict.score for verdict in group.verdicts}) > 1 for group in kept)
@@ -256,11 +219,11 @@ def test_the_cost_of_the_kl_divergence_is_logged_beside_the_reward(tmp_path):
     """The reward of a line is that of the task, so that the metrics' mean is theirs; the KL cost has a field."""
     run = make_run(tmp_path)
     run.config = dataclasses.replace(run.config, algo=AlgoConfig(kl_coef=0.1, kl_in="reward"))
-    run.reference = run.policy.reference()
+    run.learner.reference = run.learner.policy.reference()
     train(run)
-    rows = run.log.read("rollouts")
+    rows = run.reporter.log.read("rollouts")
     assert all((row["kl_cost"] is None) != row["kept"] for row in rows)
-    for metrics in run.log.read("metrics"):
+    for metrics in run.reporter.log.read("metrics"):
         here = [row for row in rows if row["step"] == metrics["step"]]
         assert metrics["reward"] == pytest.approx(mean(row["reward"] for row in here))
     later = [row for row in rows if row["step"] > 1 and row["kept"]]

@@ -47,7 +47,7 @@ class Grade:
 
 
 @dataclass
-class Counting:
+class Counting(Sampler):
     """The sampler inside, counting the completions asked for; stops as a crash would after `crash_after` calls."""
 
     inner: Sampler

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from rlvr import Problem, Task
 from rlvr.commands.cli import main
-from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig
+from rlvr.config import ModelConfig, SFTConfig
 from rlvr.launch import launch
 from rlvr.model.policy import load_policy
 from rlvr.registry import make_verifier
-from rlvr.types import Verdict
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.files import ROOT, lines
+from tests.helpers.runs import tiny
+from tests.helpers.verifiers import seven_with_parts, share_of_sevens, sums
 
 PACK = '''
 from rlvr import Problem, Task, register, register_task
@@ -42,44 +40,6 @@ def sums(*, num_train: int = 20) -> Task:
     problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(num_train + 8)]
     return Task("sums", problems[:num_train], problems[num_train:], has_digit)
 '''
-
-
-def has_seven(problem, completion):
-    return "7" in completion
-
-
-def share_of_sevens(problem, completion):
-    return 0.9 * completion.count("7") / max(len(completion), 1)
-
-
-def seven_with_parts(problem, completion):
-    right = "7" in completion
-    verdict = Verdict("correct" if right else "incorrect", float(right))
-    return dataclasses.replace(verdict, parts={"seven": float(right)})
-
-
-def tiny(out_dir: Path, **groups) -> Config:
-    """Three steps of a random tiny model."""
-    config = Config(
-        run=RunConfig(out_dir=out_dir, steps=3, sample_every=2),
-        model=ModelConfig(name="tiny", device="cpu"),
-        rollout=RolloutConfig(problems_per_step=4, group_size=4, max_new_tokens=10),
-        algo=AlgoConfig(advantage="reinforce"),
-        optim=OptimConfig(lr=1e-3),
-        eval=EvalConfig(num_problems=4, samples=4, k=(1, 4)),
-    )
-    for name, values in groups.items():
-        config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
-    return config
-
-
-def sums(verifier=has_seven) -> Task:
-    problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(28)]
-    return Task("sums", problems[:20], problems[20:], verifier)
-
-
-def lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_a_run_evaluates_before_and_after_and_reports(tmp_path, capsys):

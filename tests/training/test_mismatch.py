@@ -10,18 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
 
 from rlvr.config import AlgoConfig, Config, ModelConfig, RolloutConfig, RunConfig
-from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
-from rlvr.runs.log import RunLog
-from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.mismatch import mismatch, warn_of_mismatch
-from rlvr.training.run import Run
-from rlvr.types import Problem
 from rlvr.verifiers.runner import Runner
+from tests.helpers.runs import CHARACTERS, build_run
+from tests.helpers.verifiers import PROBLEMS, odd_length
 
 
 def test_equal_engines_have_no_mismatch():
@@ -66,21 +62,11 @@ def step_of(tmp_path: Path, model: ModelConfig, **settings: Any) -> dict[str, fl
     algo = AlgoConfig(importance="none" if settings else "auto")
     config = Config(run=RunConfig(out_dir=tmp_path, steps=1), model=model, rollout=rollout, algo=algo)
     config.check()
-    policy = load_policy(model, corpus=["0123456789+= "], seed=1)
-    problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(4)]
-    optimizer = make_optimizer(policy.parameters(), config.optim)
-    verifier = Runner(odd_length)
-    run = Run(
-        config, policy, optimizer, TorchSampler(policy), problems, verifier, RunLog(tmp_path), Accelerator(cpu=True)
-    )
-    with run.verifier:
+    policy = load_policy(model, corpus=[CHARACTERS], seed=1)
+    run = build_run(config, Runner(odd_length), policy=policy, problems=PROBLEMS[:4])
+    with run.worker.verifier:
         train(run)
-    return run.log.read("metrics")[0]
-
-
-def odd_length(problem: Problem, completion: str) -> bool:
-    """A reward that the tiny model meets about half the time."""
-    return len(completion) % 2 == 1
+    return run.reporter.log.read("metrics")[0]
 
 
 def test_torch_sampler_in_float32_is_the_trainer(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import os
@@ -12,24 +11,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
 from rlvr.model.logprobs import token_logprobs
-from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
-from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.checkpoint import AHEAD, checkpoint_folder, load_checkpoint, read_groups, write_groups
 from rlvr.training.collect import collect
-from rlvr.training.rollout import group_advantages, group_rewards
+from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.run import Run
-from rlvr.training.update import accumulate_gradient, score, to_batch
-from rlvr.types import Problem, RunError, StreamingSampler, error
+from rlvr.training.update import accumulate_gradient, prepare_batch, to_batch
+from rlvr.types import RunError, Sampler, error
 from rlvr.verifiers.runner import Runner, VerifierErrors
-
-PROBLEMS = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
+from tests.helpers.models import OwnWeights
+from tests.helpers.runs import AfterStep, build_run, weights_of
+from tests.helpers.verifiers import PROBLEMS, odd_digits
 
 
 @pytest.fixture(autouse=True)
@@ -41,15 +38,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def odd_digits(problem: Problem, text: str) -> bool:
-    """Right where the completion has an odd number of digits: about half of random text."""
-    return sum(c.isdigit() for c in text) % 2 == 1
-
-
-odd_digits.isolate = False  # workers would import torch with this module, for each run
-
-
-class Plain:
+class Plain(Sampler):
     """A user's own sampler, which knows `generate` alone."""
 
     def __init__(self, policy) -> None:
@@ -60,25 +49,6 @@ class Plain:
 
     def load_weights(self, policy) -> None:
         pass
-
-
-class OwnWeights(TorchSampler):
-    """Samples from a copy of the weights, as an engine does; remembers how many pushes each call came after."""
-
-    def __init__(self, policy) -> None:
-        copied = copy.copy(policy)
-        copied.model = copied.causal = copy.deepcopy(policy.model)
-        super().__init__(copied)
-        self.pushes = 0
-        self.pushes_before_call: list[int] = []
-
-    def load_weights(self, policy) -> None:
-        self.policy.model.load_state_dict(policy.model.state_dict())
-        self.pushes += 1
-
-    def stream(self, prompts, sampling, seeds, on_group):
-        self.pushes_before_call.append(self.pushes)
-        return super().stream(prompts, sampling, seeds, on_group)
 
 
 def make_run(out_dir: Path, *, verifier=None, sampler=TorchSampler, steps: int = 3, **rollout) -> Run:
@@ -93,17 +63,7 @@ def make_run(out_dir: Path, *, verifier=None, sampler=TorchSampler, steps: int =
         vllm=VLLMConfig(mismatch_alarm=10.0),
     )
     config.check()
-    policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
-    return Run(
-        config,
-        policy,
-        make_optimizer(policy.parameters(), config.optim),
-        sampler(policy),
-        PROBLEMS,
-        verifier or Runner(odd_digits),
-        RunLog(out_dir),
-        Accelerator(cpu=True),
-    )
+    return build_run(config, verifier or Runner(odd_digits), sampler=sampler)
 
 
 def logs(run: Run) -> list[bytes]:
@@ -112,27 +72,24 @@ def logs(run: Run) -> list[bytes]:
     Those differ with the rows that are decoded at once.
     """
     left_out = ("second", "mismatch/")
-    metrics = [{k: v for k, v in row.items() if not any(x in k for x in left_out)} for row in run.log.read("metrics")]
-    return [run.log.path("rollouts").read_bytes(), json.dumps(metrics).encode()]
-
-
-def weights(run: Run) -> torch.Tensor:
-    return torch.cat([weight.detach().reshape(-1) for weight in run.policy.parameters()])
+    rows = run.reporter.log.read("metrics")
+    metrics = [{k: v for k, v in row.items() if not any(x in k for x in left_out)} for row in rows]
+    return [run.reporter.log.path("rollouts").read_bytes(), json.dumps(metrics).encode()]
 
 
 @pytest.mark.parametrize("rollout", [{}, {"resample_rounds": 2}, {"batch_size": 5}], ids=["plain", "dynamic", "cut"])
 def test_overlap_changes_no_log(tmp_path, rollout):
     """Groups verified as they finish, and all of them after sampling: the same bytes, the same weights."""
     streamed = make_run(tmp_path / "streamed", **rollout)
-    streamed.sampler.batch_size = rollout.get("batch_size", 512)
+    streamed.worker.sampler.batch_size = rollout.get("batch_size", 512)
     whole = make_run(tmp_path / "whole", sampler=Plain, **rollout)
-    assert isinstance(streamed.sampler, StreamingSampler)
-    assert not isinstance(whole.sampler, StreamingSampler)
+    assert type(streamed.worker.sampler).stream is TorchSampler.stream
+    assert type(whole.worker.sampler).stream is Sampler.stream
     for run in (streamed, whole):
         train(run)
     assert logs(streamed) == logs(whole)
-    assert torch.equal(weights(streamed), weights(whole))
-    assert streamed.verifier.counts == whole.verifier.counts
+    assert torch.equal(weights_of(streamed), weights_of(whole))
+    assert streamed.worker.verifier.counts == whole.worker.verifier.counts
 
 
 def test_groups_are_handed_over_once_and_complete():
@@ -171,8 +128,8 @@ def test_verification_starts_before_sampling_ends(tmp_path):
             return super().stream(prompts, sampling, seeds, hand_over)
 
     run = make_run(tmp_path, verifier=Runner(tell), sampler=TorchSampler)
-    run.sampler = Waits(run.policy)
-    assert len(collect(run, 0)) == 6
+    run.worker.sampler = Waits(run.learner.policy)
+    assert len(collect(run.worker, 0)) == 6
     assert seen.is_set()
 
 
@@ -207,7 +164,7 @@ def test_verifier_of_whole_batches_gets_one(tmp_path):
     for wrap in (lambda part: part, Parts):
         whole, parts = Batches(True), Batches(False)
         verdicts = [
-            [group.verdicts for group in collect(make_run(tmp_path, verifier=Runner(wrap(verifier))), 0)]
+            [group.verdicts for group in collect(make_run(tmp_path, verifier=Runner(wrap(verifier))).worker, 0)]
             for verifier in (whole, parts)
         ]
         statuses = [[v.status for row in rows for v in row] for rows in verdicts]
@@ -222,14 +179,14 @@ def test_errors_within_the_budget_end_no_run_and_beyond_it_do(tmp_path):
     def fails_on_first(problem, text):
         return error("broken") if problem.id == first else odd_digits(problem, text)
 
-    first = collect(make_run(tmp_path), 0)[0].problem.id
-    groups = collect(make_run(tmp_path, verifier=Runner(fails_on_first, error_budget=0.2)), 0)
+    first = collect(make_run(tmp_path).worker, 0)[0].problem.id
+    groups = collect(make_run(tmp_path, verifier=Runner(fails_on_first, error_budget=0.2)).worker, 0)
     assert [v.score for v in groups[0].verdicts] == [None] * 4
     for sampler in (TorchSampler, Plain):
         run = make_run(tmp_path / sampler.__name__, sampler=sampler, verifier=Runner(always_fails, error_budget=0.2))
         with pytest.raises(VerifierErrors, match="24 of 24 verdicts are verifier errors"):
             train(run)
-        assert not run.log.path("metrics").exists()
+        assert not run.reporter.log.path("metrics").exists()
 
 
 def always_fails(problem, text):
@@ -267,18 +224,18 @@ def test_batch_is_sampled_from_the_weights_of_k_steps_before(tmp_path, staleness
     runs = [make_run(tmp_path / name, sampler=OwnWeights, max_staleness=staleness, steps=5) for name in ("a", "b")]
     for run in runs:
         train(run)
-        assert run.sampler.pushes_before_call == [max(0, s - staleness) for s in range(5 + staleness)]
-        assert [row["staleness"] for row in run.log.read("metrics")] == [min(s, staleness) for s in range(5)]
+        assert run.worker.sampler.pushes_before_call == [max(0, s - staleness) for s in range(5 + staleness)]
+        assert [row["staleness"] for row in run.reporter.log.read("metrics")] == [min(s, staleness) for s in range(5)]
     assert logs(runs[0]) == logs(runs[1])
-    assert torch.equal(weights(runs[0]), weights(runs[1]))
+    assert torch.equal(weights_of(runs[0]), weights_of(runs[1]))
 
 
 def test_first_stale_batch_is_what_the_first_weights_draw(tmp_path):
     """With k = 1 the second step's rollouts are those that the untrained policy draws with the second step's seeds."""
     run = make_run(tmp_path, sampler=OwnWeights, max_staleness=1)
-    untrained = collect(make_run(tmp_path / "other"), 1)
+    untrained = collect(make_run(tmp_path / "other").worker, 1)
     train(run)
-    logged = [row["completion"] for row in run.log.read("rollouts") if row["step"] == 2]
+    logged = [row["completion"] for row in run.reporter.log.read("rollouts") if row["step"] == 2]
     assert logged == [completion.text for group in untrained for completion in group.completions]
 
 
@@ -286,7 +243,7 @@ def test_without_staleness_nothing_is_logged_of_it(tmp_path):
     """On-policy runs have the log that they had."""
     run = make_run(tmp_path)
     train(run)
-    assert all("staleness" not in row and "seconds/wait" not in row for row in run.log.read("metrics"))
+    assert all("staleness" not in row and "seconds/wait" not in row for row in run.reporter.log.read("metrics"))
     assert not list(tmp_path.rglob(AHEAD))
 
 
@@ -296,28 +253,28 @@ def test_importance_weight_corrects_the_age(tmp_path, minibatches):
     min(pi_now / pi_then, 2)."""
     run = make_run(tmp_path, sampler=OwnWeights, max_staleness=1)
     run.config = dataclasses.replace(run.config, algo=AlgoConfig(minibatches=minibatches))
-    groups = collect(run, 0)
+    groups = collect(run.worker, 0)
     torch.manual_seed(1)
     with torch.no_grad():
-        for weight in run.policy.parameters():
+        for weight in run.learner.policy.parameters():
             weight.add_(torch.randn_like(weight) * 0.02)
     advantages = group_advantages(groups, group_rewards(groups, run.config.rollout), run.config.algo)
-    batch = score(run, to_batch(run, groups, advantages))
-    now, _ = token_logprobs(run.policy, batch.tokens, batch.mask, temperature=1.0)
+    batch = prepare_batch(run.learner, to_batch(run.learner, groups, advantages))
+    now, _ = token_logprobs(run.learner.policy, batch.tokens, batch.mask, temperature=1.0)
     if minibatches > 1:
         torch.testing.assert_close(batch.old_logprobs, now.detach(), atol=1e-5, rtol=0)
     ratio = (now.detach() - batch.sampler_logprobs).exp().clamp(max=2.0)
     assert float((ratio[batch.mask] - 1).abs().mean()) > 0.01
     loss = -(ratio * batch.advantages[:, None] * now * batch.mask).sum() / sum(batch.token_counts)
-    expected = torch.autograd.grad(loss, list(run.policy.parameters()))
-    accumulate_gradient(run, batch)
-    for weight, gradient in zip(run.policy.parameters(), expected, strict=True):
+    expected = torch.autograd.grad(loss, list(run.learner.policy.parameters()))
+    accumulate_gradient(run.learner, batch)
+    for weight, gradient in zip(run.learner.policy.parameters(), expected, strict=True):
         torch.testing.assert_close(weight.grad, gradient, atol=1e-6, rtol=1e-4)
 
 
 def test_batches_ahead_are_stored_without_durations(tmp_path):
     """A checkpoint is the same bytes however long its verdicts took."""
-    groups = collect(make_run(tmp_path), 0)
+    groups = collect(make_run(tmp_path).worker, 0)
     for name, seconds in (("quick", 0.1), ("slow", 7.0)):
         timed = [dataclasses.replace(g, verdicts=tuple(v.timed(seconds) for v in g.verdicts)) for g in groups]
         write_groups(tmp_path / name, {7: timed})
@@ -326,9 +283,10 @@ def test_batches_ahead_are_stored_without_durations(tmp_path):
 
 def resume(run: Run, step: int) -> None:
     """Puts a run where its last checkpoint is, as the command line does."""
-    state = load_checkpoint(checkpoint_folder(run.log.out_dir, step), run.policy, run.optimizer)
-    run.log.truncate_to(state["log"], step)
-    run.sampler = OwnWeights(run.policy)
+    folder = checkpoint_folder(run.reporter.log.out_dir, step)
+    state = load_checkpoint(folder, run.learner.policy, run.learner.optimizer)
+    run.reporter.log.truncate_to(state["log"], step)
+    run.worker.sampler = OwnWeights(run.learner.policy)
 
 
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
@@ -336,14 +294,14 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
     whole = make_run(tmp_path / "whole", sampler=OwnWeights, max_staleness=1, steps=6)
     train(whole)
     parts = make_run(tmp_path / "parts", sampler=OwnWeights, max_staleness=1, steps=6)
-    parts.on_step = lambda step, metrics, rollouts: step == 3 and os.kill(os.getpid(), signal.SIGINT)
+    parts.reporter.callbacks.append(AfterStep(lambda step: step == 3 and os.kill(os.getpid(), signal.SIGINT)))
     assert train(parts).signal == signal.SIGINT
     assert (checkpoint_folder(tmp_path / "parts", 3) / AHEAD).exists()
     again = make_run(tmp_path / "parts", sampler=OwnWeights, max_staleness=1, steps=6)
     resume(again, 3)
     train(again, 3)
     assert logs(again) == logs(whole)
-    assert torch.equal(weights(again), weights(whole))
+    assert torch.equal(weights_of(again), weights_of(whole))
     assert not threads("rlvr-")
 
 
@@ -356,12 +314,12 @@ def test_lengthened_run_equals_a_longer_one(tmp_path):
     resume(again, 2)
     train(again, 2)
     assert logs(again) == logs(whole)
-    assert torch.equal(weights(again), weights(whole))
+    assert torch.equal(weights_of(again), weights_of(whole))
 
 
 def test_groups_are_stored_to_the_last_bit(tmp_path):
     """Written and read again they are equal; a problem that the task has no more is named."""
-    groups = collect(make_run(tmp_path), 0)
+    groups = collect(make_run(tmp_path).worker, 0)
     groups = [dataclasses.replace(g, verdicts=tuple(v.timed(0.0) for v in g.verdicts)) for g in groups]
     odd = dataclasses.replace(groups[0].verdicts[0], parts={"a": 0.1}, reason="\u2028 \n é")
     groups[0] = dataclasses.replace(groups[0], verdicts=(odd, *groups[0].verdicts[1:]))
@@ -386,7 +344,7 @@ def test_failure_beside_the_training_reaches_the_run(tmp_path):
     run = make_run(tmp_path, sampler=Fails, max_staleness=1)
     with pytest.raises(RunError, match="the engine is lost"):
         train(run)
-    assert [row["step"] for row in run.log.read("metrics")] == [1]
+    assert [row["step"] for row in run.reporter.log.read("metrics")] == [1]
 
 
 class Hangs(OwnWeights):
@@ -412,7 +370,7 @@ def test_second_signal_ends_the_sampling_in_flight(tmp_path):
     run = make_run(tmp_path, sampler=Hangs, max_staleness=1)
 
     def press_twice() -> None:
-        assert run.sampler.hanging.wait(30)
+        assert run.worker.sampler.hanging.wait(30)
         for _ in range(2):
             threading.Event().wait(0.3)
             os.kill(os.getpid(), signal.SIGINT)
@@ -422,7 +380,7 @@ def test_second_signal_ends_the_sampling_in_flight(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(run)
     pressing.join()
-    assert run.sampler.interrupted.is_set()
+    assert run.worker.sampler.interrupted.is_set()
     assert not threads("rlvr-")
 
 

@@ -22,9 +22,11 @@ from rlvr.config import Config, to_json
 from rlvr.launch import launch
 from rlvr.recipes.tiny_math import CONFIG
 from rlvr.runs.lock import locked
+from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.checkpoint import checkpoint_folder
 from rlvr.training.resume import RESUMABLE, difference, names
 from rlvr.types import RunError
+from tests.helpers.files import lines
 
 SMALL = (
     "--sft.steps 6 --rollout.problems-per-step 4 --rollout.group-size 4 --eval.every -1 --run.sample-every 0 "
@@ -69,7 +71,7 @@ def results(out_dir: Path, step: int) -> dict[str, bytes]:
 
 def check_learned(out_dir: Path) -> None:
     """The comparison would say nothing of weights that did not move."""
-    metrics = [json.loads(line) for line in (out_dir / "metrics.jsonl").read_text().splitlines()]
+    metrics = lines(out_dir / "metrics.jsonl")
     assert sum(record["grad_norm"] > 0 for record in metrics) >= len(metrics) / 2
 
 
@@ -99,17 +101,21 @@ def test_an_evaluation_that_a_stop_came_before_is_made_up_for(tmp_path, monkeypa
         for name in ("whole", "parts")
     )
     launch(whole)
-    with monkeypatch.context() as patched:
-        patched.setattr("rlvr.launch.step_printer", lambda *_: interrupt_after_two)
-        with pytest.raises(KeyboardInterrupt, match=r"the same command without --run\.overwrite goes on"):
-            launch(changed(parts, run={"overwrite": True}))
+    with pytest.raises(KeyboardInterrupt, match=r"run the same command without --run\.overwrite to resume"):
+        launch(changed(parts, run={"overwrite": True}), callbacks=[InterruptAfter(2)])
     launch(parts)
     assert (tmp_path / "whole" / "eval.jsonl").read_bytes() == (tmp_path / "parts" / "eval.jsonl").read_bytes()
 
 
-def interrupt_after_two(step: int, *_: object) -> None:
-    if step == 2:
-        signal.raise_signal(signal.SIGINT)
+class InterruptAfter(TrainerCallback):
+    """Sends SIGINT after a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, step, metrics, rollouts) -> None:
+        if step == self.step:
+            signal.raise_signal(signal.SIGINT)
 
 
 def command(out_dir: Path, *flags: str) -> list[str]:
@@ -159,7 +165,7 @@ def test_signal_ends_the_step_saves_and_says_how_to_go_on(tmp_path, number):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert number.name in errors
-    assert "the same command goes on" in errors
+    assert "run the same command to resume" in errors
     done = len((tmp_path / "metrics.jsonl").read_text().splitlines())
     assert (tmp_path / "checkpoints" / f"step-{done:06d}" / "state.json").exists()
 
@@ -301,7 +307,7 @@ def test_a_run_that_failed_before_its_first_checkpoint_leaves_the_folder_free(tm
     (tmp_path / "notes.md").write_text("mine")
     capsys.readouterr()
     launch(small(tmp_path, steps=1, minibatches=2))
-    assert f"{tmp_path} held a run without a checkpoint, which is begun anew" in capsys.readouterr().out
+    assert f"{tmp_path} held a run without a checkpoint, which is replaced" in capsys.readouterr().out
     assert (tmp_path / "start" / "model.safetensors").stat().st_mtime_ns == tuned
     assert (tmp_path / "notes.md").read_text() == "mine"
     assert json.loads((tmp_path / "config.json").read_text())["history"] == []
@@ -366,15 +372,13 @@ def test_the_best_checkpoint_is_kept_and_named(tmp_path, monkeypatch, capsys):
             step_of_evaluation.append(int(name.rsplit(" ", 1)[1]))
         begin(display, name, total, completed)
 
-    monkeypatch.setattr("rlvr.launch.evaluate", measured)
+    monkeypatch.setattr("rlvr.training.held_out.evaluate", measured)
     monkeypatch.setattr("rlvr.launch.Display.start", start)
     config = changed(
         small(tmp_path, steps=4, keep_checkpoints=1), eval={"every": 1, "num_problems": 4, "samples": 8, "k": (1,)}
     )
-    with monkeypatch.context() as patched:
-        patched.setattr("rlvr.launch.step_printer", lambda *_: interrupt_after_three)
-        with pytest.raises(KeyboardInterrupt):
-            launch(config)
+    with pytest.raises(KeyboardInterrupt):
+        launch(config, callbacks=[InterruptAfter(3)])
     assert kept(tmp_path) == [2, 3]
     launch(config)
     assert kept(tmp_path) == [2, 4]
@@ -384,11 +388,6 @@ def test_the_best_checkpoint_is_kept_and_named(tmp_path, monkeypatch, capsys):
     launch(changed(config, run={"steps": 7}))
     assert kept(tmp_path) == [6, 7]
     assert "best checkpoint" in capsys.readouterr().out
-
-
-def interrupt_after_three(step: int, *_: object) -> None:
-    if step == 3:
-        signal.raise_signal(signal.SIGINT)
 
 
 def kept(out_dir: Path) -> list[int]:

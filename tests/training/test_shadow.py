@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import random
@@ -26,6 +25,7 @@ from rlvr.registry import register
 from rlvr.training.alarm import AlarmStop, alarm_record, suspicions
 from rlvr.training.monitor import monitor_metrics, repeated_ngrams, spearman
 from rlvr.types import Completion, Group, Problem, Status, Task, Verdict, correct, error, incorrect
+from tests.helpers.runs import changed
 
 STEPS = 60
 WORTH = ("worth", "score_within", "score_range", "proxy_range")
@@ -265,9 +265,7 @@ def watched(out_dir: Path, verifier: str, **groups) -> Config:
         eval=EvalConfig(num_problems=4, samples=4, k=(1,)),
         monitor=MonitorConfig(verifier="seven_is_in_it", window=3, patience=2, noise=1.0),
     )
-    for name, values in groups.items():
-        config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
-    return config
+    return changed(config, **groups)
 
 
 def task(verifier) -> Task:

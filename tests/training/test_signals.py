@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.training.signals import Stopped, StopRequest
+from tests.helpers.files import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PACK = '''
 import pathlib
 import time
@@ -120,13 +120,13 @@ def test_a_step_is_finished_and_saved(start: Callable[..., Process], number: int
     assert (run.folder / saved / "state.json").exists()
     assert run.text("stderr").splitlines()[-2:] == [
         line,
-        f"stopped by {signal.Signals(number).name} after a checkpoint, {saved}; the same command goes on from there",
+        f"stopped by {signal.Signals(number).name} after a checkpoint, {saved}; run the same command to resume",
     ]
 
 
 @pytest.mark.slow
 def test_the_second_signal_ends_at_once(start: Callable[..., Process]) -> None:
-    """One more line says what is lost and where the same command goes on; nothing of the step is waited for."""
+    """One more line says what is lost and where the same command resumes; nothing of the step is waited for."""
     run = start(*TINY, "--sft.steps", "0", "--run.steps", "9", "--run.save-every", "1", "--eval.every", "-1")
     run.wait(lambda: (run.folder / "out" / "checkpoints" / "step-000001" / "state.json").exists())
     (run.folder / "slow").write_text("50")
@@ -140,7 +140,7 @@ def test_the_second_signal_ends_at_once(start: Callable[..., Process]) -> None:
     assert time.monotonic() - began < 20
     last = run.text("stderr").splitlines()[-1]
     step = int(last.split("step ")[1].split()[0])
-    assert f"is lost; the same command goes on from step {step - 1} (out/checkpoints/step-{step - 1:06d})" in last
+    assert f"is lost; run the same command to resume from step {step - 1} (out/checkpoints/step-{step - 1:06d})" in last
     assert "Traceback" not in run.text("stderr")
 
 
@@ -155,7 +155,7 @@ def test_fine_tuning_and_evaluation_say_what_a_stop_waits_for(start: Callable[..
     assert "of 100000 steps done), then stopping; press Ctrl-C again" in run.text("stderr")
     run.signal(signal.SIGINT)
     assert run.end() == 130
-    assert "is lost; the same command begins anew" in run.text("stderr").splitlines()[-1]
+    assert "is lost; run the same command to start again" in run.text("stderr").splitlines()[-1]
 
     (run.folder / "slow").write_text("12")
     run = start(*TINY, "--sft.steps", "2", "--sft.batch-size", "2", "--run.steps", "5", "--run.overwrite")
@@ -171,7 +171,7 @@ def test_fine_tuning_and_evaluation_say_what_a_stop_waits_for(start: Callable[..
 @pytest.mark.parametrize(
     ("number", "arguments", "left"),
     [
-        (signal.SIGINT, [*TINY, "--sft.batch-size", "2", "--run.task-options", "slow=true"], "begins anew"),
+        (signal.SIGINT, [*TINY, "--sft.batch-size", "2", "--run.task-options", "slow=true"], "start again"),
         (
             signal.SIGTERM,
             "eval --model tiny --task mine:sums --task-option slow=true --out-dir evaluated".split(),
@@ -221,7 +221,7 @@ def test_a_request_without_work_raises_at_once(capfd: pytest.CaptureFixture[str]
     with stop.answering(), pytest.raises(Stopped) as raised:
         signal.raise_signal(signal.SIGTERM)
     assert raised.value.exit_code == 143
-    assert capfd.readouterr().err == "stopped while loading the model; the same command begins anew\n"
+    assert capfd.readouterr().err == "stopped while loading the model; run the same command to start again\n"
     stop = StopRequest()
     with stop.answering(), stop.answering():
         with stop.busy("step 3"):

@@ -5,52 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 
-from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig
-from rlvr.model.optim import make_optimizer
-from rlvr.model.policy import load_policy
-from rlvr.runs.log import RunLog
-from rlvr.sampling.samplers import make_sampler
+from rlvr.config import OptimConfig
 from rlvr.train import train
 from rlvr.training.collect import collect
-from rlvr.training.prepare import kl_costs, score
-from rlvr.training.rollout import group_advantages, group_rewards
-from rlvr.training.run import Run
+from rlvr.training.prepare import kl_costs
+from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.summary import summarize
-from rlvr.training.update import accumulate_gradient, to_batch
-from rlvr.types import Problem, Verdict, correct, error, incorrect
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "loss_curve.json"
-PROBLEMS = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
-
-
-class OddDigits:
-    """Right where the completion has an odd number of digits: about half of random text."""
-
-    def verify(self, pairs):
-        return [self.judge(problem, text) for problem, text in pairs]
-
-    def judge(self, problem: Problem, text: str) -> Verdict:
-        return correct() if sum(c.isdigit() for c in text) % 2 else incorrect()
-
-
-class HasSeven(OddDigits):
-    """Right where a 7 occurs."""
-
-    def judge(self, problem, text):
-        return correct() if "7" in text else incorrect()
-
-
-class FailsOnThree(OddDigits):
-    """Its own fault on every completion that has a 3."""
-
-    def judge(self, problem, text):
-        return error("broken") if "3" in text else super().judge(problem, text)
+from rlvr.training.update import to_batch
+from rlvr.types import incorrect
+from tests.helpers.files import GOLDEN
+from tests.helpers.runs import batch_of, gradient_of, make_run
+from tests.helpers.verifiers import FailsOnThree, HasSeven, OddDigits
 
 
 class NeverRightForEven(OddDigits):
@@ -58,43 +27,6 @@ class NeverRightForEven(OddDigits):
 
     def judge(self, problem, text):
         return incorrect() if int(problem.id) % 2 == 0 else super().judge(problem, text)
-
-
-def make_run(tmp_path, *, verifier=None, reference=False, **groups) -> Run:
-    """A run of a random tiny model in float32 on the CPU; keyword arguments replace settings of a group."""
-    config = Config(
-        run=RunConfig(out_dir=tmp_path, steps=3, sample_every=0),
-        model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
-        rollout=RolloutConfig(problems_per_step=6, group_size=4, max_new_tokens=12),
-        optim=OptimConfig(lr=1e-3),
-    )
-    for name, values in groups.items():
-        config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
-    policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
-    return Run(
-        config,
-        policy,
-        make_optimizer(policy.parameters(), config.optim),
-        make_sampler("torch", policy),
-        PROBLEMS,
-        verifier or OddDigits(),
-        RunLog(tmp_path),
-        Accelerator(cpu=True),
-        policy.reference() if reference else None,
-    )
-
-
-def batch_of(run: Run, step: int = 0):
-    groups = collect(run, step)
-    rewards = group_rewards(groups, run.config.rollout)
-    return score(run, to_batch(run, groups, group_advantages(groups, rewards, run.config.algo)))
-
-
-def gradient_of(run: Run, minibatch) -> torch.Tensor:
-    for weight in run.policy.parameters():
-        weight.grad = None
-    accumulate_gradient(run, minibatch)
-    return torch.cat([weight.grad.reshape(-1) for weight in run.policy.parameters()])
 
 
 @pytest.mark.parametrize("normalize", ["token", "sequence", "constant"])
@@ -130,22 +62,22 @@ def test_sampler_logprobs_agree_at_another_temperature(tmp_path):
 def test_errors_leave_their_group(tmp_path):
     """A rollout without score is not in the batch, has advantage 0, and is counted."""
     run = make_run(tmp_path, verifier=FailsOnThree())
-    groups = collect(run, 0)
+    groups = collect(run.worker, 0)
     rewards = group_rewards(groups, run.config.rollout)
     advantages = group_advantages(groups, rewards, run.config.algo)
     missing = [(r, a) for row, scored in zip(rewards, advantages) for r, a in zip(row, scored) if r is None]
     assert missing
     assert all(a == 0 for _, a in missing)
     assert summarize(groups, advantages)["unscored"] == len(missing) / 24
-    assert len(to_batch(run, groups, advantages)) <= 24 - len(missing)
+    assert len(to_batch(run.learner, groups, advantages)) <= 24 - len(missing)
 
 
 def test_dynamic_sampling_fills_the_batch(tmp_path):
     """Groups without signal are replaced by further problems until P carry signal."""
     plain = make_run(tmp_path, verifier=NeverRightForEven())
     resampling = make_run(tmp_path, verifier=NeverRightForEven(), rollout={"resample_rounds": 4})
-    assert any(int(group.problem.id) % 2 == 0 for group in collect(plain, 0))
-    groups = [group for group in collect(resampling, 0) if group.kept]
+    assert any(int(group.problem.id) % 2 == 0 for group in collect(plain.worker, 0))
+    groups = [group for group in collect(resampling.worker, 0) if group.kept]
     assert len(groups) == 6
     assert all(int(group.problem.id) % 2 for group in groups)
     assert len({group.problem.id for group in groups}) == 6
@@ -155,7 +87,7 @@ def test_kl_of_the_untrained_policy_is_zero_and_grows(tmp_path):
     """Policy and reference are equal at the start, and part with training."""
     run = make_run(tmp_path, reference=True, algo={"kl_coef": 0.01})
     train(run)
-    kl = [record["kl"] for record in run.log.read("metrics")]
+    kl = [record["kl"] for record in run.reporter.log.read("metrics")]
     assert kl[0] == pytest.approx(0.0, abs=1e-6)
     assert kl[2] > 1e-5
 
@@ -164,14 +96,14 @@ def test_kl_in_the_reward_is_the_sum_over_the_completion(tmp_path):
     """A cost is kl_coef times the difference of the completion's logprobs."""
     run = make_run(tmp_path, reference=True, algo={"kl_coef": 0.5, "kl_in": "reward"})
     with torch.no_grad():
-        for weight in run.policy.parameters():
+        for weight in run.learner.policy.parameters():
             weight.mul_(1.1)
-    groups = collect(run, 0)
-    costs, kl = kl_costs(run, groups)
+    groups = collect(run.worker, 0)
+    costs, kl = kl_costs(run.learner, groups)
     completion, prompt = groups[0].completions[1], groups[0].prompt_ids
     tokens = torch.tensor([[*prompt, *completion.token_ids]])
     expected = 0.0
-    for policy, sign in ((run.policy, 1), (run.reference, -1)):
+    for policy, sign in ((run.learner.policy, 1), (run.learner.reference, -1)):
         with torch.no_grad():
             logits = policy.model(tokens).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
         chosen = logits.gather(-1, torch.tensor(completion.token_ids)[:, None])
@@ -184,18 +116,18 @@ def test_kl_in_the_reward_is_the_sum_over_the_completion(tmp_path):
 def test_truncated_rollouts_can_be_masked(tmp_path):
     """Random text rarely ends by itself: with the mask what is trained on has ended."""
     run = make_run(tmp_path, rollout={"truncated": "mask", "max_new_tokens": 30})
-    groups = collect(run, 0)
+    groups = collect(run.worker, 0)
     advantages = [[1.0] * 4 for _ in groups]
     ended = sum(c.finish_reason == "stop" for group in groups for c in group.completions)
     assert 0 < ended < 24
-    assert len(to_batch(run, groups, advantages)) == ended
+    assert len(to_batch(run.learner, groups, advantages)) == ended
 
 
 def test_learns_a_simple_reward(tmp_path):
     """Thirty steps on "has a 7" raise the reward far beyond chance."""
     run = make_run(tmp_path, verifier=HasSeven(), run={"steps": 30}, optim={"lr": 1e-3})
     train(run)
-    rewards = [record["reward"] for record in run.log.read("metrics")]
+    rewards = [record["reward"] for record in run.reporter.log.read("metrics")]
     assert sum(rewards[:3]) / 3 < 0.7
     assert sum(rewards[-3:]) / 3 > 0.85
 
@@ -204,7 +136,7 @@ def test_metrics_have_what_the_reader_looks_for(tmp_path):
     """Every step logs reward, signal, lengths, entropy, clip share, gradient norm, rates."""
     run = make_run(tmp_path, algo={"minibatches": 2, "epochs": 2})
     train(run)
-    records = run.log.read("metrics")
+    records = run.reporter.log.read("metrics")
     assert [record["step"] for record in records] == [1, 2, 3]
     for record in records:
         for name in (
@@ -221,7 +153,7 @@ def test_metrics_have_what_the_reader_looks_for(tmp_path):
             assert math.isfinite(record[name]), name
         assert record["entropy"] > 0.5
         assert record["seconds/sample"] > 0 < record["tokens_per_second"]
-    assert len(run.log.read("rollouts")) == 3 * 24
+    assert len(run.reporter.log.read("rollouts")) == 3 * 24
     assert (tmp_path / "checkpoints" / "step-000003" / "model.safetensors").exists()
 
 
@@ -236,6 +168,6 @@ def test_loss_curve_is_the_stored_one(tmp_path, name):
     """Five steps from a fixed seed against the stored curve; processors differ in the last digits."""
     run = make_run(tmp_path, run={"steps": 5}, **CURVES[name])
     train(run)
-    records = run.log.read("metrics")
-    for metric, stored in json.loads(GOLDEN.read_text())[name].items():
+    records = run.reporter.log.read("metrics")
+    for metric, stored in json.loads((GOLDEN / "loss_curve.json").read_text())[name].items():
         assert [record[metric] for record in records] == pytest.approx(stored, rel=1e-2, abs=1e-4), metric

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -22,8 +21,8 @@ from rlvr.sandbox import level
 from rlvr.sandbox import run as sandbox_run
 from rlvr.types import Problem, Status, Verdict, VerifierTraits, correct, incorrect
 from rlvr.verifiers.runner import Runner
+from tests.helpers.files import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 X = Problem("1", "", "x")
 PAIRS = [(X, "x"), (X, "loop"), (X, "y")]
 EXPECTED = [Status.CORRECT, Status.TIMEOUT, Status.INCORRECT]
@@ -142,7 +141,7 @@ def wrapped(function):
 def decorated(problem, completion):
     return looped(completion) == "x"
 
-async def judged(completion):
+async def unshuffled_verdicts(completion):
     return looped(completion) == "x"
 
 def asynchronous(problem, completion):

@@ -5,26 +5,27 @@ from __future__ import annotations
 import asyncio
 import glob
 import itertools
-import json
 import pickle
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from rlvr.registry import make_verifier
 from rlvr.types import Problem, Status
 from rlvr.verifiers.math import MathVerifier, verify_math, verify_math_async, verify_math_batch
+from tests.helpers.files import GOLDEN, DataSets, lines
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "math_adversarial.jsonl"
+ADVERSARIAL = lines(GOLDEN / "math_adversarial.jsonl")
 
 
-def rows(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def development_cases(rlvr_data: DataSets) -> list[dict]:
+    """Return the development data's table; where there is none, our own, whose cases are all firm."""
+    path = rlvr_data("math_cases.jsonl")
+    return lines(path) if path.exists() else [{"note": "", "debatable": False, **case} for case in ADVERSARIAL]
 
 
 def wrong(cases: list[dict]) -> list[tuple]:
@@ -37,16 +38,16 @@ def wrong(cases: list[dict]) -> list[tuple]:
     ]
 
 
-@pytest.mark.parametrize("category", sorted({row["category"] for row in rows(GOLDEN)}))
+@pytest.mark.parametrize("category", sorted({row["category"] for row in ADVERSARIAL}))
 def test_adversarial_cases(category):
     """Equivalent forms are accepted; near misses, hedges, look-alikes, floods and code are not."""
-    assert wrong([row for row in rows(GOLDEN) if row["category"] == category]) == []
+    assert wrong([row for row in ADVERSARIAL if row["category"] == category]) == []
     assert glob.glob("/tmp/rlvr_canary_*") == []
 
 
 def test_development_cases(rlvr_data):
     """At most one in a hundred firm cases is judged wrongly, none of them a false positive on an attack."""
-    cases = [case for case in rows(rlvr_data("math_cases.jsonl")) if not case["debatable"]]
+    cases = [case for case in development_cases(rlvr_data) if not case["debatable"]]
     failures = wrong(cases)
     assert len(failures) <= len(cases) / 100, failures
     attacks = [case for case in cases if case["category"] in ("game", "inject", "dos") and not case["expected"]]
@@ -56,7 +57,7 @@ def test_development_cases(rlvr_data):
 
 def test_development_cases_take_no_time(rlvr_data):
     """No case, whatever it tries, takes two seconds."""
-    for case in rows(rlvr_data("math_cases.jsonl")):
+    for case in development_cases(rlvr_data):
         start = time.perf_counter()
         verify_math(case["gold"], case["completion"])
         assert time.perf_counter() - start < 2, case["note"]
@@ -66,7 +67,7 @@ def test_real_completions(rlvr_data):
     """On 400 completions the only differences from the other grader are its own mistakes: 4:30 p.m. is 4:30 p.m."""
     differing = {
         (row["problem"], row["answer"])
-        for row in rows(rlvr_data("math_completions.jsonl"))
+        for row in lines(rlvr_data("math_completions.jsonl"))
         if verify_math(row["answer"], row["completion"]).correct is not row["judged"]
     }
     assert differing == {(3, "\\text{4:30 p.m.}")}
@@ -117,7 +118,7 @@ REWRITINGS: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("name", sorted(REWRITINGS))
 def test_math500_golds_in_other_forms(name, rlvr_data):
     """Each gold of MATH-500 equals itself in every rewriting."""
-    golds = [row["answer"] for row in rows(rlvr_data("math500/test.jsonl"))]
+    golds = [row["answer"] for row in lines(rlvr_data("math500/test.jsonl"))]
     answers = [(gold, REWRITINGS[name](gold)) for gold in golds]
     assert [pair for pair in answers if not verify_math(pair[0], f"So \\boxed{{{pair[1]}}}").correct] == []
 
@@ -125,7 +126,7 @@ def test_math500_golds_in_other_forms(name, rlvr_data):
 def test_gsm8k_golds(rlvr_data):
     """Each solution of GSM8K equals itself, its number, and its number in every rewriting."""
     failures = []
-    for row in rows(rlvr_data("gsm8k/test.jsonl")):
+    for row in lines(rlvr_data("gsm8k/test.jsonl")):
         gold = row["answer"]
         number = gold.rsplit("####", 1)[1].strip()
         completions = [gold, f"#### {number}", f"The answer is {number}.", f"The answer is ${number}."]
@@ -140,7 +141,7 @@ SAME_GOLDS = [("120", "120^\\circ"), ("15", "15\\mbox{ cm}^2"), ("30", "30^\\cir
 
 def test_golds_of_math500_differ(rlvr_data):
     """No gold of MATH-500 is taken for a different number, expression or structure of its neighbours."""
-    golds = sorted({row["answer"] for row in rows(rlvr_data("math500/test.jsonl"))})
+    golds = sorted({row["answer"] for row in lines(rlvr_data("math500/test.jsonl"))})
     same = [(g, a) for g, a in itertools.pairwise(golds) if verify_math(g, f"\\boxed{{{a}}}").correct]
     assert same == SAME_GOLDS
 

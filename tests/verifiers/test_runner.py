@@ -20,8 +20,7 @@ from rlvr.types import Problem, Status, Verdict, correct, incorrect
 from rlvr.verifiers.runner import ErrorBudget, Runner, VerifierErrors
 from rlvr.verifiers.runner.base import check_references, verify_one
 from rlvr.verifiers.runner.server import PoolError
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.files import ROOT
 
 SOURCE = """
 import os, signal, subprocess, sys, time

@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from rlvr.verifiers.code import extract as code_extract
 from rlvr.verifiers.code import split as code_split
 from rlvr.verifiers.code.plans import MixedPlan, SplitPlan, WholePlan, integrity, make_plan
 from rlvr.verifiers.unit_tests import UnitTests
+from tests.helpers.files import DataSets
 
 runs_programs = pytest.mark.skipif(
     sys.platform != "linux" or level().number < 2, reason="programs cannot be isolated here"
@@ -450,7 +451,7 @@ def make_files() -> Any:
 
 @runs_programs
 @pytest.mark.slow
-def test_humaneval_and_mbpp(rlvr_data: Callable[[str], Path]):
+def test_humaneval_and_mbpp(rlvr_data: DataSets):
     """All reference solutions pass (MBPP's own time limit aside), and no wrong program does."""
     data = rlvr_data("mbpp/mbpp.jsonl").parent.parent
     rlvr_data("humaneval/HumanEval.jsonl")

@@ -24,7 +24,7 @@ from rlvr.sampling.draw import truncated
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.checkpoint import checkpoint_folder, load_checkpoint
-from rlvr.training.run import Run
+from rlvr.training.run import Run, assemble
 from rlvr.types import Problem, RunError, Sampling
 from rlvr.verifiers.runner import Runner
 
@@ -35,8 +35,8 @@ try:
     importlib.import_module("vllm")
     from rlvr.vllm.sampler import VLLMSampler
     from rlvr.vllm.sync import WeightsDiffer, engine_weights
-except ImportError as why:
-    pytest.skip(f"vLLM cannot be imported: {why}", allow_module_level=True)
+except ImportError as error:
+    pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 
 CORPUS = ["0123456789+-=*() abcdefghijklmnopqrstuvwxyz"]
 PROMPTS = ["12+34=", "what is seven", "(1+2)*3=", "x"]
@@ -102,7 +102,7 @@ def held() -> Iterator:
 
 @pytest.fixture
 def vllm_tied(held):
-    """An engine that such tests share, with the weights of `make_policy()` pushed and proved."""
+    """An engine that such tests share, with the weights of `make_policy()` pushed and checked."""
     if not held:
         held.append(VLLMSampler(make_policy(), VLLMConfig(sync_check_every=1)))
     held[0].load_weights(make_policy())
@@ -189,7 +189,7 @@ def test_endings_are_those_of_the_torch_sampler(vllm_tied):
 
 
 def test_cache_that_is_not_reset_is_caught(vllm_tied, monkeypatch):
-    """A push that leaves keys and values of the old weights in use fails the proof."""
+    """A push that leaves keys and values of the old weights in use fails the sync check."""
     policy, sampler = vllm_tied.policy, vllm_tied
     monkeypatch.setattr(sampler.engine, "reset_cache", lambda: None)
     shake(policy)
@@ -331,20 +331,22 @@ def test_batches_sampled_ahead_resume_exactly(tmp_path, vllm_tied):
         vllm_tied.load_weights(policy)
         verifier = Runner(lambda problem, text: sum(c.isdigit() for c in text) % 2 == 1)
         problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
-        run = Run(config, policy, optimizer, vllm_tied, problems, verifier, log, Accelerator(cpu=True))
+        run = assemble(config, policy, optimizer, vllm_tied, problems, verifier, log, Accelerator(cpu=True))
         train(run, start)
         return run
 
     whole = run_in("whole", 6)
     run_in("parts", 3)
     again = run_in("parts", 6, start=3)
-    assert again.log.path("rollouts").read_bytes() == whole.log.path("rollouts").read_bytes()
-    rows = whole.log.read("metrics")
+    assert again.reporter.log.path("rollouts").read_bytes() == whole.reporter.log.path("rollouts").read_bytes()
+    rows = whole.reporter.log.read("metrics")
     assert [row["staleness"] for row in rows] == [0, 1, 1, 1, 1, 1]
     assert rows[0]["mismatch/mean"] < 1e-4 < rows[1]["mismatch/mean"]
     names = ("loss", "grad_norm", "importance", "mismatch/mean")
-    assert [[row[n] for n in names] for row in again.log.read("metrics")] == [[row[n] for n in names] for row in rows]
-    for weight, other in zip(whole.policy.parameters(), again.policy.parameters(), strict=True):
+    assert [[row[n] for n in names] for row in again.reporter.log.read("metrics")] == [
+        [row[n] for n in names] for row in rows
+    ]
+    for weight, other in zip(whole.learner.policy.parameters(), again.learner.policy.parameters(), strict=True):
         assert torch.equal(weight, other)
 
 

@@ -13,39 +13,30 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
-from rlvr.model.optim import make_optimizer
+from rlvr.http import JSONClient, ServerLost
 from rlvr.model.policy import load_policy
-from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.run import Run
-from rlvr.types import Problem, RunError, Sampling, Verdict, correct, incorrect
+from rlvr.types import RunError, Sampling
+from tests.helpers.runs import AfterStep, build_run
+from tests.helpers.verifiers import PROBLEMS
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
 try:
     importlib.import_module("vllm")
-    from rlvr.vllm.client import Client, EngineLost
     from rlvr.vllm.doctor import check_engine
     from rlvr.vllm.engine import start_failure, start_options
     from rlvr.vllm.sampler import VLLMSampler
-    from rlvr.vllm.server import REQUIRED_FLAGS, error_in, free_port, server_command, server_environment
+    from rlvr.vllm.server import REQUIRED_FLAGS, ServerEngine, error_in, free_port, server_command, server_environment
     from rlvr.vllm.sync import engine_weights, shared_folder, write_model
-except ImportError as why:
-    pytest.skip(f"vLLM cannot be imported: {why}", allow_module_level=True)
+except ImportError as error:
+    pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 
-PROBLEMS = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
 STEPS, KILLED_AFTER = 10, 5
-
-
-class OddDigits:
-    """Right where the completion has an odd number of digits: about half of random text."""
-
-    def verify(self, pairs) -> list[Verdict]:
-        return [correct() if sum(c.isdigit() for c in text) % 2 else incorrect() for _, text in pairs]
 
 
 def train_for(tmp_path: Path, sampler_of, on_step=None, max_staleness: int = 0) -> Run:
@@ -59,11 +50,9 @@ def train_for(tmp_path: Path, sampler_of, on_step=None, max_staleness: int = 0) 
         algo=AlgoConfig(importance="token" if max_staleness else "none"),
         optim=OptimConfig(lr=1e-3),
     )
-    policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
-    sampler = sampler_of(policy)
-    optimizer = make_optimizer(policy.parameters(), config.optim)
-    run = Run(config, policy, optimizer, sampler, PROBLEMS, OddDigits(), RunLog(tmp_path), Accelerator(cpu=True))
-    run.on_step = on_step and (lambda step, metrics, rollouts: on_step(step, sampler))
+    run = build_run(config, sampler=sampler_of)
+    if on_step is not None:
+        run.reporter.callbacks.append(AfterStep(lambda step: on_step(step, run.worker.sampler)))
     train(run)
     return run
 
@@ -74,7 +63,7 @@ def test_killed_server_changes_nothing(tmp_path):
     processes = []
 
     def open_server(policy):
-        return VLLMSampler(policy, VLLMConfig(sync_check_every=1, restarts=1), server=True)
+        return VLLMSampler(policy, VLLMConfig(sync_check_every=1, max_restarts=1), ServerEngine)
 
     def kill(step, sampler):
         processes.append(sampler.engine.process.pid)
@@ -82,15 +71,16 @@ def test_killed_server_changes_nothing(tmp_path):
             os.kill(sampler.engine.process.pid, signal.SIGKILL)
 
     whole = train_for(tmp_path / "whole", open_server)
-    whole.sampler.close()
+    whole.worker.sampler.close()
     broken = train_for(tmp_path / "broken", open_server, kill)
-    assert broken.sampler.engine.deaths == 1
-    broken.sampler.close()
-    weights = [load_file(run.log.out_dir / "checkpoints/step-000010/model.safetensors") for run in (whole, broken)]
+    assert broken.worker.sampler.engine.deaths == 1
+    broken.worker.sampler.close()
+    folders = [run.reporter.log.out_dir / "checkpoints" / "step-000010" for run in (whole, broken)]
+    weights = [load_file(folder / "model.safetensors") for folder in folders]
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, rtol=0, atol=0)
     texts = [
-        [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.log.read("rollouts")]
+        [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.reporter.log.read("rollouts")]
         for run in (whole, broken)
     ]
     assert texts[0] == texts[1]
@@ -106,7 +96,7 @@ def test_server_killed_beside_the_training_changes_nothing(tmp_path):
     as one that lost none. Importance weights carry the last bits of logprobs, which vary with the batch."""
 
     def open_server(policy):
-        return VLLMSampler(policy, VLLMConfig(sync_check_every=1, restarts=1), server=True)
+        return VLLMSampler(policy, VLLMConfig(sync_check_every=1, max_restarts=1), ServerEngine)
 
     def kill(step, sampler):
         if step == KILLED_AFTER:  # before the push that ends the step: the next batch is being drawn
@@ -115,11 +105,11 @@ def test_server_killed_beside_the_training_changes_nothing(tmp_path):
     ends = []
     for name, on_step in (("whole", None), ("broken", kill)):
         run = train_for(tmp_path / name, open_server, on_step, max_staleness=1)
-        run.sampler.close()
-        lines = [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.log.read("rollouts")]
+        run.worker.sampler.close()
+        lines = [(r["step"], r["problem"], r["sample"], r["completion"]) for r in run.reporter.log.read("rollouts")]
         assert len(set(lines)) == STEPS * 24
-        ends.append((lines, load_file(run.log.out_dir / "checkpoints/step-000010/model.safetensors")))
-    assert run.sampler.engine.deaths == 1
+        ends.append((lines, load_file(run.reporter.log.out_dir / "checkpoints/step-000010/model.safetensors")))
+    assert run.worker.sampler.engine.deaths == 1
     assert ends[0][0] == ends[1][0]
     for name, value in ends[0][1].items():
         torch.testing.assert_close(ends[1][1][name], value, rtol=0, atol=1e-5)
@@ -128,7 +118,7 @@ def test_server_killed_beside_the_training_changes_nothing(tmp_path):
 def test_groups_of_a_lost_server_are_handed_over_once(tmp_path):
     """Killed when the first group has come, it is replaced for the rest; no group comes twice, and none is missing."""
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
-    sampler = VLLMSampler(policy, VLLMConfig(restarts=1), server=True)
+    sampler = VLLMSampler(policy, VLLMConfig(max_restarts=1), ServerEngine)
     prompts, sampling = [policy.encode(problem.prompt) for problem in PROBLEMS[:8]], Sampling(max_new_tokens=24)
     seeds = [[10 * p + g for g in range(4)] for p in range(8)]
     expected = sampler.generate(prompts, sampling, seeds)
@@ -150,7 +140,7 @@ def test_interrupted_sampling_ends_at_once(tmp_path):
     """A long draw in another thread ends with a RunError of one line, and the server is not started again."""
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
     policy.eos_ids = frozenset()
-    sampler = VLLMSampler(policy, VLLMConfig(restarts=2), server=True)
+    sampler = VLLMSampler(policy, VLLMConfig(max_restarts=2), ServerEngine)
     sampling = Sampling(max_new_tokens=sampler.engine.max_model_len - 8)
     prompts, seeds = [policy.encode("1+2=")], [list(range(200))]
     with ThreadPoolExecutor(1) as pool:
@@ -182,14 +172,15 @@ def foreign_server(tmp_path):
         log = (tmp_path / "log").open("wb")
         process = subprocess.Popen(command, env=server_environment(on_cpu=True), stdout=log, stderr=log)
         started.append(process)
-        client, deadline = Client(f"http://127.0.0.1:{port}", 5.0), time.monotonic() + 300
+        client, deadline = JSONClient(f"http://127.0.0.1:{port}", timeout=5.0), time.monotonic() + 300
         while time.monotonic() < deadline:
             assert process.poll() is None, (tmp_path / "log").read_text()
             try:
-                client.call("/health")
+                client.get("/health")
                 break
-            except EngineLost:
+            except ServerLost:
                 time.sleep(0.3)
+        client.close()
         return f"http://127.0.0.1:{port}", process
 
     yield start
@@ -199,14 +190,14 @@ def foreign_server(tmp_path):
 
 
 def test_server_of_somebody_else(foreign_server):
-    """By its URL: the trainer's weights are pushed at the start and proved, pushed again, sampled from; `close` leaves
+    """By its URL: the trainer's weights are pushed at the start and checked, pushed again, sampled from; `close` leaves
     the server alone; once it is gone the run ends with a line that names it."""
     url, process = foreign_server()
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "], seed=0)
     config = VLLMConfig(url=url, sync_check_every=1)
     sampling, seeds = Sampling(max_new_tokens=16, temperature=0), [[0]]
     for _ in range(2):
-        sampler = VLLMSampler(policy, config, server=True)
+        sampler = VLLMSampler(policy, config, ServerEngine)
         for _ in range(2):
             drawn, own = (s.generate([policy.encode("1+2=")], sampling, seeds) for s in (sampler, TorchSampler(policy)))
             assert drawn[0][0].token_ids == own[0][0].token_ids
@@ -216,10 +207,12 @@ def test_server_of_somebody_else(foreign_server):
             sampler.load_weights(policy)
         sampler.close()
         assert process.poll() is None
-    sampler = VLLMSampler(policy, config, server=True)
+    sampler = VLLMSampler(policy, config, ServerEngine)
     process.terminate()
     process.wait(60)
-    with pytest.raises(RunError, match=rf"the vLLM server {url} is lost"):
+    with pytest.raises(
+        RunError, match=rf"lost the server that vllm.url names: the vLLM server {url}/collective_rpc is unreachable"
+    ):
         sampler.load_weights(policy)
     sampler.close()
 
@@ -229,28 +222,28 @@ def test_server_without_the_flags_is_refused(foreign_server):
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
     url, _ = foreign_server(flags=False)
     for address in (url, f"http://127.0.0.1:{free_port()}"):
-        with pytest.raises(ValueError, match=rf"vLLM server {address}: .*must be started with .*--enable-scale-out"):
-            VLLMSampler(policy, VLLMConfig(url=address, timeout=20), server=True)
+        with pytest.raises(ValueError, match=rf"the vLLM server {address}/.*must be started with .*--enable-scale-out"):
+            VLLMSampler(policy, VLLMConfig(url=address, timeout=20), ServerEngine)
     with pytest.raises(ValueError, match="expected http://HOST:PORT"):
-        VLLMSampler(policy, VLLMConfig(url="localhost:8000"), server=True)
+        VLLMSampler(policy, VLLMConfig(url="localhost:8000"), ServerEngine)
 
 
 def test_lost_too_often_ends_the_run(tmp_path):
     """Without a restart left the loss is an error that says how often."""
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
-    sampler = VLLMSampler(policy, VLLMConfig(restarts=0), server=True)
+    sampler = VLLMSampler(policy, VLLMConfig(max_restarts=0), ServerEngine)
     os.kill(sampler.engine.process.pid, signal.SIGKILL)
     with pytest.raises(RuntimeError, match="lost 1 times"):
         sampler.load_weights(policy)
     sampler.close()
-    with pytest.raises(EngineLost):
-        sampler.engine.client.call("/health")
+    with pytest.raises(ServerLost):
+        sampler.engine.client.get("/health")
 
 
 def test_silent_server_is_replaced(tmp_path):
     """A server that is stopped and answers nothing counts as lost after the timeout; the draws are those of before."""
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
-    sampler = VLLMSampler(policy, VLLMConfig(restarts=1), server=True)
+    sampler = VLLMSampler(policy, VLLMConfig(max_restarts=1), ServerEngine)
     prompts, seeds, sampling = [policy.encode("1+2=")], [[1, 2, 3]], Sampling(max_new_tokens=8)
     before = sampler.generate(prompts, sampling, seeds)
     sampler.engine.client.timeout = 5.0
@@ -287,8 +280,9 @@ import time
 from rlvr.config import ModelConfig
 from rlvr.model.policy import load_policy
 from rlvr.vllm.sampler import VLLMSampler
+from rlvr.vllm.server import ServerEngine
 policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
-engine = VLLMSampler(policy, server=True).engine
+engine = VLLMSampler(policy, open_engine=ServerEngine).engine
 print(engine.process.pid, engine.folder, flush=True)
 time.sleep(600)
 """

@@ -1,0 +1,56 @@
+#!/usr/bin/env python
+"""Write the API reference, a page for each module of rlvr, to a folder (default build/docs). Warnings are errors."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+import typing
+import warnings
+from pathlib import Path
+from types import ModuleType
+
+import pdoc.doc
+import pdoc.render
+
+import rlvr
+
+
+def modules() -> list[ModuleType]:
+    """Import all modules, but for rlvr.__main__, which runs the command line when it is imported."""
+    names = [module.name for module in pkgutil.walk_packages(rlvr.__path__, "rlvr.")]
+    return [rlvr, *(importlib.import_module(name) for name in names if not name.endswith(".__main__"))]
+
+
+def page(module: ModuleType) -> pdoc.doc.Module:
+    """Return what there is to say about a module, with the names in it that are imported when they are first used."""
+    for name in getattr(module, "__all__", ()):
+        vars(module).setdefault(name, getattr(module, name))
+    for value in vars(module).values():
+        if isinstance(value, type) and issubclass(value, tuple) and value.__module__ == module.__name__:
+            # A NamedTuple's constructor does not know its module's names, and pdoc could not resolve its annotations.
+            value.__new__.__annotations__ = typing.get_type_hints(value)
+    return pdoc.doc.Module(module)
+
+
+def main() -> None:
+    """Write the pages, the index and the search index. Exit with code 1 where pdoc warns."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/docs")
+    pdoc.render.configure(docformat="markdown", footer_text=f"rlvr {rlvr.__version__}", show_source=False)
+    imported = modules()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pages = {module.__name__: page(module) for module in imported}
+        texts = {f"{name.replace('.', '/')}.html": pdoc.render.html_module(page, pages) for name, page in pages.items()}
+        texts |= {"index.html": pdoc.render.html_index(pages), "search.js": pdoc.render.search_index(pages)}
+    if caught:
+        sys.exit("\n".join(f"error: {warning.message}" for warning in caught))
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    print(f"{folder / 'index.html'}: {len(pages)} modules")
+
+
+if __name__ == "__main__":
+    main()

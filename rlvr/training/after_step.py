@@ -1,0 +1,144 @@
+"""What follows the update of a step: checks, the monitor, logs, the alarm, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from rlvr.config import Config
+from rlvr.model.health import check_weights
+from rlvr.runs.log import rollout_records
+from rlvr.training.alarm import alarm_record
+from rlvr.training.best import best_steps, kept_steps
+from rlvr.training.checkpoint import checkpoint_folder, delete_old_checkpoints, save_checkpoint
+from rlvr.training.learner import Learner
+from rlvr.training.prefetch import RolloutPrefetcher
+from rlvr.training.rewards import among_all, group_rewards
+from rlvr.training.run import Run
+from rlvr.training.summary import summarize
+from rlvr.training.worker import RolloutWorker
+from rlvr.types import Group
+
+
+def is_due(step: int, every: int) -> bool:
+    """Return whether something that happens every `every` steps (0: never) happens after this one."""
+    return every > 0 and step % every == 0
+
+
+def gradient_advice(run: Run) -> str:
+    """Return what to look at where gradients are not finite, to end a sentence."""
+    optim, model, log = run.config.optim, run.config.model, run.reporter.log
+    return (
+        f"--optim.lr ({optim.lr:g}), --model.dtype ({model.dtype}; float32 does not overflow where the others do) and "
+        f"the rollouts of these steps in {log.path('rollouts')}; the checkpoints in {log.out_dir} stay"
+    )
+
+
+def check_trained(learner: Learner, step: int) -> None:
+    """Raise NotFinite where a trained weight, of the policy or the critic, has become NaN or infinite."""
+    config = learner.config
+    policy = [(name, weight) for name, weight in learner.policy.model.named_parameters() if weight.requires_grad]
+    trained = [("policy", policy, "--optim.lr", config.optim.lr)]
+    if learner.critic is not None:
+        trained.append(("critic", list(learner.critic.named_parameters().items()), "--critic.lr", config.critic.lr))
+    for name, weights, flag, lr in trained:
+        hint = f"look at {flag} ({lr:g}); the checkpoints in {config.run.out_dir} stay"
+        check_weights(weights, f"stopped at step {step}, whose updates broke the {name} ({hint})")
+
+
+def finish_step(
+    run: Run,
+    step: int,
+    sampled: Sequence[Group],
+    advantages: Sequence[Sequence[float]],
+    costs: Sequence[Sequence[float]] | None,
+    stats: Mapping[str, float],
+) -> tuple[dict[str, float], list[dict[str, Any]], dict[str, str]]:
+    """Complete the metrics of a step (from 1), let the monitor verify its rollouts, and log both.
+
+    sampled: all groups of the step; advantages, KL costs: of the kept ones (P x G). stats: metrics of the update.
+    Returns the logged metrics, the lines of its rollouts, and the signs of reward hacking (see rlvr.training.alarm).
+    """
+    config, worker = run.config, run.worker
+    metrics: dict[str, float] = {"step": step}
+    metrics |= summarize(sampled, advantages, config.rollout, all_teach=config.algo.row.trains_on == "all")
+    metrics |= stats
+    monitored, signs = watch(worker, sampled, metrics)
+    rollouts = step_records(config, step, sampled, advantages, monitored, costs)
+    total = sum(worker.timer.seconds.values())
+    metrics |= {f"seconds/{phase}": round(value, 4) for phase, value in worker.timer.seconds.items()}
+    metrics["tokens_per_second"] = round(metrics["rollout_tokens"] / max(total, 1e-9), 1)
+    run.reporter.step(step, metrics, rollouts)
+    return metrics, rollouts, signs
+
+
+def step_records(
+    config: Config,
+    step: int,
+    sampled: Sequence[Group],
+    advantages: Sequence[Sequence[float]],
+    monitored: Sequence[Group] | None,
+    costs: Sequence[Sequence[float]] | None,
+) -> list[dict[str, Any]]:
+    """Return the lines of rollouts.jsonl of a step, with those that dynamic sampling dropped.
+
+    advantages, costs (P x G): of the kept groups; a dropped group has neither. A KL cost is logged beside the reward,
+    which is the task's. monitored: the sampled groups with the monitor's verdicts.
+    """
+    untrained = [[None] * len(group.completions) for group in sampled]
+    records = rollout_records(
+        step,
+        sampled,
+        group_rewards(sampled, config.rollout),
+        among_all(sampled, advantages, untrained),
+        monitored,
+        marked=config.rollout.resample_rounds > 0,
+    )
+    if costs is not None:
+        for record, cost in zip(records, chain.from_iterable(among_all(sampled, costs, untrained)), strict=True):
+            record["kl_cost"] = cost
+    return records
+
+
+def watch(
+    worker: RolloutWorker, groups: Sequence[Group], metrics: dict[str, float]
+) -> tuple[Sequence[Group] | None, dict[str, str]]:
+    """Return the groups with the monitor's verdicts, and the signs of reward hacking; add to the metrics."""
+    if worker.monitor is None:
+        return None, {}
+    with worker.timer("monitor"):
+        monitored = worker.monitor.verify(groups, worker.accelerator)
+    added, signs = worker.monitor.observe(groups, monitored, metrics)
+    metrics |= added
+    return monitored, signs
+
+
+def alarm_ends(
+    run: Run, step: int, signs: Mapping[str, str], metrics: Mapping[str, float], rollouts: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Raise the alarm in the step in which it is due. Return whether it is to end the run."""
+    if run.worker.monitor is None:
+        return False
+    streak, settings = run.worker.monitor.streak(), run.config.monitor
+    if streak == settings.patience:
+        run.reporter.alarm(alarm_record(step, signs, metrics, rollouts))
+    return settings.stop and streak >= settings.patience
+
+
+def save(run: Run, step: int, rollouts: RolloutPrefetcher, *, keep_all: bool = False) -> None:
+    """Write the checkpoint after `step` steps, with the rollouts that are sampled ahead, on the main process.
+
+    keep_all: delete no older one; while gradients are not finite, the last good checkpoint may be among them.
+    """
+    learner, log = run.learner, run.reporter.log
+    if learner.accelerator.is_main_process:
+        settings = run.config.run
+        folder = checkpoint_folder(settings.out_dir, step)
+        state = {"log": log.position()}
+        save_checkpoint(folder, step, learner.policy, learner.optimizer, state, learner.critic, rollouts.ahead)
+        if not keep_all:
+            kept = best_steps(settings.out_dir, log.read("eval"), kept_steps(settings.out_dir))
+            delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints, kept if settings.keep_best else ())
+        run.reporter.saved(step)
+    learner.accelerator.wait_for_everyone()

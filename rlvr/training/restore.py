@@ -1,0 +1,81 @@
+"""Where a run begins: the last checkpoint, the fine-tuned start, or the model as it was loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rlvr.model.critic import Critic
+from rlvr.runs.log import STREAMS
+from rlvr.training.checkpoint import damage, load_checkpoint, newest_whole, save_checkpoint
+from rlvr.training.learner import Learner
+from rlvr.training.reporter import Reporter
+from rlvr.training.sft import sft
+from rlvr.training.signals import StopRequest
+from rlvr.types import Task
+
+
+def restore(learner: Learner, task: Task, reporter: Reporter, say: Callable[[str], None], stop: StopRequest) -> int:
+    """Load what is saved into the learner, and truncate the logs to it. Return the step to start from.
+
+    The policy is fine-tuned first where sft.steps asks for it and that is not saved yet. The learner's reference policy
+    and critic are made here, from the fine-tuned policy. `say` shows a line. Raises ValueError where no checkpoint is
+    whole.
+    """
+    config, accelerator, log = learner.config, learner.accelerator, reporter.log
+    out_dir = config.run.out_dir
+    saved = newest_whole(out_dir, say, move=accelerator.is_main_process)
+    if not saved and accelerator.is_main_process:
+        if log.read("metrics"):
+            say(f"{out_dir} has no checkpoint yet: its steps are repeated, and its logs replaced")
+        log.truncate_to(dict.fromkeys((*STREAMS, "parts"), 0), step=-1)
+    if config.sft.steps:
+        restore_start(learner, task, reporter, out_dir / "start", say, stop)
+    learner.reference = learner.policy.reference() if config.algo.needs_reference else None
+    learner.critic = Critic(learner.policy, config.critic, config.optim) if config.algo.row.critic else None
+    if not saved:
+        accelerator.wait_for_everyone()  # until the logs have been truncated
+        return 0
+    step, folder = saved
+    state = load_checkpoint(folder, learner.policy, learner.optimizer, learner.critic)
+    if accelerator.is_main_process:
+        log.truncate_to(state["log"], step)
+    accelerator.wait_for_everyone()
+    say(f"resuming from step {step} ({folder})")
+    return step
+
+
+def restore_start(
+    learner: Learner, task: Task, reporter: Reporter, folder: Path, say: Callable[[str], None], stop: StopRequest
+) -> None:
+    """Load the fine-tuned policy from `folder`, or fine-tune and save it there."""
+    why_not = damage(folder)
+    if why_not is None:
+        load_checkpoint(folder, learner.policy, None)
+        return
+    if folder.exists():
+        say(f"{folder} is damaged ({why_not}); fine-tuning again")
+    with stop.busy("the fine-tuning"):
+        fine_tune(learner, task, reporter, stop)
+        if learner.accelerator.is_main_process:
+            save_checkpoint(folder, 0, learner.policy, None, {})
+
+
+def fine_tune(learner: Learner, task: Task, reporter: Reporter, stop: StopRequest) -> None:
+    """Fine-tune the policy on the task's demonstrations."""
+    config = learner.config
+
+    def on_step(step: int, loss: float) -> None:
+        stop.work = f"the fine-tuning ({step} of {config.sft.steps} steps done)"
+        reporter.tell(lambda callback: callback.on_sft_step(step, loss))
+
+    reporter.tell(lambda callback: callback.on_sft_begin(config.sft.steps))
+    sft(
+        learner.policy,
+        task.demonstrations,
+        config.sft,
+        learner.accelerator,
+        seed=config.run.seed,
+        tokens_per_microbatch=config.optim.tokens_per_microbatch,
+        on_step=on_step,
+    )

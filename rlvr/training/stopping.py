@@ -1,0 +1,51 @@
+"""Ending a run early in good order: what is lost, whether to stop, and what to tell."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+
+from rlvr.config import Config
+from rlvr.distributed import sum_tensor
+from rlvr.training.best import kept_steps
+from rlvr.training.checkpoint import list_checkpoints
+from rlvr.training.resume import is_fine_tuned
+from rlvr.training.signals import Stopped, StopRequest
+
+
+def stop_requested(stop: StopRequest, accelerator: Accelerator) -> bool:
+    """Return whether any process was asked to stop. All processes get the same answer, and so end after one step."""
+    if accelerator.num_processes > 1:
+        asked = sum_tensor(torch.tensor(float(bool(stop)), device=accelerator.device), accelerator)
+        stop.elsewhere = bool(asked > 0)
+        return stop.elsewhere
+    return bool(stop)
+
+
+def unsaved(out_dir: Path, step: int) -> str:
+    """Return what is lost where the run is killed during a step: all steps since the last checkpoint."""
+    saved = max(kept_steps(out_dir))
+    return f"step {step}" if step == saved + 1 else f"steps {saved + 1} to {step}"
+
+
+def stopped(stop: StopRequest, config: Config, when: str) -> Stopped:
+    """Return what to raise where a run has ended in good order because a signal asked for it."""
+    by = stop.signal.name if stop.signal else "another process"
+    return Stopped(f"stopped by {by} {when}; run {same_command(config)} to resume", stop.signal or signal.SIGINT)
+
+
+def same_command(config: Config) -> str:
+    """Return what to run again: with --run.overwrite it would delete what has been done."""
+    return f"the same command{' without --run.overwrite' if config.run.overwrite else ''}"
+
+
+def what_is_left(config: Config) -> str:
+    """Return where the same command would begin if the run were killed now."""
+    saved = list_checkpoints(config.run.out_dir)
+    if saved:
+        return f"run {same_command(config)} to resume from step {saved[-1][0]} ({saved[-1][1]})"
+    again = "resume after the fine-tuning" if is_fine_tuned(config.run.out_dir) else "start again"
+    return f"run {same_command(config)} to {again}"

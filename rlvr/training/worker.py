@@ -1,0 +1,51 @@
+"""What samples and verifies: the problems, the sampler, the verifier, and the monitor beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from accelerate import Accelerator
+
+from rlvr.config import Config
+from rlvr.model.policy import Policy
+from rlvr.training.monitor import Monitor
+from rlvr.types import BatchVerifier, Problem, Sampler
+
+
+class Timer:
+    """Seconds of a step by phase ("sample", "verify", "train", "wait", "monitor")."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def clear(self) -> None:
+        """Forget all phases: a step begins."""
+        self.seconds.clear()
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Add the time spent within to `seconds[phase]`."""
+        start = time.perf_counter()
+        yield
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
+
+
+@dataclass
+class RolloutWorker:
+    """Makes the rollouts: renders problems with the policy's tokenizer, samples completions, verifies them.
+
+    `verifier` gives the rewards. `monitor` scores the same rollouts and never enters the reward. `timer` measures the
+    phases of the present step.
+    """
+
+    config: Config
+    policy: Policy
+    sampler: Sampler
+    problems: Sequence[Problem]
+    verifier: BatchVerifier
+    accelerator: Accelerator
+    monitor: Monitor | None = None
+    timer: Timer = field(default_factory=Timer)

@@ -1,0 +1,180 @@
+"""vLLM in this process: prompts as token ids, weights pushed in place."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import shutil
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr.config import VLLMConfig
+from rlvr.model.policy import Policy
+from rlvr.types import RunError
+from rlvr.vllm.engine import (
+    Interrupted,
+    Output,
+    Request,
+    first_line,
+    ignore_output,
+    import_vllm,
+    start_failure,
+    start_options,
+)
+from rlvr.vllm.sync import engine_weights, shared_folder, write_model
+from rlvr.vllm.worker import differing_weights
+
+
+class LocalEngine:
+    """vLLM in this process; implements rlvr.vllm.engine.Engine."""
+
+    def __init__(self, policy: Policy, config: VLLMConfig) -> None:
+        self.config = config
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # vLLM's, about torch's names
+            self._start(import_vllm(), policy)
+        self.max_model_len = int(self.llm.llm_engine.model_config.max_model_len)
+        self.adapter: Any = None
+        self.sleeping = False
+        self._interrupted = threading.Event()
+        self._adapters = TemporaryDirectory(prefix="rlvr-adapter-")
+        self._adapter_number = 0
+
+    def _start(self, vllm: Any, policy: Policy) -> None:
+        """Start the engine with the policy's weights. Raises ValueError with vLLM's reason where it does not start."""
+        if policy.device.type == "cpu":
+            # vLLM compiles small functions even when told to run eagerly; on a CPU that costs more than it saves.
+            importlib.import_module("torch._dynamo").config.disable = True
+        self._params = vllm.SamplingParams
+        set_num_threads = torch.set_num_threads
+        with shared_folder() as folder:
+            write_model(policy, engine_weights(policy, merged=self.config.lora == "merge"), folder)
+            try:
+                options = start_options(policy, self.config)
+                self.llm = vllm.LLM(model=str(folder), disable_log_stats=True, use_tqdm_on_load=False, **options)
+            except (ValueError, RuntimeError, MemoryError, torch.OutOfMemoryError) as error:
+                raise ValueError(start_failure(str(error))) from error
+            finally:
+                torch.set_num_threads = (
+                    set_num_threads  # vLLM's CPU worker replaces it with a function that does nothing
+                )
+
+    def sample(
+        self, requests: Sequence[Request], on_output: Callable[[int, Output], None] = ignore_output
+    ) -> list[Output]:
+        """Return the outputs in the order of the requests; see rlvr.vllm.engine.Engine."""
+        if not requests:
+            return []
+        engine = self.llm.llm_engine
+        ids = self.llm.enqueue(
+            [{"prompt_token_ids": list(request.prompt)} for request in requests],
+            [self._params(**request.parameters()) for request in requests],
+            use_tqdm=False,
+            lora_request=self.adapter,
+        )
+        indices = {name.partition("-")[0]: index for index, name in enumerate(ids)}  # vLLM's ids: number-random
+        outputs: dict[int, Output] = {}
+        try:
+            while len(outputs) < len(requests):
+                if self._interrupted.is_set():
+                    raise Interrupted("sampling was interrupted")
+                for request_output in step(engine):
+                    if request_output.finished:
+                        index = indices[request_output.request_id]
+                        outputs[index] = read_output(request_output.outputs[0])
+                        on_output(index, outputs[index])
+        except BaseException:
+            engine.abort_request(ids, internal=True)  # or the next call would receive their outputs
+            raise
+        return [outputs[index] for index in range(len(requests))]
+
+    def interrupt(self) -> None:
+        """End the sampling under way in another thread, and refuse to sample from then on."""
+        self._interrupted.set()
+
+    def load(self, policy: Policy) -> None:
+        """Sample from the policy's weights from now on: merged, or with its adapter applied, as vllm.lora says."""
+        if self.config.lora == "merge":
+            self.push(engine_weights(policy))
+        else:
+            self._push_adapter(policy)
+
+    def push(self, weights: dict[str, Tensor]) -> None:
+        """Load weights in place and reset the prefix cache. A sleeping engine wakes up."""
+        with self._waking():
+            self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": list(weights.items())})
+        self.reset_cache()
+
+    def _push_adapter(self, policy: Policy) -> None:
+        """Load the policy's adapter under a new number: vLLM keeps the old weights for a number that it knows."""
+        self._adapter_number += 1
+        number = self._adapter_number
+        folder = Path(self._adapters.name) / str(number)
+        policy.model.save_pretrained(folder)
+        request = importlib.import_module("vllm.lora.request").LoRARequest(f"adapter-{number}", number, str(folder))
+        with self._waking():
+            self.llm.llm_engine.add_lora(request)
+            if self.adapter is not None:
+                self.llm.llm_engine.remove_lora(self.adapter.lora_int_id)
+        self.adapter = request
+        self.reset_cache()
+        shutil.rmtree(folder.with_name(str(number - 1)), ignore_errors=True)
+
+    def sleep(self, level: int) -> None:
+        """Free the GPU memory of the KV cache and the weights until the next push: 1 keeps a copy on the CPU, 2 none.
+
+        Tested on CPUs only, where vLLM frees nothing.
+        """
+        self.llm.sleep(level=level)
+        self.sleeping = True
+
+    @contextmanager
+    def _waking(self) -> Iterator[None]:
+        """Wake a sleeping engine around a push: weights before it, the KV cache after it has freed its memory."""
+        if self.sleeping:
+            self.llm.wake_up(tags=["weights"])
+        yield
+        if self.sleeping:
+            self.llm.wake_up(tags=["kv_cache"])
+            self.sleeping = False
+
+    def reset_cache(self) -> None:
+        """Reset the prefix cache. Raises RunError while requests are running."""
+        if not self.llm.reset_prefix_cache():
+            raise RunError("vLLM did not reset its prefix cache: requests are still running")
+
+    def differing(self, weights: dict[str, Tensor]) -> list[str]:
+        """Return the names of the tensors whose values differ in the engine, or are missing there."""
+        names: list[str] = self.llm.apply_model(lambda model: differing_weights(model, weights))[0]
+        return names
+
+    def close(self) -> None:
+        """Free the engine's memory and its process group."""
+        self.llm.llm_engine.engine_core.shutdown()
+        del self.llm
+        self._adapters.cleanup()
+        gc.collect()
+
+
+def step(engine: Any) -> Any:
+    """Return the outputs of one step of vLLM's engine. Raises RunError with vLLM's reason where it fails."""
+    try:
+        return engine.step()
+    except RuntimeError as error:
+        raise RunError(f"vLLM failed while it sampled: {type(error).__name__}: {first_line(str(error))}") from error
+
+
+def read_output(output: Any) -> Output:
+    """Return vLLM's CompletionOutput as ours. Raises RunError for one that was aborted."""
+    if output.finish_reason not in ("stop", "length"):
+        raise RunError(f"vLLM ended a request with {output.finish_reason!r}")
+    logprobs = tuple(at[token].logprob for at, token in zip(output.logprobs, output.token_ids))
+    return Output(tuple(output.token_ids), logprobs, output.stop_reason if output.finish_reason == "stop" else None)

@@ -1,0 +1,78 @@
+"""Adding an algorithm touches one row and its function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from accelerate import Accelerator
+
+from rlvr.algo.advantages import Rewards, scored
+from rlvr.algo.algorithms import ALGORITHMS, Algorithm, per_group
+from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig
+from rlvr.model.optim import make_optimizer
+from rlvr.model.policy import load_policy
+from rlvr.runs.log import RunLog
+from rlvr.sampling.samplers import make_sampler
+from rlvr.train import train
+from rlvr.training.run import Run, assemble
+from rlvr.types import BatchVerifier, Problem, Verdict, correct, incorrect
+
+
+def best_only(rewards: Rewards) -> list[float]:
+    """The reward of the best completions, 0 for the others: the example of rlvr/algo/algorithms.py."""
+    best = max(scored(rewards), default=0.0)
+    return [r if r == best else 0.0 for r in rewards]
+
+
+class OddLength(BatchVerifier):
+    """Right where the completion has an odd number of characters: about half of random text."""
+
+    def verify(self, pairs: list[tuple[Problem, str]]) -> list[Verdict]:
+        return [correct() if len(text) % 2 else incorrect() for _, text in pairs]
+
+
+def make_run(out_dir: Path, algorithm: str) -> Run:
+    """Two steps of a random tiny model by an algorithm's name."""
+    config = Config(
+        run=RunConfig(out_dir=out_dir, steps=2, sample_every=0),
+        model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
+        rollout=RolloutConfig(problems_per_step=4, group_size=4, max_new_tokens=8),
+        algo=AlgoConfig(algorithm),  # type: ignore[arg-type]
+        optim=OptimConfig(lr=1e-3),
+    )
+    config.check()
+    policy = load_policy(config.model, corpus=["0123456789+= "], seed=0)
+    problems = [Problem(str(i), f"{i}+{i}=") for i in range(8)]
+    return assemble(
+        config,
+        policy,
+        make_optimizer(policy.parameters(), config.optim),
+        make_sampler("torch", policy),
+        problems,
+        OddLength(),
+        RunLog(out_dir),
+        Accelerator(cpu=True),
+    )
+
+
+@pytest.mark.parametrize("trains_on", ["signal", "all", "chosen"])
+def test_a_row_that_is_added_trains(tmp_path, monkeypatch, trains_on):
+    """Two steps by the new rule: its advantages are logged, and what is trained on is what the row says."""
+    row = Algorithm("best_only", "none", per_group(best_only), trains_on=trains_on)
+    monkeypatch.setitem(ALGORITHMS, "best_only", row)
+    run = make_run(tmp_path, "best_only")
+    train(run)
+    metrics, rollouts = run.reporter.log.read("metrics"), run.reporter.log.read("rollouts")
+    assert len(metrics) == 2
+    assert [r["advantage"] for r in rollouts] == [float(r["status"] == "correct") for r in rollouts]
+    for line in metrics:
+        here = [r for r in rollouts if r["step"] == line["step"]]
+        signal = {r["problem"] for r in here if r["advantage"]}
+        trained = {
+            "signal": [r for r in here if r["problem"] in signal],
+            "all": here,
+            "chosen": [r for r in here if r["advantage"]],
+        }[trains_on]
+        assert line["trained_tokens"] == sum(r["tokens"] for r in trained)
+        assert line["grad_norm"] > 0

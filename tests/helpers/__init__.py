@@ -1,0 +1,1 @@
+"""Builders that several test files share: verifiers, runs, models, batches and files."""

@@ -1,0 +1,30 @@
+"""Batches of tensors for losses, without a model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlvr.algo.batch import Batch
+
+
+def make_batch(
+    mask: Tensor,
+    advantages: Tensor | None = None,
+    old: Tensor | None = None,
+    ref: Tensor | None = None,
+    sampler: Tensor | None = None,
+    **tensors,
+) -> Batch:
+    """Return a batch of zero tokens in groups of four; mask: (B, T) bool, advantages: (B,), logprobs: (B, T)."""
+    fields = {
+        "tokens": torch.zeros(mask.shape, dtype=torch.long),
+        "mask": mask,
+        "sampler_logprobs": torch.zeros(mask.shape) if sampler is None else sampler,
+        "advantages": torch.zeros(len(mask)) if advantages is None else advantages,
+        "lengths": mask.sum(-1),
+        "groups": torch.arange(len(mask)) // 4,
+        "old_logprobs": old,
+        "ref_logprobs": ref,
+    }
+    return Batch(**{**fields, **tensors})

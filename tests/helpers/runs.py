@@ -1,0 +1,173 @@
+"""Runs of a random tiny model on the CPU, and what tests compute of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from rlvr.algo.batch import Batch
+from rlvr.config import (
+    AlgoConfig,
+    Config,
+    CriticConfig,
+    EvalConfig,
+    ModelConfig,
+    OptimConfig,
+    RolloutConfig,
+    RunConfig,
+)
+from rlvr.model.critic import Critic
+from rlvr.model.optim import make_optimizer
+from rlvr.model.policy import Policy, load_policy
+from rlvr.model.tiny import tiny_model, tiny_tokenizer
+from rlvr.runs.log import RunLog
+from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.training.callbacks import TrainerCallback
+from rlvr.training.collect import collect
+from rlvr.training.prepare import prepare_batch
+from rlvr.training.rewards import group_advantages, group_rewards
+from rlvr.training.run import Run, assemble
+from rlvr.training.update import accumulate_gradient, to_batch
+from rlvr.types import BatchVerifier, Group, Problem, Sampler
+from tests.helpers.models import shake
+from tests.helpers.verifiers import PROBLEMS, NeverRight, OddDigits
+
+CHARACTERS = "0123456789+= "  # one token each
+SHORT_PROMPT = "0="
+SHORT_LENGTH = 3  # tokens of a completion of `make_short_run`
+
+
+class AfterStep(TrainerCallback):
+    """Calls a function with the number of each step, from 1."""
+
+    def __init__(self, call: Callable[[int], object]) -> None:
+        self.call = call
+
+    def on_step_end(self, step, metrics, rollouts) -> None:
+        self.call(step)
+
+
+class Warned(TrainerCallback):
+    """Collects the warnings in `told`."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_warning(self, text: str) -> None:
+        self.told.append(text)
+
+
+def changed(config: Config, **groups: dict) -> Config:
+    """Return the configuration with other settings: `changed(config, algo={"kl_coef": 0.1})`."""
+    for name, values in groups.items():
+        config = dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
+    return config
+
+
+def tiny(out_dir: Path, **groups: dict) -> Config:
+    """Return the configuration of three steps, for `launch`; keyword arguments replace settings of a group."""
+    config = Config(
+        run=RunConfig(out_dir=out_dir, steps=3, sample_every=2),
+        model=ModelConfig(name="tiny", device="cpu"),
+        rollout=RolloutConfig(problems_per_step=4, group_size=4, max_new_tokens=10),
+        algo=AlgoConfig(advantage="reinforce"),
+        optim=OptimConfig(lr=1e-3),
+        eval=EvalConfig(num_problems=4, samples=4, k=(1, 4)),
+    )
+    return changed(config, **groups)
+
+
+def build_run(
+    config: Config,
+    verifier: BatchVerifier | None = None,
+    *,
+    policy: Policy | None = None,
+    sampler: Callable[[Policy], Sampler] = TorchSampler,
+    problems: Sequence[Problem] = PROBLEMS,
+) -> Run:
+    """Return a run in this process, by default of `config.model` with one token for each of CHARACTERS."""
+    policy = policy or load_policy(config.model, corpus=[CHARACTERS], seed=0)
+    return assemble(
+        config,
+        policy,
+        make_optimizer(policy.parameters(), config.optim),
+        sampler(policy),
+        problems,
+        verifier or OddDigits(),
+        RunLog(config.run.out_dir),
+        Accelerator(cpu=True),
+    )
+
+
+def make_run(out_dir: Path, *, verifier: BatchVerifier | None = None, reference: bool = False, **groups: dict) -> Run:
+    """Return a run of 24 rollouts a step in float32; keyword arguments replace settings of a group."""
+    config = Config(
+        run=RunConfig(out_dir=out_dir, steps=3, sample_every=0),
+        model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
+        rollout=RolloutConfig(problems_per_step=6, group_size=4, max_new_tokens=12),
+        optim=OptimConfig(lr=1e-3),
+    )
+    run = build_run(changed(config, **groups), verifier)
+    run.learner.reference = run.learner.policy.reference() if reference else None
+    return run
+
+
+def make_short_run(
+    out_dir: Path, *, away: float = 0.1, verifier: BatchVerifier | None = None, rollout: dict | None = None, **algo
+) -> Run:
+    """Return a run of a two-layer model with five tokens whose completions have three at most: 85 in all.
+
+    The policy is `away` (a standard deviation of noise on its weights) from the reference. Keyword arguments are
+    settings of `algo`.
+    """
+    tokenizer = tiny_tokenizer([SHORT_PROMPT])
+    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "layer_types": None}
+    config = Qwen2Config.from_dict({**tiny_model(tokenizer, 0).config.to_dict(), **small})
+    torch.manual_seed(0)
+    policy = Policy(Qwen2ForCausalLM(config), tokenizer)
+    shake(policy, 0.1, 0)
+    sizes = {"problems_per_step": 4, "group_size": 16, "max_new_tokens": SHORT_LENGTH, **(rollout or {})}
+    settings = Config(
+        run=RunConfig(out_dir=out_dir, steps=50, sample_every=0, save_every=0),
+        model=ModelConfig(device="cpu", dtype="float32"),
+        rollout=RolloutConfig(**sizes),
+        algo=AlgoConfig(**{"kl_coef": 0.1, **algo}),
+        optim=OptimConfig(lr=1e-3),
+        critic=CriticConfig(lr=1e-3),
+    )
+    problems = [Problem(str(i), SHORT_PROMPT) for i in range(20)]
+    run = build_run(settings, verifier or NeverRight(), policy=policy, problems=problems)
+    run.learner.reference = policy.reference()
+    shake(policy, away, 1)
+    if settings.algo.row.critic:
+        run.learner.critic = Critic(policy, settings.critic, settings.optim)
+    return run
+
+
+def rollouts_of(run: Run, step: int = 0) -> tuple[list[Group], list[list[float]]]:
+    """Sample a step's rollouts. Returns its groups and their advantages."""
+    groups = collect(run.worker, step)
+    return groups, group_advantages(groups, group_rewards(groups, run.config.rollout), run.config.algo)
+
+
+def batch_of(run: Run, step: int = 0) -> Batch:
+    """Sample a step's rollouts. Returns them as a batch with the logprobs and values that the update needs."""
+    return prepare_batch(run.learner, to_batch(run.learner, *rollouts_of(run, step)))
+
+
+def gradient_of(run: Run, minibatch: Batch) -> torch.Tensor:
+    """Return the gradient of the policy's weights as one vector."""
+    for weight in run.learner.policy.parameters():
+        weight.grad = None
+    accumulate_gradient(run.learner, minibatch)
+    return torch.cat([weight.grad.reshape(-1) for weight in run.learner.policy.parameters()])
+
+
+def weights_of(run: Run) -> torch.Tensor:
+    """Return a copy of the policy's weights as one vector."""
+    return torch.cat([weight.detach().reshape(-1) for weight in run.learner.policy.parameters()])

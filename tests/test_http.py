@@ -1,0 +1,454 @@
+"""The JSON client against real servers on 127.0.0.1: slow, broken, closing and lying ones."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rlvr.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse, is_local
+
+ROOT = Path(__file__).resolve().parents[1]
+Answer = bytes | Callable[[socket.socket], None]
+
+
+def reply(content, status: int = 200, *, headers: str = "") -> bytes:
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return f"HTTP/1.1 {status} Told\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body
+
+
+class Server:
+    """Answers each request with the next of `script`, its last again and again; b"" closes the connection instead."""
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.context = context
+        self.script: list[Answer] = [reply({"n": 1})]
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.connections = 0
+        self.threads = [threading.Thread(target=self.accept)]
+        self.ended = threading.Event()
+        self.threads[0].start()
+
+    @property
+    def port(self) -> int:
+        return self.listener.getsockname()[1]
+
+    def accept(self) -> None:
+        while not self.ended.is_set():
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self.threads.append(threading.Thread(target=self.serve, args=(connection,)))
+            self.threads[-1].start()
+
+    def serve(self, connection: socket.socket) -> None:
+        with connection:
+            connection.settimeout(20)
+            try:
+                if self.context:
+                    connection = self.context.wrap_socket(connection, server_side=True)
+                with connection, connection.makefile("rb") as lines:
+                    while start := lines.readline().decode():
+                        headers = dict(line.split(": ", 1) for line in iter(lambda: lines.readline().decode(), "\r\n"))
+                        headers = {name.lower(): value.strip() for name, value in headers.items()}
+                        body = lines.read(int(headers.get("content-length", 0)))
+                        self.requests.append((start.strip(), headers, body))
+                        answer = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+                        if callable(answer):
+                            answer(connection)
+                        elif answer:
+                            connection.sendall(answer)
+                        else:
+                            return
+            except (OSError, ValueError):
+                return
+
+    def stop(self) -> None:
+        self.ended.set()
+        with socket.create_connection(("127.0.0.1", self.port)):  # wakes up `accept`
+            pass
+        self.listener.close()
+        for thread in self.threads:
+            thread.join(25)
+
+
+@contextmanager
+def serving(context: ssl.SSLContext | None = None) -> Iterator[Server]:
+    server = Server(context)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as started:
+        yield started
+
+
+@pytest.fixture
+def connect(server: Server) -> Iterator[Callable[..., JSONClient]]:
+    """Makes clients of the server, closed at the end."""
+    made: list[JSONClient] = []
+
+    def make(path: str = "", **options) -> JSONClient:
+        made.append(JSONClient(f"http://127.0.0.1:{server.port}{path}", **options))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+def hang(connection: socket.socket) -> None:
+    """No answer until the client goes away."""
+    connection.recv(1)
+
+
+def refused(client: JSONClient, *, idempotent: bool = True) -> str:
+    """The message of a POST that loses the server; one line."""
+    with pytest.raises(ServerLost) as caught:
+        client.post("/x", {}, idempotent=idempotent)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_requests_carry_path_body_key_and_headers(server, connect):
+    """The base path goes before the path; a user in the URL becomes basic authentication; the body is JSON."""
+    server.script = [reply({"n": [1, None, "ü"]})]
+    client = connect("/v1/", api_key="secret", headers={"X-Team": "a b"})
+    assert client.post("/chat", {"text": "\ud800ü"}) == {"n": [1, None, "ü"]}
+    assert client.get("/models") == {"n": [1, None, "ü"]}
+    (post, sent, body), (get, _, nothing) = server.requests
+    assert (post, get, nothing) == ("POST /v1/chat HTTP/1.1", "GET /v1/models HTTP/1.1", b"")
+    assert json.loads(body) == {"text": "\ud800ü"}
+    assert (sent["authorization"], sent["x-team"], sent["content-type"]) == ("Bearer secret", "a b", "application/json")
+    named = JSONClient(f"http://me:pass@127.0.0.1:{server.port}")
+    named.get("/")
+    named.close()
+    assert server.requests[-1][1]["authorization"] == "Basic bWU6cGFzcw=="
+    assert "pass" not in named.url
+
+
+def test_connection_is_used_again(server, connect):
+    """Many calls, one connection; an empty body is None."""
+    client = connect()
+    for _ in range(5):
+        assert client.get("/") == {"n": 1}
+    server.script = [reply(b"")]
+    assert client.post("/empty", {}) is None
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_idle_connection_that_the_server_closed(server, connect, idempotent):
+    """Closed at the moment of the next request, it is replaced without counting as an attempt, if a repetition may be
+    sent."""
+    server.script = [reply({"n": 1}), b"", reply({"n": 2})]
+    client = connect()
+    client.get("/")
+    if idempotent:
+        assert client.post("/x", {}, idempotent=True) == {"n": 2}
+    else:
+        assert "failed: Server disconnected" in refused(client, idempotent=False)
+    assert len(server.requests) == 2 + idempotent
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [[reply({}, 500), reply({}, 503)], [b"", b""], [b"junk\r\n\r\n", reply(b"", 429)], [hang, reply(b"{", 200)]],
+)
+def test_idempotent_calls_are_repeated(server, connect, failures):
+    """Two failures of any kind, then success; a third attempt is not made without a second retry."""
+    server.script = [*failures, reply({"n": 3})]
+    assert connect(retries=2, timeout=0.3).post("/x", {}, idempotent=True) == {"n": 3}
+    assert len(server.requests) == 3
+    server.script = [*failures, reply({"n": 3})]
+    with pytest.raises((ServerLost, RequestRefused)):
+        connect(retries=1, timeout=0.3).post("/x", {}, idempotent=True)
+
+
+def test_other_calls_are_sent_once(server, connect):
+    """A POST that is not declared idempotent, and any refusal."""
+    server.script = [reply({"error": "dead"}, 500)]
+    assert "returned 500" in refused(connect(retries=3), idempotent=False)
+    server.script = [reply({"error": "no such model"}, 404)]
+    with pytest.raises(RequestRefused, match=r"/x refused the request \(404\): .*no such model") as caught:
+        connect(retries=3).post("/x", {}, idempotent=True)
+    assert caught.value.status == 404
+    assert len(server.requests) == 2
+
+
+def test_retry_after_is_respected(server, connect):
+    """A second, where the client's own delay would be a tenth of one."""
+    server.script = [reply(b"slow down", 429, headers="Retry-After: 1\r\n"), reply({"n": 1})]
+    start = time.monotonic()
+    assert connect(retries=1).get("/") == {"n": 1}
+    assert 0.9 < time.monotonic() - start < 5
+
+
+FAILURES = [
+    (hang, r"/x timed out after 0\.3 s$"),
+    (reply({"error": "engine\n is dead"}, 500), r'/x returned 500: {"error": "engine\\n is dead"}$'),
+    (reply(b"<html>\n<b>hello</b>"), r"/x returned invalid JSON: <html> <b>hello</b>$"),
+    (reply(b"\xff\xfe\x00"), r"/x returned invalid JSON: "),
+    (reply(b"[" * 10**5), r"/x returned invalid JSON: \[\["),
+    (reply(b"{}", headers="Content-Encoding: gzip\r\n"), r"/x failed: "),
+    (b"", r"/x failed: Server disconnected without sending a response"),
+    (b"SSH-2.0-OpenSSH\r\n\r\n", r"/x failed: "),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhalf", r"/x timed out after 0\.3 s$"),
+]
+
+
+@pytest.mark.parametrize("answer, message", FAILURES)
+def test_failures_are_one_line(server, connect, answer, message):
+    """Each names the server, the URL and what happened."""
+    server.script = [answer]
+    found = refused(connect(name="reward server", timeout=0.3))
+    assert found.startswith(f"the reward server http://127.0.0.1:{server.port}/x ")
+    assert re.search(message, found), found
+
+
+def test_unreachable_server_is_one_line(server):
+    """Nothing listens there, and a name that does not exist."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    assert "is unreachable: " in refused(JSONClient(f"http://127.0.0.1:{port}"))
+    assert "is unreachable: " in refused(JSONClient("http://nowhere.invalid", connect_timeout=5.0))
+
+
+def test_redirect_is_not_followed(server, connect):
+    """The key would go to another server."""
+    server.script = [reply(b"", 307, headers="Location: http://elsewhere/\r\n")]
+    with pytest.raises(RequestRefused, match=r"redirects \(307\) to http://elsewhere/; use that URL"):
+        connect(api_key="k").post("/x", {})
+
+
+def test_missing_fields_are_one_line(connect):
+    """`read` tells what its function stumbled over as the server's fault."""
+    client = connect()
+    answer = client.get("/x")
+    assert client.read("/x", answer, lambda found: found["n"]) == 1
+    for take in (lambda found: found["m"], lambda found: found["n"]["m"], float):
+        with pytest.raises(UnexpectedResponse, match=r"/x: response does not follow vLLM's schema$"):
+            client.read("/x", answer, take, "vLLM's schema")
+
+
+@pytest.mark.parametrize("answer", [hang, b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhalf"])
+def test_close_ends_waiting_requests(server, connect, answer):
+    """Eight threads wait, for the headers or for the rest of a body; all end at once, and later calls are refused."""
+    server.script = [answer]
+    client, messages = connect(timeout=60, retries=3), []
+    waiting = [threading.Thread(target=lambda: messages.append(refused(client))) for _ in range(8)]
+    for thread in waiting:
+        thread.start()
+    deadline = time.monotonic() + 10
+    while len(server.requests) < 8 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    start = time.monotonic()
+    client.close()
+    for thread in waiting:
+        thread.join(10)
+    assert time.monotonic() - start < 5
+    assert messages == [f"the server http://127.0.0.1:{server.port}/x: the client was closed"] * 8
+    assert "the client was closed" in refused(client)
+    client.close()
+
+
+def test_close_ends_a_delay_between_attempts(server, connect):
+    """The server asks for half a minute; the thread ends with the failure that it met."""
+    server.script = [reply(b"", 503, headers="Retry-After: 30\r\n")]
+    client, messages = connect(retries=1), []
+    thread = threading.Thread(target=lambda: messages.append(refused(client)))
+    thread.start()
+    while not server.requests:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    client.close()
+    thread.join(10)
+    assert len(messages) == 1
+    assert "returned 503" in messages[0]
+
+
+def test_threads_share_a_client(server, connect):
+    """Forty calls from each of twenty threads get their own answers, over at most twenty connections."""
+
+    def echo(connection: socket.socket) -> None:
+        connection.sendall(reply({"n": 1}))
+
+    server.script = [echo]
+    client, found = connect(), []
+
+    def ask() -> None:
+        found.extend(client.get("/")["n"] for _ in range(40))
+
+    threads = [threading.Thread(target=ask) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [1] * 800
+    assert server.connections <= 20
+
+
+FORKED = """
+import os, sys
+from rlvr.http import JSONClient, ServerLost
+client = JSONClient(sys.argv[1])
+assert client.get("/parent")["n"] == 1
+child = os.fork()
+for _ in range(3):
+    assert client.get("/child" if not child else "/parent")["n"] == 1
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+client.close()
+child = os.fork()
+if not child:
+    try:
+        client.get("/closed")
+    except ServerLost as error:
+        os._exit(0 if "the client was closed" in str(error) else 1)
+    os._exit(2)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_forked_process_has_connections_of_its_own(server):
+    """Used before a fork and after it on both sides: two connections in all; a closed client stays closed."""
+    url = f"http://127.0.0.1:{server.port}"
+    subprocess.run([sys.executable, "-W", "error", "-c", FORKED, url], check=True, cwd=ROOT, timeout=60)
+    assert [line.split()[1] for line, _, _ in server.requests].count("/child") == 3
+    assert "/closed" not in [line.split()[1] for line, _, _ in server.requests]
+    assert server.connections == 2
+
+
+def test_proxies_are_not_used_for_this_machine(server, connect, monkeypatch):
+    """A proxy that is down, or cannot be used at all, stops calls to other machines only."""
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for proxy in ("http://127.0.0.1:1", "socks9://nothing"):
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy)
+        assert connect().get("/") == {"n": 1}
+        local = JSONClient(f"http://localhost:{server.port}")
+        assert local.get("/") == {"n": 1}
+        local.close()
+    with pytest.raises(ValueError, match="proxy that the environment names cannot be used") as caught:
+        JSONClient("http://example.invalid")
+    assert "\n" not in str(caught.value)
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{server.port}")
+    remote = JSONClient("http://example.invalid")
+    assert remote.get("/through") == {"n": 1}
+    remote.close()
+    assert server.requests[-1][0] == "GET http://example.invalid/through HTTP/1.1"
+
+
+def test_names_of_this_machine():
+    """Loopback and unspecified addresses, localhost and what is below it."""
+    assert all(map(is_local, ("127.0.0.1", "127.8.8.8", "::1", "0.0.0.0", "localhost", "a.localhost")))
+    assert not any(map(is_local, ("10.0.0.1", "example.org", "localhost.example.org")))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8000",
+        "http://",
+        "ftp://a",
+        "http://a:99999",
+        "http://a:0",
+        "http://a/?q=1",
+        "",
+        " http://a",
+        "x://u:pw@h",
+    ],
+)
+def test_bad_urls_are_refused(url):
+    """In one line that shows what was expected, and no password."""
+    with pytest.raises(ValueError, match=r"the vLLM server's url .* expected http://HOST:PORT") as caught:
+        JSONClient(url, name="vLLM server")
+    assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["a\nb", "ü", "a ", "a\x00"])
+def test_bad_keys_are_refused_unseen(key):
+    """A line break would end the header, and the message must not hold the secret."""
+    with pytest.raises(ValueError, match="header Authorization for the server: expected printable ASCII") as caught:
+        JSONClient("http://a", api_key=key)
+    assert key not in str(caught.value)
+    with pytest.raises(ValueError, match="named 'X Y'"):
+        JSONClient("http://a", headers={"X Y": "1"})
+
+
+def test_requests_are_not_logged(server, connect, caplog):
+    """Not at INFO, where an application may have set its root logger."""
+    with caplog.at_level(logging.INFO):
+        connect().get("/")
+    assert [record.name for record in caplog.records if record.name.startswith(("httpx", "httpcore"))] == []
+
+
+@pytest.fixture
+def certificate(tmp_path) -> Path:
+    """A self-signed certificate for 127.0.0.1, its key in the same file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    path = tmp_path / "both.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName=IP:127.0.0.1"
+    key = tmp_path / "key.pem"
+    subprocess.run([*command.split(), "-keyout", key, "-out", path], check=True, capture_output=True)
+    path.write_text(path.read_text() + key.read_text())
+    return path
+
+
+def test_self_signed_certificate_is_refused_in_one_line(certificate, monkeypatch):
+    """Unless SSL_CERT_FILE says to trust it; then `close` ends an encrypted request too."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with serving(context) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        message = refused(JSONClient(url, retries=0))
+        assert "is unreachable: " in message
+        assert "certificate" in message.lower()
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        client = JSONClient(url)
+        assert client.get("/") == client.get("/") == {"n": 1}
+        server.script = [hang]
+        messages = []
+        thread = threading.Thread(target=lambda: messages.append(refused(client)))
+        thread.start()
+        while len(server.requests) < 3:
+            time.sleep(0.01)
+        client.close()
+        thread.join(10)
+        assert len(messages) == 1
+        assert "the client was closed" in messages[0]
+
+
+def test_client_that_is_dropped_leaves_no_socket(server):
+    """Without `close` too; a leaked socket would be a ResourceWarning, which is an error here."""
+    client = JSONClient(f"http://127.0.0.1:{server.port}")
+    client.get("/")
+    opened = [sock.fileno() for sock in client._connections._sockets]
+    assert len(opened) == 1
+    del client
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])

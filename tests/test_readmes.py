@@ -1,0 +1,196 @@
+"""The READMEs: their Python runs, their commands and flags exist, their links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlvr.algo.algorithms import ALGORITHMS
+from rlvr.commands.cli import COMMANDS, main
+
+ROOT = Path(__file__).resolve().parent.parent
+SKIPPED = {"build", "dist", "runs", "node_modules"}
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Words that stand for a value in the READMEs, by the flag or command before them.
+PLACEHOLDERS = {
+    "RECIPE": "tiny_math",
+    "--algo NAME": "--algo ppo",
+    "--sampler NAME": "--sampler vllm",
+    "[": "",
+    "]": "",
+}
+RUNNERS = re.compile(r"^(torchrun --nproc-per-node \d+|python|accelerate launch) -m rlvr\b")
+
+
+def readmes() -> list[Path]:
+    """The Markdown files that people read: each folder's README.md, and what .github holds."""
+    folders = [p for p in ROOT.iterdir() if p.is_dir() and p.name not in SKIPPED and not p.name.startswith(".")]
+    found = [p for folder in folders for p in folder.rglob("README.md")]
+    found += (ROOT / ".github").rglob("*.md")
+    return [ROOT / "README.md", *sorted({p.resolve() for p in found})]
+
+
+def named(paths: list[Path]) -> list[object]:
+    return [pytest.param(path, id=str(path.relative_to(ROOT))) for path in paths]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return [text for kind, text in BLOCK.findall(path.read_text()) if kind == language]
+
+
+def spans(path: Path) -> list[str]:
+    """The inline code, outside fenced blocks."""
+    return [s.replace("\n", " ") for s in re.findall(r"`([^`]+)`", BLOCK.sub("", path.read_text()))]
+
+
+def command_lines(path: Path) -> Iterator[list[str]]:
+    """The arguments of every `rlvr ...` in a README, placeholders filled in."""
+    lines = [line for text in blocks(path, "bash") for line in text.replace("\\\n", " ").splitlines()]
+    for line in [*lines, *spans(path)]:
+        line = RUNNERS.sub("rlvr", line.strip())
+        for placeholder, value in PLACEHOLDERS.items():
+            line = line.replace(placeholder, value)
+        words = [word for word in shlex.split(line, comments=True) if word != "..."]
+        if words[:1] == ["rlvr"] and len(words) > 1:
+            yield words[1:]
+
+
+def complaint(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What `rlvr` says against a command line; "" where it would run it. `--help` is added, so that nothing runs."""
+    try:
+        code = main([*arguments, "--help"] if arguments[0] != "--version" else arguments)
+    except SystemExit as error:
+        code = int(error.code or 0)
+    printed = capsys.readouterr()
+    return printed.err or (f"exit code {code}" if code else "")
+
+
+def run_python(code: str, folder: Path) -> None:
+    """Run a program in a process of its own, in a folder, as a reader would who has installed rlvr."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, env=environment, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", named([path for path in readmes() if blocks(path, "python")]))
+def test_python_of_a_readme_runs(path: Path, tmp_path: Path) -> None:
+    """All Python blocks of a README, one after the other, as one program that is imported, not run as a script."""
+    code = "\n\n".join(blocks(path, "python"))
+    run_python(f"exec(compile({code!r}, {str(path)!r}, 'exec'), {{'__name__': 'readme'}})", tmp_path)
+
+
+def test_verifier_and_pack_of_the_readme_work(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The verifier grades a file by its name, and the audit finds nothing wrong with the pack."""
+    verifier, pack = blocks(ROOT / "README.md", "python")
+    (tmp_path / "mine.py").write_text(f"{verifier}\n\n{pack}")
+    (tmp_path / "answers.jsonl").write_text(
+        '{"prompt": "?", "completion": "LOUD"}\n{"prompt": "?", "completion": "low"}\n'
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for arguments in (["audit", "mine:squares"], ["grade", "--verifier", "mine:shouting", "answers.jsonl"]):
+        command = [sys.executable, "-m", "rlvr", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, timeout=240, check=False)
+        assert done.returncode == 0
+    printed = capfd.readouterr()
+    assert "squares: 200 train, 50 test" in printed.out
+    assert "2 lines: 1 correct, 1 incorrect" in printed.err
+
+
+def test_recipe_of_the_readme_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--dry-run` accepts the example of recipes/README.md, and writes nothing."""
+    [recipe] = [text for text in blocks(ROOT / "recipes" / "README.md", "python") if "CONFIG = " in text]
+    (tmp_path / "sums.py").write_text(recipe)
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "rlvr", "train", "sums.py", "--dry-run"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["sums.py"]
+
+
+@pytest.mark.parametrize("path", named(readmes()))
+def test_commands_of_a_readme_exist(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every `rlvr ...` names a command, and flags that it takes."""
+    wrong = {shlex.join(line): said for line in command_lines(path) if (said := complaint(line, capsys))}
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize("path", named(readmes()))
+def test_flags_of_a_readme_exist(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every `--group.field` is a setting of a run; which algorithm or sampler reads it is not asked here."""
+    flags = {span.split()[0].partition("=")[0] for span in spans(path) if re.match(r"--[a-z]+\.[a-z]", span)}
+    said = {flag: complaint(["train", "tiny_math", flag, "1"], capsys) for flag in flags if "*" not in flag}
+    unknown = {flag: text for flag, text in said.items() if "no flag" in text or "did you mean" in text}
+    assert not unknown, unknown
+
+
+def test_wrong_flags_and_commands_would_be_found(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the two tests above rely on: `--help` does not hide a flag or a command that does not exist."""
+    assert "no flag" in complaint(["train", "tiny_math", "--run.stebs", "1"], capsys)
+    assert complaint(["report", "run", "--no-such"], capsys)
+    assert complaint(["no-such"], capsys)
+    assert not complaint(["train", "tiny_math", "--run.steps", "1"], capsys)
+
+
+def anchors(path: Path) -> set[str]:
+    """The headings of a Markdown file as GitHub names them in links."""
+    titles = re.findall(r"^#+ (.+)$", BLOCK.sub("", path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", named(readmes()))
+def test_links_and_paths_of_a_readme_exist(path: Path) -> None:
+    """Relative links lead to a file, and to a heading in it; files that are named in the text are there."""
+    text = BLOCK.sub("", path.read_text())
+    wrong = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, heading = link.partition("#")
+        if re.match(r"[a-z]+:", link):
+            continue
+        target = (path.parent / file) if file else path
+        if not target.exists() or (heading and heading not in anchors(target)):
+            wrong.append(link)
+    for name in re.findall(
+        r"(?<![\w/.])(?:tests|rlvr|verifiers|tasks|sandbox|recipes)/[\w/]+\.(?:py|jsonl?|txt|md)\b", text
+    ):
+        if not (ROOT / name).exists():
+            wrong.append(name)
+    wrong += [f"make {target}" for target in re.findall(r"`make (\w+)", text) if not has_target(target)]
+    assert not wrong, wrong
+
+
+def has_target(name: str) -> bool:
+    return re.search(rf"^{name}:", (ROOT / "Makefile").read_text(), re.MULTILINE) is not None
+
+
+def test_front_page_is_short_and_complete() -> None:
+    """At most 150 lines, with a picture, every command of the command line, and every algorithm."""
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    assert re.search(r"^!\[.+\]\(\.github/assets/demo\.png\)$", text, re.MULTILINE)
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == set(ALGORITHMS)
+    assert {name for name in COMMANDS if f"`rlvr {name} " not in text and f"`rlvr {name}`" not in text} == set()
+
+
+def test_map_of_the_packages_is_that_of_the_import_rules() -> None:
+    """The table of rlvr/README.md: what a package may import is what tests/test_imports.py lets it import."""
+    rules = runpy.run_path(str(ROOT / "tests" / "test_imports.py"))
+    foundation = set(rules["FOUNDATION"])
+    text = (ROOT / "rlvr" / "README.md").read_text()
+    for name, allowed in re.findall(r"^\| `([\w.]+)` \| .* \| ([^|]*) \|$", text, re.MULTILINE):
+        expected = set(rules["MAY_IMPORT"][name]) - foundation
+        found = {word if word == "rlvr" else f"rlvr.{word}" for word in re.findall(r"`([\w.]+)`", allowed)}
+        assert found - {"rlvr.types"} == expected, name
+    for package in rules["PACKAGES"]:
+        assert f"`{'.'.join(package.split('.')[:2])}`" in text, package

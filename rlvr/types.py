@@ -6,9 +6,7 @@ Shape letters, used in every docstring: P problems a step, G completions of each
 
 from __future__ import annotations
 
-import difflib
 import functools
-import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -240,22 +238,9 @@ class VerifierTraits:
             raise ValueError(f"verifier {_name_of(bare)} has components; expected methods problem_for and merge too")
         return traits
 
-    @classmethod
-    def misspelt(cls, verifier: Any) -> dict[str, str]:
-        """The attributes whose names nearly are those of traits, with the traits' names: {"isolated": "isolate"}."""
-        names = {name.replace("_", ""): name for name in _PLAIN}
-        own = vars(verifier) if inspect.isroutine(verifier) else dir(verifier)
-        found = {}
-        for name in own:
-            if not name.startswith("_") and name not in names.values():
-                near = difflib.get_close_matches(name.replace("_", "").lower(), names, n=1, cutoff=0.85)
-                found.update({name: names[near[0]]} if near else {})
-        return found
-
 
 _FLAGS = ("isolate", "whole_batch", "reads_prompt")
 _WITH_OPTIONS = ("fast_path", "verify_batch", "components", "problem_for", "merge", "measure")
-_PLAIN = (*_FLAGS, "fast_path", "verify_batch", "warm_up", "check_reference")
 
 
 def _checked(verifier: Any, name: str, value: Any) -> Any:

@@ -6,9 +6,7 @@ Shape letters, used in every docstring: P problems a step, G completions of each
 
 from __future__ import annotations
 
-import difflib
 import functools
-import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +77,7 @@ class Verdict:
             raise ValueError(f"verdict {self.status} with score {self.score}; only bad_reference and error have none")
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"verdict {self.status} with score {self.score}; a score is a finite number")
-        # Verdicts are logged as JSON, which does not take numbers of numpy and torch.
+        # json does not take the scalars of numpy and torch, and verdicts go into logs.
         if self.score is not None and type(self.score) is not float:
             object.__setattr__(self, "score", float(self.score))
         if self.parts and any(type(part) is not float for part in self.parts.values()):
@@ -163,7 +161,7 @@ def error(reason: str) -> Verdict:
 
 
 class RunError(RuntimeError):
-    """An unrecoverable error with a one-line message, which the command line prints without a traceback."""
+    """Unrecoverable error with a one-line message, printed without a traceback."""
 
 
 Pair = tuple[Problem, str]
@@ -240,22 +238,9 @@ class VerifierTraits:
             raise ValueError(f"verifier {_name_of(bare)} has components; expected methods problem_for and merge too")
         return traits
 
-    @classmethod
-    def misspelt(cls, verifier: Any) -> dict[str, str]:
-        """The attributes whose names nearly are those of traits, with the traits' names: {"isolated": "isolate"}."""
-        names = {name.replace("_", ""): name for name in _PLAIN}
-        own = vars(verifier) if inspect.isroutine(verifier) else dir(verifier)
-        found = {}
-        for name in own:
-            if not name.startswith("_") and name not in names.values():
-                near = difflib.get_close_matches(name.replace("_", "").lower(), names, n=1, cutoff=0.85)
-                found.update({name: names[near[0]]} if near else {})
-        return found
-
 
 _FLAGS = ("isolate", "whole_batch", "reads_prompt")
 _WITH_OPTIONS = ("fast_path", "verify_batch", "components", "problem_for", "merge", "measure")
-_PLAIN = (*_FLAGS, "fast_path", "verify_batch", "warm_up", "check_reference")
 
 
 def _checked(verifier: Any, name: str, value: Any) -> Any:

@@ -13,6 +13,7 @@ import pytest
 from rlvr.registry import VERIFIERS, make_verifier
 from rlvr.types import Problem, Verifier, VerifierTraits, correct
 from rlvr.verifiers import Runner
+from rlvr.verifiers.runner.base import misspelt_traits
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {item.name for item in fields(VerifierTraits)}
@@ -137,5 +138,5 @@ def test_built_in_verifiers_are_spelt_right():
     }
     made = [make_verifier(name, **options.get(name, {})) for name in VERIFIERS.names() if ":" not in name]
     assert len(made) > 10
-    assert not [VerifierTraits.misspelt(verifier) for verifier in made if VerifierTraits.misspelt(verifier)]
-    assert VerifierTraits.misspelt(plain) == {}
+    assert not [misspelt_traits(verifier) for verifier in made if misspelt_traits(verifier)]
+    assert misspelt_traits(plain) == {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
+import inspect
 import logging
 import threading
 import time
@@ -21,6 +23,16 @@ logger = logging.getLogger("rlvr.verifiers")
 T = TypeVar("T")
 
 OUT_OF_MEMORY = "out of memory"
+# The traits of rlvr.types.VerifierTraits that users write; those of `combine` have common names.
+_TRAITS = (
+    "isolate",
+    "fast_path",
+    "verify_batch",
+    "warm_up",
+    "check_reference",
+    "whole_batch",
+    "reads_prompt",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +117,18 @@ def describe(verifier: Any) -> str:
         return describe(verifier.func)
     named = verifier if hasattr(verifier, "__qualname__") else type(verifier)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+def misspelt_traits(verifier: Any) -> dict[str, str]:
+    """Return attributes whose names nearly are those of traits, with the traits' names: {"isolated": "isolate"}."""
+    names = {trait.replace("_", ""): trait for trait in _TRAITS}
+    own = vars(verifier) if inspect.isroutine(verifier) else dir(verifier)
+    found = {}
+    for name in own:
+        if not name.startswith("_") and name not in _TRAITS:
+            near = difflib.get_close_matches(name.replace("_", "").lower(), names, n=1, cutoff=0.85)
+            found.update({name: names[near[0]]} if near else {})
+    return found
 
 
 def check_choices(verifier: Any) -> None:

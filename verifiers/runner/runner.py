@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from rlvr.sandbox import forks
 from rlvr.types import Pair, Problem, RunError, Status, Verdict, Verifier, VerifierTraits
 from rlvr.verifiers.runner import by_value
-from rlvr.verifiers.runner.base import Failure, describe, guarded, log_failure, logger, verify_one
+from rlvr.verifiers.runner.base import Failure, describe, guarded, log_failure, logger, misspelt_traits, verify_one
 from rlvr.verifiers.runner.budget import ErrorBudget
 from rlvr.verifiers.runner.pool import WorkerPool
 from rlvr.verifiers.runner.server import pickle_verifier
@@ -63,7 +63,7 @@ class Runner:
                 raise ValueError(f"{name} {value}: expected a number above 0")
         self.verifier = verifier
         self._traits = VerifierTraits.of(verifier)
-        for name, meant in VerifierTraits.misspelt(verifier).items():
+        for name, meant in misspelt_traits(verifier).items():
             logger.warning(
                 "the verifier %s has %s, which is not read; did you mean %s?", describe(verifier), name, meant
             )

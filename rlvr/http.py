@@ -102,7 +102,10 @@ class JSONClient:
         return self._call(Request("POST", path, content, timeout or self.timeout, idempotent))
 
     def read(self, path: str, answer: Any, take: Callable[[Any], T], schema: str = "the expected schema") -> T:
-        """Return `take(answer)`, which picks values out of what `path` answered; UnexpectedResponse where it fails."""
+        """Return `take(answer)`, which picks values out of the response to `path`.
+
+        Raises UnexpectedResponse, which names the schema, where they are not there.
+        """
         try:
             return take(answer)
         except (LookupError, TypeError, AttributeError, ValueError) as error:
@@ -118,7 +121,7 @@ class JSONClient:
                 return self._attempt(request)
             except (ServerLost, RequestRefused) as error:
                 lost = isinstance(error, ServerLost) or error.status == 429
-                backoff = min(FIRST_DELAY * 2 ** (self.retries - left), LONGEST_DELAY)
+                backoff = min(FIRST_DELAY * 2 ** min(self.retries - left, 10), LONGEST_DELAY)
                 if not left or not lost or self._own_connections().closed.wait(max(backoff, error.retry_after)):
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -144,7 +147,7 @@ class JSONClient:
         return f"the {self.name} {self.url}{path}"
 
     def _own_connections(self) -> Connections:
-        """The connections of this process. After a fork both would read the answers that come on shared ones."""
+        """Return the connections of this process: on inherited ones it would read the parent's responses."""
         inherited = self._connections
         if inherited.pid != os.getpid():
             self._connections = Connections(self._open())

@@ -94,7 +94,11 @@ def run_python(code: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("path", named([path for path in readmes() if blocks(path, "python")]))
+# The example of tests/README.md is a file of tests: tests/test_readme.py gives it to pytest.
+PROGRAMS = [path for path in readmes() if blocks(path, "python") and path != ROOT / "tests" / "README.md"]
+
+
+@pytest.mark.parametrize("path", named(PROGRAMS))
 def test_python_of_a_readme_runs(path: Path, tmp_path: Path) -> None:
     """All Python blocks of a README, one after the other, as one program that is imported, not run as a script."""
     code = "\n\n".join(blocks(path, "python"))

@@ -104,7 +104,7 @@ class WholePlan:
         (result,) = results
         if result.tests_passed:
             return Outcome(1, 1)
-        return Outcome(0, 1, result.status, 1, result.detail or "the tests did not come to their end")
+        return Outcome(0, 1, result.status, 1, result.detail or "the tests did not finish")
 
 
 @dataclass(frozen=True)

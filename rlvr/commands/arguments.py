@@ -11,17 +11,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from rlvr.commands.choices import Variants, check_kl_place, selected
 from rlvr.commands.flags import check_flags, check_renamed, explain, flags_of
-from rlvr.commands.settings import (
-    Settings,
-    Variants,
-    check_absent,
-    check_earlier_names,
-    check_effect,
-    check_kl_place,
-    selected,
-    values_of,
-)
+from rlvr.commands.settings import Settings, check_absent, check_earlier_names, check_effect, values_of
 from rlvr.config.group import check_values
 from rlvr.printable import in_one_line
 from rlvr.training.signals import Stopped, fitted
@@ -70,8 +62,7 @@ def parse_settings(
     view, start = settings.view()
     config = settings.config(filled(view, known, left, prog=prog, default=start, required=kind))
     check_values(config)
-    if default is not None:
-        check_effect(config, settings.config())
+    check_effect(config, values)
     return config
 
 

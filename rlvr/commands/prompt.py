@@ -18,7 +18,7 @@ HELP = "usage: rlvr show-prompt RECIPE [--id ID] [--run.task NAME ...]\nShows a 
 
 def main(argv: Sequence[str]) -> int:
     """`rlvr show-prompt RECIPE [--id ID] [flags]`."""
-    from rlvr.commands.settings import take_option
+    from rlvr.commands.choices import take_option
     from rlvr.commands.train import load_recipe, recipe_config, split_recipe
 
     if argv and argv[0] in ("-h", "--help"):

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from rlvr.commands.arguments import guarded, parse_settings
-from rlvr.commands.settings import take_option
+from rlvr.commands.choices import take_option
 from rlvr.config import Config
 from rlvr.config.reward_model import RewardConfig
 from rlvr.files.models import check_path

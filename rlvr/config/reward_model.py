@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from rlvr.config.group import Group, Rules, Used, check_groups, require
+from rlvr.config.group import Group, Rules, Used, check_groups, require, settings_of
 from rlvr.config.optim import OptimConfig
 from rlvr.config.quantities import COUNT, COUNT_OR_NONE, TWO_OR_MORE, Bound
 from rlvr.config.shared import (
@@ -38,6 +38,12 @@ class RewardRunConfig(SeedSetting):
 @dataclass(frozen=True)
 class PairsConfig(BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettings):
     """Preference pairs: from a file, or completions sampled from a policy and told apart by a verifier."""
+
+    USES: ClassVar = {
+        setting.name: SAMPLED
+        for kind in (BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettings)
+        for setting in settings_of(kind)
+    }
 
     file: Path | None = None
     """JSON Lines file with prompt, chosen, rejected and optionally margin. None: sample pairs."""

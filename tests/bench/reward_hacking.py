@@ -120,7 +120,7 @@ def run_config(folder: Path, seed: int, policy: Path, reward: tuple[str, tuple[s
         run=RunConfig(
             task="arithmetic",
             verifier=verifier,
-            verifier_options=options,
+            verifier_option=options,
             out_dir=folder,
             seed=seed,
             steps=steps,
@@ -133,7 +133,7 @@ def run_config(folder: Path, seed: int, policy: Path, reward: tuple[str, tuple[s
         algo=dataclasses.replace(base.algo, kl_coef=kl_coef),
         optim=dataclasses.replace(base.optim, decay_steps=steps),
         eval=EvalConfig(num_problems=64, samples=4, k=(1,), verifier="monitor"),
-        monitor=MonitorConfig(verifier="math", options=("extract=strict",)),
+        monitor=MonitorConfig("math", verifier_option=("extract=strict",)),
     )
 
 

@@ -119,7 +119,7 @@ def either(words: Sequence[str]) -> str:
 
 
 def has(kind: type, leaf: str) -> bool:
-    """Whether a group's class has a setting, by the last part of its flag."""
+    """Return whether a group's class has a setting, by the last part of its flag."""
     words = {selector.field for selector in SELECTORS.values()}
     return any(s.name.replace("_", "-") == leaf and s.name not in words for s in settings_of(kind))
 

@@ -37,19 +37,19 @@ class Entry:
 
     @property
     def flag(self) -> str:
-        """The name without the two dashes."""
+        """Return the name without the two dashes."""
         name = self.setting.name.replace("_", "-")
         return self.group if self.selects else f"{self.group}.{name}" if self.group else name
 
     @property
     def hint(self) -> Any:
-        """The type; of a selector the words that it knows."""
+        """Return the type; of a selector the words that it knows."""
         words = tuple(SELECTORS[self.group].words) if self.selects else ()
         return Literal[words] if words else self.setting.hint
 
 
 class Settings:
-    """The settings that exist for a config of some values, and what tyro is to parse."""
+    """The settings that exist for a config with these values, and the dataclass that tyro parses them into."""
 
     def __init__(self, kind: type, values: Values) -> None:
         self.kind, self.values = kind, values

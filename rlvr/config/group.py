@@ -81,7 +81,7 @@ def spelt(name: str, at: str) -> str:
 
 
 def settings_of(kind: Any) -> tuple[Setting, ...]:
-    """Return the settings of a dataclass: those of its own first, then those that it shares with others."""
+    """Return the settings of a dataclass: its own first, then those that it shares with others."""
     hints = typing.get_type_hints(kind, include_extras=True)
     own = inspect.get_annotations(kind)
     fields = sorted(dataclasses.fields(kind), key=lambda field: field.name not in own)

@@ -59,7 +59,7 @@ class PairsConfig(BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettin
     """Fraction of the problems (or of a file's prompts) held out to measure accuracy and calibration."""
 
     def rules(self, at: str) -> Rules:
-        """Where the pairs come from."""
+        """Return rules about where the pairs come from."""
         check_path(self.policy)
         return [
             *super().rules(at),
@@ -81,7 +81,7 @@ class BaseModelConfig(LoRASettings, LoadSettings):
     """Longer texts are truncated on the left. 0: the model's own limit."""
 
     def rules(self, at: str) -> Rules:
-        """The name of a model that can be there."""
+        """Return rules about the model's name."""
         check_path(self.name)
         return super().rules(at)
 
@@ -98,7 +98,7 @@ class RewardTrainConfig(Group):
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """The training of a reward model."""
+    """Settings of a reward model's training."""
 
     run: RewardRunConfig = field(default_factory=RewardRunConfig)
     pairs: PairsConfig = field(default_factory=PairsConfig)

@@ -27,8 +27,9 @@ def is_weighted(config: Any) -> bool:
     kind, algo = config.algo.importance, config.algo
     if algo.loss_row.ratio is None and kind == "auto":
         return False
-    # In bfloat16, which auto may choose, the torch sampler rounds otherwise than the trainer.
-    return kind != "none" and (kind != "auto" or config.sampler.name != "torch")
+    # In bfloat16, which dtype auto may choose, the torch sampler rounds otherwise than the trainer.
+    one_engine = config.sampler.name == "torch" and config.model.dtype == "float32"
+    return kind != "none" and (kind != "auto" or not one_engine)
 
 
 WITH_WEIGHTS = Used(is_weighted, "with --algo.importance token or sequence")

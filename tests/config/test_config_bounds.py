@@ -106,3 +106,11 @@ def test_recipes_keep_their_bounds(name):
     check_effect(module.CONFIG, values_of(type(module.CONFIG), module.CONFIG))
     if isinstance(module.CONFIG, Config):
         module.CONFIG.check()
+
+
+def test_weights_may_differ_where_the_precision_is_not_known():
+    """auto may choose bfloat16, in which the torch sampler differs from the trainer: the cap is read there."""
+    for dtype, unread in (("auto", False), ("bfloat16", False), ("float32", True)):
+        config = changed(CONFIGS["train"], "model.dtype", dtype)
+        settings = Settings(Config, values_of(Config, config))
+        assert ("algo.importance-cap" in settings.unread()) == unread

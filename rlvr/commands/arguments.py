@@ -9,15 +9,16 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rlvr.commands.choices import Variants, check_kl_place, selected
 from rlvr.commands.flags import check_flags, check_renamed, explain, flags_of
-from rlvr.commands.settings import Settings, check_absent, check_earlier_names, check_effect, values_of
-from rlvr.config.group import check_values
 from rlvr.printable import in_one_line
 from rlvr.training.signals import Stopped, fitted
 from rlvr.types import RunError
+
+if TYPE_CHECKING:
+    from rlvr.commands.choices import Variants
+    from rlvr.commands.settings import Settings
 
 T = TypeVar("T")
 
@@ -48,6 +49,11 @@ def parse_settings(
 
     A setting that nothing would read raises ValueError, as a flag that does not fit does. --help and --help-all exit.
     """
+    # Here, since commands without groups of settings start faster without them.
+    from rlvr.commands.choices import check_kl_place, selected
+    from rlvr.commands.settings import Settings, check_absent, check_earlier_names, check_effect, values_of
+    from rlvr.config.group import check_values
+
     before = values_of(kind, default)
     values, left = selected(before, argv, variants)
     settings = Settings(kind, values)

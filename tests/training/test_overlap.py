@@ -137,8 +137,10 @@ def weights(run: Run) -> torch.Tensor:
 @pytest.mark.parametrize("rollout", [{}, {"resample_rounds": 2}, {"batch_size": 5}], ids=["plain", "dynamic", "cut"])
 def test_overlap_changes_no_log(tmp_path, rollout):
     """Groups verified as they finish, and all of them after sampling: the same bytes, the same weights."""
+    rollout, batch_size = dict(rollout), rollout.get("batch_size", 512)
+    rollout.pop("batch_size", None)
     streamed = make_run(tmp_path / "streamed", **rollout)
-    streamed.sampler.batch_size = rollout.get("batch_size", 512)
+    streamed.sampler.batch_size = batch_size
     whole = make_run(tmp_path / "whole", sampler=Plain, **rollout)
     assert isinstance(streamed.sampler, StreamingSampler)
     assert not isinstance(whole.sampler, StreamingSampler)

@@ -1,4 +1,4 @@
-"""Small list functions from nothing, on a CPU: fine-tuning, then RL on hidden tests alone, then pass@k.
+"""Small list functions from nothing, on a CPU: fine-tuning, then RL on hidden tests, then pass@k.
 
 The prompt `items 2 to 4; sort down; max or 0:` asks for a Python function. A model of 0.9M parameters is fine-tuned on
 programs that err in half of the steps where one can err (a[2:4] for a[1:4], > for >=, no guard for the empty list), so

@@ -1,4 +1,4 @@
-"""Three-digit addition and subtraction from nothing, on a CPU: fine-tuning, then RL on the verifier alone, then pass@k.
+"""Three-digit addition and subtraction from nothing, on a CPU: fine-tuning, then RL with a verifier, then pass@k.
 
 A model of 0.9M parameters is fine-tuned on worked examples in which many carries are forgotten, so that it gets about
 half of the held-out problems right. Then GRPO sees nothing but the verdicts of the math verifier. On two cores the
@@ -7,7 +7,7 @@ whole run takes two to three minutes, and held-out pass@1 rises from about .5 to
     rlvr train tiny_math
     rlvr train tiny_math --run.seed 1 --run.out-dir runs/tiny_math_1
     rlvr train tiny_math --run.shuffle-rewards          # control: rewards that carry no information
-    rlvr train tiny_math --algo ppo          # with a critic; raft: the best of each group; dpo: pairs
+    rlvr train tiny_math --algo ppo                     # with a critic; also raft, dpo, rloo, ... (see --help)
 """
 
 from pathlib import Path

@@ -9,30 +9,23 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlvr.commands.flags import check_flags, check_renamed, explain, flags_of
-from rlvr.commands.settings import (
-    Settings,
-    Variants,
-    check_absent,
-    check_earlier_names,
-    check_effect,
-    check_kl_place,
-    selected,
-    values_of,
-)
-from rlvr.config.group import check_values
 from rlvr.printable import in_one_line
 from rlvr.training.signals import Stopped, fitted
 from rlvr.types import RunError
 
+if TYPE_CHECKING:
+    from rlvr.commands.choices import Variants
+    from rlvr.commands.settings import Settings
+
 T = TypeVar("T")
 
-# What a user can cause (bad input, a missing file, a name that does not exist), and what a run cannot go on after.
+# What a user can cause (bad input, a missing file, a name that does not exist), and what ends a run.
 EXPECTED_ERRORS = (ValueError, LookupError, OSError, RunError)
 BAD_INPUT = 2
-LONGEST_LINE = 2000  # characters of an error: what was found may be as long as a file's line
+LONGEST_LINE = 2000  # characters of an error line: it may quote a whole line of a file
 
 
 def parse(kind: type[T], argv: Sequence[str], *, prog: str, description: str = "") -> T:
@@ -56,6 +49,11 @@ def parse_settings(
 
     A setting that nothing would read raises ValueError, as a flag that does not fit does. --help and --help-all exit.
     """
+    # Here, since commands without groups of settings start faster without them.
+    from rlvr.commands.choices import check_kl_place, selected
+    from rlvr.commands.settings import Settings, check_absent, check_earlier_names, check_effect, values_of
+    from rlvr.config.group import check_values
+
     before = values_of(kind, default)
     values, left = selected(before, argv, variants)
     settings = Settings(kind, values)
@@ -70,8 +68,7 @@ def parse_settings(
     view, start = settings.view()
     config = settings.config(filled(view, known, left, prog=prog, default=start, required=kind))
     check_values(config)
-    if default is not None:
-        check_effect(config, settings.config())
+    check_effect(config, values)
     return config
 
 
@@ -122,7 +119,7 @@ def filled(
 
 
 def one_line(box: str) -> str:
-    """The message of tyro's framed error, without the frame."""
+    """Return the message of tyro's framed error, without the frame."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", box)
     lines = [re.sub(r"[╭╮╰╯│─]+", " ", line).strip() for line in text.splitlines()]
     message = re.sub(r"\s+", " ", " ".join(line for line in lines if line))
@@ -130,7 +127,7 @@ def one_line(box: str) -> str:
 
 
 def key_values(items: Sequence[str], flag: str) -> dict[str, str]:
-    """`key=value` strings as a dictionary; ValueError for one without key or equals sign, and for a key twice."""
+    """Return `key=value` strings as a dictionary. ValueError for one without key or `=`, or a key given twice."""
     pairs: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")
@@ -143,11 +140,11 @@ def key_values(items: Sequence[str], flag: str) -> dict[str, str]:
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Runs a command; an expected error becomes one line on stderr and exit code 2, a signal 128 and its number."""
+    """Run a command. An expected error becomes one line on stderr and exit code 2, a signal 128 plus its number."""
     open_standard_streams()
     try:
         return command()
-    except BrokenPipeError:  # the reader of our output has seen enough, as `| head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt as error:
@@ -160,9 +157,9 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 def open_standard_streams() -> None:
-    """Gives stdin, stdout and stderr that the caller has closed to the null device.
+    """Open the null device for each of stdin, stdout and stderr that the caller has closed.
 
-    Else the next file that is opened takes the number, and what is printed goes into it.
+    Otherwise the next file that is opened takes its number, and printed text goes into that file.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -174,12 +171,12 @@ def open_standard_streams() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
-def error_line(problem: BaseException) -> str:
-    """An expected error as the line that is printed: `error: ` and its text, any control characters escaped."""
-    text = str(problem)
-    if isinstance(problem, KeyError) and problem.args:
-        text = str(problem.args[0])
-    elif isinstance(problem, OSError) and problem.errno is not None and problem.filename is not None:
-        text = f"{problem.filename}: {problem.strerror}"
-    line = f"error: {in_one_line(text) or type(problem).__name__}"
+def error_line(error: BaseException) -> str:
+    """Return the line that is printed for an expected error: `error: ` and its text, control characters escaped."""
+    text = str(error)
+    if isinstance(error, KeyError) and error.args:
+        text = str(error.args[0])
+    elif isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    line = f"error: {in_one_line(text) or type(error).__name__}"
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} [...]"

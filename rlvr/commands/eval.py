@@ -58,7 +58,7 @@ class ModelOnTask(
     SeedSetting,
     TaskSettings,
 ):
-    """What `rlvr eval` and `rlvr profile` have: a model, a task pack, and how the pack's problems are answered."""
+    """Settings of `rlvr eval` and `rlvr profile`: a model, a task pack, and how its problems are answered."""
 
     # Settings of a sampler that serve training.
     NOT_READ: ClassVar = {
@@ -72,7 +72,7 @@ class ModelOnTask(
     sampler: SamplerConfig = field(default_factory=TorchSamplerConfig)
 
     def rules(self, at: str) -> Rules:
-        """The model's name."""
+        """Return rules about the model's name."""
         check_path(self.model)
         named = bool(self.model.strip())
         return [(named, f"{at}model is empty; expected a hub name, a folder, or tiny"), *super().rules(at)]
@@ -94,12 +94,12 @@ class EvalArgs(PassKSettings, ModelOnTask):
     """Output folder for answers.jsonl and result.json. An evaluation that is already in it is resumed."""
 
     def sampling(self) -> Sampling:
-        """How completions are drawn."""
+        """Return how completions are sampled."""
         return Sampling(self.max_new_tokens, self.temperature, self.top_p, self.top_k, self.stop)
 
 
 def load_task(args: EvalArgs) -> Task:
-    """The pack, with the verifier that was asked for."""
+    """Return the pack, with the verifier that was asked for."""
     options: dict[str, Any] = dict(key_values(args.task_option, "--task-option"))
     if args.data is not None:
         options["data"] = args.data
@@ -112,7 +112,7 @@ def load_task(args: EvalArgs) -> Task:
 
 
 def chosen_problems(task: Task, args: EvalArgs) -> list[Problem]:
-    """The problems that are evaluated. ValueError where the pack has none in that split."""
+    """Return the problems to evaluate. ValueError if the pack has none in that split."""
     problems = list((task.train if args.split == "train" else task.test)[: args.max_problems])
     if not problems:
         raise ValueError(f"task {args.task!r} has no {args.split} problems; see --split and --data")
@@ -127,7 +127,7 @@ def present_layout(held: dict[str, Any]) -> dict[str, Any]:
 
 
 def eval_folder(args: EvalArgs, fingerprint: str) -> RunFolder:
-    """The folder of an evaluation, which goes on where it holds one with the same settings; without answers anew."""
+    """Return the folder of an evaluation. One with the same settings is resumed, one without answers overwritten."""
     settings = {**dataclasses.asdict(args), "fingerprint": fingerprint}
     settings = json.loads(json.dumps(settings, default=str))
     defaults = json.loads(json.dumps(values_of(type(args)), default=str))
@@ -153,14 +153,14 @@ def eval_folder(args: EvalArgs, fingerprint: str) -> RunFolder:
 
 
 def run(args: EvalArgs) -> dict[str, Any]:
-    """The evaluation: answers.jsonl and result.json in the folder. Returns the numbers. A signal raises Stopped."""
+    """Evaluate: write answers.jsonl and result.json, and return the numbers. A signal raises Stopped."""
     with StopRequest().answering() as stop:
         stop.left = lambda: f"run the same command to resume; the answers so far are in {args.out_dir}"
         return _run(args, stop)
 
 
 def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
-    # torch and transformers take seconds to import; bad arguments are told before that
+    # before torch and transformers are imported, which takes seconds
     args.check()
     stop.doing = "reading the task"
     task = load_task(args)
@@ -173,7 +173,7 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
 
 
 def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: StopRequest) -> dict[str, Any]:
-    """Loads the model, lets it answer and writes the numbers, in a folder that is claimed."""
+    """Load the model, sample and verify its answers, and write the numbers into a folder that is claimed."""
     from transformers.utils.logging import disable_progress_bar
 
     from rlvr.model.context import check_fit, context_limit, leave_out_long
@@ -232,7 +232,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
 
 
 def main(argv: Sequence[str]) -> int:
-    """`rlvr eval --model M --task T [flags]`."""
+    """Run `rlvr eval --model M --task T [flags]`."""
     args = parse_settings(EvalArgs, argv, prog="rlvr eval", description=EvalArgs.__doc__ or "")
     result = run(args)
     display = Display()
@@ -245,7 +245,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def result_table(result: dict[str, Any], ks: Sequence[int]) -> Table:
-    """pass@k with 95 % intervals over problems, a row for each way of extracting the answer; a graded score too."""
+    """Return a table of pass@k with 95 % intervals over problems, a row per way of extracting; graded scores too."""
     table = Table(
         title=f"{result['num_problems']} problems, {result['num_samples']} answers, 95 % intervals",
         title_justify="left",
@@ -264,13 +264,13 @@ def result_table(result: dict[str, Any], ks: Sequence[int]) -> Table:
 
 
 def threshold_hint(result: dict[str, Any], ks: Sequence[int]) -> str:
-    """What to do where pass@k is 0 because the verifier grades and calls nothing correct; else ""."""
+    """Return a hint where pass@k is 0 because the verifier grades and never says `correct`; else ""."""
     silent = not any(result[f"pass@{k}"] for k in ks) and graded([result]) and "threshold" not in result
     return "no verdict is `correct` and scores are graded: --threshold X counts a score of at least X" if silent else ""
 
 
 def describe(result: dict[str, Any]) -> str:
-    """Truncation, length and verdicts in one line of rich markup."""
+    """Return truncation, length and verdicts in one line of rich markup."""
     statuses = ", ".join(colored(name, f"{count} {name}") for name, count in result["status"].items())
     length = f"truncated {result['truncated']:.1%}, {result['completion_tokens']:.1f} tokens on average"
     right = f"; right is a score of at least {result['threshold']:g}" if "threshold" in result else ""

@@ -1,4 +1,4 @@
-"""The flags of a dataclass as tyro names them, and what is wrong with a command line, in one line."""
+"""Check the flags of a command line, and explain in one line what is wrong with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# Names that other trainers give to a setting, for who comes from them.
+# What other trainers call a setting.
 ELSEWHERE = {
     "adam-beta1": "optim.betas",
     "beta": "algo.kl-coef",
@@ -57,27 +57,28 @@ RENAMED = {
 }
 # Earlier words for values.
 RENAMED_WORDS = {("algo", "gae"): "ppo", ("rollout.truncated", "punish"): "penalize"}
-# Groups whose setting is meant last where several groups have one of a name.
+# Groups that are suggested last where several have a setting of the same name.
 LATER_GROUPS = ("eval", "sft", "critic", "monitor", "sampler")
 SHOWN = 3
 NUMBERS = {int: "a whole number", float: "a number"}
 
 
 def flags_of(kind: type) -> dict[str, Any]:
-    """The type of each flag of a plain dataclass by its name without the dashes; positional arguments are left out."""
+    """Return the type of each flag of a plain dataclass, by its name without dashes; without positional arguments."""
     hints, written = typing.get_type_hints(kind), typing.get_type_hints(kind, include_extras=True)
     names = [field.name for field in dataclasses.fields(kind) if not is_positional(written[field.name])]
     return {name.replace("_", "-"): hints[name] for name in names}
 
 
 def is_positional(hint: Any) -> bool:
-    """Whether a field of this type is an argument without a flag: tyro's `Positional[...]`."""
+    """Return whether a field of this type is an argument without a flag: tyro's `Positional[...]`."""
     return "Positional" in map(str, getattr(hint, "__metadata__", ()))
 
 
 def check_flags(known: Mapping[str, Any], argv: Sequence[str], prog: str) -> None:
-    """Raises ValueError for the first flag that does not exist, with the nearest ones that do, and for a list given
-    twice, whose first values would be lost.
+    """Raise ValueError for the first flag that does not exist, with the nearest ones that do.
+
+    Also for a list that is given twice: its first values would be lost.
     """
     lists: set[str] = set()
     for token in argv:
@@ -96,17 +97,17 @@ def check_flags(known: Mapping[str, Any], argv: Sequence[str], prog: str) -> Non
 
 
 def is_flag(token: str) -> bool:
-    """Whether a token of a command line is a flag: it begins with a dash and is no negative number."""
+    """Return whether a token of a command line is a flag: it begins with a dash and is not a negative number."""
     return token.startswith("-") and len(token) > 1 and not re.fullmatch(r"-(\d.*|\.\d.*|inf|nan)|--", token)
 
 
 def flag_name(token: str) -> str:
-    """The name of a flag without its two dashes in front and value behind; `_` counts as `-`."""
+    """Return the name of a flag without its dashes and value, `_` replaced by `-`."""
     return token.removeprefix("--").partition("=")[0].replace("_", "-")
 
 
 def is_switch(name: str, known: Mapping[str, Any]) -> bool:
-    """Whether `name` is the other side of a yes-or-no flag: `run.no-overwrite`."""
+    """Return whether `name` is the negative form of a boolean flag: `run.no-overwrite`."""
     group, _, leaf = name.rpartition(".")
     asked = f"{group}.{leaf.removeprefix('no-')}" if group else leaf.removeprefix("no-")
     return leaf.startswith("no-") and known.get(asked) is bool
@@ -141,7 +142,7 @@ def check_renamed(
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The tail of an error: the flags that an unknown one probably stands for."""
+    """Return the end of an error message: the flags that an unknown one was probably meant to be."""
     names, name = list(known), name.strip("-").lower()
     group = [flag for flag in names if flag.startswith(f"{name}.")]
     if group:
@@ -155,13 +156,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def same_leaf(name: str, names: Iterable[str]) -> list[str]:
-    """The flags of any group with the same last part."""
+    """Return the flags of any group with the same last part."""
     leaf = name.rpartition(".")[2]
     return sorted((n for n in names if n.rpartition(".")[2] == leaf), key=lambda n: (n != name, is_later(n)))
 
 
 def near_leaf(name: str, names: Sequence[str]) -> list[str]:
-    """The flags whose last part is spelt nearly the same, or begins so."""
+    """Return the flags whose last part is spelt nearly the same, or begins with it."""
     leaf, leaves = name.rpartition(".")[2], sorted({n.rpartition(".")[2] for n in names})
     near = difflib.get_close_matches(leaf, leaves, n=SHOWN, cutoff=0.7)
     near = near or [other for other in leaves if leaf and other.startswith(leaf)]
@@ -169,7 +170,7 @@ def near_leaf(name: str, names: Sequence[str]) -> list[str]:
 
 
 def is_later(name: str) -> bool:
-    """Whether a flag's group comes after the others."""
+    """Return whether a flag's group comes after the others."""
     return name.partition(".")[0] in LATER_GROUPS
 
 
@@ -185,7 +186,7 @@ def explain(message: str, kind: type, known: Mapping[str, Any], argv: Sequence[s
         word = unknown[1].split(", ")[0]
         before = next((token for token, then in itertools.pairwise(argv) if then == word), "")
         if is_flag(before) and known.get(flag_name(before), bool) is bool:
-            return f"{before} takes no value, and {word!r} stands behind it"
+            return f"{before} takes no value, and {word!r} follows it"
         return f"unexpected argument {word!r}"
     named = re.search(r"(?:argument '|Error parsing )--([\w.-]+)", message)
     name = named[1].replace("_", "-").rstrip(".") if named else ""
@@ -200,7 +201,7 @@ def explain(message: str, kind: type, known: Mapping[str, Any], argv: Sequence[s
 
 
 def missing(kind: type, argv: Sequence[str]) -> list[str]:
-    """What a command line lacks: required flags, and positional arguments in capitals."""
+    """Return what a command line lacks: required flags, and positional arguments in capitals."""
     given = {flag_name(token) for token in argv if is_flag(token)}
     lacking, written = [], typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
@@ -212,7 +213,7 @@ def missing(kind: type, argv: Sequence[str]) -> list[str]:
 
 
 def values_of(name: str, argv: Sequence[str]) -> list[str]:
-    """The values that a command line gives to a flag, at its last mention."""
+    """Return the values that a command line gives to a flag, at its last mention."""
     values: list[str] = []
     here = False
     for token in argv:
@@ -226,7 +227,7 @@ def values_of(name: str, argv: Sequence[str]) -> list[str]:
 
 
 def expected(hint: Any) -> str:
-    """What a setting of this type takes, in words."""
+    """Return in words what a setting of this type accepts."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         words = [expected(part) for part in args if part is not type(None)]

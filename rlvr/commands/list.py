@@ -1,4 +1,4 @@
-"""`rlvr list`: verifiers, task packs and recipes, a line each; `rlvr list NAME`: what one of them says of itself."""
+"""`rlvr list`: verifiers, task packs and recipes, a line each; `rlvr list NAME`: one of them in full."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlvr.commands.flags import expected
 from rlvr.printable import printable
 from rlvr.registry import TASKS, VERIFIERS, Registry, did_you_mean
 
-# By the kind of registry: the word for an entry, and a command that uses one.
+# By kind of registry: the word for an entry, and a command that uses one.
 USES = {
     "verifier": ("verifier", "rlvr grade FILE.jsonl --verifier {name}"),
     "task": ("task pack", "rlvr eval --model M --task {name}"),
@@ -28,7 +28,7 @@ OPTION_FLAGS = {"verifier": "--verifier-option", "task": "--task-option"}
 
 @dataclass(frozen=True)
 class ListArgs:
-    """Verifiers, task packs and recipes, a line each; with a name all that it says of itself, its options and types."""
+    """List verifiers, task packs and recipes, a line each; with a name show its docstring, options and types."""
 
     name: Positional[str | None] = None
     """Verifier, task pack or recipe to show: a name of the list, or module:attribute."""
@@ -37,7 +37,7 @@ class ListArgs:
 
 
 def main(argv: Sequence[str]) -> int:
-    """`rlvr list [NAME] [--options]`."""
+    """Run `rlvr list [NAME] [--options]`."""
     args = parse(ListArgs, argv, prog="rlvr list")
     if args.name is not None:
         print(printable("\n\n".join(described(args.name))))
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def registered(registry: Registry, with_options: bool) -> list[tuple[str, str]]:
-    """Name and summary of each entry, and its options as name=default."""
+    """Return name and summary of each entry, with its options as name=default."""
     rows = []
     for name in registry.names():
         text = registry.summary(name)
@@ -62,9 +62,9 @@ def registered(registry: Registry, with_options: bool) -> list[tuple[str, str]]:
 
 
 def described(name: str) -> list[str]:
-    """A text for each verifier, pack and recipe of this name. LookupError with the nearest names where there is none.
+    """Return a text for each verifier, pack and recipe of this name. LookupError with the nearest names if none.
 
-    Of "module:attribute" nothing says whether it is a verifier or a pack; it is told by its parameters.
+    Whether "module:attribute" is a verifier or a pack is told by its parameters.
     """
     if ":" in name:
         made = VERIFIERS.get(name)
@@ -78,14 +78,14 @@ def described(name: str) -> list[str]:
 
 
 def positional(made: Any) -> list[str]:
-    """The parameters that are no options, of a class those of its call: a verifier has two, a pack none."""
+    """Return the positional parameters (of a class: of its call). A verifier has two, a pack none."""
     call = made.__call__ if inspect.isclass(made) else made
     parameters = inspect.signature(call).parameters.values()
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def entry(registry: Registry, name: str) -> str:
-    """Name, place, docstring and options of a verifier or a pack, and how it is used."""
+    """Return name, place, docstring and options of a verifier or a pack, and how it is used."""
     made = registry.get(name)
     options = [
         (key, expected(hint), "needed" if default is inspect.Parameter.empty else f"default {default!r}")
@@ -104,13 +104,13 @@ def entry(registry: Registry, name: str) -> str:
 
 
 def documentation(made: Any) -> str:
-    """The docstring of a function or class; "" where it has none, or the one that every dataclass gets."""
+    """Return the docstring of a function or class; "" for none, or the one that every dataclass gets."""
     text = inspect.getdoc(made) or ""
     return "" if text.startswith(f"{getattr(made, '__name__', '?')}(") else text
 
 
 def place(made: Any) -> str:
-    """File and line of a definition, its module where the file is not known."""
+    """Return file and line of a definition, or its module if the file is not known."""
     try:
         return f"{inspect.getsourcefile(made)} line {inspect.getsourcelines(made)[1]}"
     except (OSError, TypeError):
@@ -118,7 +118,7 @@ def place(made: Any) -> str:
 
 
 def recipe_entry(file: Path) -> str:
-    """Name, place and docstring of a recipe, read without running it."""
+    """Return name, place and docstring of a recipe, read without running it."""
     source = file.read_text("utf-8")
     command = recipe_command(file)
     return "\n".join(
@@ -138,30 +138,30 @@ def recipe_command(file: Path) -> str:
 
 
 def indented(text: str) -> str:
-    """Text by two spaces to the right."""
+    """Return a text indented by two spaces."""
     return textwrap.indent(text, "  ") or "  (no docstring)"
 
 
 def recipe_files() -> list[Path]:
-    """The files of the recipes."""
+    """Return the files of the recipes."""
     spec = importlib.util.find_spec("rlvr.recipes")
     folders = (spec.submodule_search_locations if spec else None) or []
     return sorted(file for folder in folders for file in Path(folder).glob("*.py") if file.stem != "__init__")
 
 
 def recipes() -> list[tuple[str, str]]:
-    """Name and first docstring line of each recipe, read without running it."""
+    """Return name and first docstring line of each recipe, read without running it."""
     return [(file.stem, first_line(file)) for file in recipe_files()]
 
 
 def first_line(file: Path) -> str:
-    """The first line of a Python file's docstring."""
+    """Return the first line of a Python file's docstring."""
     text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
     return text.split("\n")[0].strip()
 
 
 def print_section(title: str, rows: Iterable[tuple[str, str]]) -> None:
-    """A heading and aligned rows."""
+    """Print a heading and aligned rows."""
     rows = list(rows)
     width = max((len(name) for name, _ in rows), default=0)
     print(title)

@@ -45,7 +45,7 @@ class ProfileArgs(ModelOnTask):
 
 
 def main(argv: Sequence[str]) -> int:
-    """`rlvr profile TASK --model M [flags]`."""
+    """Run `rlvr profile TASK --model M [flags]`."""
     args = parse_settings(ProfileArgs, argv, prog="rlvr profile", description=ProfileArgs.__doc__ or "")
     if args.group_size < 2:
         raise ValueError(f"--group-size {args.group_size}: a group of one has no differing rewards; expected 2 or more")
@@ -71,9 +71,9 @@ def main(argv: Sequence[str]) -> int:
 def right_of_each(
     answers: Sequence[Mapping[str, Any]], samples: int, threshold: float | None = None
 ) -> dict[str, tuple[int, int]]:
-    """(scored samples, right ones) of each problem, from its first `samples` answers.
+    """Return (scored samples, correct ones) of each problem, from its first `samples` answers.
 
-    Right is a verdict `correct`; with `threshold` a score of at least it.
+    With `threshold`, a score of at least that is correct; otherwise the verdict decides.
     """
     scored = [row for row in answers if row["score"] is not None and row["sample"] < samples]
     totals = Counter(row["id"] for row in scored)
@@ -82,7 +82,7 @@ def right_of_each(
 
 
 def expected_signal(answers: Sequence[Mapping[str, Any]], samples: int, group_size: int) -> float:
-    """The expected share of groups of G whose scores differ, also where a verifier grades.
+    """Return the expected share of groups of G whose scores differ, also for a verifier that grades.
 
     For each problem with G scored samples: 1 less the chance that all of G have one score, C(n_s, G) / C(n, G) for each
     score s that n_s of its n samples have, which is unbiased. ValueError where no problem has G.
@@ -101,7 +101,7 @@ def expected_signal(answers: Sequence[Mapping[str, Any]], samples: int, group_si
 
 
 def profile(counts: Sequence[tuple[int, int]], group_size: int) -> dict[str, Any]:
-    """Shares of problems by their pass rate, from (samples, right ones) of each.
+    """Return shares of problems by their pass rate, from (samples, correct ones) of each.
 
     "signal" is the expected share of groups of G whose rewards differ: the chance that at least one of G is right less
     the chance that all are, both unbiased; problems with fewer than G samples are left out of it. "bins" counts the
@@ -123,7 +123,7 @@ def profile(counts: Sequence[tuple[int, int]], group_size: int) -> dict[str, Any
 
 
 def histogram(result: Mapping[str, Any]) -> Table:
-    """Problems by pass rate, with bars."""
+    """Return a table of problems by pass rate, with bars."""
     table = Table(title=f"pass rates of {result['problems']} problems")
     table.add_column("rate")
     table.add_column("problems", justify="right")

@@ -1,4 +1,4 @@
-"""`rlvr show-prompt RECIPE` and `--dry-run`: what a run would do, from the tokenizer and the configs alone.
+"""`rlvr show-prompt RECIPE` and `--dry-run`: what a run would do, from its tokenizer and settings.
 
 Part of the command line: it knows the verifiers and the packs.
 """
@@ -17,8 +17,8 @@ HELP = "usage: rlvr show-prompt RECIPE [--id ID] [--run.task NAME ...]\nShows a 
 
 
 def main(argv: Sequence[str]) -> int:
-    """`rlvr show-prompt RECIPE [--id ID] [flags]`."""
-    from rlvr.commands.settings import take_option
+    """Run `rlvr show-prompt RECIPE [--id ID] [flags]`."""
+    from rlvr.commands.choices import take_option
     from rlvr.commands.train import load_recipe, recipe_config, split_recipe
 
     if argv and argv[0] in ("-h", "--help"):
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def find_problem(task: Task, wanted: str | None) -> Problem:
-    """The problem with an id, of those to train on first; the first one where none is asked for. LookupError."""
+    """Return the problem with an id, searching the training problems first; without an id, the first. LookupError."""
     if wanted is None:
         return task.train[0]
     known: dict[str, Problem] = {}
@@ -58,7 +58,7 @@ def find_problem(task: Task, wanted: str | None) -> Problem:
 
 
 def show(config: Config, task: Task, problem: Problem, rendering: Any, limit: int | None) -> list[str]:
-    """The lines about one problem: its prompt as the policy sees it, its verifier and its reference."""
+    """Return the lines about one problem: its prompt as the policy sees it, its verifier and its reference."""
     from rlvr.verifiers.runner.base import describe
 
     ids = rendering.render(problem.prompt)
@@ -76,7 +76,7 @@ def show(config: Config, task: Task, problem: Problem, rendering: Any, limit: in
 
 
 def visible(text: str) -> str:
-    """A text with its control characters and invisible ones written as escapes, newlines among them."""
+    """Return a text with control and invisible characters escaped, newlines too."""
     return "".join(
         character.encode("unicode_escape", "surrogatepass").decode("ascii")
         if unicodedata.category(character)[0] == "C" or unicodedata.category(character) in ("Zl", "Zp")
@@ -86,14 +86,14 @@ def visible(text: str) -> str:
 
 
 def clip(text: str, limit: int = 400) -> str:
-    """The start of a long text."""
+    """Return the start of a long text."""
     return text if len(text) <= limit else f"{text[:limit]} [... {len(text)} characters]"
 
 
 def dry_run(config: Config, task: Task, say: Callable[[str], None]) -> None:
-    """Says what a run with this config would do. Loads the tokenizer and the model's config, and writes nothing.
+    """Say what a run with this config would do. Loads the tokenizer and the model's config, and writes nothing.
 
-    Raises ValueError where the run would, as far as that shows without weights: prompts that are too long among it.
+    Raises ValueError for what would stop the run and can be seen without weights, such as prompts that are too long.
     """
     from rlvr.commands.task import corpus
     from rlvr.model.context import fit_task, run_limit
@@ -118,7 +118,7 @@ def dry_run(config: Config, task: Task, say: Callable[[str], None]) -> None:
     if held and run.overwrite:
         state = "holds a run, which would be deleted"
     elif saved:
-        state = f"holds this run; it would go on from step {saved[-1][0]}"
+        state = f"holds this run; it would resume from step {saved[-1][0]}"
     else:
         state = "holds this run, not begun" if held else "would be made" if not folder.exists() else "exists"
     say(

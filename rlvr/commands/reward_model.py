@@ -41,13 +41,13 @@ ERROR_BUDGET = 0.02
 
 
 def main(argv: Sequence[str]) -> int:
-    """`rlvr rm RECIPE [flags]`."""
+    """Run `rlvr rm RECIPE [flags]`."""
     name, flags = split_recipe(argv, "rm")
     return run_recipe(load_recipe(name, RewardConfig), flags, f"rlvr rm {name}")
 
 
 def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
-    """Runs a config from start to end. Returns the lines of eval.jsonl: each model's measures on held-out pairs."""
+    """Run a config from start to end. Return the lines of eval.jsonl: each model's metrics on held-out pairs."""
     config.check()
     tune_cpu()
     disable_progress_bar()
@@ -66,7 +66,7 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
 def train_all(
     config: RewardConfig, train: Sequence[PreferencePair], held_out: Sequence[PreferencePair], display: Display
 ) -> list[dict[str, Any]]:
-    """Writes the pairs, trains every model on them, and shows the measures."""
+    """Write the pairs, train every model on them, and show the metrics."""
     write_pairs(config.run.out_dir / "pairs.jsonl", train)
     write_pairs(config.run.out_dir / "held_out.jsonl", held_out)
     display.say(f"{len(train)} pairs to train on, {len(held_out)} held out")
@@ -78,7 +78,7 @@ def train_all(
 
 
 def reward_folder(config: RewardConfig) -> RunFolder:
-    """The folder of a reward model's training, which is never resumed; without a model in it, it begins anew."""
+    """Return the folder of a reward model's training. It is never resumed; one without a model is overwritten."""
     wanted = json.loads(to_json(config))
     folder = config.run.out_dir
     return RunFolder(
@@ -101,7 +101,7 @@ def train_one(
     log: RunLog,
     display: Display,
 ) -> dict[str, Any]:
-    """Trains, measures and saves one model."""
+    """Train, measure and save one model."""
     name = config.model.name or config.pairs.policy
     assert name is not None, "config.check asks for one of them"
     seed = derive_seed(config.run.seed, "reward model", number)
@@ -125,7 +125,7 @@ def train_one(
 
 
 def save_trainer(trainer: RewardModelTrainer, folder: Path, result: dict[str, Any]) -> None:
-    """Writes the model, and beside it how texts are rendered and what was measured, for the verifier to read."""
+    """Write the model with its rendering settings and metrics, which the verifier `reward_model` reads."""
     renderer = trainer.renderer
     settings = {
         "chat": "always" if renderer.chat else "never",
@@ -139,9 +139,9 @@ def save_trainer(trainer: RewardModelTrainer, folder: Path, result: dict[str, An
 
 
 def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]:
-    """Pairs made by sampling the policy on a pack's training problems and letting a verifier decide.
+    """Return pairs of the policy's completions of a pack's training problems, told apart by a verifier.
 
-    RunError where no problem has both a correct completion and another.
+    RunError if no problem has both a correct completion and one that is not.
     """
     p, model = config.pairs, config.model
     task, verifier = pack(p)
@@ -182,7 +182,7 @@ def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]
 
 
 def pack(config: PairsConfig) -> tuple[Task, Verifier]:
-    """The pack that is sampled, and the verifier that decides."""
+    """Return the pack that is sampled, and the verifier that tells its completions apart."""
     options: dict[str, Any] = key_values(config.task_option, "--pairs.task-option")
     if config.data is not None:
         options["data"] = config.data
@@ -197,7 +197,7 @@ def pack(config: PairsConfig) -> tuple[Task, Verifier]:
 
 
 def result_table(results: Sequence[dict[str, Any]]) -> Table:
-    """Each model's accuracy with its interval, loss, calibration error, and the mean and deviation of its scores."""
+    """Return a table of each model's accuracy with its interval, loss, calibration error, mean and std of scores."""
     table = Table(title=f"held-out pairs: {results[0]['pairs']}")
     for name in ("model", "accuracy", "loss", "ECE", "mean", "std"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -209,5 +209,5 @@ def result_table(results: Sequence[dict[str, Any]]) -> Table:
 
 
 def with_policy(config: RewardConfig, policy: Path) -> RewardConfig:
-    """The config with a policy to sample from, which also becomes the reward model unless that one is named."""
+    """Return the config with a policy to sample from, which is also the reward model's base unless one is named."""
     return dataclasses.replace(config, pairs=dataclasses.replace(config.pairs, policy=str(policy)))

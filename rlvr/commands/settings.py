@@ -1,104 +1,17 @@
-"""Settings from the command line: `--algo`, `--sampler` and `--monitor` choose classes of groups, then tyro parses.
-
-`Settings` is what tyro is given: a dataclass with exactly the groups and fields that exist under these choices.
-"""
+"""The settings that exist for a config under the choices made, as flags: what tyro parses, and what `--help` shows."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from rlvr.algo.algorithms import ALGORITHMS
-from rlvr.commands.flags import RENAMED_WORDS, check_renamed, flag_name, is_flag, is_positional
-from rlvr.config import SAMPLERS, AlgoConfig, CriticConfig, MonitorConfig, class_of
-from rlvr.config.group import Group, Setting, Used, carry, documented, settings_of
-from rlvr.registry import did_you_mean
+from rlvr.commands.choices import SELECTORS, Values, brought_by
+from rlvr.commands.flags import check_renamed, flag_name, is_flag, is_positional
+from rlvr.config import MonitorConfig
+from rlvr.config.group import Group, Setting, Used, documented, settings_of
 
-Values = dict[str, Any]  # of a config's fields, by name
-Variants = Mapping[str, Mapping[str, Any]]  # by a selector's word: groups, by name
 MISSING = dataclasses.MISSING
-
-
-def choose_algo(values: Values, word: str) -> Values:
-    """Return the values with the settings of another algorithm; those that both have are kept."""
-    check_word("algo", word, ALGORITHMS)
-    kind, row = class_of(word), ALGORITHMS[word]
-    algo = carry(values["algo"], kind, **({"name": word} if kind is AlgoConfig else {}))
-    return values | {"algo": algo, "critic": (values["critic"] or CriticConfig()) if row.critic else None}
-
-
-def choose_sampler(values: Values, word: str) -> Values:
-    """Return the values with the settings of another sampler; those that both have are kept."""
-    check_word("sampler", word, SAMPLERS)
-    return values | {"sampler": carry(values["sampler"], SAMPLERS[word])}
-
-
-def choose_monitor(values: Values, word: str) -> Values:
-    """Return the values with a monitor of this verifier, or without one."""
-    held = values["monitor"]
-    if word.lower() == "none":
-        return values | {"monitor": None}
-    kept = {"verifier": word, "verifier_option": ()}
-    return values | {"monitor": carry(held, MonitorConfig, **kept) if held else MonitorConfig(word)}
-
-
-@dataclasses.dataclass(frozen=True)
-class Selector:
-    """A flag that chooses the class of a group: the group's field that holds the word, what a word does, the words."""
-
-    field: str
-    choose: Callable[[Values, str], Values]
-    words: Collection[str] = ()
-
-
-SELECTORS = {
-    "algo": Selector("name", choose_algo, ALGORITHMS),
-    "sampler": Selector("name", choose_sampler, SAMPLERS),
-    "monitor": Selector("verifier", choose_monitor),
-}
-
-
-def check_word(group: str, word: str, words: Iterable[str]) -> None:
-    """Raise ValueError for a word that a selector does not know."""
-    if word not in words:
-        known = list(words)
-        near = RENAMED_WORDS.get((group, word))
-        advice = f"it is called {near}" if near else did_you_mean(word, known)
-        shown = "" if advice.startswith("known") else f" (one of {', '.join(known)})"
-        raise ValueError(f"--{group} {word!r}; {advice}{shown}")
-
-
-def take_option(flags: Sequence[str], option: str) -> tuple[str | None, list[str]]:
-    """Return the last value of an option (`--id X`, `--id=X`) and the other flags. ValueError where it has no value."""
-    value, rest, left = None, list[str](), list(flags)
-    while left:
-        flag = left.pop(0)
-        if flag == option:
-            if not left or is_flag(left[0]):
-                raise ValueError(f"{option}: expected a value")
-            value = left.pop(0)
-        elif flag.startswith(f"{option}="):
-            value = flag.partition("=")[2]
-        else:
-            rest.append(flag)
-    return value, rest
-
-
-def selected(values: Values, argv: Sequence[str], variants: Variants | None = None) -> tuple[Values, list[str]]:
-    """Return the values under the choices of a command line, and the flags that are left.
-
-    A word that is not the recipe's own also brings what the recipe holds for it (`variants`).
-    """
-    left = list(argv)
-    for group, selector in SELECTORS.items():
-        if group not in values:
-            continue
-        word, left = take_option(left, f"--{group}")
-        if word is None or word == getattr(values[group], selector.field, None):
-            continue
-        values = selector.choose(values, word) | dict((variants or {}).get(word, {}))
-    return values, left
 
 
 def values_of(kind: type, default: Any = None) -> Values:
@@ -124,19 +37,19 @@ class Entry:
 
     @property
     def flag(self) -> str:
-        """The name without the two dashes."""
+        """Return the name without the two dashes."""
         name = self.setting.name.replace("_", "-")
         return self.group if self.selects else f"{self.group}.{name}" if self.group else name
 
     @property
     def hint(self) -> Any:
-        """The type; of a selector the words that it knows."""
+        """Return the type; of a selector the words that it knows."""
         words = tuple(SELECTORS[self.group].words) if self.selects else ()
         return Literal[words] if words else self.setting.hint
 
 
 class Settings:
-    """The settings that exist for a config of some values, and what tyro is to parse."""
+    """The settings that exist for a config with these values, and the dataclass that tyro parses them into."""
 
     def __init__(self, kind: type, values: Values) -> None:
         self.kind, self.values = kind, values
@@ -219,8 +132,8 @@ class Settings:
 
     def unread(self) -> dict[str, Used]:
         """Return the settings that nothing reads under the present values, by flag, with what would."""
-        if "model" not in self.values or not isinstance(self.values["model"], Group):
-            return {}
+        if {field.name for field in init_fields(self.kind)} - self.values.keys():
+            return {}  # as long as something is missing that must be given
         config = self.config()
         uses = {entry.flag: entry.setting.used for entry in self.entries}
         return {flag: used for flag, used in uses.items() if used is not None and not used.when(config)}
@@ -239,18 +152,16 @@ def init_fields(value: Any) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(value) if field.init]
 
 
-def check_effect(config: Any, default: Any) -> None:
-    """Raise ValueError for the first setting that was changed from `default` and that nothing reads.
+def check_effect(config: Any, before: Values) -> None:
+    """Raise ValueError for the first setting that the command line changed and that nothing reads.
 
-    A recipe itself may hold such settings.
+    `before`: the values under its choices, without its other flags. A recipe itself may hold settings of no effect.
     """
-    kind = type(config)
-    settings, before = Settings(kind, values_of(kind, config)), Settings(kind, values_of(kind, default))
+    settings = Settings(type(config), values_of(type(config), config))
     unread = settings.unread()
-    old = {entry.flag: value_of(before.values, entry) for entry in before.entries}
     for entry in settings.entries:
         value = value_of(settings.values, entry)
-        if entry.flag in unread and entry.flag in old and value != old[entry.flag]:
+        if entry.flag in unread and value != value_of(before, entry):
             raise ValueError(
                 f"{entry.group}.{entry.setting.name} {value} would have no effect: it is read only "
                 f"{unread[entry.flag].flags}; leave it out"
@@ -263,45 +174,6 @@ def value_of(values: Values, entry: Entry) -> Any:
         return values.get(entry.setting.name)
     group = values[entry.group]
     return None if group is None else getattr(group, entry.setting.name)
-
-
-def brought_by(name: str) -> str | None:
-    """Return the choices under which a flag exists (`--algo ppo`); None for a flag that no choice brings."""
-    group, _, leaf = name.partition(".")
-    brings: dict[str, list[str]] = {}
-    for word, row in ALGORITHMS.items():
-        for place, kind in (("algo", class_of(word)), *((("critic", CriticConfig),) if row.critic else ())):
-            if group == place and has(kind, leaf):
-                brings.setdefault("--algo", []).append(word)
-    for word, engine in SAMPLERS.items():
-        if group == "sampler" and has(engine, leaf):
-            brings.setdefault("--sampler", []).append(word)
-    if group == "monitor" and has(MonitorConfig, leaf):
-        return "--monitor NAME"
-    return next((f"{flag} {either(words)}" for flag, words in brings.items()), None)
-
-
-def either(words: Sequence[str]) -> str:
-    """Return words as a choice: `a, b or c`."""
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def has(kind: type, leaf: str) -> bool:
-    """Whether a group's class has a setting, by the last part of its flag."""
-    words = {selector.field for selector in SELECTORS.values()}
-    return any(s.name.replace("_", "-") == leaf and s.name not in words for s in settings_of(kind))
-
-
-def check_kl_place(before: Values, values: Values, argv: Sequence[str]) -> None:
-    """Raise ValueError where another algorithm would move the recipe's KL term, and no flag says its weight there."""
-    if "algo" not in values or "algo.kl-coef" in {flag_name(token) for token in argv if is_flag(token)}:
-        return
-    old, new = before["algo"], values["algo"]
-    if new.kl_coef and new.kl_in != old.kl_in and "kl_in" not in {setting.name for setting in settings_of(type(new))}:
-        raise ValueError(
-            f"--algo {new.name}: the recipe's algo.kl_coef {old.kl_coef} is in the {old.kl_in}, and {new.name} has its "
-            f"KL term in the {new.kl_in}; set --algo.kl-coef too (0: none)"
-        )
 
 
 def check_earlier_names(argv: Sequence[str], settings: Settings, prog: str) -> None:

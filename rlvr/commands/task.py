@@ -13,7 +13,7 @@ from rlvr.verifiers.runner.base import check_references
 
 
 def build_task(config: Config) -> Task:
-    """The run's pack, with the verifier that was asked for, its references checked."""
+    """Return the run's pack, with the verifier that was asked for; its references are checked."""
     run = config.run
     options: dict[str, Any] = key_values(run.task_option, "--run.task-option")
     if run.data is not None:
@@ -29,7 +29,7 @@ def build_task(config: Config) -> Task:
 
 
 def build_monitor(config: Config, task: Task) -> Verifier | None:
-    """The verifier that watches the reward; None where the config has none. Its references are checked."""
+    """Return the monitor's verifier, its references checked; None without a monitor."""
     settings = config.monitor
     if settings is None:
         return None
@@ -40,7 +40,7 @@ def build_monitor(config: Config, task: Task) -> Verifier | None:
 
 
 def corpus(task: Task) -> list[str]:
-    """The texts that give a tiny model its alphabet: demonstrations and held-out prompts."""
+    """Return the texts that give a tiny model its alphabet: demonstrations and held-out prompts."""
     texts = [completion for _, completion in task.demonstrations]
     prompts = [p.prompt for p in (*(p for p, _ in task.demonstrations), *task.test)]
     return texts + [p if isinstance(p, str) else "\n".join(m["content"] for m in p) for p in prompts]

@@ -1,4 +1,4 @@
-"""`rlvr train RECIPE` and `rlvr sft RECIPE`; how recipes are found and run, `rlvr rm`'s too."""
+"""`rlvr train RECIPE` and `rlvr sft RECIPE`; finds and runs recipes, also those of `rlvr rm`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from types import ModuleType
 from typing import Any
 
 from rlvr.commands.arguments import guarded, parse_settings
-from rlvr.commands.settings import take_option
+from rlvr.commands.choices import take_option
 from rlvr.config import Config
 from rlvr.config.reward_model import RewardConfig
 from rlvr.files.models import check_path
 from rlvr.registry import did_you_mean, load
 
-# The command that runs a recipe, by the kind of its CONFIG.
+# The command that runs a recipe, by the class of its CONFIG.
 COMMAND_OF: dict[type, str] = {Config: "train", RewardConfig: "rm"}
 
 
 def recipe_names() -> list[str]:
-    """The recipes that come with the project."""
+    """Return the names of the recipes that come with the project."""
     package = importlib.import_module("rlvr.recipes")
     folders = [Path(folder) for folder in package.__path__]
     return sorted(path.stem for folder in folders for path in folder.glob("*.py") if path.stem != "__init__")
 
 
 def load_recipe(name: str, kind: type = Config) -> ModuleType:
-    """The module of a recipe, by its name or the path of a Python file. It has CONFIG, of this kind, and main(config).
+    """Return the module of a recipe, by its name or the path of a Python file. It has CONFIG of this kind and main().
 
-    LookupError where it has not, and where it is a recipe for another command.
+    It may have VARIANTS: groups that another algorithm or sampler brings, e.g. {"ppo": {"critic": CriticConfig(...)}}.
+    LookupError for a module without CONFIG and main(), and for a recipe of another command.
     """
     if name.endswith(".py"):
         path = Path(name)
@@ -60,7 +61,7 @@ def load_recipe(name: str, kind: type = Config) -> ModuleType:
 
 
 def split_recipe(argv: Sequence[str], command: str) -> tuple[str, list[str]]:
-    """The recipe's name and the flags. Asking for help without a recipe prints the names."""
+    """Return the recipe's name and the flags. Asking for help without a recipe prints the names and exits."""
     if argv and argv[0] in ("-h", "--help"):
         print(f"usage: rlvr {command} RECIPE [--run.steps N ...]\nrecipes: {', '.join(recipe_names())}, or a .py file")
         raise SystemExit(0)
@@ -70,17 +71,17 @@ def split_recipe(argv: Sequence[str], command: str) -> tuple[str, list[str]]:
 
 
 def check_model_flag(flags: Sequence[str]) -> None:
-    """Raises ValueError for a model folder that does not exist: before a recipe is imported, which takes seconds."""
+    """Raise ValueError for a model folder that does not exist, before anything slow is imported."""
     check_path(take_option(flags, "--model.name")[0])
 
 
 def expand(flags: Sequence[str]) -> list[str]:
-    """The flags with the short form of run.dry_run written out."""
+    """Return the flags with the short form of run.dry_run written out."""
     return ["--run.dry-run" if flag == "--dry-run" else flag for flag in flags]
 
 
 def recipe_config(module: ModuleType, argv: Sequence[str], prog: str) -> Any:
-    """Return a recipe's config with its flags. main checks the rest, as it may fill in settings of its own."""
+    """Return a recipe's config with its flags. main checks the rest: it may fill in settings."""
     kind = type(module.CONFIG)
     return parse_settings(
         kind,
@@ -118,7 +119,7 @@ def sft_main(argv: Sequence[str]) -> int:
 
 
 def script(module_globals: dict[str, object]) -> None:
-    """What `python recipes/NAME.py [flags]` does: the same as `rlvr train NAME [flags]`."""
+    """Run a recipe from its own file: `python recipes/NAME.py [flags]` is `rlvr train NAME [flags]`."""
     module = ModuleType(str(module_globals["__file__"]), str(module_globals["__doc__"]))
     module.__dict__.update(module_globals)
     sys.exit(guarded(lambda: run_recipe(module, sys.argv[1:], Path(sys.argv[0]).name)))

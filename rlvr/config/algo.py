@@ -1,4 +1,4 @@
-"""Settings of the group `algo`: a class for each algorithm that has settings of its own, `--algo NAME` chooses.
+"""Settings of the group `algo`: `--algo NAME` chooses the class. Algorithms with special settings have their own.
 
 An algorithm is a row of rlvr/algo/algorithms.py; every row without a class in `OWN_SETTINGS` takes AlgoConfig.
 """
@@ -27,15 +27,16 @@ def is_weighted(config: Any) -> bool:
     kind, algo = config.algo.importance, config.algo
     if algo.loss_row.ratio is None and kind == "auto":
         return False
-    # In bfloat16, which auto may choose, the torch sampler rounds otherwise than the trainer.
-    return kind != "none" and (kind != "auto" or config.sampler.name != "torch")
+    # In bfloat16, which dtype auto may choose, the torch sampler rounds otherwise than the trainer.
+    one_engine = config.sampler.name == "torch" and config.model.dtype == "float32"
+    return kind != "none" and (kind != "auto" or not one_engine)
 
 
 WITH_WEIGHTS = Used(is_weighted, "with --algo.importance token or sequence")
 
 
 class AlgoDefaults:
-    """What code that reads settings finds where an algorithm has no such setting."""
+    """Values that are read for settings that an algorithm does not have."""
 
     advantage_scale: str = "auto"
     reward_weights: tuple[str, ...] = ()
@@ -55,10 +56,10 @@ class AlgoDefaults:
 
 @dataclass(frozen=True)
 class AlgoSettings(AlgoDefaults, Group):
-    """What all algorithms have."""
+    """Settings of all algorithms."""
 
     name: str = "grpo"
-    """Algorithm: a row of rlvr/algo/algorithms.py."""
+    """Training algorithm (table: rlvr/algo/algorithms.py); it brings its own settings."""
     epochs: Annotated[int, COUNT] = 1
     """Passes over each batch of rollouts (num_iterations in TRL)."""
     minibatches: Annotated[int, COUNT] = 1
@@ -66,45 +67,45 @@ class AlgoSettings(AlgoDefaults, Group):
 
     @property
     def row(self) -> Algorithm:
-        """The algorithm's row of the table."""
+        """Return the algorithm's row of the table."""
         return ALGORITHMS[self.name]
 
     @property
     def loss_row(self) -> PolicyLoss:
-        """The policy loss's row of its table."""
+        """Return the policy loss's row of its table."""
         return LOSSES[self.policy_loss]
 
     @property
     def policy_loss(self) -> str:
-        """The name of the loss, with auto resolved."""
+        """Return the name of the loss, with auto resolved."""
         return self.row.loss if self.loss == "auto" else self.loss
 
     @property
     def scale(self) -> str:
-        """`advantage_scale` with auto resolved."""
+        """Return `advantage_scale` with auto resolved."""
         if self.advantage_scale != "auto":
             return self.advantage_scale
         return "none" if self.kl_coef and self.kl_in == "reward" else self.row.scale
 
     @property
     def estimator(self) -> str:
-        """`kl_estimator` with auto resolved."""
+        """Return `kl_estimator` with auto resolved."""
         if self.kl_estimator != "auto":
             return self.kl_estimator
         return "k1" if self.kl_in == "reward" else "k3"
 
     @property
     def normalizer(self) -> str:
-        """`normalize` with auto resolved."""
+        """Return `normalize` with auto resolved."""
         return "sequence" if self.loss_row.ratio == "sequence" else "token"
 
     @property
     def needs_reference(self) -> bool:
-        """Whether a reference policy is held."""
+        """Return whether a reference policy is held."""
         return self.kl_coef > 0 or self.row.reference
 
     def rules(self, at: str) -> Rules:
-        """The algorithm's name, and that the settings are those that it reads."""
+        """Return rules about the name, which must be an algorithm with this class of settings."""
         kind = type(self).__name__
         return [
             (self.name in ALGORITHMS, f"{at}name {self.name!r}; {did_you_mean(self.name, ALGORITHMS)}"),
@@ -117,7 +118,7 @@ class AlgoSettings(AlgoDefaults, Group):
 
 @dataclass(frozen=True)
 class NormalizeSetting(AlgoSettings):
-    """What the loss is averaged over."""
+    """How the loss is averaged."""
 
     normalize: Literal["auto", "token", "sequence", "constant"] = "auto"
     """Average the loss over tokens (DAPO), over sequences (GRPO), or divide by sequences x max_new_tokens (Dr. GRPO).
@@ -125,13 +126,13 @@ class NormalizeSetting(AlgoSettings):
 
     @property
     def normalizer(self) -> str:
-        """`normalize` with auto resolved."""
+        """Return `normalize` with auto resolved."""
         return super().normalizer if self.normalize == "auto" else self.normalize
 
 
 @dataclass(frozen=True)
 class PolicyGradientSettings(NormalizeSetting):
-    """What all algorithms have that weigh every rollout by its advantage."""
+    """Settings of algorithms that weigh every rollout by its advantage."""
 
     loss: Literal["auto", "clip", "gspo", "sequence", "cispo", "nll"] = "auto"
     """Policy loss: clip (PPO's clipped ratio per token), gspo or sequence (one ratio per completion), cispo, nll
@@ -154,11 +155,11 @@ class PolicyGradientSettings(NormalizeSetting):
     """Upper bound of the importance weights."""
 
     def rules(self, at: str) -> Rules:
-        """Clipping that the loss reads, a KL estimator that fits its place, and an average that fits the ratio."""
+        """Return rules about clipping, the KL estimator's place, and the average that fits the ratio."""
         kl_in = self.kl_in if self.kl_coef > 0 else None
         held = super().rules(at)
         if not all(holds for holds, _ in held):
-            return held  # without its row there is no more to ask
+            return held  # the rules below read its row
         whole = self.loss_row.ratio == "sequence"
         return [
             *held,
@@ -197,14 +198,14 @@ class PolicyGradientSettings(NormalizeSetting):
 
 @dataclass(frozen=True)
 class RewardSettings(PolicyGradientSettings):
-    """What algorithms have whose advantages are made of whole rewards."""
+    """Settings of algorithms whose advantages are made of whole rewards."""
 
     advantage_scale: Annotated[Literal["auto", "none", "batch_std", "whiten"], ADVANCED] = "auto"
     """Scale advantages over the batch: divide by the standard deviation of its rewards, or whiten (PPO: over its
     tokens). auto: whiten for PPO without a KL term in the reward, else none. The KL term is never scaled."""
     kl_in: Annotated[Literal["loss", "reward"], WITH_KL] = "loss"
     """Add the KL term to the loss (per token) or to the reward (PPO: per token; else summed over the completion, with
-    a baseline of its own, after the task's rewards are normalised)."""
+    its own baseline, after the task's rewards are normalised)."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ class GDPOConfig(PolicyGradientSettings):
     """Weights of the reward's parts, as part=weight; 1 for those that are not named."""
 
     def rules(self, at: str) -> Rules:
-        """The weights."""
+        """Return rules about the weights."""
         found = [
             (is_weight(item), f"{at}reward_weights {item!r}: expected part=weight") for item in self.reward_weights
         ]
@@ -239,7 +240,7 @@ class PPOConfig(RewardSettings):
     """GAE lambda: 1 is return minus value, 0 the one-step TD error."""
 
     def rules(self, at: str) -> Rules:
-        """Scaling that fits advantages per token."""
+        """Return rules about scaling, which must fit advantages per token."""
         return [
             *super().rules(at),
             (

@@ -13,8 +13,8 @@ import inspect
 import itertools
 import textwrap
 import typing
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
 
 from rlvr.config.quantities import Bound, why_out
 
@@ -44,6 +44,8 @@ class Setting:
 
 class Group:
     """The base of all groups. `rules` are those that a bound cannot express; `at` precedes names in messages."""
+
+    USES: ClassVar[Mapping[str, Used]] = {}  # when settings are read that the group shares with others, by name
 
     def rules(self, at: str) -> Rules:
         """Return the group's own rules."""
@@ -79,20 +81,21 @@ def spelt(name: str, at: str) -> str:
 
 
 def settings_of(kind: Any) -> tuple[Setting, ...]:
-    """Return the settings of a dataclass: those of its own first, then those that it shares with others."""
+    """Return the settings of a dataclass: its own first, then those that it shares with others."""
     hints = typing.get_type_hints(kind, include_extras=True)
     own = inspect.get_annotations(kind)
     fields = sorted(dataclasses.fields(kind), key=lambda field: field.name not in own)
-    return tuple(described(field.name, hints[field.name]) for field in fields)
+    uses = kind.USES if issubclass(kind, Group) else {}
+    return tuple(described(field.name, hints[field.name], uses.get(field.name)) for field in fields)
 
 
-def described(name: str, hint: Any) -> Setting:
-    """Return the setting that an annotated field declares."""
+def described(name: str, hint: Any, used: Used | None = None) -> Setting:
+    """Return the setting that an annotated field declares; `used` unless it says so itself."""
     if typing.get_origin(hint) is not typing.Annotated:
-        return Setting(name, hint, hint)
+        return Setting(name, hint, hint, used=used)
     bare, *marks = typing.get_args(hint)
     bound = next((mark for mark in marks if isinstance(mark, Bound)), None)
-    used = next((mark for mark in marks if isinstance(mark, Used)), None)
+    used = next((mark for mark in marks if isinstance(mark, Used)), used)
     return Setting(name, bare, hint, bound, used, ADVANCED in marks)
 
 

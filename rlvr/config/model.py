@@ -15,7 +15,7 @@ WITH_TINY = Used(lambda config: config.model.name == "tiny", "with --model.name 
 
 @dataclass(frozen=True)
 class ModelConfig(LoRASettings, AttentionSetting, LoadSettings):
-    """The policy."""
+    """The policy: the model that is trained."""
 
     name: str = "tiny"
     """Model to train: hub name or folder of a causal LM or of a LoRA adapter (merged into its base; with lora_rank
@@ -26,7 +26,7 @@ class ModelConfig(LoRASettings, AttentionSetting, LoadSettings):
     """Regular expression of the tiny model's tokens. The default makes each character a token."""
 
     def rules(self, at: str) -> Rules:
-        """The name of a model that can be there, and the tiny model's tokens."""
+        """Return rules about the model's name and the tiny model's tokens."""
         check_path(self.name)
         return [
             (bool(self.name.strip()), f"{at}name is empty; expected a hub name, a folder, or tiny"),

@@ -33,5 +33,5 @@ class MonitorConfig(Group):
     """Save a checkpoint and end the run when the alarm is raised."""
 
     def rules(self, at: str) -> Rules:
-        """The verifier's name."""
+        """Return rules about the verifier's name."""
         return [(bool(self.verifier.strip()), "the monitor's verifier has an empty name; expected one of `rlvr list`")]

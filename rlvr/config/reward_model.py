@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from rlvr.config.group import Group, Rules, Used, check_groups, require
+from rlvr.config.group import Group, Rules, Used, check_groups, require, settings_of
 from rlvr.config.optim import OptimConfig
 from rlvr.config.quantities import COUNT, COUNT_OR_NONE, TWO_OR_MORE, Bound
 from rlvr.config.shared import (
@@ -39,6 +39,12 @@ class RewardRunConfig(SeedSetting):
 class PairsConfig(BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettings):
     """Preference pairs: from a file, or completions sampled from a policy and told apart by a verifier."""
 
+    USES: ClassVar = {
+        setting.name: SAMPLED
+        for kind in (BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettings)
+        for setting in settings_of(kind)
+    }
+
     file: Path | None = None
     """JSON Lines file with prompt, chosen, rejected and optionally margin. None: sample pairs."""
     policy: str | None = None
@@ -53,7 +59,7 @@ class PairsConfig(BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettin
     """Fraction of the problems (or of a file's prompts) held out to measure accuracy and calibration."""
 
     def rules(self, at: str) -> Rules:
-        """Where the pairs come from."""
+        """Return rules about where the pairs come from."""
         check_path(self.policy)
         return [
             *super().rules(at),
@@ -75,7 +81,7 @@ class BaseModelConfig(LoRASettings, LoadSettings):
     """Longer texts are truncated on the left. 0: the model's own limit."""
 
     def rules(self, at: str) -> Rules:
-        """The name of a model that can be there."""
+        """Return rules about the model's name."""
         check_path(self.name)
         return super().rules(at)
 
@@ -92,7 +98,7 @@ class RewardTrainConfig(Group):
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """The training of a reward model."""
+    """Settings of a reward model's training."""
 
     run: RewardRunConfig = field(default_factory=RewardRunConfig)
     pairs: PairsConfig = field(default_factory=PairsConfig)

@@ -35,7 +35,7 @@ class RolloutConfig(VerifierSettings, SamplingSettings):
     """Fraction of verdicts that may be verifier errors (statuses bad_reference and error) before the run stops."""
 
     def rules(self, at: str) -> Rules:
-        """Lengths that fit each other, and groups that can be resampled."""
+        """Return rules about lengths that must fit each other, and groups that can be resampled."""
         return [
             *super().rules(at),
             (

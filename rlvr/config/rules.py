@@ -17,7 +17,7 @@ def rules(config: Config) -> Rules:
 
 
 def algo_rules(config: Config) -> Rules:
-    """The algorithm with its critic, its groups and its rewards."""
+    """Return rules about the algorithm's critic, groups and rewards."""
     r, row = config.rollout, config.algo.row
     return [
         (
@@ -38,7 +38,7 @@ def algo_rules(config: Config) -> Rules:
 
 
 def reference_rules(config: Config) -> Rules:
-    """A reference policy, which under LoRA is the model without its adapter."""
+    """Return rules about the reference policy, which under LoRA is the model without its adapter."""
     m, needs_reference = config.model, config.algo.needs_reference
     return [
         (
@@ -56,7 +56,7 @@ def reference_rules(config: Config) -> Rules:
 
 
 def sampling_rules(config: Config) -> Rules:
-    """The sampler's distribution, and the correction of what it differs in."""
+    """Return rules about sampling off policy, and its correction."""
     r, a, s = config.rollout, config.algo, config.sampler
     return [
         (
@@ -74,7 +74,7 @@ def sampling_rules(config: Config) -> Rules:
 
 
 def monitor_rules(config: Config) -> Rules:
-    """The monitor, and what needs one."""
+    """Return rules about the monitor and what needs one."""
     return [
         (
             config.monitor is None or config.rollout.problems_per_step >= 2,

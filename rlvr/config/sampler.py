@@ -20,7 +20,7 @@ OWN_ENGINE = Used(starts_engine, "without --sampler.url")
 
 @dataclass(frozen=True)
 class SamplerSettings(Group):
-    """What all samplers have. A setting that is no field of an engine's class has the value given here."""
+    """Settings of all samplers. Attributes without a type are values read for settings that a class does not have."""
 
     name: str = field(init=False)
     """Engine that samples: torch, vllm (in this process) or vllm-server (a vLLM server on this machine)."""
@@ -40,7 +40,7 @@ class TorchSamplerConfig(BatchSizeSetting, SamplerSettings):
 
 @dataclass(frozen=True)
 class EngineSettings(SamplerSettings):
-    """What both vLLM engines have."""
+    """Settings of both vLLM engines."""
 
     batch_size = 512
 
@@ -67,7 +67,7 @@ class VLLMConfig(EngineSettings):
     """Merge LoRA adapters into the weights that are sent to vLLM, or send only the adapter and let vLLM apply it."""
 
     def rules(self, at: str) -> Rules:
-        """When the engine can sleep."""
+        """Return rules about when the engine can sleep."""
         return [
             (
                 self.sleep == 0 or self.max_staleness == 0,

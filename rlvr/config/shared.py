@@ -40,7 +40,7 @@ class TaskSettings(Group):
     """Options of that verifier, as key=value."""
 
     def rules(self, at: str) -> Rules:
-        """Names that are empty, and options without the verifier that they belong to."""
+        """Return rules about empty names, and options without the verifier that they belong to."""
         flag = f"{at}verifier" if at.startswith("--") else f"--{at}verifier"
         option = f"{at}{'verifier-option' if at.startswith('--') else 'verifier_option'}"
         return [
@@ -83,7 +83,7 @@ class LoadSettings(Group):
     """Allow Python code from the model's repository to run on this machine."""
 
     def rules(self, at: str) -> Rules:
-        """The name of the device."""
+        """Return rules about the device's name."""
         known = re.fullmatch(r"auto|cpu|mps|(cuda|xpu|npu)(:\d+)?", self.device)
         return [*super().rules(at), (known is not None, f"{at}device {self.device!r}; expected {DEVICES}")]
 
@@ -112,7 +112,7 @@ class LoRASettings(Group):
     """Comma-separated names of the modules that get adapters."""
 
     def rules(self, at: str) -> Rules:
-        """The names of the modules."""
+        """Return rules about the names of the modules."""
         empty = f"{at}lora_targets is empty; expected module names, or all-linear"
         return [*super().rules(at), (bool(self.lora_targets.strip()), empty)]
 
@@ -141,7 +141,7 @@ class SamplingSettings(LengthSettings):
     """Strings that end a completion; they stay part of it."""
 
     def rules(self, at: str) -> Rules:
-        """The strings that end a completion."""
+        """Return rules about the strings that end a completion."""
         empty = f"{at}stop holds an empty text, which would end every completion at once; leave it out"
         return [*super().rules(at), ("" not in self.stop, empty)]
 

@@ -1,4 +1,4 @@
-"""What may change when a training run is resumed, and the history that its config.json keeps of it."""
+"""Resuming a training run: which settings may change, and the history that its config.json keeps of them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rlvr.training.checkpoint import STEP, damage
 
 Settings = dict[tuple[str, str], Any]  # in JSON, by group and name
 
-# Settings that may differ when a run is resumed, each with the reason. None changes what a step computes, up to
-# rounding and to what a time limit cuts off. "*": the whole group.
+# Settings that may change on resume, each with the reason. None changes what a step computes, up to rounding and to
+# verdicts that a time limit cuts off. "*": the whole group.
 RESUMABLE: dict[str, dict[str, str]] = {
     "run": {
         "out_dir": "where it is written",
@@ -30,7 +30,7 @@ RESUMABLE: dict[str, dict[str, str]] = {
         "save_every": "when it is saved",
         "keep_checkpoints": "what is kept",
         "keep_best": "what is kept",
-        "overwrite": "about the folder alone",
+        "overwrite": "about the folder only",
         "trackers": "what is told to others",
         "tracker_project": "what is told to others",
         "tracker_name": "what is told to others",
@@ -63,14 +63,14 @@ RESUMABLE: dict[str, dict[str, str]] = {
         "sleep": "memory against speed",
     },
 }
-# What "auto" stands for: the property of the group that says so. Held against each other in place of the setting.
+# Settings that are compared with "auto" resolved, each with the property of the group that resolves it.
 RESOLVED = {
     "loss": "policy_loss",
     "advantage_scale": "scale",
     "kl_estimator": "estimator",
     "normalize": "normalizer",
 }
-# What the fine-tuned model in start/ comes from.
+# Settings that the fine-tuned model in start/ depends on.
 STARTS_FROM = {
     "run": ("task", "data", "task_option", "seed"),
     "model": ("*",),
@@ -79,9 +79,9 @@ STARTS_FROM = {
 
 
 def train_folder(config: Config, fingerprint: str) -> RunFolder:
-    """The folder of a training run: resumed where it holds one with the same settings.
+    """Return the folder of a training run. A run with the same settings is resumed.
 
-    Without a checkpoint a run of other settings begins anew there. A fine-tuned start stays where it would be the same.
+    A run with other settings is overwritten if it has no checkpoint; its fine-tuned start stays if it would be the same.
     """
     wanted: Record = {**json.loads(to_json(config)), "fingerprint": fingerprint, **versions()}
     folder = config.run.out_dir
@@ -110,17 +110,17 @@ def train_folder(config: Config, fingerprint: str) -> RunFolder:
 
 
 def has_checkpoints(folder: Path) -> bool:
-    """Whether the folder of a run has checkpoints, be they damaged."""
+    """Return whether the folder of a run has checkpoints, even damaged ones."""
     return any(not path.name.endswith(PARTIAL) for path in folder.glob("checkpoints/step-*"))
 
 
 def is_fine_tuned(folder: Path) -> bool:
-    """Whether the folder of a run has the model that its fine-tuning ended with."""
+    """Return whether the folder of a run has a fine-tuned model to start from."""
     return (folder / "start" / "state.json").is_file()
 
 
 def newest_step(out_dir: Path) -> int:
-    """The step of the newest whole checkpoint; 0 where there is none."""
+    """Return the step of the newest undamaged checkpoint; 0 if there is none."""
     steps = [int(p.name[5:]) for p in out_dir.glob("checkpoints/step-*") if STEP.fullmatch(p.name) and not damage(p)]
     return max(steps, default=0)
 
@@ -177,7 +177,7 @@ def effective(record: Record) -> Settings:
 
 
 def versions() -> Record:
-    """What a result depends on besides the settings."""
+    """Return what a result depends on besides the settings: versions and threads."""
     return {
         "versions": {
             "rlvr": __version__,

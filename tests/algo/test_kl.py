@@ -246,7 +246,8 @@ def present_divergence(run: Run) -> float:
     [
         *({"kl_estimator": estimator} for estimator in IN_LOSS),
         *({"kl_estimator": estimator, "minibatches": 2} for estimator in IN_LOSS),
-        *({"kl_in": "reward", "name": advantage} for advantage in (*IN_REWARD, "raft", "ppo")),
+        *({"kl_in": "reward", "name": advantage} for advantage in (*IN_REWARD, "ppo")),
+        {"name": "raft"},
         {"kl_in": "reward", "name": "reinforce", "advantage_scale": "whiten", "minibatches": 2},
         {"kl_in": "reward", "name": "dr_grpo", "advantage_scale": "batch_std", "normalize": "constant"},
     ],

@@ -31,12 +31,12 @@ from accelerate import Accelerator
 from step_vs_trl import peak_memory_growth
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlvr.config import AlgoConfig, Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig
+from rlvr.config import Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, make_algo
 from rlvr.model.critic import Critic
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
-from rlvr.sampling.samplers import make_sampler
+from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.collect import collect
 from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.run import Run, assemble
@@ -79,12 +79,12 @@ class Side:
         self.policy = make_policy(args.hidden, args.layers)
         settings = dict(ALGORITHMS[name])
         kind = settings.pop("kind", None)
-        algo = AlgoConfig(minibatches=args.minibatches, kl_coef=args.kl, **settings)
+        algo = make_algo(minibatches=args.minibatches, kl_coef=args.kl, **settings)
         self.config = Config(
             model=ModelConfig(device="cpu"),
             rollout=RolloutConfig(problems_per_step=args.problems, group_size=args.group_size, max_new_tokens=39),
             algo=algo,
-            critic=CriticConfig(kind=kind or "head", lr=LR),
+            critic=CriticConfig(kind=kind, lr=LR) if kind else None,
             optim=OptimConfig(lr=LR, tokens_per_microbatch=args.microbatch),
         )
         self.has_critic = kind is not None
@@ -94,11 +94,11 @@ class Side:
     def start(self) -> Run:
         """What training adds to the loaded policy: optimizer, critic, reference."""
         config, policy = self.config, self.policy
-        optimizer, sampler = make_optimizer(policy.parameters(), config.optim), make_sampler("torch", policy)
+        optimizer, sampler = make_optimizer(policy.parameters(), config.optim), TorchSampler(policy)
         problems = [Problem(str(i), f"{i}+{7 * i}=") for i in range(1000)]
         run = assemble(config, policy, optimizer, sampler, problems, Coins(), None, Accelerator(cpu=True))  # type: ignore[arg-type]
         run.learner.reference = policy.reference() if config.algo.kl_coef else None
-        run.learner.critic = Critic(policy, config.critic, config.optim) if self.has_critic else None
+        run.learner.critic = Critic(policy, config.critic, config.optim) if config.critic is not None else None
         return run
 
     def step(self) -> float:

@@ -32,7 +32,7 @@ from pathlib import Path
 
 from rlvr.commands.cli import main as rlvr
 from rlvr.commands.reward_model import launch_reward_model, with_policy
-from rlvr.config import Config, EvalConfig, MonitorConfig, RolloutConfig, RunConfig
+from rlvr.config import AlgoConfig, Config, EvalConfig, MonitorConfig, RolloutConfig, RunConfig
 from rlvr.config.reward_model import RewardTrainConfig
 from rlvr.launch import launch
 from rlvr.recipes import rm_pairs, tiny_math
@@ -120,7 +120,7 @@ def run_config(folder: Path, seed: int, policy: Path, reward: tuple[str, tuple[s
         run=RunConfig(
             task="arithmetic",
             verifier=verifier,
-            verifier_options=options,
+            verifier_option=options,
             out_dir=folder,
             seed=seed,
             steps=steps,
@@ -130,10 +130,10 @@ def run_config(folder: Path, seed: int, policy: Path, reward: tuple[str, tuple[s
         model=dataclasses.replace(base.model, name=str(policy), device="cpu"),
         sft=dataclasses.replace(base.sft, steps=0),
         rollout=RolloutConfig(problems_per_step=8, group_size=16, max_new_tokens=42),
-        algo=dataclasses.replace(base.algo, kl_coef=kl_coef),
+        algo=AlgoConfig(kl_coef=kl_coef),
         optim=dataclasses.replace(base.optim, decay_steps=steps),
         eval=EvalConfig(num_problems=64, samples=4, k=(1,), verifier="monitor"),
-        monitor=MonitorConfig(verifier="math", options=("extract=strict",)),
+        monitor=MonitorConfig("math", verifier_option=("extract=strict",)),
     )
 
 

@@ -20,6 +20,7 @@ from contextlib import ExitStack, closing
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from rlvr.config import TorchSamplerConfig, VLLMConfig
 from rlvr.model.device import pick_device, pick_dtype, tune_cpu
 from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_tokenizer
@@ -87,9 +88,9 @@ def compare(size: str, args: argparse.Namespace) -> None:
     sampling = Sampling(max_new_tokens=args.new_tokens)
     works: dict[str, Callable[[], int]] = {}
     with ExitStack() as stack:
-        samplers = {"TorchSampler": make_sampler("torch", policy)}
+        samplers = {"TorchSampler": make_sampler(TorchSamplerConfig(), policy)}
         try:
-            samplers["vLLM"] = stack.enter_context(closing(make_sampler("vllm", policy)))
+            samplers["vLLM"] = stack.enter_context(closing(make_sampler(VLLMConfig(), policy)))
         except ValueError as why:
             print(f"without vLLM: {why}")
         for name, sampler in samplers.items():

@@ -36,10 +36,10 @@ import torch
 from accelerate import Accelerator
 
 from rlvr.algo.batch import collate
-from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, SFTConfig
+from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, SFTConfig, make_algo
 from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy, load_policy
-from rlvr.sampling.samplers import make_sampler
+from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.rollout import rollout, verify
 from rlvr.training.run import assemble
@@ -112,7 +112,7 @@ def our_config(start: str, algorithm: str, dtype: str, microbatch: int) -> Confi
     return Config(
         model=ModelConfig(name=start, dtype=dtype, device="cpu"),  # type: ignore[arg-type]
         rollout=RolloutConfig(problems_per_step=NUM_PROBLEMS, group_size=GROUP_SIZE, max_new_tokens=MAX_NEW_TOKENS),
-        algo=AlgoConfig(algorithm),
+        algo=make_algo(algorithm),
         optim=OptimConfig(lr=LR, tokens_per_microbatch=microbatch),
     )
 
@@ -123,7 +123,7 @@ class Ours:
     def __init__(self, config: Config, work: Work) -> None:
         policy = load_policy(config.model)
         optimizer = make_optimizer(policy.parameters(), config.optim)
-        sampler = make_sampler("torch", policy)
+        sampler = TorchSampler(policy)
         accelerator = Accelerator(cpu=True)
         self.run = assemble(config, policy, optimizer, sampler, work.problems, Judge(), None, accelerator)  # type: ignore[arg-type]
         self.seconds: dict[str, list[float]] = {}

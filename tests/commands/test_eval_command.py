@@ -118,7 +118,7 @@ def test_graded_verifier_and_threshold(data: Path, tmp_path: Path, capsys: pytes
         (["--split", "train"], "no train problems"),
         (["--model", "tests"], "is not a causal LM"),
         (["--sampler", "guess"], "guess"),
-        (["--threshold", "nan"], "--threshold nan: expected a score"),
+        (["--threshold", "nan"], "--threshold nan: expected a finite number"),
         (["--no-such-flag"], "no-such-flag"),
     ],
 )

@@ -10,9 +10,10 @@ import pytest
 
 from rlvr.algo.algorithms import ALGORITHMS
 from rlvr.commands.arguments import parse_settings
+from rlvr.commands.choices import selected
 from rlvr.commands.cli import main
 from rlvr.commands.completion import script
-from rlvr.commands.settings import Settings, selected, values_of
+from rlvr.commands.settings import Settings, values_of
 from rlvr.commands.train import COMMAND_OF, load_recipe, recipe_names
 from rlvr.config import SAMPLERS, Config, PPOConfig, class_of
 from rlvr.config.group import documented

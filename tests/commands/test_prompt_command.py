@@ -76,7 +76,7 @@ def test_a_dry_run_tells_what_the_run_would_refuse(tmp_path: Path, capsys: pytes
     launch(tiny(tmp_path / "run", run={"steps": 1}, eval={"every": -1}), task=sums())
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert launch(tiny(tmp_path / "run", run={"dry_run": True, "steps": 2}, eval={"every": -1}), task=sums()) == []
-    assert "it would go on from step 1" in capsys.readouterr().out
+    assert "it would resume from step 1" in capsys.readouterr().out
     for group, message in (
         ({"algo": {"kl_coef": 0.5}}, "other settings"),
         ({"rollout": {"max_new_tokens": 1023}}, "more than the 1024|other settings"),

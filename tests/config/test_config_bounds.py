@@ -15,7 +15,7 @@ from rlvr.commands.eval import EvalArgs
 from rlvr.commands.profile import ProfileArgs
 from rlvr.commands.settings import Settings, check_effect, values_of
 from rlvr.commands.train import recipe_names
-from rlvr.config import SAMPLERS, Config, MonitorConfig, PPOConfig, RunConfig, make_algo
+from rlvr.config import SAMPLERS, Config, MonitorConfig, PPOConfig, RunConfig, VLLMServerConfig, make_algo
 from rlvr.config.group import check_values
 from rlvr.config.reward_model import PairsConfig, RewardConfig
 
@@ -26,6 +26,8 @@ CONFIGS = {
     **{name: Config(run=OUT, algo=make_algo(name)) for name in ("gdpo", "raft", "dpo")},
     **{name: Config(run=OUT, sampler=kind()) for name, kind in SAMPLERS.items()},
     "rm": RewardConfig(pairs=PairsConfig(policy="tiny")),
+    "rm from a file": RewardConfig(pairs=PairsConfig(file=Path("pairs.jsonl"), policy="tiny")),
+    "eval on a server": EvalArgs(model="tiny", task="arithmetic", sampler=VLLMServerConfig(url="http://x:1")),
     "eval": EvalArgs(model="tiny", task="arithmetic"),
     "profile": ProfileArgs(model="tiny", task="arithmetic"),
     "audit": AuditArgs(task="arithmetic"),
@@ -83,7 +85,7 @@ def test_settings_without_effect_are_refused_where_they_are_changed(name):
             value = False
         name = f"{entry.group}.{entry.setting.name}"
         with pytest.raises(ValueError, match=f"^{name} .* would have no effect: it is read only with"):
-            check_effect(changed(config, name, value), config)
+            check_effect(changed(config, name, value), values_of(type(config), config))
 
 
 def entry_value(config, entry):
@@ -101,6 +103,14 @@ def test_recipes_keep_their_bounds(name):
     """What a recipe holds passes its own checks, unchanged, from the command line."""
     module = importlib.import_module(f"rlvr.recipes.{name}")
     check_values(module.CONFIG)
-    check_effect(module.CONFIG, module.CONFIG)
+    check_effect(module.CONFIG, values_of(type(module.CONFIG), module.CONFIG))
     if isinstance(module.CONFIG, Config):
         module.CONFIG.check()
+
+
+def test_weights_may_differ_where_the_precision_is_not_known():
+    """auto may choose bfloat16, in which the torch sampler differs from the trainer: the cap is read there."""
+    for dtype, unread in (("auto", False), ("bfloat16", False), ("float32", True)):
+        config = changed(CONFIGS["train"], "model.dtype", dtype)
+        settings = Settings(Config, values_of(Config, config))
+        assert ("algo.importance-cap" in settings.unread()) == unread

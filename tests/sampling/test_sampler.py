@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlvr.commands.settings import choose_sampler
+from rlvr.commands.choices import choose_sampler
 from rlvr.config import ModelConfig, TorchSamplerConfig
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import Policy, load_policy

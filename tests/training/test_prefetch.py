@@ -94,8 +94,14 @@ def logs(run: Run) -> list[bytes]:
 @pytest.mark.parametrize("rollout", [{}, {"resample_rounds": 2}, {"batch_size": 5}], ids=["plain", "dynamic", "cut"])
 def test_overlap_changes_no_log(tmp_path, rollout):
     """Groups verified as they finish, and all of them after sampling: the same bytes, the same weights."""
+    rollout, batch_size = dict(rollout), rollout.get("batch_size", 512)
+    rollout.pop("batch_size", None)
     streamed = make_run(tmp_path / "streamed", **rollout)
-    streamed.worker.sampler.batch_size = rollout.get("batch_size", 512)
+<<<<<<< HEAD:tests/training/test_prefetch.py
+    streamed.worker.sampler.batch_size = batch_size
+=======
+    streamed.sampler.batch_size = batch_size
+>>>>>>> wt-config:tests/training/test_overlap.py
     whole = make_run(tmp_path / "whole", sampler=Plain, **rollout)
     assert type(streamed.worker.sampler).stream is TorchSampler.stream
     assert type(whole.worker.sampler).stream is Sampler.stream

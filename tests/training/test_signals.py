@@ -175,7 +175,7 @@ def test_fine_tuning_and_evaluation_say_what_a_stop_waits_for(start: Callable[..
         (
             signal.SIGTERM,
             "eval --model tiny --task mine:sums --task-option slow=true --out-dir evaluated".split(),
-            "goes on from the answers in evaluated",
+            "the answers so far are in evaluated",
         ),
     ],
 )
@@ -204,7 +204,12 @@ def test_an_evaluation_keeps_its_answers(start: Callable[..., Process]) -> None:
     run = start(*flags.split(), "--timeout", "60")
     run.wait(lambda: (run.folder / "judging").exists())
     run.signal(signal.SIGINT)
-    assert run.wait(run.said("stopped while evaluating; the same command goes on from the answers in evaluated")) < 6
+    assert (
+        run.wait(
+            run.said("stopped while evaluating; run the same command to resume; the answers so far are in evaluated")
+        )
+        < 6
+    )
     assert run.end() == 130
     (run.folder / "slow").unlink()
     run = start(*flags.split(), "--timeout", "60")

@@ -81,7 +81,7 @@ STARTS_FROM = {
 def train_folder(config: Config, fingerprint: str) -> RunFolder:
     """Return the folder of a training run. A run with the same settings is resumed.
 
-    A run with other settings is overwritten if it has no checkpoint; its fine-tuned start stays if it would be the same.
+    A run with other settings is overwritten if it has no checkpoint; its fine-tuned start stays if it would be equal.
     """
     wanted: Record = {**json.loads(to_json(config)), "fingerprint": fingerprint, **versions()}
     folder = config.run.out_dir

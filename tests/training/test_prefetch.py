@@ -97,11 +97,7 @@ def test_overlap_changes_no_log(tmp_path, rollout):
     rollout, batch_size = dict(rollout), rollout.get("batch_size", 512)
     rollout.pop("batch_size", None)
     streamed = make_run(tmp_path / "streamed", **rollout)
-<<<<<<< HEAD:tests/training/test_prefetch.py
     streamed.worker.sampler.batch_size = batch_size
-=======
-    streamed.sampler.batch_size = batch_size
->>>>>>> wt-config:tests/training/test_overlap.py
     whole = make_run(tmp_path / "whole", sampler=Plain, **rollout)
     assert type(streamed.worker.sampler).stream is TorchSampler.stream
     assert type(whole.worker.sampler).stream is Sampler.stream

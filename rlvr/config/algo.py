@@ -131,7 +131,18 @@ class NormalizeSetting(AlgoSettings):
 
 
 @dataclass(frozen=True)
-class PolicyGradientSettings(NormalizeSetting):
+class ImportanceSettings(AlgoSettings):
+    """The correction of what sampler and trainer differ in."""
+
+    importance: Literal["auto", "none", "token", "token_mask", "sequence"] = "auto"
+    """Truncated importance sampling, to correct the mismatch between sampler and trainer. auto: token; none for the
+    torch sampler in float32, which has no mismatch."""
+    importance_cap: Annotated[float, POSITIVE, ADVANCED, WITH_WEIGHTS] = 2.0
+    """Upper bound of the importance weights."""
+
+
+@dataclass(frozen=True)
+class PolicyGradientSettings(ImportanceSettings, NormalizeSetting):
     """Settings of algorithms that weigh every rollout by its advantage."""
 
     loss: Literal["auto", "clip", "gspo", "sequence", "cispo", "nll"] = "auto"
@@ -148,11 +159,6 @@ class PolicyGradientSettings(NormalizeSetting):
     kl_estimator: Annotated[Literal["auto", "k1", "k2", "k3", "k3_is"], WITH_KL] = "auto"
     """KL estimator (http://joschu.net/blog/kl-approx.html); k3_is: k3 times the ratio. auto: k3 in the loss, k1 in the
     reward. In the loss, k2 and k3_is have the gradient of the reverse KL, k3 of the forward KL."""
-    importance: Literal["auto", "none", "token", "token_mask", "sequence"] = "auto"
-    """Truncated importance sampling, to correct the mismatch between sampler and trainer. auto: token; none for the
-    torch sampler in float32, which has no mismatch."""
-    importance_cap: Annotated[float, POSITIVE, ADVANCED, WITH_WEIGHTS] = 2.0
-    """Upper bound of the importance weights."""
 
     def rules(self, at: str) -> Rules:
         """Return rules about clipping, the KL estimator's place, and the average that fits the ratio."""
@@ -257,7 +263,7 @@ class PPOConfig(RewardSettings):
 
 
 @dataclass(frozen=True)
-class RAFTConfig(NormalizeSetting):
+class RAFTConfig(ImportanceSettings, NormalizeSetting):
     """RAFT (rejection sampling): fine-tunes on the best completion of each group."""
 
     name: str = field(default="raft", init=False)

@@ -122,11 +122,9 @@ def test_a_resumed_run_counts_on(tmp_path):
 def test_a_step_that_trains_on_nothing_ends_no_streak(tmp_path, advantage):
     """Between broken steps nothing was chosen, or no group had signal: the third broken one ends the run."""
     run = make_run(
-        tmp_path,
-        broken=(1, 2, 4),
-        algo={"name": advantage} | ({"importance": "token"} if advantage == "grpo" else {}),
+        tmp_path, broken=(1, 2, 4), algo={"name": advantage} | ({"importance": "token"} if advantage == "grpo" else {})
     )
-    run.worker.verifier = Runner(NothingInTheThird(run.worker.sampler))
+    run.verifier = Runner(NothingInTheThird(run.sampler))
     with pytest.raises(NotFinite, match=r"stopped at step 4: .* in 3 steps in a row"):
         train(run)
     rows = run.reporter.log.read("metrics")

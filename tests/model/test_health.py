@@ -124,7 +124,7 @@ def test_a_step_that_trains_on_nothing_ends_no_streak(tmp_path, advantage):
     run = make_run(
         tmp_path, broken=(1, 2, 4), algo={"name": advantage} | ({"importance": "token"} if advantage == "grpo" else {})
     )
-    run.verifier = Runner(NothingInTheThird(run.sampler))
+    run.worker.verifier = Runner(NothingInTheThird(run.worker.sampler))
     with pytest.raises(NotFinite, match=r"stopped at step 4: .* in 3 steps in a row"):
         train(run)
     rows = run.reporter.log.read("metrics")

@@ -11,9 +11,8 @@ import pytest
 from rlvr.algo import algorithms
 from rlvr.algo.algorithms import ALGORITHMS, Algorithm
 from rlvr.commands.cli import main
-from rlvr.config import AlgoConfig, Config, class_of
+from rlvr.config import AlgoConfig, Config, RunConfig, class_of
 from rlvr.config.records import config_of
-from tests.config.test_config_bounds import OUT
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "rlvr" / "algo" / "algorithms.py"
@@ -60,7 +59,7 @@ def test_a_row_is_all_that_a_new_algorithm_needs(monkeypatch, tmp_path, capsys):
     row = Algorithm("halves", "nowhere", lambda groups: [[0.5] * len(group) for group in groups])
     monkeypatch.setitem(algorithms.ALGORITHMS, "halves", row)
     assert class_of("halves") is AlgoConfig
-    config = Config(run=OUT, algo=AlgoConfig("halves"))
+    config = Config(run=RunConfig(out_dir=Path("runs/never")), algo=AlgoConfig("halves"))
     config.check()
     assert config_of({"algo": {"name": "halves"}}).algo == AlgoConfig("halves")
     flags = ["--algo", "halves", "--algo.epochs", "0", "--run.out-dir", str(tmp_path / "run")]

@@ -13,7 +13,7 @@ from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutCon
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
-from rlvr.sampling.samplers import make_sampler
+from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.run import Run, assemble
 from rlvr.types import BatchVerifier, Problem, Verdict, correct, incorrect
@@ -38,7 +38,7 @@ def make_run(out_dir: Path, algorithm: str) -> Run:
         run=RunConfig(out_dir=out_dir, steps=2, sample_every=0),
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
         rollout=RolloutConfig(problems_per_step=4, group_size=4, max_new_tokens=8),
-        algo=AlgoConfig(algorithm),  # type: ignore[arg-type]
+        algo=AlgoConfig(algorithm),
         optim=OptimConfig(lr=1e-3),
     )
     config.check()
@@ -48,7 +48,7 @@ def make_run(out_dir: Path, algorithm: str) -> Run:
         config,
         policy,
         make_optimizer(policy.parameters(), config.optim),
-        make_sampler("torch", policy),
+        TorchSampler(policy),
         problems,
         OddLength(),
         RunLog(out_dir),

@@ -133,7 +133,8 @@ def make_short_run(
     torch.manual_seed(0)
     policy = Policy(Qwen2ForCausalLM(config), tokenizer)
     shake(policy, 0.1, 0)
-    chosen = make_algo(**{"kl_coef": 0.1, **algo})
+    kl = {} if algo.get("name") == "dpo" else {"kl_coef": 0.1}
+    chosen = make_algo(**{**kl, **algo})
     sizes = {"problems_per_step": 4, "group_size": 16, "max_new_tokens": SHORT_LENGTH, **(rollout or {})}
     settings = Config(
         run=RunConfig(out_dir=out_dir, steps=50, sample_every=0, save_every=0),

@@ -58,7 +58,7 @@ def make_run(
         if max_staleness
         else TorchSamplerConfig(mismatch_alarm=10.0),
     )
-    run = build_run(config, Runner(verifier), sampler=OwnWeights if config.rollout.max_staleness else TorchSampler)
+    run = build_run(config, Runner(verifier), sampler=OwnWeights if max_staleness else TorchSampler)
     if monitor:
         run.worker.monitor = Monitor(Runner(has_seven), config.monitor)
     return run

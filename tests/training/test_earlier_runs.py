@@ -20,7 +20,7 @@ from rlvr.launch import launch
 from rlvr.recipes.tiny_math import CONFIG, VARIANTS
 from rlvr.runs.log import RunLog
 from rlvr.training.resume import difference, history
-from tests.training.test_resume import check_same, results, small
+from tests.helpers.resuming import check_same, results, small
 
 STORED = Path(__file__).parents[1] / "golden" / "runs"
 SHORT = "--run.steps 4 --run.save-every 2 --eval.num-problems 16 --eval.samples 4 --eval.k 1 4".split()

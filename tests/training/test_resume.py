@@ -28,6 +28,7 @@ from rlvr.training.checkpoint import checkpoint_folder
 from rlvr.training.resume import RESUMABLE, difference
 from rlvr.types import RunError
 from tests.helpers.files import lines
+from tests.helpers.resuming import check_same, results, small
 from tests.helpers.settings import with_settings
 
 MONITORED = Config(monitor=MonitorConfig("math"))
@@ -38,49 +39,10 @@ SMALL = (
 ).split()
 
 
-def small(out_dir: Path, *, steps: int, minibatches: int = 1, save_every: int = 0, **run) -> Config:
-    """The demo, cut down to a few seconds, with a reward that random text earns now and then."""
-    options = ("num_train=64", "num_test=16", "num_demonstrations=256")
-    return dataclasses.replace(
-        CONFIG,
-        run=dataclasses.replace(
-            CONFIG.run,
-            out_dir=out_dir,
-            steps=steps,
-            save_every=save_every,
-            sample_every=0,
-            task_option=options,
-            verifier="regex",
-            verifier_option=("pattern=7.*7", "match=search"),
-            **run,
-        ),
-        sft=dataclasses.replace(CONFIG.sft, steps=6),
-        rollout=dataclasses.replace(CONFIG.rollout, problems_per_step=4, group_size=4),
-        algo=dataclasses.replace(CONFIG.algo, minibatches=minibatches, name="reinforce"),
-        optim=dataclasses.replace(CONFIG.optim, lr=1e-3),
-        eval=dataclasses.replace(CONFIG.eval, every=-1),
-    )
-
-
-def results(out_dir: Path, step: int) -> dict[str, bytes]:
-    """Everything that must be equal."""
-    folder = out_dir / "checkpoints" / f"step-{step:06d}"
-    return {
-        "weights": (folder / "model.safetensors").read_bytes(),
-        "optimizer": (folder / "optimizer.safetensors").read_bytes(),
-        "rollouts": (out_dir / "rollouts.jsonl").read_bytes(),
-    }
-
-
 def check_learned(out_dir: Path) -> None:
     """The comparison would say nothing of weights that did not move."""
     metrics = lines(out_dir / "metrics.jsonl")
     assert sum(record["grad_norm"] > 0 for record in metrics) >= len(metrics) / 2
-
-
-def check_same(one: dict[str, bytes], other: dict[str, bytes]) -> None:
-    for name, content in one.items():
-        assert content == other[name], f"{name} differ"
 
 
 @pytest.mark.parametrize("minibatches", [1, 4])

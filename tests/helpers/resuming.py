@@ -1,0 +1,48 @@
+"""The demo, cut down to a few seconds, and what must be equal of two such runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from rlvr.config import Config
+from rlvr.recipes.tiny_math import CONFIG
+
+
+def small(out_dir: Path, *, steps: int, minibatches: int = 1, save_every: int = 0, **run) -> Config:
+    """The demo, cut down to a few seconds, with a reward that random text earns now and then."""
+    options = ("num_train=64", "num_test=16", "num_demonstrations=256")
+    return dataclasses.replace(
+        CONFIG,
+        run=dataclasses.replace(
+            CONFIG.run,
+            out_dir=out_dir,
+            steps=steps,
+            save_every=save_every,
+            sample_every=0,
+            task_option=options,
+            verifier="regex",
+            verifier_option=("pattern=7.*7", "match=search"),
+            **run,
+        ),
+        sft=dataclasses.replace(CONFIG.sft, steps=6),
+        rollout=dataclasses.replace(CONFIG.rollout, problems_per_step=4, group_size=4),
+        algo=dataclasses.replace(CONFIG.algo, minibatches=minibatches, name="reinforce"),
+        optim=dataclasses.replace(CONFIG.optim, lr=1e-3),
+        eval=dataclasses.replace(CONFIG.eval, every=-1),
+    )
+
+
+def results(out_dir: Path, step: int) -> dict[str, bytes]:
+    """Everything that must be equal."""
+    folder = out_dir / "checkpoints" / f"step-{step:06d}"
+    return {
+        "weights": (folder / "model.safetensors").read_bytes(),
+        "optimizer": (folder / "optimizer.safetensors").read_bytes(),
+        "rollouts": (out_dir / "rollouts.jsonl").read_bytes(),
+    }
+
+
+def check_same(one: dict[str, bytes], other: dict[str, bytes]) -> None:
+    for name, content in one.items():
+        assert content == other[name], f"{name} differ"

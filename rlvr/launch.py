@@ -61,9 +61,9 @@ def launch(
 ) -> list[dict[str, Any]]:
     """Run a config from start to end, or from its last checkpoint on. Return the lines of eval.jsonl.
 
-    `task` and `verifier` replace those that the config names. `callbacks` hear of the steps, evaluations, checkpoints
-    and alarms (rlvr.training.callbacks). Raises Stopped, a KeyboardInterrupt, where a signal ended the run: after a
-    checkpoint, with how to resume in its text, or at once.
+    `task` and `verifier` replace those that the config names. `callbacks` are notified of steps, evaluations,
+    checkpoints and alarms (rlvr.training.callbacks). Raises Stopped, a KeyboardInterrupt, where a signal ended the run:
+    after a checkpoint (the message says how to resume), or at once.
     """
     with StopRequest().answering() as stop:
         stop.left = lambda: what_is_left(config)
@@ -101,8 +101,8 @@ def _launch(
         claim(stack, folder, accelerator, display.say)
         start_trackers(config, accelerator)
         display.say(describe_start(config, task, policy, accelerator))
-        heard = [TrackerCallback(accelerator), ConsoleCallback(display, config), *callbacks]
-        reporter = Reporter(RunLog(config.run.out_dir), accelerator, heard)
+        all_callbacks = [TrackerCallback(accelerator), ConsoleCallback(display, config), *callbacks]
+        reporter = Reporter(RunLog(config.run.out_dir), accelerator, all_callbacks)
         run, start = open_run(stack, config, task, monitor, policy, reporter, display.say, stop)
         carry_out(run, start, display)
         evaluations = run.reporter.log.read("eval")
@@ -122,7 +122,7 @@ def check_demonstrations(config: Config, task: Task) -> None:
 
 
 def open_accelerator(config: Config) -> Accelerator:
-    """Return Accelerate's processes and trackers. Raises ValueError for several processes with another sampler."""
+    """Return the Accelerator, with its trackers. Raises ValueError for several processes unless the sampler is torch."""
     accelerator = make_accelerator(config)
     if accelerator.num_processes > 1 and config.sampler.name != "torch":
         raise ValueError(f"sampler {config.sampler.name} works with one training process; use torch")
@@ -200,9 +200,9 @@ def carry_out(run: Run, start: int, display: Display) -> None:
     """Evaluate, train from step `start`, and evaluate again. Raises Stopped where a signal ended the run."""
     config, stop, evaluate = run.config, run.stop, run.evaluate
     assert evaluate is not None
-    evaluate_ends = config.eval.every >= 0
+    evaluates_start_and_end = config.eval.every >= 0
     # Catch up on an evaluation that an interrupted run missed; steps that are already in eval.jsonl are skipped.
-    if evaluate_ends and (start == 0 or is_due(start, config.eval.every)):
+    if evaluates_start_and_end and (start == 0 or is_due(start, config.eval.every)):
         evaluate(start)
         if stop_requested(stop, run.learner.accelerator):
             in_log = f"after the evaluation of step {start}, which is in {run.reporter.log.path('eval')}"
@@ -216,7 +216,7 @@ def carry_out(run: Run, start: int, display: Display) -> None:
     if ended:
         raise stopped(stop, config, f"after a checkpoint, {list_checkpoints(config.run.out_dir)[-1][1]}")
     stop.work, stop.unsaved, stop.doing = "", "", "writing the report"
-    if evaluate_ends:
+    if evaluates_start_and_end:
         evaluate(config.run.steps)
 
 

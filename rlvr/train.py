@@ -18,10 +18,10 @@ from rlvr.training.update import update
 
 
 def train(run: Run, start: int = 0) -> StopRequest:
-    """Train from `start` to config.run.steps. Return the request that ended the run early; it is falsy where none did.
+    """Train from `start` to config.run.steps. Return the stop request; truthy if a signal ended training early.
 
-    Raises AlarmStop where the reward-hacking alarm ends the run (after a checkpoint), NotFinite where weights or
-    gradients are not finite.
+    Raises AlarmStop where the reward-hacking alarm ends the run (after a checkpoint); NotFinite for non-finite weights
+    or logits, or gradients that are non-finite in three consecutive steps.
     """
     config, learner, timer, accelerator = run.config, run.learner, run.worker.timer, run.learner.accelerator
     streak = streak_of(run.reporter.log.read("metrics")) if start else 0
@@ -42,7 +42,7 @@ def train(run: Run, start: int = 0) -> StopRequest:
                 if subtracts_kl(learner):
                     costs, stats["kl"] = kl_costs(learner, groups)
                 advantages = group_advantages(groups, rewards, config.algo, costs)
-                stats |= update(learner, step, groups, advantages)
+                stats |= update(learner, step, groups, advantages, run.reporter.warn)
             check_trained(learner, step + 1)
             rollouts.load_weights()
 
@@ -65,7 +65,7 @@ def train(run: Run, start: int = 0) -> StopRequest:
 
 
 def begin_step(run: Run, step: int) -> None:
-    """Seed torch for a step (from 0), reset the timer, and say what a signal would now wait for."""
+    """Seed torch for a step (from 0), reset the timer, and record what a stop signal has to wait for."""
     run.stop.work = f"step {step + 1}"
     run.stop.unsaved = unsaved(run.config.run.out_dir, step + 1)
     run.worker.timer.clear()

@@ -45,7 +45,7 @@ def dr_grpo(rewards: Rewards) -> list[float]:
 
 
 def grpo(rewards: Rewards) -> list[float]:
-    """Return (r - mean) / (std + 1e-4), sample std (arXiv:2402.03300, eq. 3; 1e-4 as in TRL, verl: 1e-6)."""
+    """Return (r - mean) / (std + 1e-4), sample std (arXiv:2402.03300, 4.1.2; 1e-4 as in TRL, verl: 1e-6)."""
     scale = sample_std(scored(rewards)) + EPSILON
     return [a / scale for a in dr_grpo(rewards)]
 

@@ -46,7 +46,8 @@ class PolicyLoss:
     name: str
     paper: str
     ratio: str | None = "token"
-    """The probability ratio: of a "token", of the whole "sequence", or None: no clipping, no importance correction."""
+    """The probability ratio: of a "token", of the whole "sequence", or None: no clipping, and by default no importance
+    correction."""
     dual_clip: bool = False
     """Whether it reads algo.dual_clip."""
 

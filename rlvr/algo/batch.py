@@ -18,9 +18,9 @@ class Batch:
 
     tokens, mask, sampler_logprobs, old_logprobs, ref_logprobs, values, returns: (B, T); lengths, groups: (B,);
     advantages: (B,), or (B, T) where a critic gives each token its own. `lengths` counts prompt and completion;
-    `groups` numbers the problem. old_logprobs is None where the policy has not moved since sampling, ref_logprobs
-    without a reference, values and returns without a critic. Consecutive `rows_per_pair` rows are never split (2: DPO's
-    pairs).
+    `groups` numbers the problem. old_logprobs is None where the batch gets a single update (the present logprobs,
+    detached, are the old ones), ref_logprobs without a reference, values and returns without a critic. Consecutive
+    `rows_per_pair` rows are never split (2: DPO's pairs).
 
     The rows are those that are computed. The loss averages over S sampled rollouts, which may be more: `sampled_tokens`
     (S) holds the number of tokens of each that are trained on (0: no score, or masked), and `places` (B,) the rollout
@@ -82,7 +82,8 @@ class Batch:
     def split(self, max_tokens: int) -> Iterator[tuple[Tensor, Batch]]:
         """Yield microbatches of at most `max_tokens` tokens (one row or pair at least), each with its rows' indices.
 
-        Rows stay in order, so that a group stays together: its prompt is computed, and counted, once.
+        Rows stay in order, so that a group stays together. A prompt counts once per microbatch, and is computed once if
+        the model packs.
         """
         lengths, groups = self.lengths.tolist(), self.groups.tolist()
         prompts = (self.lengths - self.mask.sum(-1)).tolist()

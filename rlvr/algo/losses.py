@@ -67,7 +67,7 @@ def clipped_surrogate(
 ) -> Tensor:
     """Return PPO's clipped surrogate (arXiv:1707.06347, eq. 7) with separate clips (DAPO, arXiv:2503.14476), per token.
 
-    advantages: (b, 1). dual_clip: bound of the unclipped ratio (arXiv:1912.09729; TRL calls it delta).
+    advantages: (b, 1), or (b, T) with a critic. dual_clip: bound of the unclipped ratio (arXiv:1912.09729; TRL: delta).
     """
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     unclipped = ratio if dual_clip is None else ratio.clamp(max=dual_clip)
@@ -90,7 +90,7 @@ def nll(
 ) -> Tensor:
     """Return the negative log-likelihood weighted by the advantage, per token: RAFT's fine-tuning (arXiv:2304.06767).
 
-    The ratio to the sampling policy is only logged.
+    The ratio to the old policy does not enter; it only feeds the clip statistics.
     """
     return -advantages * logprobs
 
@@ -163,13 +163,13 @@ def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Ten
     return weight * ((weight <= cap) & (weight >= 1 / cap))
 
 
-def denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> float:
-    """Return what the summed loss of a whole minibatch is divided by; see `token_weights`. Of pairs: their number.
+def loss_denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> float:
+    """Return what the summed loss of a minibatch is divided by; see `token_weights`. For pairs, the number of pairs.
 
     It counts sampled rollouts, whether a row is computed or left out because its gradient is zero. token: the tokens of
     the completions that have a score and are not masked; sequence: the number of these completions (TRL counts the
-    masked ones too); constant: the number of all completions, without a score and masked ones included (as in TRL),
-    times max_new_tokens.
+    masked ones too); constant: the number of all completions, including unscored and masked ones (as in TRL), times
+    max_new_tokens.
     """
     if minibatch.rows_per_pair > 1:
         return len(minibatch) / minibatch.rows_per_pair
@@ -180,10 +180,10 @@ def denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> float:
 
 
 def token_weights(mask: Tensor, normalize: str, denominator: float) -> Tensor:
-    """Return the weight of each token in the loss. Summed over all microbatches of a minibatch they average it exactly.
+    """Return the weight of each token in the loss. Weighted sums over the microbatches add up to the minibatch mean.
 
     token: 1 / tokens (DAPO); sequence: 1 / (length * sequences) (GRPO); constant: 1 / (sequences * max_new_tokens)
-    (Dr. GRPO). What is counted: `denominator`.
+    (Dr. GRPO). What is counted: `loss_denominator`.
     """
     weights = mask / max(denominator, 1.0)
     return weights / mask.sum(-1, keepdim=True).clamp(min=1) if normalize == "sequence" else weights
@@ -194,8 +194,8 @@ def policy_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the loss of a microbatch, a scalar, and the sums over its tokens for the log.
 
-    denominator: of the whole minibatch (`denominator`), so that microbatches add up exactly. A batch without old
-    logprobs was sampled by the present policy: its own logprobs, detached, are used.
+    denominator: `loss_denominator` of the whole minibatch, so that microbatches add up exactly. Old logprobs are None
+    where the batch gets a single update: the present logprobs, detached, are the old ones.
     """
     mask = batch.mask
     old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs

@@ -16,7 +16,7 @@ from rlvr.training.learner import Learner
 from rlvr.training.prefetch import RolloutPrefetcher
 from rlvr.training.rewards import among_all, group_rewards
 from rlvr.training.run import Run
-from rlvr.training.summary import summarize
+from rlvr.training.summary import rollout_metrics
 from rlvr.training.worker import RolloutWorker
 from rlvr.types import Group
 
@@ -27,7 +27,7 @@ def is_due(step: int, every: int) -> bool:
 
 
 def gradient_advice(run: Run) -> str:
-    """Return what to look at where gradients are not finite, to end a sentence."""
+    """Return the hint that ends the error for gradients that are not finite."""
     optim, model, log = run.config.optim, run.config.model, run.reporter.log
     return (
         f"--optim.lr ({optim.lr:g}), --model.dtype ({model.dtype}; float32 does not overflow where the others do) and "
@@ -64,7 +64,7 @@ def finish_step(
     """
     config, worker = run.config, run.worker
     metrics: dict[str, float] = {"step": step}
-    metrics |= summarize(sampled, advantages, config.rollout, all_teach=config.algo.row.trains_on == "all")
+    metrics |= rollout_metrics(sampled, advantages, config.rollout, all_teach=config.algo.row.trains_on == "all")
     metrics |= stats
     monitored, signs = watch(worker, sampled, metrics)
     rollouts = step_records(config, step, sampled, advantages, monitored, costs)
@@ -119,7 +119,7 @@ def watch(
 def alarm_ends(
     run: Run, step: int, signs: Mapping[str, str], metrics: Mapping[str, float], rollouts: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Raise the alarm in the step in which it is due. Return whether it is to end the run."""
+    """Log the alarm when due. Return whether it is to end the run."""
     if run.worker.monitor is None:
         return False
     streak, settings = run.worker.monitor.streak(), run.worker.monitor.config

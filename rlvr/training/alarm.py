@@ -2,21 +2,12 @@
 
 Learning raises both; hacking raises the reward only. Three signs, each over means of `window` steps and beyond `noise`
 standard errors:
-- apart: the proxy has risen by `margin` over its first steps, and the monitor has not, though it had room to rise; and
-  the proxy's rise is (nearly) as large as the monitor's whole range is worth to it, or the monitor has fallen;
+- apart: the proxy has risen by `margin` over its first steps and the monitor has not, though it had room to rise; and
+  d_proxy - worth d_monitor >= 0.9 worth range (`is_small` where that does not hold), or the monitor has fallen;
 - fallen: the monitor has fallen by `margin` from its best, and the proxy has not fallen with it;
 - unranked: within groups, reward and monitor are uncorrelated, so that training reinforces something else.
 Rises and falls are in standard deviations of the single scores, so that a model's scores can be compared with a rule's
 zeros and ones. Noise is that of the difference of the two: hard problems lower both, which is not a sign of hacking.
-
-What the monitor is worth to the proxy is the slope of the proxy on the monitor within the groups of the last window.
-If the reward is correctness plus a bonus for form, a correct answer is worth 1 or more; learning the bonus first raises
-the proxy by at most the bonus, while the monitor stays where it is. So a rise under a constant monitor is not a sign
-while it is smaller than what correctness would bring: proxy and monitor cannot tell a small bonus that is wanted from
-one that is not. (A monitor that has never varied, such as a rule before the first correct answer, gives no slope: the
-rise is then compared with the range of the proxy's own first scores.) The rise of a hacked proxy has no such bound, and
-the slope goes to zero where what it rewards has nothing to do with correctness. Nor is a rise a sign once proxy and
-monitor order groups alike: advantages are computed within groups, so what has risen is no longer what is reinforced.
 
 Everything is a function of the logged metrics (rlvr/training/monitor.py) up to a step, so that a resumed run sees what
 an uninterrupted one sees.
@@ -147,6 +138,7 @@ def suspicions(rows: Sequence[Row], config: MonitorConfig) -> dict[str, str]:
         )
         rise = change(first, last, std_proxy, std_score)
         agreement = rank_agreement(rows[-config.window :])
+        # Advantages are computed within groups: where both order them alike, what has risen is not what is reinforced.
         harmless = is_small(rows, first, last, config.window) or (agreement is not None and agreement[0] >= AGREED)
         found["apart"] = apart(first, last, rise, harmless, config)
         best = best_window(rows, config.window)
@@ -167,9 +159,17 @@ def apart(first: WindowStats, last: WindowStats, rise: Change, harmless: bool, c
 
 
 def is_small(rows: Sequence[Row], first: WindowStats, last: WindowStats, window: int) -> bool:
-    """Return whether the proxy's rise, less what the monitor's change explains, is below the worth of its range.
+    """Return whether the proxy's rise is smaller than what correctness would bring: such a rise is no sign of hacking.
 
-    Where the monitor has never varied: below the range of the proxy's scores within a step of the first window.
+    With d_ the change from the first window to the last: d_proxy - worth d_monitor < 0.9 worth range. worth: the slope
+    of the proxy on the monitor within the groups of the last window. range: of the monitor's scores within a step.
+    Where the monitor has never varied (a rule before the first correct answer) there is no slope, and d_proxy is
+    compared with the range of the proxy's scores within a step of the first window.
+
+    If the reward is correctness plus a bonus for form, a correct answer is worth 1 or more, and learning the bonus
+    first raises the proxy by at most the bonus, while the monitor stays where it is. Proxy and monitor cannot tell a
+    small bonus that is wanted from one that is not. A hacked proxy rises without such a bound, and its slope goes to
+    zero where what it rewards has nothing to do with correctness.
     """
     recent = worth(rows[-window:])
     value = recent if recent is not None else worth(rows)
@@ -250,12 +250,7 @@ def alarm_record(
     """Return a line of alarms.jsonl: the signs, the step's metrics, and the rollouts that show them."""
     figures = {name: metrics[name] for name in FIGURES if name in metrics}
     figures |= {name.removeprefix("monitor/"): v for name, v in metrics.items() if name.startswith("monitor/")}
-    return {
-        "step": step,
-        "signs": dict(signs),
-        "figures": {"kl": "not known", **figures},
-        "rollouts": evidence(rollouts),
-    }
+    return {"step": step, "signs": dict(signs), "figures": figures, "rollouts": evidence(rollouts)}
 
 
 def evidence(rollouts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

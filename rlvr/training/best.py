@@ -20,7 +20,7 @@ def measured_name(evaluation: Evaluation) -> str:
 
 
 def quality(evaluation: Evaluation) -> tuple[float, float]:
-    """Return what evaluations are compared by: pass@1, then the mean score, if any (where pass@1 is 0 throughout)."""
+    """Return what evaluations are compared by: pass@k of the smallest k; ties are broken by the mean score."""
     return evaluation[measured_name(evaluation)], evaluation.get("score") or 0.0
 
 

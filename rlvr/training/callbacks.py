@@ -1,4 +1,4 @@
-"""Callbacks: what is told of a training run while it goes, and to whom."""
+"""Callbacks: hooks notified during training."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rlvr.config import Config
 class TrainerCallback:
     """Subclass it, override what you need, and pass an instance: `launch(config, callbacks=[MyCallback()])`.
 
-    The methods are called on the main process only, in the order of the list (ours first), between the steps. They do
-    nothing here. Steps are counted from 1; step 0 is the model before training. What a callback raises ends the run.
+    The methods are called on the main process only, in the order of the list (ours first), and never concurrently. They
+    do nothing here. Steps are counted from 1; step 0 is the model before training. What a callback raises ends the run.
     A callback must not change what it is given.
     """
 
@@ -23,7 +23,7 @@ class TrainerCallback:
         """The supervised fine-tuning before the training begins."""
 
     def on_sft_step(self, step: int, loss: float) -> None:
-        """A step of the fine-tuning is done."""
+        """A step of the fine-tuning is done. loss: the main process's part of the batch's loss (one process: all)."""
 
     def on_train_begin(self, config: Config, start: int) -> None:
         """Training begins, after `start` steps (0 unless the run is resumed)."""

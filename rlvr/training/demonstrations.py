@@ -29,7 +29,7 @@ def read_demonstrations(path: Path) -> list[Demonstration]:
     """Return the rows of a JSON Lines file with `prompt` and `completion`; a problem's id is FILE:LINE.
 
     prompt: text or chat messages. completion: text, or chat messages that are a single one of the assistant. Both are
-    rendered as in training. Raises ValueError, with the line's number, for another row, and for a file without any;
+    rendered as in training. Raises ValueError, with the line's number, for any other row, and for a file without any;
     OSError where the file does not exist.
     """
     rows: list[Demonstration] = []
@@ -79,11 +79,11 @@ def _completion(value: Any, where: str) -> str:
     if _is_messages(value):
         if len(value) != 1 or value[0]["role"] != "assistant":
             roles = ", ".join(message["role"] for message in value)
-            raise ValueError(f"{where}: the completion has messages of {roles}; expected one, of the assistant")
+            raise ValueError(f"{where}: the completion has messages of {roles}; expected a single assistant message")
         value = value[0]["content"]
     if isinstance(value, str) and value:
         return value
-    raise ValueError(f"{where}: the completion is {value!r:.80}; expected text, or one message of the assistant")
+    raise ValueError(f"{where}: the completion is {value!r:.80}; expected text, or a single assistant message")
 
 
 def _is_messages(value: Any) -> bool:

@@ -56,10 +56,12 @@ def _permutation(size: int, seed: int, epoch: int) -> Order:
 def _epoch_order(size: int, count: int, seed: int, epoch: int) -> Order:
     """Return the epoch's permutation, changed so that the step in which the epoch begins has no item twice.
 
-    Such a step begins with the end of the epoch before. Items that are in both change places with the next items of
-    this epoch that are not; those are found among its first `count`. So an epoch of two steps or more ends as its
-    permutation does. The order of a shorter one depends on the epochs before, back to the last that began together
-    with a step: at most `count` of them. The last orders are remembered, since epochs are asked for in sequence.
+    If a step spans two epochs, items already drawn in it are swapped with later ones. With 3 items a step and the
+    epochs 3 1 4 0 2 and 2 4 1 0 3, step 1 begins with 0 2; the second epoch would add 2 again, and becomes 4 2 1 0 3.
+
+    Only the first `count` places change, so this epoch needs the end of the one before. An epoch of at least two steps
+    ends as its permutation does. A shorter one depends on all epochs since the last that began together with a step, at
+    most `count`. The latest orders are cached, since epochs are asked for in sequence.
     """
     known = _known_orders(size, count, seed)
     if epoch in known:

@@ -106,7 +106,7 @@ def answer(
     verdicts = verifier.verify(pairs)
     second = {name: other.verify(pairs) for name, other in others.items()}
     return [
-        _record(problem, i, completions[j], verdicts[j], {name: others[j] for name, others in second.items()})
+        _record(problem, i, completions[j], verdicts[j], {name: found[j] for name, found in second.items()})
         for j, (problem, i) in enumerate(keys)
     ]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from rlvr.model.health import python_warning
 
 QUANTILES = {"p01": 0.01, "p50": 0.5, "p99": 0.99}
 MAX_VALUES = 2**24  # torch.quantile takes no more
@@ -33,7 +35,12 @@ WHAT_TO_DO = {"torch": "compute in float32 (--model.dtype float32)"}
 
 
 def warn_of_mismatch(
-    stats: dict[str, float], step: int, bound: float, staleness: int = 0, sampler: str = "vllm"
+    stats: dict[str, float],
+    step: int,
+    bound: float,
+    staleness: int = 0,
+    sampler: str = "vllm",
+    warn: Callable[[str], None] = python_warning,
 ) -> None:
     """Warn where the mean difference exceeds the bound: stale weights, or an engine that computes something else.
 
@@ -42,10 +49,8 @@ def warn_of_mismatch(
     """
     bound *= 1 + staleness
     if stats["mismatch/mean"] > bound:
-        warnings.warn(
+        warn(
             f"step {step}: logprobs of sampler and trainer differ by {stats['mismatch/mean']:.3g} on average (largest "
             f"{stats['mismatch/max']:.3g}; bound {bound:g}, --sampler.mismatch-alarm); "
-            + WHAT_TO_DO.get(sampler, "`rlvr doctor --model M` checks whether they agree"),
-            RuntimeWarning,
-            stacklevel=2,
+            + WHAT_TO_DO.get(sampler, "`rlvr doctor --model M` checks whether they agree")
         )

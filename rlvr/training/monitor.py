@@ -54,7 +54,8 @@ def monitor_metrics(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[s
     """Return a step's metrics of proxy and monitor; their names begin with "monitor/".
 
     groups, monitor: the same P groups with the proxy's and with the monitor's verdicts. Rollouts that either could not
-    score are left out. A number that a step does not have (no group to rank in) is left out.
+    score are left out, except in correct (no score: not correct), unscored and repetition. A number that a step does not
+    have (no group to rank in) is left out.
 
     proxy, score: mean of the proxy's and of the monitor's scores. proxy_std, score_std: deviation over the rollouts.
     proxy_se, score_se: standard error of the means, from the spread of the groups' means. groups_r: Pearson
@@ -81,8 +82,8 @@ def monitor_metrics(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[s
         found["groups_r"] = (
             pearson(*zip(*((statistics.fmean(proxy), statistics.fmean(score)) for proxy, score in pairs))) or 0.0
         )
-        found |= worth(pairs)
-    found |= rank_agreement(pairs)
+        found |= worth_metrics(pairs)
+    found |= rank_metrics(pairs)
     return {f"monitor/{name}": value for name, value in found.items()}
 
 
@@ -96,7 +97,7 @@ def paired_scores(group: Group, monitor: Group) -> tuple[list[float], list[float
     return [mine for mine, _ in both], [theirs for _, theirs in both]
 
 
-def worth(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, float]:
+def worth_metrics(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, float]:
     """Return the slope of the proxy on the monitor within groups, with its weight and the ranges of the scores.
 
     pairs: the scores of each group by proxy and by monitor. The slope is left out where the monitor is constant.
@@ -115,7 +116,7 @@ def worth(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str,
     return found | ({"worth": products / squares} if squares > 1e-9 else {})
 
 
-def rank_agreement(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, float]:
+def rank_metrics(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, float]:
     """Return the mean of the groups' rank correlations, its standard error, and the number of groups that have one.
 
     The error is that of uncorrelated scores: Spearman's coefficient of n pairs then has the variance 1 / (n - 1).

@@ -20,10 +20,11 @@ SECONDS_TO_END = 60.0
 class RolloutPrefetcher:
     """Returns the verified groups of each step, and updates the sampler's weights after each step.
 
-    With max_staleness k the rollouts of step s are sampled from the weights after step max(0, s - k), whatever the
-    timing: a background thread samples while the trainer trains, and weights are pushed when both are done. So nothing
-    is being sampled when a step ends, and a checkpoint needs to hold no more than `ahead`: the rollouts of later steps,
-    by step. A run samples k steps more than it trains, so that raising run.steps continues it exactly.
+    With max_staleness k batch s (from 0) is sampled from the weights after max(0, s - k) updates, whatever the timing:
+    a background thread samples while the trainer trains, and weights are pushed when both are done. So nothing is being
+    sampled when a step ends, and a checkpoint needs to hold no more than `ahead`: the rollouts of later steps, by step.
+    A run samples k steps more than it trains, so that raising run.steps continues it exactly (except for a learning
+    rate that decays until run.steps, with optim.decay_steps 0).
     """
 
     def __init__(self, worker: RolloutWorker, start: int = 0) -> None:

@@ -75,7 +75,7 @@ def critic_stats(batch: Batch) -> dict[str, float]:
 
 
 def divergence(learner: Learner, old: Tensor | None, ref: Tensor | None) -> Tensor:
-    """Return estimates (B, T) of the KL divergence between the sampling and the reference policy."""
+    """Return estimates (B, T) of the KL divergence between the trainer's present policy and the reference."""
     assert old is not None
     assert ref is not None
     return KL[learner.config.algo.estimator](old, ref, torch.ones_like(old))

@@ -1,4 +1,4 @@
-"""What a run tells: lines for its logs, and the callbacks that hear of them."""
+"""The log lines of a run, and the callbacks that are notified of them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Reporter:
         self.tell(lambda callback: callback.on_alarm(record))
 
     def saved(self, step: int) -> None:
-        """Tell that the checkpoint after a step has been written."""
+        """Announce that the checkpoint after a step has been written."""
         folder = checkpoint_folder(self.log.out_dir, step)
         self.tell(lambda callback: callback.on_save(step, folder))
 

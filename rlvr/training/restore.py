@@ -78,4 +78,5 @@ def fine_tune(learner: Learner, task: Task, reporter: Reporter, stop: StopReques
         seed=config.run.seed,
         tokens_per_microbatch=config.optim.tokens_per_microbatch,
         on_step=on_step,
+        warn=reporter.warn,
     )

@@ -22,7 +22,8 @@ from rlvr.training.checkpoint import STEP, damage
 Settings = dict[tuple[str, str], Any]  # in JSON, by group and name
 
 # Settings that may change on resume, each with the reason. None changes what a step computes, up to rounding and to
-# verdicts that a time limit cuts off. "*": the whole group.
+# verdicts that a time limit cuts off, with one exception: where optim.schedule decays and optim.decay_steps is 0, the
+# learning rate of the steps to come depends on run.steps. "*": the whole group.
 RESUMABLE: dict[str, dict[str, str]] = {
     "run": {
         "out_dir": "where it is written",
@@ -81,7 +82,8 @@ STARTS_FROM = {
 def train_folder(config: Config, fingerprint: str) -> RunFolder:
     """Return the folder of a training run. A run with the same settings is resumed.
 
-    A run with other settings is overwritten if it has no checkpoint; its fine-tuned start stays if it would be equal.
+    A run with other settings is overwritten if it has no checkpoint, and keeps a fine-tuned start that would be equal.
+    It is refused if it has a checkpoint, or a fine-tuned start that differs.
     """
     wanted: Record = {**json.loads(to_json(config)), "fingerprint": fingerprint, **versions()}
     folder = config.run.out_dir

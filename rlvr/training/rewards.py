@@ -60,9 +60,9 @@ def group_advantages(
 ) -> list[list[float]]:
     """Return the advantages of all groups (P x G) by the algorithm's rule.
 
-    costs: the KL costs of the completions where the KL term is in the reward (`kl_costs`). They are added after the
-    rule has normalised the task's rewards. A rule that chooses completions (raft) chooses by reward minus cost.
-    Raises ValueError where the rule needs named parts of the reward and the verifier gives none.
+    costs: the KL costs of the completions where the KL term is in the reward (`kl_costs`). Their centred negatives are
+    added after the rule has normalised the task's rewards. A rule that chooses completions (raft) chooses by reward
+    minus cost. Raises ValueError where the rule needs named parts of the reward and the verifier gives none.
     """
     rule = algo.row.advantages
     if costs is not None and algo.row.chooses:
@@ -86,14 +86,15 @@ def group_advantages(
 
 
 def has_signal(advantages: Sequence[float]) -> bool:
-    """Return whether any advantage of a group differs from 0. Equal rewards make all of them 0."""
+    """Return whether any advantage of a group differs from 0. Under a group-relative rule equal rewards make all of
+    them 0; those of reinforce and ppo need not be."""
     return any(abs(a) > 1e-9 for a in advantages)
 
 
 def shuffle_verdicts(groups: Sequence[Group], config: RolloutConfig, *, seed: int) -> list[Group]:
     """Return the groups with their verdicts permuted over the whole batch: a control whose rewards mean nothing.
 
-    A verdict takes the length penalties of its own completion along, in its score. The groups keep the verdicts of
+    A verdict keeps its own completion's length penalties, in its score. The groups keep the verdicts of
     their own completions as `own_verdicts`.
     """
     verdicts = [
@@ -118,7 +119,8 @@ def informative_groups(groups: Sequence[Group], config: Config) -> list[Group]:
 def keep_informative(groups: Sequence[Group], count: int, config: Config) -> list[Group]:
     """Return all groups, with `kept` set on those that are trained on: the first `count` informative ones.
 
-    Where no group is informative, the first `count` are kept: only a KL term can then move the policy.
+    Where no group is informative, the first `count` are kept: under a group-relative rule only a KL term can then move
+    the policy; reinforce and ppo learn from equal rewards too.
     """
     informative = [not is_flat(row) for row in group_rewards(groups, config.rollout)]
     eligible = informative if any(informative) else [True] * len(groups)

@@ -28,14 +28,16 @@ def sft(
     seed: int,
     tokens_per_microbatch: int,
     on_step: Callable[[int, float], None] | None = None,
+    warn: Callable[[str], None] = python_warning,
 ) -> None:
     """Minimize the mean negative log-likelihood of the demonstrations' tokens, the end token included.
 
-    AdamW (.9, .99), linear warm-up, cosine to zero, gradient norm clipped at 1. `on_step(step, loss)` is called after
-    each step. Raises NotFinite where gradients are not finite in several steps in a row, or the weights at the end.
+    AdamW (.9, .99), learning rate by `cosine`, gradient norm clipped at 1. After each step `on_step(step, loss)` gets
+    this process's part of the loss. `warn` gets one line for each step with a broken gradient. Raises NotFinite where
+    gradients are not finite in several steps in a row, or the weights at the end.
     """
     hint = f"--sft.lr ({config.lr:g}) and --model.dtype (float32 does not overflow where the others do)"
-    gradients = GradientWatch(python_warning if accelerator.is_main_process else lambda text: None, hint)
+    gradients = GradientWatch(warn if accelerator.is_main_process else lambda text: None, hint)
     optimizer = torch.optim.AdamW(
         list(policy.parameters()), lr=config.lr, betas=(0.9, 0.99), weight_decay=0.0, fused=True
     )
@@ -50,7 +52,10 @@ def sft(
 
 
 def cosine(step: int, config: SFTConfig) -> float:
-    """Return the learning rate of a step: linear warm-up to lr, then half a cosine to zero."""
+    """Return the learning rate of a step (from 0): a linear warm-up, then lr (1 + cos(pi step / steps)) / 2.
+
+    The cosine is counted from step 0, so that after the warm-up the rate goes on from slightly below lr.
+    """
     if step < config.warmup_steps:
         return config.lr * (step + 1) / (config.warmup_steps + 1)
     return config.lr * (1 + math.cos(math.pi * step / config.steps)) / 2

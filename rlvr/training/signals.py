@@ -57,7 +57,7 @@ class StopRequest:
             leave(128 + number)
         asked, self.signal = self.signal is not None, signal.Signals(number)
         if self.work and not asked:
-            again = "press Ctrl-C again" if number == signal.SIGINT else "a second signal"
+            again = "press Ctrl-C again" if number == signal.SIGINT else "send a second signal"
             self._say(f"finishing {self.work}, then stopping; {again} to stop now and lose {self.unsaved or 'it'}")
             return
         self._ends = True

@@ -17,7 +17,7 @@ from rlvr.training.signals import Stopped, StopRequest
 
 
 def stop_requested(stop: StopRequest, accelerator: Accelerator) -> bool:
-    """Return whether any process was asked to stop. All processes get the same answer, and so end after one step."""
+    """Return whether any process was asked to stop. All get the same answer, and so stop after the same step."""
     if accelerator.num_processes > 1:
         asked = sum_tensor(torch.tensor(float(bool(stop)), device=accelerator.device), accelerator)
         stop.elsewhere = bool(asked > 0)

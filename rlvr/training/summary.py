@@ -11,7 +11,7 @@ from rlvr.training.rewards import group_rewards, has_signal, penalties
 from rlvr.types import Group
 
 
-def summarize(
+def rollout_metrics(
     groups: Sequence[Group],
     advantages: Sequence[Sequence[float]],
     config: RolloutConfig | None = None,
@@ -20,7 +20,7 @@ def summarize(
 ) -> dict[str, float]:
     """Return the metrics of a step's rollouts: scores, verdicts, lengths; with `config` also the penalties in use.
 
-    All are by the verdicts of the completions themselves, even where rewards are shuffled.
+    All but "no_signal" are by the verdicts of the completions themselves, even where rewards are shuffled.
 
     groups: all that were sampled. advantages: of the kept ones. "parts/": the mean of each named component, over the
     rollouts that have it. "no_signal": the share of groups without signal; a group that dynamic sampling dropped has

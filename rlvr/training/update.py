@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from rlvr.algo.batch import Batch, chosen, collate, minibatches
-from rlvr.algo.losses import batch_loss, denominator, value_loss
+from rlvr.algo.losses import batch_loss, loss_denominator, value_loss
 from rlvr.config import Config
 from rlvr.distributed import gather, sum_gradients, sum_stats
-from rlvr.model.health import count_not_finite
+from rlvr.model.health import count_not_finite, python_warning
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.optim import learning_rate, optimizer_step
 from rlvr.seeding import derive_seed
@@ -29,9 +29,15 @@ VALUE_STATS = ("critic/value_loss", "critic/value_clipped")
 
 
 def update(
-    learner: Learner, step: int, groups: Sequence[Group], advantages: Sequence[Sequence[float]]
+    learner: Learner,
+    step: int,
+    groups: Sequence[Group],
+    advantages: Sequence[Sequence[float]],
+    warn: Callable[[str], None] = python_warning,
 ) -> dict[str, float]:
     """Do all optimizer steps of a step's groups, with their advantages (P x G). Return the metrics.
+
+    `warn` gets one line where the logprobs of sampler and trainer differ too much.
 
     A minibatch in which no row is computed has the gradient zero, and its optimizer step is taken all the same: AdamW's
     moments decay and go on moving the weights, as they would with all rows computed. Where raft or dpo has chosen no
@@ -59,14 +65,16 @@ def update(
         stats |= critic_stats(batch) if len(batch) else {}
         stats["critic/grad_norm"] = sum(critic_norms) / max(len(critic_norms), 1)
         stats["critic/skipped_updates"] = count_not_finite(critic_norms)
-    stats |= mismatch_stats(learner, step, differences)
+    stats |= mismatch_stats(learner, step, differences, warn)
     if len(batch):  # without rows there was no gradient
         stats["skipped_updates"] = count_not_finite(norms)
     grad_norm = sum(norms) / max(len(norms), 1)
     return {"lr": lr if policy_learns else 0.0, "loss": 0.0, "grad_norm": grad_norm, **stats}
 
 
-def mismatch_stats(learner: Learner, step: int, differences: Sequence[Tensor]) -> dict[str, float]:
+def mismatch_stats(
+    learner: Learner, step: int, differences: Sequence[Tensor], warn: Callable[[str], None]
+) -> dict[str, float]:
     """Return how far the sampler's logprobs are from the trainer's, and warn where that is too far.
 
     differences: log pi_old - log pi_sampler of this process's tokens, microbatch by microbatch, each (n,).
@@ -79,7 +87,7 @@ def mismatch_stats(learner: Learner, step: int, differences: Sequence[Tensor]) -
     # With top-p or top-k the two are logprobs of different distributions.
     if config.rollout.top_p == 1 and config.rollout.top_k == 0:
         bound, sampler = config.sampler.mismatch_alarm, config.sampler.name
-        warn_of_mismatch(stats, step + 1, bound, config.staleness(step), sampler)
+        warn_of_mismatch(stats, step + 1, bound, config.staleness(step), sampler, warn)
     return stats
 
 
@@ -125,11 +133,11 @@ def accumulate_gradient(
 ) -> dict[str, float]:
     """Run forward and backward over a minibatch, cut into microbatches. Return the sums of its statistics.
 
-    Gradients and sums are added up over processes. A critic on the policy's trunk learns in the same pass. To
-    `differences` is appended log pi_old - log pi_sampler of each microbatch's tokens (n,).
+    Gradients and sums are added up over processes. A critic on the policy's trunk learns in the same pass.
+    Appends log pi_old - log pi_sampler of each microbatch's tokens (n,) to `differences`.
     """
     config, algo = learner.config, learner.config.algo
-    total = denominator(minibatch, algo.normalizer, config.rollout.max_new_tokens)
+    total = loss_denominator(minibatch, algo.normalizer, config.rollout.max_new_tokens)
     device = minibatch.tokens.device
     sums = {name: torch.zeros((), device=device) for name in stat_names(learner, minibatch)}
     _, mine = minibatch.share(learner.accelerator.process_index, learner.accelerator.num_processes)
@@ -200,7 +208,7 @@ def critic_loss(learner: Learner, values: Tensor, micro: Batch, minibatch: Batch
     """Return the weighted value loss of a microbatch; add the unweighted loss and the clipped share to stats."""
     assert learner.critic is not None
     settings = learner.critic.settings
-    loss, clipped = value_loss(values, micro, settings.value_clip, denominator(minibatch, "token", 0))
+    loss, clipped = value_loss(values, micro, settings.value_clip, loss_denominator(minibatch, "token", 0))
     for name, value in zip(VALUE_STATS, (loss.detach(), clipped), strict=True):
         stats[name] = stats.get(name, torch.zeros_like(value)) + value
     return settings.value_coef * loss
@@ -224,7 +232,7 @@ def importance_kind(config: Config, dtype: torch.dtype = torch.float32) -> str:
 
     "auto" is "none" where both are one engine and one precision, else "token". dtype: of the policy's computation. In
     types shorter than float32 the torch sampler, which decodes token by token, rounds differently from the trainer.
-    RAFT and DPO need no importance correction: their losses do not depend on the sampling distribution.
+    RAFT and DPO need no importance correction: their losses contain no ratio.
     """
     kind = config.algo.importance
     if kind != "auto":

@@ -8,7 +8,7 @@ import json
 import pytest
 import torch
 
-from rlvr.algo.losses import cispo, clipped_surrogate, denominator, importance_weights, k1, k2, k3, policy_loss
+from rlvr.algo.losses import cispo, clipped_surrogate, importance_weights, k1, k2, k3, loss_denominator, policy_loss
 from rlvr.config import AlgoConfig, Config, make_algo
 from tests.helpers.batches import make_batch
 
@@ -62,7 +62,7 @@ def test_normalisation_by_hand(normalize, expected):
     losses = T([[1.0, 3.0, 0, 0], [2.0, 2.0, 2.0, 6.0]])
     batch = make_batch(mask, torch.ones(2), old=None)
     algo = AlgoConfig(loss="cispo", normalize=normalize)
-    total = denominator(batch, normalize, 8)
+    total = loss_denominator(batch, normalize, 8)
     loss, _ = policy_loss(-losses, batch, algo, total)  # CISPO at ratio 1: -A * logprob
     assert float(loss) == pytest.approx(expected)
 
@@ -100,7 +100,7 @@ def loss_and_gradient(algo, tensors, advantages, pieces=1):
     ref = T(tensors["ref_logps"]) if algo.kl_coef else None
     batch = make_batch(mask, T(advantages), T(tensors["old_logps"]), ref)
     logprobs = T(tensors["logps"]).requires_grad_()
-    total = denominator(batch, algo.normalize, 10)
+    total = loss_denominator(batch, algo.normalize, 10)
     value = 0.0
     for index in torch.arange(len(mask)).chunk(pieces):
         width = mask.shape[1]
@@ -171,7 +171,7 @@ def test_without_old_logprobs_the_ratio_is_one():
     mask = torch.ones(2, 3, dtype=torch.bool)
     logprobs = (-torch.rand(2, 3)).requires_grad_()
     batch = make_batch(mask, T([1.0, -2.0]), old=None)
-    loss, stats = policy_loss(logprobs, batch, AlgoConfig(), denominator(batch, "token", 3))
+    loss, stats = policy_loss(logprobs, batch, AlgoConfig(), loss_denominator(batch, "token", 3))
     loss.backward()
     torch.testing.assert_close(logprobs.grad, T([[-1 / 6] * 3, [2 / 6] * 3]))
     assert int(stats["clip_low"]) == int(stats["clip_high"]) == 0

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlvr.algo.batch import minibatches
-from rlvr.algo.losses import denominator, policy_loss
+from rlvr.algo.losses import loss_denominator, policy_loss
 from rlvr.config import AlgoConfig, Config, OptimConfig
 from rlvr.model.logprobs import token_logprobs
 from rlvr.seeding import derive_seed
@@ -125,9 +125,9 @@ def test_constant_is_constant(tmp_path):
     for verifier, truncated in itertools.product((SomeFlat(), NothingRight()), ("keep", "mask")):
         run = make_run(tmp_path, verifier=verifier, truncated=truncated)
         batch = to_batch(run.learner, *rollouts_of(run, 0))
-        assert denominator(batch, "constant", 3) == 24 * 3
+        assert loss_denominator(batch, "constant", 3) == 24 * 3
         cut = list(minibatches(batch, count=6, epochs=2, seed=0))
-        assert [denominator(minibatch, "constant", 3) for minibatch in cut] == [4 * 3] * 12
+        assert [loss_denominator(minibatch, "constant", 3) for minibatch in cut] == [4 * 3] * 12
         assert sum(len(minibatch) for minibatch in cut) == 2 * len(batch)
 
 
@@ -147,10 +147,10 @@ def test_what_a_denominator_counts_by_hand(tmp_path):
     batch = to_batch(run.learner, groups, advantages)
     assert batch.mask.sum(-1).tolist() == [2, 3]
     assert batch.token_counts == (2, 3, 0, 0, 5, 6)
-    assert [denominator(batch, name, 10) for name in NORMALIZE] == [16.0, 4.0, 60.0]
+    assert [loss_denominator(batch, name, 10) for name in NORMALIZE] == [16.0, 4.0, 60.0]
     part = batch.of_sampled(T([0, 3, 4]))
     assert part.mask.sum(-1).tolist() == [2]
-    assert [denominator(part, name, 10) for name in NORMALIZE] == [7.0, 2.0, 30.0]
+    assert [loss_denominator(part, name, 10) for name in NORMALIZE] == [7.0, 2.0, 30.0]
 
 
 def test_a_flat_step_is_a_step_with_gradient_zero(tmp_path):
@@ -213,7 +213,9 @@ def test_dr_grpo_is_unbiased(tmp_path):
             run.learner, groups, group_advantages(groups, group_rewards(groups, run.config.rollout), run.config.algo)
         )
         logprobs = torch.zeros(batch.mask.shape, requires_grad=True)
-        policy_loss(logprobs, batch, run.config.algo, denominator(batch, run.config.algo.normalizer, 1))[0].backward()
+        policy_loss(logprobs, batch, run.config.algo, loss_denominator(batch, run.config.algo.normalizer, 1))[
+            0
+        ].backward()
         chance = math.prod(drawn[place // 2][y] for place, y in enumerate(tokens))
         for place, pull in zip(batch.places.tolist(), logprobs.grad.sum(-1)):
             pulls[place // 2, tokens[place]] += chance * pull
@@ -229,7 +231,7 @@ def test_a_completion_weighs_the_same_whatever_its_length(loss):
     batch = make_batch(torch.arange(8) < T([[2], [8]]), torch.ones(2, requires_grad=True), old=None)
     for normalize, shares in {"auto": [0.5, 0.5], "token": [0.2, 0.8]}.items():
         algo = AlgoConfig(loss=loss, normalize=normalize)
-        value, _ = policy_loss(torch.zeros(2, 8), batch, algo, denominator(batch, algo.normalizer, 8))
+        value, _ = policy_loss(torch.zeros(2, 8), batch, algo, loss_denominator(batch, algo.normalizer, 8))
         assert torch.autograd.grad(-value, batch.advantages)[0].tolist() == pytest.approx(shares)
 
 

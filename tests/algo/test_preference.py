@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlvr.algo.batch import Batch, minibatches
-from rlvr.algo.losses import batch_loss, denominator
+from rlvr.algo.losses import batch_loss, loss_denominator
 from rlvr.commands.cli import main
 from rlvr.config import Config, DPOConfig, RAFTConfig, make_algo
 from rlvr.train import train
@@ -54,7 +54,7 @@ def test_dpo_agrees_with_trl():
     logprobs = t["logprobs"].requires_grad_()
     batch = pairs(logprobs[order], t["ref_logprobs"][order], T([1.0, -1.0] * 3), t["mask"][order].bool())
     algo = DPOConfig(beta=expected["beta"])
-    loss, stats = batch_loss(logprobs[order], batch, algo, denominator(batch, "token", 0))
+    loss, stats = batch_loss(logprobs[order], batch, algo, loss_denominator(batch, "token", 0))
     loss.backward()
     assert float(loss.detach()) == pytest.approx(expected["loss"], abs=1e-5)
     torch.testing.assert_close(logprobs.grad, T(expected["grad_logprobs"]), atol=1e-5, rtol=0)
@@ -67,7 +67,7 @@ def test_raft_is_the_likelihood_of_the_chosen():
     mask = T([[True, True], [True, False]])
     logprobs = T([[-1.0, -2.0], [-6.0, 0.0]])
     batch = dataclasses.replace(pairs(logprobs, None, T([1.0, 1.0]), mask), rows_per_pair=1, old_logprobs=logprobs - 3)
-    loss, _ = batch_loss(logprobs, batch, RAFTConfig(), denominator(batch, "token", 2))
+    loss, _ = batch_loss(logprobs, batch, RAFTConfig(), loss_denominator(batch, "token", 2))
     assert float(loss) == pytest.approx(3.0)
 
 

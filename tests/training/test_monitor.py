@@ -234,7 +234,7 @@ def test_an_alarm_keeps_the_rollouts_that_show_it():
         ("b", 1.0),
         ("a", 0.9),
     ]
-    assert record["figures"] == {"kl": "not known", "reward": 0.5, "rank": 0.1}
+    assert record["figures"] == {"reward": 0.5, "rank": 0.1}
 
 
 def watched(out_dir: Path, verifier: str, **groups) -> Config:
@@ -265,7 +265,8 @@ def test_a_run_whose_reward_is_not_the_truth_raises_the_alarm(tmp_path, capsys):
     alarms = lines(tmp_path / "alarms.jsonl")
     assert alarms
     assert alarms[0]["signs"]
-    assert alarms[0]["figures"]["kl"] == "not known"
+    assert "kl" not in alarms[0]["figures"]
+    assert all(isinstance(value, (int, float)) for value in alarms[0]["figures"].values())
     assert all(row["monitor_status"] == "incorrect" for row in alarms[0]["rollouts"])
     printed = capsys.readouterr().out
     assert f"ALARM at step {alarms[0]['step']}, the reward may be hacked" in printed

@@ -13,7 +13,7 @@ import torch
 from rlvr.algo.advantages import subtract_costs
 from rlvr.algo.batch import Batch
 from rlvr.algo.gae import explained_variance, generalized_advantages, token_rewards, whiten_tokens
-from rlvr.algo.losses import denominator, policy_loss, value_loss
+from rlvr.algo.losses import loss_denominator, policy_loss, value_loss
 from rlvr.config import Config, CriticConfig, OptimConfig, PPOConfig
 from rlvr.config.group import carry
 from rlvr.launch import launch
@@ -145,7 +145,7 @@ def test_ppo_agrees_with_verl(case):
         mask, advantages=advantages, old_logprobs=t["old_logprobs"], values=t["old_values"], returns=returns
     )
     logprobs, values = t["logprobs"].requires_grad_(), t["values"].requires_grad_()
-    total = denominator(batch, "token", 0)
+    total = loss_denominator(batch, "token", 0)
     policy, _ = policy_loss(logprobs, batch, PPOConfig(dual_clip=settings["dual_clip"]), total)
     value, clipped = value_loss(values, batch, settings["value_clip"], total)
     (policy + value).backward()

@@ -13,7 +13,7 @@ from rlvr.runs.log import rollout_records
 from rlvr.training.epochs import _known_orders, _permutation, further_problems, items_of_step
 from rlvr.training.rewards import group_rewards, informative_groups, shuffle_verdicts, soft_overlong
 from rlvr.training.rollout import occurrences, rollout
-from rlvr.training.summary import summarize
+from rlvr.training.summary import rollout_metrics
 from rlvr.types import Completion, Group, Problem, Sampler, Sampling, Status, Verdict, correct, error, incorrect
 
 PROBLEMS = [Problem(str(i), f"{i}?") for i in range(10)]
@@ -149,10 +149,10 @@ def test_length_penalty_by_hand():
     both = RolloutConfig(max_new_tokens=10, length_penalty=0.1, length_limit=5, truncated="penalize", overlong_buffer=4)
     eight, four = group([1, 0], tokens=8), group([1, 0], tokens=4)
     assert group_rewards([eight], both) == [[pytest.approx(0.2), pytest.approx(-0.8)]]
-    logged = summarize([eight, four], [[1.0, -1.0], [1.0, -1.0]], both)
+    logged = rollout_metrics([eight, four], [[1.0, -1.0], [1.0, -1.0]], both)
     assert logged["parts/length_penalty"] == pytest.approx(-0.15)
     assert logged["parts/overlong"] == pytest.approx(-0.25)
-    assert not {name for name in summarize([eight], [[1.0, -1.0]], RolloutConfig()) if name.startswith("parts/")}
+    assert not {name for name in rollout_metrics([eight], [[1.0, -1.0]], RolloutConfig()) if name.startswith("parts/")}
 
 
 def test_a_length_limit_needs_its_penalty():
@@ -201,8 +201,8 @@ def test_metrics_of_shuffled_rewards_are_of_the_true_verdicts():
     """Three right of four are .75 correct, whatever they are rewarded with; an unscored one stays unscored."""
     groups = [group([1, 1, 1, 0]), group([0, 0, None, 0])]
     shuffled = shuffle_verdicts(groups, RolloutConfig(), seed=1)
-    assert summarize(shuffled, [[0.0] * 4] * 2) == summarize(groups, [[0.0] * 4] * 2)
-    assert summarize(shuffled[:1], [[0.0] * 4])["correct"] == 0.75
+    assert rollout_metrics(shuffled, [[0.0] * 4] * 2) == rollout_metrics(groups, [[0.0] * 4] * 2)
+    assert rollout_metrics(shuffled[:1], [[0.0] * 4])["correct"] == 0.75
 
 
 def test_a_shuffled_rollout_is_marked():

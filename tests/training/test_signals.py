@@ -101,7 +101,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "again"), [(signal.SIGINT, "press Ctrl-C again"), (signal.SIGTERM, "a second signal")]
+    ("number", "again"), [(signal.SIGINT, "press Ctrl-C again"), (signal.SIGTERM, "send a second signal")]
 )
 def test_a_step_is_finished_and_saved(start: Callable[..., Process], number: int, again: str) -> None:
     """The answer comes while the verifier is still waited for, names the step, and the exit code the signal."""
@@ -161,7 +161,7 @@ def test_fine_tuning_and_evaluation_say_what_a_stop_waits_for(start: Callable[..
     run = start(*TINY, "--sft.steps", "2", "--sft.batch-size", "2", "--run.steps", "5", "--run.overwrite")
     run.wait(lambda: (run.folder / "judging").exists())
     run.signal(signal.SIGTERM)
-    assert run.wait(run.said("finishing the evaluation of step 0, then stopping; a second signal")) < 6
+    assert run.wait(run.said("finishing the evaluation of step 0, then stopping; send a second signal")) < 6
     assert run.end() == 143
     assert "stopped by SIGTERM after the evaluation of step 0" in run.text("stderr").splitlines()[-1]
     assert len(run.text("out/eval.jsonl").splitlines()) == 1

@@ -14,7 +14,7 @@ from rlvr.train import train
 from rlvr.training.collect import collect
 from rlvr.training.prepare import kl_costs
 from rlvr.training.rewards import group_advantages, group_rewards
-from rlvr.training.summary import summarize
+from rlvr.training.summary import rollout_metrics
 from rlvr.training.update import to_batch
 from rlvr.types import incorrect
 from tests.helpers.files import GOLDEN
@@ -68,7 +68,7 @@ def test_errors_leave_their_group(tmp_path):
     missing = [(r, a) for row, scored in zip(rewards, advantages) for r, a in zip(row, scored) if r is None]
     assert missing
     assert all(a == 0 for _, a in missing)
-    assert summarize(groups, advantages)["unscored"] == len(missing) / 24
+    assert rollout_metrics(groups, advantages)["unscored"] == len(missing) / 24
     assert len(to_batch(run.learner, groups, advantages)) <= 24 - len(missing)
 
 

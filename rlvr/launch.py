@@ -122,7 +122,7 @@ def check_demonstrations(config: Config, task: Task) -> None:
 
 
 def open_accelerator(config: Config) -> Accelerator:
-    """Return the Accelerator, with its trackers. Raises ValueError for several processes unless the sampler is torch."""
+    """Return the Accelerator, with its trackers. Raises ValueError for several processes without the torch sampler."""
     accelerator = make_accelerator(config)
     if accelerator.num_processes > 1 and config.sampler.name != "torch":
         raise ValueError(f"sampler {config.sampler.name} works with one training process; use torch")

@@ -30,7 +30,13 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One sampled answer. `logprobs`: under the distribution that was sampled from (after temperature, top-p)."""
+    """One sampled answer.
+
+    An end-of-sequence token is in `token_ids` and not in `text`; a stop string ends `text`
+    and stays in it. `logprobs`: one for each
+    token id, under the distribution that was sampled from (after temperature, top-p); 0 under greedy sampling.
+    `finish_reason` is "length" where neither ended the completion.
+    """
 
     text: str
     token_ids: tuple[int, ...] = ()
@@ -348,7 +354,7 @@ class Sampler(Protocol):
         """Return P lists of completions, in the order of the seeds.
 
         prompts: P lists of token ids. seeds: P lists, one integer per completion to sample (G may differ between
-        prompts).
+        prompts). `Completion` says what its fields hold.
         """
         ...
 

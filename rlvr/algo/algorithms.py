@@ -13,10 +13,12 @@ To add an advantage rule:
 
        Algorithm("best_only", "arXiv:...", per_group(rules.best_only))
 
-3. Test it in tests/algo/test_advantages.py with numbers worked out by hand.
+3. Add a row to the table in README.md (tests/test_readmes.py compares the two), and test the rule in
+   tests/algo/test_advantages.py with numbers worked out by hand.
 
-A loss is a function in rlvr/algo/losses.py with an entry in its LOSSES, and a row in LOSSES below; the algorithm names
-it as its `loss`. Nothing else needs to know. Imports no torch.
+A policy loss is a function in rlvr/algo/losses.py with an entry in its LOSSES, and a row in LOSSES below: `--algo.loss
+NAME` then chooses it, and an algorithm may name it as its default. Nothing else has to change, unless the loss reads a
+setting that the others do not have: rlvr/README.md says where that goes. Imports no torch.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ class PolicyLoss:
     correction."""
     dual_clip: bool = False
     """Whether it reads algo.dual_clip."""
+    offered: bool = True
+    """Whether algo.loss can name it. False: only the algorithm whose row names it has it."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ LOSSES: dict[str, PolicyLoss] = {
         PolicyLoss("sequence", "arXiv:2402.14740", ratio="sequence", dual_clip=True),
         PolicyLoss("cispo", "arXiv:2506.13585"),
         PolicyLoss("nll", "arXiv:2304.06767", ratio=None),
-        PolicyLoss("dpo", "arXiv:2305.18290", ratio=None),
+        PolicyLoss("dpo", "arXiv:2305.18290", ratio=None, offered=False),
     )
 }
 

@@ -142,6 +142,8 @@ def k3_is(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
     return ratio * k3(logprobs, ref_logprobs, ratio)
 
 
+# The default (algo.kl_estimator auto) is k3 where the KL term is in the loss, and k1 where it is in the reward:
+# `estimator` in rlvr/config/algo.py.
 KL: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3, "k3_is": k3_is}
 
 

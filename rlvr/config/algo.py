@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from rlvr.algo.algorithms import ALGORITHMS, LOSSES, Algorithm, PolicyLoss
-from rlvr.config.group import ADVANCED, Group, Rules, Used
+from rlvr.config.group import ADVANCED, Group, Rules, Used, Words
 from rlvr.config.quantities import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, WEIGHT
 from rlvr.registry import did_you_mean
 
@@ -20,6 +20,8 @@ WITH_DUAL_CLIP = Used(
     lambda config: config.algo.loss_row.dual_clip,
     f"with --algo.loss {' or '.join(loss.name for loss in LOSSES.values() if loss.dual_clip)}",
 )
+
+OFFERED_LOSSES = Words(lambda: ("auto", *(loss.name for loss in LOSSES.values() if loss.offered)))
 
 
 def is_weighted(config: Any) -> bool:
@@ -145,7 +147,7 @@ class ImportanceSettings(AlgoSettings):
 class PolicyGradientSettings(ImportanceSettings, NormalizeSetting):
     """Settings of algorithms that weigh every rollout by its advantage."""
 
-    loss: Literal["auto", "clip", "gspo", "sequence", "cispo", "nll"] = "auto"
+    loss: Annotated[str, OFFERED_LOSSES] = "auto"
     """Policy loss: clip (PPO's clipped ratio per token), gspo or sequence (one ratio per completion), cispo, nll
     (no ratio). auto: clip."""
     clip_low: Annotated[float, SHARE, WITH_RATIO] = 0.2

@@ -1,7 +1,7 @@
 """A group of settings: a frozen dataclass that checks itself, and what can be written beside a field.
 
-`Annotated[type, ...]` of a field may hold a `Bound`, a `Used` (when the setting is read) and `ADVANCED` (shown by
-`--help-all` only). The text under the field is its help.
+`Annotated[type, ...]` of a field may hold a `Bound`, a `Used` (when the setting is read), `Words` (that a text may be,
+from a table) and `ADVANCED` (shown by `--help-all` only). The text under the field is its help.
 """
 
 from __future__ import annotations
@@ -28,6 +28,13 @@ class Used:
 
     when: Callable[[Any], bool]
     flags: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """The words that a setting may be: `listed()` reads them from a table, rows that were added later included."""
+
+    listed: Callable[[], tuple[str, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +103,10 @@ def described(name: str, hint: Any, used: Used | None = None) -> Setting:
     bare, *marks = typing.get_args(hint)
     bound = next((mark for mark in marks if isinstance(mark, Bound)), None)
     used = next((mark for mark in marks if isinstance(mark, Used)), used)
+    words = next((mark for mark in marks if isinstance(mark, Words)), None)
+    if words is not None:
+        bare: Any = typing.Literal[words.listed()]
+        hint = typing.Annotated[bare, *marks]
     return Setting(name, bare, hint, bound, used, ADVANCED in marks)
 
 

@@ -18,9 +18,20 @@ def starts_engine(config: Any) -> bool:
 OWN_ENGINE = Used(starts_engine, "without --sampler.url")
 
 
+class SamplerDefaults:
+    """What is read of every sampler besides its fields: the value that holds where a class has no such setting."""
+
+    batch_size: int = 512
+    """Number of sequences decoded in parallel, for the estimate of GPU memory."""
+    max_staleness: int = 0
+    """Maximum policy lag in steps: how far ahead of training a step is sampled."""
+    max_model_len: int = 0
+    """Maximum tokens of prompt and completion together. 0: the model's own limit."""
+
+
 @dataclass(frozen=True)
-class SamplerSettings(Group):
-    """Settings of all samplers. Attributes without a type are values read for settings that a class does not have."""
+class SamplerSettings(SamplerDefaults, Group):
+    """Settings of all samplers."""
 
     name: str = field(init=False)
     """Engine that samples: torch, vllm (in this process) or vllm-server (a vLLM server on this machine)."""
@@ -34,15 +45,10 @@ class TorchSamplerConfig(BatchSizeSetting, SamplerSettings):
 
     name: str = field(default="torch", init=False)
 
-    max_staleness = 0
-    max_model_len = 0
-
 
 @dataclass(frozen=True)
 class EngineSettings(SamplerSettings):
     """Settings of both vLLM engines."""
-
-    batch_size = 512
 
     max_staleness: Annotated[int, COUNT_OR_NONE] = 0
     """Maximum policy lag in steps. 1 overlaps sampling with training; larger values bring no further speed. Corrected

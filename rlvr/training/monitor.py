@@ -54,8 +54,8 @@ def monitor_metrics(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[s
     """Return a step's metrics of proxy and monitor; their names begin with "monitor/".
 
     groups, monitor: the same P groups with the proxy's and with the monitor's verdicts. Rollouts that either could not
-    score are left out, except in correct (no score: not correct), unscored and repetition. A number that a step does not
-    have (no group to rank in) is left out.
+    score are left out, except in correct (no score: not correct), unscored and repetition. A number that a step does
+    not have (no group to rank in) is left out.
 
     proxy, score: mean of the proxy's and of the monitor's scores. proxy_std, score_std: deviation over the rollouts.
     proxy_se, score_se: standard error of the means, from the spread of the groups' means. groups_r: Pearson

@@ -1,4 +1,4 @@
-"""Adding an algorithm touches one row and its function."""
+"""Adding an algorithm or a policy loss touches its function and its rows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 from accelerate import Accelerator
+from torch import Tensor
 
+from rlvr.algo import losses
 from rlvr.algo.advantages import Rewards, scored
-from rlvr.algo.algorithms import ALGORITHMS, Algorithm, per_group
+from rlvr.algo.algorithms import ALGORITHMS, LOSSES, Algorithm, PolicyLoss, per_group
+from rlvr.commands.flags import expected
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig
+from rlvr.config.group import settings_of
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.runs.log import RunLog
@@ -32,13 +36,13 @@ class OddLength(BatchVerifier):
         return [correct() if len(text) % 2 else incorrect() for _, text in pairs]
 
 
-def make_run(out_dir: Path, algorithm: str) -> Run:
-    """Two steps of a random tiny model by an algorithm's name."""
+def make_run(out_dir: Path, algorithm: str, loss: str = "auto") -> Run:
+    """Two steps of a random tiny model by the names of an algorithm and a loss."""
     config = Config(
         run=RunConfig(out_dir=out_dir, steps=2, sample_every=0),
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
         rollout=RolloutConfig(problems_per_step=4, group_size=4, max_new_tokens=8),
-        algo=AlgoConfig(algorithm),
+        algo=AlgoConfig(algorithm, loss=loss),
         optim=OptimConfig(lr=1e-3),
     )
     config.check()
@@ -76,3 +80,30 @@ def test_a_row_that_is_added_trains(tmp_path, monkeypatch, trains_on):
         }[trains_on]
         assert line["trained_tokens"] == sum(r["tokens"] for r in trained)
         assert line["grad_norm"] > 0
+
+
+def test_a_loss_that_is_added_trains(tmp_path, monkeypatch):
+    """Its rows in the two tables are enough: algo.loss offers it, and its function makes the gradient."""
+    calls = []
+
+    def mine(ratio: Tensor, advantages: Tensor, logprobs: Tensor, **settings: float | None) -> Tensor:
+        calls.append(settings)
+        return -advantages * ratio
+
+    with pytest.raises(ValueError, match="algo.loss 'mine': expected one of auto, clip, gspo, sequence, cispo, nll$"):
+        AlgoConfig(loss="mine").check("algo.")
+    monkeypatch.setitem(LOSSES, "mine", PolicyLoss("mine", "none"))
+    monkeypatch.setitem(losses.LOSSES, "mine", (losses.token_log_ratio, mine))
+    [setting] = [setting for setting in settings_of(AlgoConfig) if setting.name == "loss"]
+    assert expected(setting.hint) == "one of auto, clip, gspo, sequence, cispo, nll, mine"
+    run = make_run(tmp_path, "grpo", "mine")
+    train(run)
+    assert calls
+    assert all(set(settings) == {"clip_low", "clip_high", "dual_clip"} for settings in calls)
+    assert all(line["grad_norm"] > 0 for line in run.reporter.log.read("metrics"))
+
+
+def test_loss_of_pairs_is_not_offered():
+    """`--algo.loss dpo` would compare completions that are not pairs: only the algorithm dpo has it."""
+    with pytest.raises(ValueError, match=r"algo\.loss 'dpo': expected one of"):
+        AlgoConfig(loss="dpo").check("algo.")

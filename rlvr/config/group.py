@@ -105,7 +105,7 @@ def described(name: str, hint: Any, used: Used | None = None) -> Setting:
     used = next((mark for mark in marks if isinstance(mark, Used)), used)
     words = next((mark for mark in marks if isinstance(mark, Words)), None)
     if words is not None:
-        bare: Any = typing.Literal[words.listed()]
+        bare = typing.Literal[words.listed()]
         hint = typing.Annotated[bare, *marks]
     return Setting(name, bare, hint, bound, used, ADVANCED in marks)
 

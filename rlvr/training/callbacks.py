@@ -50,7 +50,10 @@ class TrainerCallback:
         """The reward-hacking alarm: a line of alarms.jsonl with step, signs, figures and rollouts."""
 
     def on_warning(self, text: str) -> None:
-        """One line on what a person should look at. Where no callback overrides this, Python's warnings are used."""
+        """One line on what a person should look at. Where no callback overrides this, Python's warnings are used.
+
+        What happens outside the loop (a sampler's engine, the verifiers' processes) may use Python's warnings itself.
+        """
 
     def on_train_end(self, step: int) -> None:
         """Training has ended with `step` steps done, whatever ended it: the last step, a signal, an alarm, an error."""

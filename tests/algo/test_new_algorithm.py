@@ -90,7 +90,7 @@ def test_a_loss_that_is_added_trains(tmp_path, monkeypatch):
         calls.append(settings)
         return -advantages * ratio
 
-    with pytest.raises(ValueError, match="algo.loss 'mine': expected one of auto, clip, gspo, sequence, cispo, nll$"):
+    with pytest.raises(ValueError, match=r"algo\.loss 'mine': expected one of auto, clip, gspo, sequence, cispo, nll$"):
         AlgoConfig(loss="mine").check("algo.")
     monkeypatch.setitem(LOSSES, "mine", PolicyLoss("mine", "none"))
     monkeypatch.setitem(losses.LOSSES, "mine", (losses.token_log_ratio, mine))

@@ -257,6 +257,24 @@ def test_a_fine_tuning_that_breaks_ends(tmp_path):
         sft(policy, demonstrations, settings, Accelerator(cpu=True), seed=0, tokens_per_microbatch=1000)
 
 
+def test_warnings_of_the_fine_tuning_go_where_they_are_sent():
+    """One line for each step before the last of three, and none of Python's warnings, which would be errors here."""
+    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "], seed=0)
+    settings = SFTConfig(steps=8, lr=1e39, warmup_steps=0, batch_size=4)
+    said: list[str] = []
+    with pytest.raises(NotFinite, match="stopped at step 4"):
+        sft(
+            policy,
+            [(problem, "7") for problem in PROBLEMS],
+            settings,
+            Accelerator(cpu=True),
+            seed=0,
+            tokens_per_microbatch=1000,
+            warn=said.append,
+        )
+    assert [text.partition(":")[0] for text in said] == ["step 2", "step 3"]
+
+
 @pytest.mark.slow
 def test_all_processes_stop_together(tmp_path):
     """Two processes, weights that grow until nothing is finite: both end with the same line, nothing hangs."""

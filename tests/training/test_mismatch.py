@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from rlvr.config import AlgoConfig, Config, ModelConfig, RolloutConfig, RunConfig, TorchSamplerConfig, VLLMConfig
 from rlvr.model.policy import load_policy
 from rlvr.train import train
+from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.mismatch import mismatch, warn_of_mismatch
 from rlvr.verifiers.runner import Runner
 from tests.helpers.runs import CHARACTERS, build_run
@@ -56,14 +58,32 @@ def test_intended_age_raises_the_bound():
         warn_of_mismatch(mismatch(torch.full((3,), 0.31)), 4, bound=0.1, staleness=2)
 
 
-def step_of(tmp_path: Path, model: ModelConfig, **settings: Any) -> dict[str, float]:
+class Warnings(TrainerCallback):
+    """Collects what a person should look at."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def on_warning(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def step_of(
+    tmp_path: Path,
+    model: ModelConfig,
+    sampler: TorchSamplerConfig | None = None,
+    callbacks: Sequence[TrainerCallback] = (),
+    **settings: Any,
+) -> dict[str, float]:
     """What is logged of one step of the torch sampler's run, groups of mixed rewards."""
     rollout = RolloutConfig(problems_per_step=4, group_size=4, max_new_tokens=24, **settings)
     algo = AlgoConfig(importance="none" if settings else "auto")
-    config = Config(run=RunConfig(out_dir=tmp_path, steps=1), model=model, rollout=rollout, algo=algo)
+    run_config = RunConfig(out_dir=tmp_path, steps=1)
+    config = Config(run=run_config, model=model, rollout=rollout, algo=algo, sampler=sampler or TorchSamplerConfig())
     config.check()
     policy = load_policy(model, corpus=[CHARACTERS], seed=1)
     run = build_run(config, Runner(odd_length), policy=policy, problems=PROBLEMS[:4])
+    run.reporter.callbacks += callbacks
     with run.worker.verifier:
         train(run)
     return run.reporter.log.read("metrics")[0]
@@ -83,6 +103,15 @@ def test_torch_sampler_in_bfloat16_is_corrected(tmp_path: Path) -> None:
     assert 1e-4 < metrics["mismatch/mean"] < 0.05
     assert metrics["importance"] != 1.0
     assert metrics["importance"] == pytest.approx(1.0, abs=0.05)
+
+
+def test_callbacks_are_warned_of_a_mismatch(tmp_path: Path) -> None:
+    """The warning goes to the callbacks that take warnings, and not to Python's, which would be an error here."""
+    callback = Warnings()
+    sampler = TorchSamplerConfig(mismatch_alarm=1e-5)
+    step_of(tmp_path, ModelConfig(device="cpu", dtype="bfloat16"), sampler, [callback])
+    [text] = callback.texts
+    assert text.startswith("step 1: logprobs of sampler and trainer differ by")
 
 
 def test_truncated_sampling_is_refused_or_said(tmp_path: Path) -> None:

@@ -32,10 +32,9 @@ class Problem:
 class Completion:
     """One sampled answer.
 
-    An end-of-sequence token is in `token_ids` and not in `text`; a stop string ends `text`
-    and stays in it. `logprobs`: one for each
-    token id, under the distribution that was sampled from (after temperature, top-p); 0 under greedy sampling.
-    `finish_reason` is "length" where neither ended the completion.
+    An end-of-sequence token is in `token_ids` and not in `text`; a stop string ends `text` and stays in it.
+    `finish_reason` is "length" where neither ended the completion. `logprobs`: one for each token id, under the
+    distribution that was sampled from (after temperature, top-p); 0 under greedy sampling.
     """
 
     text: str

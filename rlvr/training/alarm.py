@@ -3,8 +3,8 @@
 Learning raises both; hacking raises the reward only. Three signs, each over means of `window` steps and beyond `noise`
 standard errors:
 - apart: the proxy has risen by `margin` over its first steps and the monitor has not, though it had room to rise; and
-  the monitor has fallen, or the rise is worth 0.9 of the monitor's range or more (the inequality is in `is_small`) and
-  the rank correlation within groups is below 0.9;
+  either the monitor has fallen, or d_proxy - worth d_monitor >= 0.9 worth range (`is_small` defines these) while the
+  rank correlation within groups is below 0.9;
 - fallen: the monitor has fallen by `margin` from its best, and the proxy has not fallen with it;
 - unranked: within groups, reward and monitor are uncorrelated, so that training reinforces something else.
 Rises and falls are in standard deviations of the single scores, so that a model's scores can be compared with a rule's
@@ -162,11 +162,11 @@ def apart(first: WindowStats, last: WindowStats, rise: Change, harmless: bool, c
 def is_small(rows: Sequence[Row], first: WindowStats, last: WindowStats, window: int) -> bool:
     """Return whether the proxy's rise is smaller than what correctness would bring: such a rise is no sign of hacking.
 
-    With d_ the change of a mean score from the first window to the last: d_proxy - worth d_monitor < 0.9 worth range.
-    worth: the slope of the proxy on the monitor within the groups of the last window (without one: of all steps).
-    range: the largest of the monitor's scores within a step.
-    Where the monitor has never varied (a rule before the first correct answer) there is no slope, and d_proxy is
-    compared with the range of the proxy's scores within a step of the first window.
+    With d_ the change of a mean score from the first window to the last: d_proxy - worth d_monitor < 0.9 worth range,
+    in the units of the scores. worth: the slope of the proxy on the monitor within the groups of the last window
+    (without one: of all steps). range: the largest range of the monitor's scores within a step. A monitor that has
+    never varied (a rule before the first correct answer) gives no slope; d_proxy is then compared with the range of the
+    proxy's scores within a step of the first window.
 
     If the reward is correctness plus a bonus for form, a correct answer is worth 1 or more, and learning the bonus
     first raises the proxy by at most the bonus, while the monitor stays where it is. Proxy and monitor cannot tell a

@@ -59,9 +59,9 @@ def _epoch_order(size: int, count: int, seed: int, epoch: int) -> Order:
     If a step spans two epochs, items already drawn in it are swapped with later ones. With 3 items a step and the
     epochs 3 1 4 0 2 and 2 4 1 0 3, step 1 begins with 0 2; the second epoch would add 2 again, and becomes 4 2 1 0 3.
 
-    Only the first `count` places change, so this epoch needs the end of the one before. An epoch of at least two steps
-    ends as its permutation does. A shorter one depends on all epochs since the last that began together with a step, at
-    most `count`. The latest orders are cached, since epochs are asked for in sequence.
+    The swaps are within the first `count` places, and depend on how the epoch before ends. That is as its permutation
+    does if it has two steps or more; the order of a shorter epoch depends on all those since the last that began
+    together with a step, at most `count`. The latest orders are cached, since epochs are asked for in sequence.
     """
     known = _known_orders(size, count, seed)
     if epoch in known:

@@ -83,7 +83,7 @@ def train_folder(config: Config, fingerprint: str) -> RunFolder:
     """Return the folder of a training run. A run with the same settings is resumed.
 
     A run with other settings is overwritten if it has no checkpoint, and keeps a fine-tuned start that would be equal.
-    It is refused if it has a checkpoint, or a fine-tuned start that differs.
+    It is refused, without run.overwrite, if it has a checkpoint or a fine-tuned start that differs.
     """
     wanted: Record = {**json.loads(to_json(config)), "fingerprint": fingerprint, **versions()}
     folder = config.run.out_dir

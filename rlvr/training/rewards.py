@@ -86,8 +86,10 @@ def group_advantages(
 
 
 def has_signal(advantages: Sequence[float]) -> bool:
-    """Return whether any advantage of a group differs from 0. Under a group-relative rule equal rewards make all of
-    them 0; those of reinforce and ppo need not be."""
+    """Return whether any advantage of a group differs from 0.
+
+    Equal rewards make all of them 0 under a group-relative rule; reinforce and ppo have a signal there too.
+    """
     return any(abs(a) > 1e-9 for a in advantages)
 
 

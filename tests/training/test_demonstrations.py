@@ -67,7 +67,10 @@ def test_messages_are_rendered_as_training_prompts_are(tmp_path: Path) -> None:
         (b'{"prompt": "a", "completion": null}', "line 1: the completion is None"),
         (b'{"prompt": 3, "completion": "b"}', "line 1: the prompt is 3"),
         (b'{"prompt": [{"role": "user"}], "completion": "b"}', "line 1: the prompt is"),
-        (b'{"prompt": "a", "completion": [{"role": "user", "content": "b"}]}', "messages of user; expected one"),
+        (
+            b'{"prompt": "a", "completion": [{"role": "user", "content": "b"}]}',
+            "messages of user; expected a single assistant message",
+        ),
         (b"null", "line 1: a NoneType"),
     ],
 )

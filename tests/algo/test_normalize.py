@@ -61,7 +61,7 @@ SIZES = {"problems_per_step": 6, "group_size": 4}
 
 def make_run(tmp_path, *, verifier=None, truncated: str = "keep", **algo) -> Run:
     """24 rollouts a step of at most 3 tokens, by a small model."""
-    algo = {"kl_coef": 0.0, **algo}
+    algo = {**({} if algo.get("name") == "dpo" else {"kl_coef": 0.0}), **algo}
     return make_short_run(tmp_path, verifier=verifier or SomeFlat(), rollout={**SIZES, "truncated": truncated}, **algo)
 
 

@@ -71,7 +71,7 @@ def test_a_tracker_is_told_project_and_name(tmp_path: Path, recorder: list[Any])
 def test_a_tracker_that_takes_no_name_says_so(tmp_path: Path, recorder: list[Any]) -> None:
     """A name that was asked for is not dropped; without one it runs."""
     config = tiny(tmp_path, run={"steps": 1, "trackers": ("comet_ml",), "tracker_name": "x"}, eval={"every": -1})
-    with pytest.raises(ValueError, match="comet_ml takes no name"):
+    with pytest.raises(ValueError, match="comet_ml has no run names"):
         rlvr.runs.trackers.make_accelerator(config)
     assert recorder == []
 

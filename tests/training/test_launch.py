@@ -130,7 +130,7 @@ def test_a_graded_reward_is_measured_by_its_score_and_a_threshold(tmp_path, caps
     assert held["score"] == plain["score"]
     assert held["threshold"] == 0.09
     assert held["pass@1"] > 0
-    with pytest.raises(ValueError, match=r"eval\.threshold nan: expected a score"):
+    with pytest.raises(ValueError, match=r"eval\.threshold nan: expected a finite number"):
         tiny(tmp_path, eval={"threshold": float("nan")}).check()
 
 

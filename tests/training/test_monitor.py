@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import random
@@ -291,7 +292,7 @@ def test_the_monitor_does_not_touch_the_run(tmp_path):
     """The same weights with and without it."""
     launch(watched(tmp_path / "with", "share_of_ones", run={"steps": 3}), task=task(share_of_ones))
     launch(
-        watched(tmp_path / "without", "share_of_ones", run={"steps": 3}, monitor={"verifier": None}),
+        dataclasses.replace(watched(tmp_path / "without", "share_of_ones", run={"steps": 3}), monitor=None),
         task=task(share_of_ones),
     )
     weights = [(tmp_path / n / "checkpoints/step-000003/model.safetensors").read_bytes() for n in ("with", "without")]

@@ -47,6 +47,7 @@ TINY = (
     "--rollout.problems-per-step 1 --rollout.group-size 2 --rollout.max-new-tokens 4 --rollout.timeout 60 "
     "--eval.num-problems 1 --eval.samples 1 --eval.k 1"
 ).split()
+WITHOUT_EVALUATION = [*TINY[: TINY.index("--eval.num-problems")], "--eval.every", "-1"]
 
 
 class Process:
@@ -105,7 +106,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 )
 def test_a_step_is_finished_and_saved(start: Callable[..., Process], number: int, again: str) -> None:
     """The answer comes while the verifier is still waited for, names the step, and the exit code the signal."""
-    run = start(*TINY, "--sft.steps", "0", "--run.steps", "5", "--eval.every", "-1")
+    run = start(*WITHOUT_EVALUATION, "--sft.steps", "0", "--run.steps", "5")
     run.wait(lambda: (run.folder / "out" / "metrics.jsonl").exists())
     (run.folder / "slow").write_text("12")
     run.wait(lambda: (run.folder / "judging").exists())
@@ -127,7 +128,7 @@ def test_a_step_is_finished_and_saved(start: Callable[..., Process], number: int
 @pytest.mark.slow
 def test_the_second_signal_ends_at_once(start: Callable[..., Process]) -> None:
     """One more line says what is lost and where the same command resumes; nothing of the step is waited for."""
-    run = start(*TINY, "--sft.steps", "0", "--run.steps", "9", "--run.save-every", "1", "--eval.every", "-1")
+    run = start(*WITHOUT_EVALUATION, "--sft.steps", "0", "--run.steps", "9", "--run.save-every", "1")
     run.wait(lambda: (run.folder / "out" / "checkpoints" / "step-000001" / "state.json").exists())
     (run.folder / "slow").write_text("50")
     run.wait(lambda: (run.folder / "judging").exists())

@@ -214,7 +214,7 @@ def test_bad_calls_say_what_is_wrong(vllm_tied):
     policy, sampler = vllm_tied.policy, vllm_tied
     with pytest.raises(ValueError, match="no adapter"):
         VLLMSampler(policy, VLLMConfig(lora="adapter"))
-    with pytest.raises(ValueError, match=r"vllm\.sleep 1 frees GPU memory, and the model is on cpu"):
+    with pytest.raises(ValueError, match=r"sampler\.sleep 1 frees GPU memory, and the model is on cpu"):
         VLLMSampler(policy, VLLMConfig(sleep=1))
     sampling = Sampling(max_new_tokens=20)
     with pytest.raises(ValueError, match="expected one list per prompt"):

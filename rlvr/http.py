@@ -88,11 +88,11 @@ class JSONClient:
         self._connections = Connections(self._open())
 
     def get(self, path: str, *, timeout: float | None = None) -> Any:
-        """Return the JSON that a GET of `path` brings, None where the body is empty. Raises what `post` does."""
+        """Return the JSON that a GET of `path` returns, None where the body is empty. Raises what `post` does."""
         return self._call(Request("GET", path, None, timeout or self.timeout, idempotent=True))
 
     def post(self, path: str, body: Any, *, idempotent: bool = False, timeout: float | None = None) -> Any:
-        """Return the JSON that a POST of `body` as JSON brings, None where the response is empty.
+        """Return the JSON that a POST of `body` as JSON returns, None where the response is empty.
 
         Only an `idempotent` call is ever sent twice. timeout: for this call, instead of the client's.
 

@@ -152,7 +152,7 @@ class ServerBackend:
         if self.label >= len(logits):
             raise ValueError(f"the reward server returned {len(logits)} labels; label {self.label} was asked for")
         if len(logits) > 1 and self.options.label is None:
-            raise ValueError(f"the reward server's model has {len(logits)} labels; name one with label=1")
+            raise ValueError(f"the reward server's model has {len(logits)} labels; choose one, e.g. label=1")
         if len(logits) == 1 or not all(map(math.isfinite, logits)):
             return logits[self.label] if len(logits) == 1 else math.nan
         others = [z for i, z in enumerate(logits) if i != self.label]

@@ -20,7 +20,9 @@ from typing import Any, NamedTuple, NoReturn
 
 from rlvr.sandbox.inside import kernel, landlock, plain, proxies, seccomp, service, syscalls
 
+# Descriptors of the status pipe, and the first of the channels for answers.
 STATUS, FIRST_CHANNEL = 3, 4
+# Exit codes after MemoryError, and after another uncaught exception (the interpreter's own).
 EXIT_MEMORY, EXIT_CRASH = 86, 1
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _STACK = 64 << 20

@@ -3,7 +3,8 @@
     answer   := item ((`,` | `;` | and | or | newline) item)*
     item     := side (relation side)*
     side     := lead-words? currency? expression unit-or-words?
-    expression: precedence climbing over  cup cap setminus < : < + - pm mp < * / juxtaposition < unary - < ^ < ! % deg _
+    expression: precedence climbing: over choose < cup cap setminus < : < + - pm mp < * / juxtaposition < unary - < ^ <
+                ! % deg _
 
 Heads of `Op`: add, mul, div, pow, neg, pm, mp, root (index, radicand), abs, floor, ceil, fact, deg, percent, log (x),
 logb (base, x), binom, gcd, lcm, min, max and the functions of `FUNCTIONS` for values; based (digits, base), ratio, mod,
@@ -55,7 +56,6 @@ _OPENERS = frozenset(
      "\\sqrt", "\\usqrt", "\\ucbrt", "\\uqdrt", "\\binom", "\\dbinom", "\\tbinom", "\\begin", "\\mathbb", "\\Bbb",
      "\\overline", "\\bar", "\\overrightarrow", "\\widehat", "angle")
 )  # fmt: skip
-_ARGUMENTS = frozenset(("(", "{", "^", "\\frac"))  # after a function's name
 
 
 @functools.lru_cache(maxsize=4096)
@@ -134,7 +134,7 @@ class Parser(Cursor):
         return Op("either" if alternatives else "list", tuple(items))
 
     def separator(self) -> str:
-        """Move over `,`, `and`, `, and`, ...; return ",", "and", "or" or ""."""
+        """Skip `,`, `and`, `, and`, ...; return ",", "and", "or" or ""."""
         found = ""
         while True:
             token = self.token

@@ -250,12 +250,23 @@ def shut_down(opened: socket.socket) -> None:
 
 
 def open_client(base: httpx2.URL, headers: Mapping[str, str]) -> httpx2.Client:
-    """Return an httpx client without a limit on connections. Raises ValueError for a proxy that cannot be used."""
+    """Return an httpx client without a limit on connections.
+
+    Raises ValueError for certificates that cannot be read and a proxy that cannot be used, both from the environment.
+    """
+    try:
+        verify = httpx2.create_ssl_context() if base.scheme == "https" else False  # 0.1 s; no redirect is followed
+    except OSError as error:  # ssl.SSLError is one
+        named = [f"{name}={os.environ[name]}" for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if name in os.environ]
+        raise ValueError(
+            f"the certificates to trust ({', '.join(named) or 'the default ones'}) cannot be read: "
+            f"{one_line(str(error))}; expected a file in PEM format"
+        ) from error
     try:
         return httpx2.Client(
             headers=dict(headers),
             auth=(base.username, base.password) if base.userinfo else None,
-            verify=httpx2.create_ssl_context() if base.scheme == "https" else False,  # 0.1 s; no redirect is followed
+            verify=verify,
             limits=httpx2.Limits(keepalive_expiry=KEEP_ALIVE),
             trust_env=not is_local(base.host),
         )

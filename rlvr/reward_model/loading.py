@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from rlvr.http import ServerLost
 from rlvr.model.device import pick_device
-from rlvr.reward_model import Pair, RewardModel
+from rlvr.reward_model import RewardModel
 from rlvr.reward_model.scorer import Parts, Scorer, find_label, load_classifier, load_parts, settings_file
 from rlvr.reward_model.server import RewardServer
 from rlvr.reward_model.text import Encoded, Renderer, token_limit
-from rlvr.types import RunError
+from rlvr.types import Pair, RunError
 
 
 class Backend(Protocol):

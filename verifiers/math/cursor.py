@@ -134,6 +134,10 @@ class Cursor:
         """Put `token` in the place of the one at the position: what is left of it when a part has been read."""
         self._tokens[self._at] = token
 
+    def place(self) -> str:
+        """Return the token at the position and the one before it, for messages: "'@' after '3'"."""
+        return shown(self.token) + (f" after {shown(self.before)}" if self._at else "")
+
     def mark(self) -> Mark:
         """Return the present state for `backtrack`."""
         return Mark(self._at, self._depth, self._bars, self._in_set)

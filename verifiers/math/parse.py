@@ -7,9 +7,9 @@
                 ! % deg _
 
 Heads of `Op`: add, mul, div, pow, neg, pm, mp, root (index, radicand), abs, floor, ceil, fact, deg, percent, log (x),
-logb (base, x), binom, gcd, lcm, min, max and the functions of `FUNCTIONS` for values; based (digits, base), ratio, mod,
-list, both (and, of inequalities), either (or), set, "()" "(]" "[)" "[]", union, inter, minus, matrix, row, domain for
-structures.
+logb (base, x), binom, gcd, lcm, min, max, scale (value, a multiplier in words) and the functions of `FUNCTIONS` for
+values; based (digits, base), ratio, mod, list, both (and, of inequalities), either (or), set, "()" "(]" "[)" "[]",
+union, inter, minus, matrix, row, domain for structures.
 Bounds: characters, tokens and digits (lex), nesting (cursor), height and items (here). Beyond them TooLarge is raised,
 ParseError for a text that is not an answer.
 """
@@ -68,7 +68,7 @@ def parse(text: str, commas: str = "thousands", units: bool = True) -> Node:
     tree = parser.answer()
     parser.skip(".", '"', "`")
     if parser.kind != "end":
-        raise ParseError(f"cannot read {parser.token.text[:40]!r} here")
+        raise ParseError(f"cannot read {parser.place()}")
     if height(tree) > MAX_HEIGHT:
         raise TooLarge(f"an expression nested deeper than {MAX_HEIGHT}")
     return tree
@@ -308,11 +308,11 @@ class Parser(Cursor):
         elif token.kind == "name":
             node = name(self, token)
         elif token.kind == "end":
-            raise ParseError("the answer breaks off")
+            raise ParseError(f"expected a value, found {self.place()}")
         else:
             handler = PREFIX.get(token.text)
             if handler is None:
-                raise ParseError(f"cannot read {token.text[:40]!r} here")
+                raise ParseError(f"cannot read {self.place()}")
             self.advance()
             node = handler(self, token.text)
         self.shallower()

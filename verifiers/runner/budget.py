@@ -44,6 +44,6 @@ class ErrorBudget:
             return
         reason, count = self.reasons.most_common(1)[0]
         raise VerifierErrors(
-            f"{self.num_errors} of {self.num_verdicts} verdicts have no score (error or bad_reference), above the budget of "
-            f"{self.share:.1%}; the most frequent ({count} times) is {reason}"
+            f"{self.num_errors} of {self.num_verdicts} verdicts have no score (error or bad_reference), above the "
+            f"budget of {self.share:.1%}; the most frequent ({count} times) is {reason}"
         )

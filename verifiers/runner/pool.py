@@ -298,9 +298,9 @@ class WorkerPool:
         return worker
 
     def _server_died(self) -> None:
-        """Forget the workers, which die with the server. The next items start another; raise PoolError at the third death.
+        """Forget the workers, which die with the server. The next items start another.
 
-        A verdict in between starts the count anew.
+        Raise PoolError at the third death without a verdict in between.
         """
         logger.warning("the verifier's server process died")
         for worker in list(self._workers.values()):

@@ -1,4 +1,4 @@
-# Each target makes its own environment in .venv and installs what it needs there.
+# All targets share one environment in .venv: the first to run makes it, and each installs what it needs there.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin

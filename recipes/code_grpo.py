@@ -1,4 +1,4 @@
-"""MBPP with GRPO, for any causal LM of the hub or a local folder: programs that are run against hidden tests.
+"""MBPP with Dr. GRPO, for any causal LM of the hub or a local folder: programs that are run against hidden tests.
 
 A prompt gives the task in words and one of its tests; the reward is 1 where the program passes all of them in the
 sandbox. Problems whose tests a program could talk its way around are left out. The default is

@@ -1,4 +1,4 @@
-"""GSM8K with GRPO, for any causal LM of the hub or a local folder.
+"""GSM8K with Dr. GRPO, for any causal LM of the hub or a local folder.
 
 The default is Qwen/Qwen2.5-1.5B-Instruct, trained in full with 8 completions for each of 64 problems a step and
 Dr. GRPO's loss: no division by the group's std, a constant normaliser. 25 GB are held throughout (fp32 weights 6,

@@ -88,11 +88,11 @@ class JSONClient:
         self._connections = Connections(self._open())
 
     def get(self, path: str, *, timeout: float | None = None) -> Any:
-        """Return the JSON that a GET of `path` brings, None where the body is empty. Raises what `post` does."""
+        """Return the JSON that a GET of `path` returns, None where the body is empty. Raises what `post` does."""
         return self._call(Request("GET", path, None, timeout or self.timeout, idempotent=True))
 
     def post(self, path: str, body: Any, *, idempotent: bool = False, timeout: float | None = None) -> Any:
-        """Return the JSON that a POST of `body` as JSON brings, None where the response is empty.
+        """Return the JSON that a POST of `body` as JSON returns, None where the response is empty.
 
         Only an `idempotent` call is ever sent twice. timeout: for this call, instead of the client's.
 
@@ -250,12 +250,23 @@ def shut_down(opened: socket.socket) -> None:
 
 
 def open_client(base: httpx2.URL, headers: Mapping[str, str]) -> httpx2.Client:
-    """Return an httpx client without a limit on connections. Raises ValueError for a proxy that cannot be used."""
+    """Return an httpx client without a limit on connections.
+
+    Raises ValueError for certificates that cannot be read and a proxy that cannot be used, both from the environment.
+    """
+    try:
+        verify = httpx2.create_ssl_context() if base.scheme == "https" else False  # 0.1 s; no redirect is followed
+    except OSError as error:  # ssl.SSLError is one
+        named = [f"{name}={os.environ[name]}" for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if name in os.environ]
+        raise ValueError(
+            f"the certificates to trust ({', '.join(named) or 'the default ones'}) cannot be read: "
+            f"{one_line(str(error))}; expected a file in PEM format"
+        ) from error
     try:
         return httpx2.Client(
             headers=dict(headers),
             auth=(base.username, base.password) if base.userinfo else None,
-            verify=httpx2.create_ssl_context() if base.scheme == "https" else False,  # 0.1 s; no redirect is followed
+            verify=verify,
             limits=httpx2.Limits(keepalive_expiry=KEEP_ALIVE),
             trust_env=not is_local(base.host),
         )

@@ -117,7 +117,10 @@ class Registry:
         for point in entry_points(group=self.builtins):
             if point.name == spec:
                 return self.register(spec)(load(point.load, f"{self.kind} {spec!r} ({point.value})"))
-        raise LookupError(f"no {self.kind} {spec!r}; {did_you_mean(spec, self.names())}")
+        example = {"verifier": "mine:shouting", "task": "mine:squares"}.get(self.kind, "mine:name")
+        raise LookupError(
+            f"no {self.kind} {spec!r}; {did_you_mean(spec, self.names())} (or module:attribute, such as {example})"
+        )
 
     def summary(self, name: str) -> str:
         """Return the first line of a maker's docstring."""
@@ -272,8 +275,8 @@ def register(name: str, *, isolate: bool | None = None) -> Callable[[T], T]:
     """Decorator: give a verifier a name (see Registry.register).
 
     A verifier runs in worker processes that are killed when a completion takes too long. With `isolate=False` it runs
-    in the caller's process: some microseconds faster, and with state that all calls share, but nothing stops it when it
-    hangs. The value is stored as the attribute `isolate` of the function or class.
+    in the caller's process. That saves a process round trip, and starting the workers, and calls share state; but
+    nothing stops it when it hangs. The value is stored as the attribute `isolate` of the function or class.
     """
     add = VERIFIERS.register(name)
 
@@ -286,7 +289,9 @@ def register(name: str, *, isolate: bool | None = None) -> Callable[[T], T]:
 
 
 def make_verifier(spec: str, **options: Any) -> Any:
-    """Make the verifier that `spec` names: a class is constructed with the options, a function called with them."""
+    """Make the verifier that `spec` names: an instance of a class, made with the options, or a function bound to them
+    (functools.partial).
+    """
     made = VERIFIERS.get(spec)
     checked = VERIFIERS.check_options(spec, options)
     if not inspect.isclass(made) and not _takes(made, "problem", "completion"):

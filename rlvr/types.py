@@ -1,7 +1,7 @@
 """The types that every part of the project speaks. Standard library only.
 
-Shape letters, used in every docstring: P problems a step, G completions of each, B = P*G rollouts, T padded length
-(prompt and completion), V vocabulary, n tokens of one completion.
+Shape letters, used in docstrings: P problems a step, G completions of each, B rollouts in a batch (P*G for a whole
+step), T padded length (prompt and completion), V vocabulary, n tokens of one completion.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ UNSCORED = frozenset({Status.BAD_REFERENCE, Status.ERROR})
 class Verdict:
     """A verifier's verdict on one completion.
 
-    `score` is None exactly for BAD_REFERENCE and ERROR: such a rollout leaves its group and is counted, never a 0.
+    `score` is None exactly for BAD_REFERENCE and ERROR: such a rollout
+    is left out of its group and counted as a failure; it never scores 0.
     `extracted` is the answer that was read from the completion; `parts` holds the named components of a combined
     reward; `seconds` is the time the check took.
     """
@@ -189,7 +190,7 @@ class VerifierTraits:
     isolate: bool = True
     """Run in worker processes, which are killed at a deadline. False: in the caller's process, without deadlines."""
 
-    fast_path: Callable[[Problem, str], Verdict | None] | None = None
+    fast_path: Callable[[Problem, str], Verdict | bool | float | None] | None = None
     """Decide in the caller's process, in bounded time; None leaves the completion to a worker process."""
 
     verify_batch: Callable[[Sequence[Pair]], Sequence[Verdict | bool | float]] | None = None
@@ -200,7 +201,8 @@ class VerifierTraits:
     """Import and build what the worker processes share; called once, before the first of them starts."""
 
     check_reference: Callable[[Any], None] | None = None
-    """Raise ValueError where a reference cannot be used; called for each problem when the data is loaded."""
+    """Raise ValueError where a reference cannot be used, else return None; called for each problem when the data is
+    loaded. Another exception, or False, is an error of the verifier and ends the command."""
 
     whole_batch: bool = False
     """Verdicts depend on the other pairs: a step's pairs must come in one call, repeated ones included."""
@@ -214,7 +216,7 @@ class VerifierTraits:
     problem_for: Callable[[str, Problem], Problem] | None = None
     """The problem as the named component sees it."""
 
-    merge: Callable[..., Verdict] | None = None
+    merge: Callable[..., Verdict | bool | float] | None = None
     """One verdict from {name: verdict} of the components, and from `scales=measure(rows)` where there is `measure`."""
 
     measure: Callable[[Sequence[Mapping[str, Verdict]]], Any] | None = None
@@ -224,9 +226,9 @@ class VerifierTraits:
     def of(cls, verifier: Any) -> VerifierTraits:
         """Read the attributes of `verifier`. Raise ValueError, in one line, for one of the wrong type.
 
-        An attribute that is missing or None has its default. Options bound by functools.partial hide none but
-        `fast_path`, `verify_batch` and the components, which would not get the options; a method is isolated as its
-        object is.
+        An attribute that is missing or None has its default. A functools.partial has the traits of its function, except
+        `fast_path`, `verify_batch` and the component traits, which would not get the options. A bound method takes
+        `isolate` from its object.
         """
         bare = verifier
         while isinstance(bare, functools.partial):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-MAX_PROGRAM = 1 << 20
+MAX_PROGRAM = 1 << 20  # characters
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from rlvr.types import RunError
 
 logger = logging.getLogger("rlvr.sandbox")
 
+# Exit codes: child.py's EXIT_MEMORY, and minus the number of the signal that ended a program.
 _EXIT_MEMORY = 86
 _SIGKILL, _SIGXCPU = -9, -24
 _ATTEMPTS = 2

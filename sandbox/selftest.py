@@ -110,21 +110,26 @@ def permitted(wanted: int | None, *, allow_weak: bool, unsafe: bool) -> Level:
     number = found.number if wanted is None else wanted
     if not 0 <= number <= 3:
         raise ValueError(f"sandbox level {number}: expected 0, 1, 2 or 3")
+    # What a better level would need says nothing where the caller asked for less than the machine offers.
+    lacks = f"{_lacks(found)} " if number == found.number and found.missing else ""
     if number > found.number:
         raise SandboxUnavailable(
             f"sandbox level {number} requested, but this machine offers {found.number}. {_lacks(found)}"
         )
     if number == 1 and not allow_weak:
+        only = "this machine offers only seccomp and rlimits (level 1)"
         raise SandboxUnavailable(
-            f"this machine offers only seccomp and rlimits (level 1): programs could read this user's files. "
-            f"{_lacks(found)} Pass allow_weak=True to run them anyway."
+            f"{only if number == found.number else 'level 1 was requested'}: programs could read this user's files. "
+            f"{lacks}Pass allow_weak=True to run them anyway."
         )
     if number == 0 and not unsafe:
+        none = "this machine cannot isolate programs (level 0)"
+        asked = "level 0 was requested: programs would not be isolated"
         raise SandboxUnavailable(
-            f"this machine cannot isolate programs (level 0). {_lacks(found)} Pass unsafe=True to run them unprotected."
+            f"{none if number == found.number else asked}. {lacks}Pass unsafe=True to run them unprotected."
         )
     if number < 3:
-        _warn_once(f"sandbox level {number} of 3. {_lacks(found)}")
+        _warn_once(f"sandbox level {number} of 3. {lacks}".strip())
     return Level(number, found.missing if number == found.number else ())
 
 

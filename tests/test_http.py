@@ -443,6 +443,21 @@ def test_self_signed_certificate_is_refused_in_one_line(certificate, monkeypatch
         assert "the client was closed" in messages[0]
 
 
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_certificates_that_cannot_be_read(tmp_path, monkeypatch, content):
+    """The error names SSL_CERT_FILE and the file, in one line; the proxy is not blamed."""
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content)
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    with pytest.raises(ValueError, match=r"certificates to trust .* cannot be read: ") as caught:
+        JSONClient("https://127.0.0.1:1")
+    message = str(caught.value)
+    assert f"SSL_CERT_FILE={path}" in message
+    assert "proxy" not in message
+    assert "\n" not in message
+
+
 def test_client_that_is_dropped_leaves_no_socket(server):
     """Without `close` too; a leaked socket would be a ResourceWarning, which is an error here."""
     client = JSONClient(f"http://127.0.0.1:{server.port}")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rlvr.registry import did_you_mean, make_verifier, register
 from rlvr.types import UNSCORED, Problem, Verdict, VerifierTraits
-from rlvr.verifiers.runner.base import check_choices
+from rlvr.verifiers.runner.base import check_choices, run_check
 
 Scales = Mapping[str, tuple[float, float]]  # mean and standard deviation of a part over a batch
 
@@ -179,7 +179,7 @@ class CombineVerifier:
         for name, verifier in self.components.items():
             check = VerifierTraits.of(verifier).check_reference
             if check is not None:
-                check(self._reference_for(name, reference))
+                run_check(check, self._reference_for(name, reference))
 
     def _closed_score(self) -> float:
         return 0.0 if self.closed_score is None else self.closed_score

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from rlvr.config.quantities import COUNT
 from rlvr.config.shared import VerifierSettings
 from rlvr.printable import printable
 from rlvr.registry import make_task
-from rlvr.tasks.base import normalized
+from rlvr.tasks.base import normalized, sealed
 from rlvr.types import Problem, Task, Verdict
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
@@ -64,16 +65,26 @@ def main(argv: Sequence[str]) -> int:
     options: dict[str, Any] = dict(key_values(args.task_option, "--task-option"))
     if args.data is not None:
         options["data"] = args.data
-    task: Task = make_task(args.task, **options)
+    task, refusal = seal(make_task(args.task, **options))
     fingerprint = f", fingerprint {task.fingerprint}" if task.fingerprint else ""
     sizes = f"{len(task.train)} train, {len(task.test)} test, {len(task.demonstrations)} demonstrations"
     print(f"{task.name}: {sizes}{fingerprint}")
     failed = False
     with Runner(task.verifier, workers=args.workers, timeout=args.timeout) as runner:
-        for finding in audit(task, runner, args.max_problems):
+        for finding in chain([refusal], audit(task, runner, args.max_problems)):
             print(printable(str(finding)))
             failed |= bool(finding.failed) and not finding.note
     return int(failed)
+
+
+def seal(task: Task) -> tuple[Task, CheckResult]:
+    """Check a pack as `rlvr train` does. Return it, with a fingerprint unless it is refused, and the result."""
+    refusals: tuple[str, ...] = ()
+    try:
+        task = sealed(task)
+    except ValueError as error:
+        refusals = (str(error),)
+    return task, CheckResult("packs that `rlvr train` refuses", 1, len(refusals), refusals)
 
 
 def audit(task: Task, runner: Runner, max_problems: int | None = None) -> Iterator[CheckResult]:
@@ -164,7 +175,10 @@ def rejected_gold(answers: Sequence[tuple[Problem, str]], runner: Runner) -> Che
     first = runner.verify([(problem, boxed(answer)) for problem, answer in answers])
     again = [pair for pair, verdict in zip(answers, first) if not verdict.correct]
     bad = [describe(pair, verdict) for pair, verdict in zip(again, runner.verify(again)) if not verdict.correct]
-    return CheckResult("correct answers rejected", len(answers), len(bad), tuple(bad[:EXAMPLES]))
+    examples = bad[:EXAMPLES]
+    if bad and any("answer" not in problem.info for problem, _ in again):
+        examples.append('if the reference is not an answer, give one that must be accepted as Problem.info["answer"]')
+    return CheckResult("correct answers rejected", len(answers), len(bad), tuple(examples))
 
 
 def accepted(check: str, pairs: Sequence[tuple[Problem, str]], runner: Runner) -> CheckResult:

@@ -24,7 +24,13 @@ from rlvr.model.device import tune_cpu
 from rlvr.model.policy import load_policy
 from rlvr.registry import make_task, make_verifier
 from rlvr.reward_model.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
-from rlvr.reward_model.training import RewardModelTrainer, load_trainer, measure, num_training_steps, train_reward_model
+from rlvr.reward_model.training import (
+    TrainableRewardModel,
+    load_trainer,
+    measure,
+    num_training_steps,
+    train_reward_model,
+)
 from rlvr.runs.folder import REWARD_MODEL, RunFolder, texts
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
@@ -124,7 +130,7 @@ def train_one(
     return {"model": number, "folder": str(folder), **result}
 
 
-def save_trainer(trainer: RewardModelTrainer, folder: Path, result: dict[str, Any]) -> None:
+def save_trainer(trainer: TrainableRewardModel, folder: Path, result: dict[str, Any]) -> None:
     """Write the model with its rendering settings and metrics, which the verifier `reward_model` reads."""
     renderer = trainer.renderer
     settings = {

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlvr.types import Problem, Prompt, RunError, Status, Verdict, error
+from rlvr.types import Pair, Problem, Prompt, RunError, Status, Verdict, error
 
 if TYPE_CHECKING:
     from rlvr.reward_model.loading import LoadedRewardModel
     from rlvr.reward_model.text import Encoded, Renderer
 
-Pair = tuple[Problem, str]
 Reduce = Literal["min", "product", "last"]
 
 

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from rlvr.http import ServerLost
 from rlvr.model.device import pick_device
-from rlvr.reward_model import Pair, RewardModel
+from rlvr.reward_model import RewardModel
 from rlvr.reward_model.scorer import Parts, Scorer, find_label, load_classifier, load_parts, settings_file
 from rlvr.reward_model.server import RewardServer
 from rlvr.reward_model.text import Encoded, Renderer, token_limit
-from rlvr.types import RunError
+from rlvr.types import Pair, RunError
 
 
 class Backend(Protocol):
@@ -152,7 +152,7 @@ class ServerBackend:
         if self.label >= len(logits):
             raise ValueError(f"the reward server returned {len(logits)} labels; label {self.label} was asked for")
         if len(logits) > 1 and self.options.label is None:
-            raise ValueError(f"the reward server's model has {len(logits)} labels; name one with label=1")
+            raise ValueError(f"the reward server's model has {len(logits)} labels; choose one, e.g. label=1")
         if len(logits) == 1 or not all(map(math.isfinite, logits)):
             return logits[self.label] if len(logits) == 1 else math.nan
         others = [z for i, z in enumerate(logits) if i != self.label]

@@ -138,7 +138,7 @@ def check_text(prompt: Prompt, completion: str) -> None:
 def step_ends(completion: str, separator: str) -> list[int]:
     """Return the offsets at which the steps of a completion end, each just behind a separator; not that of the last.
 
-    Empty steps are no steps, and a separator with nothing but white space behind it ends none.
+    Empty steps are skipped; a trailing separator ends no step.
     """
     ends, start = [], 0
     body = completion.rstrip()

@@ -30,8 +30,12 @@ EncodedPair = tuple[Encoded, Encoded, float]
 
 
 @dataclass
-class RewardModelTrainer:
-    """A reward model in training: `model` with adapters around it if any, the classifier within, its renderer."""
+class TrainableRewardModel:
+    """A reward model with what training needs.
+
+    `model`: what is trained, with LoRA adapters where they are used; `classifier`: computes scores with it; `renderer`:
+    makes token ids of a prompt and a completion; `dtype`: of the computation (autocast unless float32).
+    """
 
     model: Any
     classifier: Classifier
@@ -57,7 +61,7 @@ class RewardModelTrainer:
         self.tokenizer.save_pretrained(folder)
 
 
-def load_trainer(config: BaseModelConfig, name: str, *, seed: int) -> RewardModelTrainer:
+def load_trainer(config: BaseModelConfig, name: str, *, seed: int) -> TrainableRewardModel:
     """Load a causal LM's or reward model's trunk with a new head, drawn from the seed, onto its device.
 
     Raises ValueError for a model that does not become a causal trunk with a linear head.
@@ -93,11 +97,11 @@ def load_trainer(config: BaseModelConfig, name: str, *, seed: int) -> RewardMode
             model, config, seed=derive_seed(seed, "adapter"), task_type="SEQ_CLS", trained_whole=["score"]
         )
     trained.to(device)
-    return RewardModelTrainer(trained, classifier, tokenizer, renderer, dtype)
+    return TrainableRewardModel(trained, classifier, tokenizer, renderer, dtype)
 
 
 def init_head(weight: Tensor, seed: int) -> None:
-    """Draw a head's weight (1, hidden size) from the seed, and leave torch's global random state as it is."""
+    """Draw a head's weight (1, hidden size), on the CPU, from the seed; leave the CPU's random state as it is."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "head"))
         # For hidden states with entries near 1, initial scores have a standard deviation near 1, whatever the width.
@@ -129,7 +133,7 @@ def bradley_terry(scores: Tensor, margins: Tensor) -> Tensor:
 
 
 def train_reward_model(
-    trainer: RewardModelTrainer,
+    trainer: TrainableRewardModel,
     pairs: Sequence[PreferencePair],
     config: RewardTrainConfig,
     optim: OptimConfig,
@@ -162,7 +166,7 @@ def train_reward_model(
 
 
 def accumulate_gradients(
-    trainer: RewardModelTrainer, batch: Sequence[EncodedPair], max_tokens: int
+    trainer: TrainableRewardModel, batch: Sequence[EncodedPair], max_tokens: int
 ) -> dict[str, float]:
     """Add the gradients of the batch's mean loss, in microbatches of at most `max_tokens` tokens; return its metrics.
 
@@ -201,7 +205,7 @@ def microbatches(pairs: Sequence[EncodedPair], max_tokens: int) -> Iterator[list
         yield part
 
 
-def measure(trainer: RewardModelTrainer, pairs: Sequence[PreferencePair], *, batch_size: int = 64) -> dict[str, Any]:
+def measure(trainer: TrainableRewardModel, pairs: Sequence[PreferencePair], *, batch_size: int = 64) -> dict[str, Any]:
     """Return a reward model's metrics on held-out pairs.
 
     accuracy with a 95 % interval clustered by prompt; the mean Bradley-Terry loss; ece and reliability (see
@@ -229,7 +233,7 @@ def measure(trainer: RewardModelTrainer, pairs: Sequence[PreferencePair], *, bat
 
 
 def score_completions(
-    trainer: RewardModelTrainer, pairs: Sequence[PreferencePair], *, batch_size: int
+    trainer: TrainableRewardModel, pairs: Sequence[PreferencePair], *, batch_size: int
 ) -> dict[tuple[str, str], float]:
     """Return the score of each distinct completion by its prompt's key and its text.
 

@@ -121,7 +121,7 @@ class VLLMSampler(Sampler):
             names = self.engine.differing(engine_weights(self.policy, merged=not adapted))
             shown = f"{', '.join(names[:8])}{' ...' if len(names) > 8 else ''} ({len(names)} tensors)"
             stale = f"keys and values cached under older weights{' or an older adapter' if adapted else ''}"
-            cause = f"other values than the trainer's: {shown}" if names else f"all tensors are equal: it uses {stale}"
+            cause = f"tensors that differ: {shown}" if names else f"all tensors are equal, so vLLM uses {stale}"
             raise WeightsDiffer(
                 f"after {self.pushes} pushes vLLM does not sample from the trainer's weights: logprobs of a greedy "
                 f"continuation differ by {check.difference:.3g} (expected at most {check.tolerance:g}); {cause}"

@@ -1,4 +1,4 @@
-"""vLLM as a server: started here and restarted when it dies, or somebody else's by its URL.
+"""vLLM as a server: one that is started here and restarted when it dies, or a running one by its URL.
 
 Prompts and outputs travel as token ids (/inference/v1/generate), weights as a file in memory (/dev/shm) that the
 server's worker loads; hence both sides run on one machine.
@@ -170,7 +170,7 @@ class ServerEngine:
         return self.client.post("/collective_rpc", {"method": method, "args": [str(folder)]}, idempotent=True)
 
     def _check_server(self) -> tuple[str, int]:
-        """Push the weights if the server is somebody else's, and return its version and max_model_len.
+        """Push the weights if the server was not started here, and return its version and max_model_len.
 
         Raises ValueError that says how the server must be started.
         """
@@ -199,7 +199,7 @@ class ServerEngine:
                 if self._interrupted.is_set():
                     raise Interrupted("sampling was interrupted") from error
                 if self.process is None:
-                    raise RunError(f"lost the server that sampler.url names: {error}") from error
+                    raise RunError(f"lost the server at sampler.url, which is not restarted: {error}") from error
                 if self.deaths >= self.config.max_restarts:
                     raise RunError(f"the vLLM server was lost {self.deaths + 1} times; last: {error}") from error
                 self.deaths += 1

@@ -20,11 +20,14 @@ from typing import Any, NamedTuple, NoReturn
 
 from rlvr.sandbox.inside import kernel, landlock, plain, proxies, seccomp, service, syscalls
 
+# Descriptors of the status pipe, and the first of the channels for answers.
 STATUS, FIRST_CHANNEL = 3, 4
+# Exit codes after MemoryError, and after another uncaught exception (the interpreter's own).
 EXIT_MEMORY, EXIT_CRASH = 86, 1
+# Devices that a program may open.
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-_STACK = 64 << 20
-_HIGH = 200
+_STACK = 64 << 20  # bytes, the limit of the stack
+_HIGH = 200  # descriptors are moved up to here first, and down from here to their places
 # The scratch directory holds this many files of maximum size, and this many files in all.
 SCRATCH_FILES, MAX_FILES = 4, 4096
 

@@ -21,7 +21,7 @@ _MAX_LINE = 8 << 20
 
 
 class ProgramEnded(BaseException):
-    """The program ended or broke the protocol. A BaseException, so that `except Exception` in a test lets it pass."""
+    """The program ended or broke the protocol. As a BaseException, `except Exception` in a test does not catch it."""
 
 
 class RaisedByProgram(Exception):

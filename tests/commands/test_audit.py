@@ -121,6 +121,69 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("error: no task 'nothing'")
 
 
+PACK = """
+from rlvr.types import Problem, Task
+
+def same_id():
+    return Task("mine", [Problem("p", "a", "1"), Problem("p", "b", "2")], [], make_verifier("math"))
+
+def fine():
+    return Task("mine", [Problem("p", "a", "1"), Problem("q", "b", "2")], [], make_verifier("math"))
+
+def count(problem, completion):
+    return completion.count("-") == problem.reference
+
+def list_of_two():
+    return Task("mine", [Problem("p", "Two rivers", 2)], [], count)
+
+def with_answer():
+    return Task("mine", [Problem("p", "Two rivers", 2, {"answer": "- Ob - Po"})], [], count)
+
+def broken():
+    class Broken:
+        def __call__(self, problem, completion):
+            return False
+        def check_reference(self, reference):
+            return reference + 1
+    return Task("mine", [Problem("p", "a", "1")], [], Broken())
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of packs that are made by hand."""
+    (tmp_path / "audited_packs.py").write_text("from rlvr.registry import make_verifier\n" + PACK)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "audited_packs"
+
+
+def test_packs_made_by_hand_are_checked_as_for_training(mine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A repeated id, which `rlvr train` refuses, fails; a sound pack has a fingerprint."""
+    assert cli(["audit", f"{mine}:same_id"]) == 1
+    printed = capsys.readouterr().out
+    assert "FAIL  packs that `rlvr train` refuses: 1 of 1\n" in printed
+    assert "task 'mine': two problems have the id 'p'; expected unique ids" in printed
+    assert cli(["audit", f"{mine}:fine"]) == 0
+    assert ", fingerprint " in capsys.readouterr().out
+
+
+def test_references_that_are_not_answers(mine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The failure says where to put an answer; with it, the pack passes."""
+    assert cli(["audit", f"{mine}:list_of_two"]) == 1
+    assert 'as Problem.info["answer"]' in capsys.readouterr().out
+    cli(["audit", f"{mine}:with_answer"])
+    assert "ok    correct answers rejected: 0 of 1" in capsys.readouterr().out
+
+
+def test_check_that_fails_ends_in_one_line(mine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the problem and the exception."""
+    assert cli(["audit", f"{mine}:broken"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: problem 'p': check_reference of the verifier audited_packs.broken.<locals>.Broken")
+    assert "failed with TypeError: " in error
+    assert error.count("\n") == 1
+
+
 def test_shared_data_sets_are_clean(rlvr_data: DataSets) -> None:
     """AIME and the first problems of GSM8K and MATH-500 pass, with the math verifier as it is."""
     assert main(["aime24", "--data", str(rlvr_data("aime/aime24.jsonl"))]) == 0
@@ -178,12 +241,12 @@ def test_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_pack_without_a_fingerprint_shows_none(tmp_path, monkeypatch, capsys):
-    """A Task that is made by hand has none until a run seals it: the line ends before the word."""
+    """A Task that is made by hand has none where it is refused: the line ends before the word."""
     (tmp_path / "by_hand.py").write_text(
         "from rlvr import Problem, Task\n"
         "def pack() -> Task:\n"
         "    right = lambda problem, text: text == problem.reference\n"
-        "    return Task('by hand', [Problem('a', '1+1=', '2')], [Problem('b', '1+2=', '3')], right)\n"
+        "    return Task('by hand', [Problem('a', '1+1=', '2')], [Problem('a', '1+2=', '3')], right)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     main(["by_hand:pack"])

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from rlvr.sandbox import Call, Job, Limits, Pool, RunStatus, SandboxUnavailable
+from rlvr.sandbox import Call, Job, Limits, Pool, RunStatus, SandboxUnavailable, level
 from tests.helpers.programs import available, outcome, prints_only
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
@@ -128,10 +128,14 @@ def test_a_server_killed_from_outside_costs_a_retry():
 
 def test_weak_levels_are_refused_unless_asked_for():
     """Level 1 and 0 need a word from the caller, and say what is missing."""
-    with pytest.raises(SandboxUnavailable, match="allow_weak"):
+    with pytest.raises(SandboxUnavailable, match="allow_weak") as weak:
         Pool(1, level=1)
-    with pytest.raises(SandboxUnavailable, match="unsafe"):
+    with pytest.raises(SandboxUnavailable, match="unsafe") as unsafe:
         Pool(1, level=0)
+    assert "  " not in f"{weak.value}{unsafe.value}"
+    if level().number > 1:
+        assert str(weak.value).startswith("level 1 was requested: programs could read this user's files. Pass allow")
+        assert str(unsafe.value).startswith("level 0 was requested: programs would not be isolated. Pass unsafe")
     with Pool(1, level=1, allow_weak=True) as pool:
         prints_only(pool, "print(1)", "1\n")
     with Pool(1, level=0, unsafe=True) as pool:

@@ -200,7 +200,7 @@ def test_errors_within_the_budget_end_no_run_and_beyond_it_do(tmp_path):
     assert [v.score for v in groups[0].verdicts] == [None] * 4
     for sampler in (TorchSampler, Plain):
         run = make_run(tmp_path / sampler.__name__, sampler=sampler, verifier=Runner(always_fails, error_budget=0.2))
-        with pytest.raises(VerifierErrors, match="24 of 24 verdicts are verifier errors"):
+        with pytest.raises(VerifierErrors, match="24 of 24 verdicts have no score"):
             train(run)
         assert not run.reporter.log.path("metrics").exists()
 

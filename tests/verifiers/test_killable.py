@@ -310,7 +310,7 @@ def test_what_cannot_be_sent_says_what_to_do():
             return True
 
     with pytest.raises(
-        ValueError, match=r"Client cannot be sent .*cannot pickle '_thread.lock'.*isolate=False"
+        ValueError, match=r"Client cannot be pickled .*cannot pickle '_thread.lock'.*isolate=False"
     ) as raised:
         Runner(Client())
     assert "\n" not in str(raised.value)

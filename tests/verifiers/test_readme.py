@@ -35,6 +35,8 @@ def test_the_example_prints_what_it_says(tmp_path, monkeypatch):
     try:
         starred = make_verifier("mine_bullets:Bullets", mark="*")
         assert starred(Problem("1", "", 1), "* one").status is Status.CORRECT
+        assert starred.fast_path(Problem("1", "", 1), "* one").status is Status.CORRECT
+        assert starred.fast_path(Problem("1", "", 1), "* one" * 300) is None
         with pytest.raises(ValueError, match="expected the number of bullet points"):
             starred.check_reference("three")
     finally:

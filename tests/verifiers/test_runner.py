@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from rlvr.types import Problem, Status, Verdict, correct, incorrect
+from rlvr.types import Problem, RunError, Status, Verdict, correct, incorrect
 from rlvr.verifiers.runner import ErrorBudget, Runner, VerifierErrors
 from rlvr.verifiers.runner.base import check_references, verify_one
 from tests.helpers.workers import as_expected, pairs_of
@@ -151,6 +151,45 @@ def test_quick_decides_in_the_callers_process(poison):
     assert (broken.status, broken.reason) == (Status.ERROR, "ValueError: quick failed")
 
 
+def test_quick_may_return_a_bool_or_a_number():
+    """As the verifier itself may; anything else is an error."""
+
+    class Quick:
+        def __call__(self, problem: Problem, completion: str) -> bool:
+            raise AssertionError
+
+        def fast_path(self, problem: Problem, completion: str) -> object:
+            return {"yes": True, "no": False, "half": 0.5}.get(completion, completion)
+
+    with Runner(Quick()) as runner:
+        verdicts = runner.verify([(Problem("1", "", ""), c) for c in ("yes", "no", "half", "?")])
+    assert [v.status for v in verdicts] == [Status.CORRECT, Status.INCORRECT, Status.PARTIAL, Status.ERROR]
+    assert verdicts[3].reason == "TypeError: the verifier returned a str; expected bool, float or Verdict"
+
+
+def test_merge_may_return_a_bool_or_a_number():
+    """One that returns nothing is an error of the verifier."""
+
+    class Half:
+        components = {"yes": lambda problem, completion: completion == "yes"}  # noqa: RUF012
+
+        def __init__(self, merged: object) -> None:
+            self.merged = merged
+
+        def __call__(self, problem: Problem, completion: str) -> bool:
+            raise AssertionError
+
+        def problem_for(self, name: str, problem: Problem) -> Problem:
+            return problem
+
+        def merge(self, row: object) -> object:
+            return self.merged
+
+    for merged, status in ((True, Status.CORRECT), (0.5, Status.PARTIAL), (None, Status.ERROR)):
+        with Runner(Half(merged)) as runner:
+            assert [v.status for v in runner.verify([(Problem("1", "", ""), "yes")])] == [status]
+
+
 def test_plain_functions_are_verifiers():
     """Their bools and floats become verdicts."""
     with Runner(lambda problem, completion: float(completion)) as runner:
@@ -218,7 +257,7 @@ def test_budget_stops_a_run_whose_verdicts_are_errors():
         budget.add([incorrect()] * (33 - bad) + [verify_one(failing, Problem("1", "", ""), "")] * bad)
         budget.check()
     budget.add([verify_one(failing, Problem("1", "", ""), "late")])
-    with pytest.raises(VerifierErrors, match=r"3 of 100 verdicts are verifier errors, above the budget of 2\.0%"):
+    with pytest.raises(VerifierErrors, match=r"3 of 100 verdicts have no score .*, above the budget of 2\.0%"):
         budget.check()
 
 
@@ -253,3 +292,19 @@ def test_check_references_names_the_problem():
     with pytest.raises(ValueError, match="problem 'b': 3 is odd"):
         check_references(Even(), [Problem("a", "", 2), Problem("b", "", 3)])
     check_references(failing, [Problem("a", "", None)])
+    with pytest.raises(RunError, match=r"problem 'c': check_reference of the verifier .*Even failed with TypeErr"):
+        check_references(Even(), [Problem("c", "", None)])
+
+
+def test_check_reference_that_returns_false_is_an_error():
+    """It must raise: an answer of False that nobody reads would accept every reference."""
+
+    class Lax:
+        def __call__(self, problem: Problem, completion: str) -> bool:
+            return True
+
+        def check_reference(self, reference: object) -> bool:
+            return False
+
+    with pytest.raises(RunError, match="it returned False; expected ValueError"):
+        check_references(Lax(), [Problem("a", "", 2)])

@@ -20,7 +20,7 @@ from rlvr.sandbox.inside import plain
 _MAX_ITEMS = 1_000_000
 _MAX_BITS = 1 << 20
 
-# Exceptions that a wrong value can cause in a test; any other is a bug of ours and propagates.
+# Exceptions that a wrong value of the program can cause. Any other is a bug of the interpreter, and propagates.
 VALUE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError)
 
 

@@ -28,7 +28,10 @@ _PLAIN_METHODS = frozenset(name for kind in _PLAIN_TYPES for name in dir(kind))
 
 @dataclass(frozen=True)
 class Outcome:
-    """The number of tests passed, and of the first that failed: its number from 1, the failure, the run's status."""
+    """How many of `total` tests passed, and the first failure.
+
+    `test`: its number, from 1; `what`: the failure in words; `status`: how the run of the program ended.
+    """
 
     passed: int
     total: int

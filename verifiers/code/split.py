@@ -15,7 +15,7 @@ from typing import Any
 from rlvr.verifiers.code import eval as code_eval
 
 _BUILTINS = frozenset(dir(builtins))
-_ANSWER = "answer "
+_ANSWER = "answer "  # prefix of the names that stand for returned values; with its space, no name of a test has it
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def _reference(reference: Any) -> Reference:
 
 
 def verify_math(reference: str | float, completion: str, **options: Any) -> Verdict:
-    """Return the verdict on one completion; options are those of MathVerifier."""
+    """Return the verdict on one completion, without a deadline; options are those of MathVerifier."""
     return MathVerifier(**options)(Problem("", "", reference), completion)
 
 

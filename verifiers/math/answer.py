@@ -50,8 +50,11 @@ PHRASES: dict[str, Node] = {
 
 
 class Reference(NamedTuple):
-    """A reference, read once. `normal`: its normalised text; `choice`: its letter if it is a choice, `choices`:
-    its letters if it is several, else ""; `readings`: its trees, none for plain text."""
+    """A reference, read once.
+
+    `normal`: the normalised text. `choice`: the letter of a single choice, `choices`: the letters of several; else "".
+    `readings`: the trees that the text may mean, none for plain text.
+    """
 
     text: str
     normal: str
@@ -256,8 +259,8 @@ def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rule
                 problem = TooLarge("numbers beyond what is evaluated")
     if problem is not None:
         return limit(str(problem), shown)
-    wanted, found_ = kind(golds[0]), kind(trees[0])
-    return incorrect("not equal" if wanted == found_ else f"{found_}, not {wanted}", shown)
+    expected, found = kind(golds[0]), kind(trees[0])
+    return incorrect("not equal" if expected == found else f"{found}, not {expected}", shown)
 
 
 _KINDS = {

@@ -24,6 +24,11 @@ class Mark(NamedTuple):
     in_set: bool
 
 
+def shown(token: Token) -> str:
+    """Return a token as messages quote it, "the end" for the last."""
+    return "the end" if token.kind == "end" else repr(token.text[:40])
+
+
 class Cursor:
     """Reads a list of tokens that ends with one of kind "end".
 
@@ -49,7 +54,7 @@ class Cursor:
 
     @property
     def before(self) -> Token:
-        """The token that was passed last."""
+        """The token before the position."""
         return self._tokens[self._at - 1]
 
     @property
@@ -77,49 +82,49 @@ class Cursor:
         return token.text.lower() if token.kind == "name" else ""
 
     def advance(self, count: int = 1) -> Token:
-        """Move over `count` tokens; return the last of them."""
+        """Skip `count` tokens; return the last of them."""
         self._at += count
         return self._tokens[self._at - 1]
 
     def take(self, text: str) -> bool:
-        """Move over the sign `text` if it is here."""
+        """Skip the sign `text` if it is here."""
         if self.op() != text:
             return False
         self._at += 1
         return True
 
     def skip(self, *texts: str) -> None:
-        """Move over these signs, as many as there are."""
+        """Skip these signs, as many as there are."""
         while self.op() in texts:
             self._at += 1
 
     def skip_words(self, words: Collection[str]) -> bool:
-        """Move over these words (lower case), as many as there are; return whether there was one."""
+        """Skip these words (lower case), as many as there are; return whether there was one."""
         start = self._at
         while self.word() in words:
             self._at += 1
         return self._at > start
 
     def expect(self, *texts: str) -> str:
-        """Move over one of these signs and return it. Raise ParseError where another token comes."""
+        """Skip one of these signs and return it. Raise ParseError where another token comes."""
         for text in texts:
             if self.take(text):
                 return text
-        raise ParseError(f"expected {' or '.join(texts)}, found {self.token.text[:40]!r}")
+        raise ParseError(f"expected {' or '.join(texts)}, found {shown(self.token)}")
 
     def argument_text(self) -> str:
-        """Move over a group or one token (an index); return its raw text."""
+        """Skip a group or one token (an index); return its raw text."""
         if not self.take("{"):
             text = self.token.text
             if self.kind == "end":
-                raise ParseError("a missing index")
+                raise ParseError("the index is missing")
             self.advance()
             return text
         parts: list[str] = []
         level = 1
         while level:
             if self.kind == "end":
-                raise ParseError("an open brace")
+                raise ParseError("a brace is not closed")
             level += {"{": 1, "}": -1}.get(self.op(), 0)
             parts.append(self.token.text)
             self.advance()
@@ -128,6 +133,10 @@ class Cursor:
     def replace(self, token: Token) -> None:
         """Put `token` in the place of the one at the position: what is left of it when a part has been read."""
         self._tokens[self._at] = token
+
+    def place(self) -> str:
+        """Return the token at the position and the one before it, for messages: "'@' after '3'"."""
+        return shown(self.token) + (f" after {shown(self.before)}" if self._at else "")
 
     def mark(self) -> Mark:
         """Return the present state for `backtrack`."""
@@ -156,7 +165,7 @@ class Cursor:
         self._bars, self._in_set = outer
 
     def start_condition(self) -> None:
-        """Move over the bar or colon before a set's condition."""
+        """Skip the bar or colon before a set's condition."""
         self._at += 1
         self._in_set = False
 

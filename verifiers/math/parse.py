@@ -3,12 +3,13 @@
     answer   := item ((`,` | `;` | and | or | newline) item)*
     item     := side (relation side)*
     side     := lead-words? currency? expression unit-or-words?
-    expression: precedence climbing over  cup cap setminus < : < + - pm mp < * / juxtaposition < unary - < ^ < ! % deg _
+    expression: precedence climbing: over choose < cup cap setminus < : < + - pm mp < * / juxtaposition < unary - < ^ <
+                ! % deg _
 
 Heads of `Op`: add, mul, div, pow, neg, pm, mp, root (index, radicand), abs, floor, ceil, fact, deg, percent, log (x),
-logb (base, x), binom, gcd, lcm, min, max and the functions of `FUNCTIONS` for values; based (digits, base), ratio, mod,
-list, both (and, of inequalities), either (or), set, "()" "(]" "[)" "[]", union, inter, minus, matrix, row, domain for
-structures.
+logb (base, x), binom, gcd, lcm, min, max, scale (value, a multiplier in words) and the functions of `FUNCTIONS` for
+values; based (digits, base), ratio, mod, list, both (and, of inequalities), either (or), set, "()" "(]" "[)" "[]",
+union, inter, minus, matrix, row, domain for structures.
 Bounds: characters, tokens and digits (lex), nesting (cursor), height and items (here). Beyond them TooLarge is raised,
 ParseError for a text that is not an answer.
 """
@@ -55,7 +56,6 @@ _OPENERS = frozenset(
      "\\sqrt", "\\usqrt", "\\ucbrt", "\\uqdrt", "\\binom", "\\dbinom", "\\tbinom", "\\begin", "\\mathbb", "\\Bbb",
      "\\overline", "\\bar", "\\overrightarrow", "\\widehat", "angle")
 )  # fmt: skip
-_ARGUMENTS = frozenset(("(", "{", "^", "\\frac"))  # after a function's name
 
 
 @functools.lru_cache(maxsize=4096)
@@ -68,7 +68,7 @@ def parse(text: str, commas: str = "thousands", units: bool = True) -> Node:
     tree = parser.answer()
     parser.skip(".", '"', "`")
     if parser.kind != "end":
-        raise ParseError(f"cannot read {parser.token.text[:40]!r} here")
+        raise ParseError(f"cannot read {parser.place()}")
     if height(tree) > MAX_HEIGHT:
         raise TooLarge(f"an expression nested deeper than {MAX_HEIGHT}")
     return tree
@@ -134,7 +134,7 @@ class Parser(Cursor):
         return Op("either" if alternatives else "list", tuple(items))
 
     def separator(self) -> str:
-        """Move over `,`, `and`, `, and`, ...; return ",", "and", "or" or ""."""
+        """Skip `,`, `and`, `, and`, ...; return ",", "and", "or" or ""."""
         found = ""
         while True:
             token = self.token
@@ -308,11 +308,11 @@ class Parser(Cursor):
         elif token.kind == "name":
             node = name(self, token)
         elif token.kind == "end":
-            raise ParseError("the answer breaks off")
+            raise ParseError(f"expected a value, found {self.place()}")
         else:
             handler = PREFIX.get(token.text)
             if handler is None:
-                raise ParseError(f"cannot read {token.text[:40]!r} here")
+                raise ParseError(f"cannot read {self.place()}")
             self.advance()
             node = handler(self, token.text)
         self.shallower()

@@ -16,14 +16,15 @@ from typing import Any, TypeVar
 
 from rlvr.printable import printable
 from rlvr.sandbox import forks
-from rlvr.types import Problem, Verdict, VerifierTraits, error, limit
+from rlvr.types import Problem, RunError, Verdict, VerifierTraits, error, limit
 
 logger = logging.getLogger("rlvr.verifiers")
 
 T = TypeVar("T")
 
 OUT_OF_MEMORY = "out of memory"
-# The traits of rlvr.types.VerifierTraits that users write; those of `combine` have common names.
+# The traits of rlvr.types.VerifierTraits that are checked for misspelling. Names of those for components (`merge`,
+# `measure`) are common words, which other attributes may resemble.
 _TRAITS = (
     "isolate",
     "fast_path",
@@ -37,7 +38,7 @@ _TRAITS = (
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception in a verifier. Failures of one `kind` have the verifier, the type and the raising line in common."""
+    """An exception in a verifier. `kind`: the verifier, the exception's type and the line that raised it."""
 
     kind: str
     text: str
@@ -89,7 +90,7 @@ def attempt(
 def guarded(verifier: Any, call: Callable[[], T]) -> tuple[T | Verdict, Failure | None]:
     """Return what `call` returns, or the verdict for its exception and the failure record. `verifier` is for names.
 
-    This is the one place where an exception becomes a verdict. The verifier is to blame, not the model, so the verdict
+    Every call of a verifier goes through this. The verifier is to blame, not the model, so the verdict
     is an error without a score. Running out of memory is blamed on the completion: status limit, score 0.
     """
     try:
@@ -152,12 +153,28 @@ def _choices(kind: type) -> dict[str, tuple[str, ...]]:
 
 
 def check_references(verifier: Any, problems: Iterable[Problem]) -> None:
-    """Raise ValueError that names the first problem whose reference the verifier's `check_reference` rejects."""
+    """Raise ValueError that names the first problem whose reference the verifier's `check_reference` rejects.
+
+    Raise RunError where the check itself fails: it raises another exception, or returns False instead of raising.
+    """
     check = VerifierTraits.of(verifier).check_reference
     if check is None:
         return
     for problem in problems:
         try:
-            check(problem.reference)
+            run_check(check, problem.reference)
         except ValueError as error:
             raise ValueError(f"problem {problem.id!r}: {error}") from error
+        # The check is a user's code, which may raise anything.
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise RunError(
+                f"problem {problem.id!r}: check_reference of the verifier {describe(verifier)} failed with {what}; "
+                "expected ValueError for a reference that cannot be used, else None"
+            ) from error
+
+
+def run_check(check: Callable[[Any], Any], reference: Any) -> None:
+    """Call a verifier's `check_reference`. Raise what it raises, and TypeError where it returns False."""
+    if check(reference) is False:
+        raise TypeError("it returned False")

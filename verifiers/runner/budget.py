@@ -13,7 +13,7 @@ class VerifierErrors(RunError):
 
 
 class ErrorBudget:
-    """The share of verdicts that may be bad_reference or error.
+    """The share of verdicts that may have no score (error or bad_reference).
 
     `check` raises VerifierErrors when the share over all verdicts so far exceeds `share`. It waits for `min_verdicts`
     verdicts, so that one bad item of a small first batch does not stop a run, unless all verdicts so far are errors.
@@ -44,6 +44,6 @@ class ErrorBudget:
             return
         reason, count = self.reasons.most_common(1)[0]
         raise VerifierErrors(
-            f"{self.num_errors} of {self.num_verdicts} verdicts are verifier errors, above the budget of "
-            f"{self.share:.1%}; the most frequent ({count} times) is {reason}"
+            f"{self.num_errors} of {self.num_verdicts} verdicts have no score (error or bad_reference), above the "
+            f"budget of {self.share:.1%}; the most frequent ({count} times) is {reason}"
         )

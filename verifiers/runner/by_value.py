@@ -33,7 +33,7 @@ _GLOBAL_NAMES = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE
 _OWN_ATTRIBUTES = {"__dict__", "__weakref__", "__slots__", "__module__", "__qualname__", "_abc_impl"}
 _BUILT = ("__orig_bases__", "__slots__")  # a class must be created with these
 _Cached = type(functools.lru_cache(lambda: None))
-# Types of the interpreter that have no name in `builtins`.
+# Types of the interpreter that have another name, or none, in `builtins`: {type: its name in `types`}.
 _UNNAMED = {kind: name for name in types.__all__ if isinstance(kind := getattr(types, name), type)}
 _UNNAMED = {kind: name for kind, name in _UNNAMED.items() if getattr(builtins, kind.__name__, None) is not kind}
 _SENTINELS = {id(value): name for name, value in vars(dataclasses).items() if not isinstance(value, (type, str))}

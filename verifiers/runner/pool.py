@@ -77,7 +77,7 @@ class WorkerPool:
             self._server.abandon()
 
     def submit(self, payloads: Sequence[tuple[bytes, str]]) -> Submission:
-        """Put checks in, as (pickled problem, completion). Raise PoolError when the pool is closed or has failed."""
+        """Queue items, as (pickled problem, completion). Raise PoolError when the pool is closed or has failed."""
         submission = Submission([None] * len(payloads), len(payloads))
         with self._lock:
             if self._closing:
@@ -156,7 +156,7 @@ class WorkerPool:
                 # How it ended is in the server's report.
                 self._selector.unregister(worker.sock)
 
-    # Items out, answers in
+    # Sending items, receiving answers
 
     def _dispatch(self) -> None:
         """Give items to the workers that have room, starting workers while there are fewer than allowed."""
@@ -212,7 +212,7 @@ class WorkerPool:
         return alive
 
     def _settle(self, item: Item, verdict: Verdict) -> None:
-        """Put in the verdict that a worker, or the deadline, gave on an item."""
+        """Record the verdict that a worker, or the deadline, gave on an item."""
         if item.control_of is not None:
             self._deaths.survived(item)
             return
@@ -221,12 +221,12 @@ class WorkerPool:
             self._deaths.verdict()
 
     def _tell_of_memory(self) -> None:
-        """Warn once that a completion scores 0 for memory, to which imports in the verifier's first call count."""
+        """Warn once that a completion scores 0 for its memory (imports in the verifier's first call count too)."""
         if not self._told_of_memory:
             self._told_of_memory = True
             logger.warning(
-                "a verifier took more than %d MB for a completion, which then scores 0 (status limit); import large "
-                "packages at the top of its module or in its method warm_up, which do not count",
+                "a verifier raised MemoryError (limit: %d MB); that completion scores 0 (status limit). Import large "
+                "packages at the top of its module or in its method warm_up: there they do not count",
                 self._memory_bytes >> 20,
             )
 
@@ -273,7 +273,7 @@ class WorkerPool:
                 self._worker_died(self._workers[number], ending)
 
     def _worker_died(self, worker: Worker, ending: Ending) -> None:
-        """Have the item in progress tried again, or settled."""
+        """Retry or settle the item in progress."""
         again = None
         if worker.queue:
             logger.debug("a verifier worker %s during an item", ending.text)
@@ -298,7 +298,10 @@ class WorkerPool:
         return worker
 
     def _server_died(self) -> None:
-        """Forget its workers, which die with it. The next items start another, at most three without a verdict."""
+        """Forget the workers, which die with the server. The next items start another.
+
+        Raise PoolError at the third death without a verdict in between.
+        """
         logger.warning("the verifier's server process died")
         for worker in list(self._workers.values()):
             self._receive(worker)

@@ -21,7 +21,7 @@ from rlvr.verifiers.runner.server import pickle_verifier
 from rlvr.verifiers.runner.state import Submission
 
 T = TypeVar("T")
-# Items that fast_path leaves open go to the pool in lots of this size, so that both work at once.
+# Items that fast_path leaves open go to the pool in batches of this size, so that both work at once.
 SUBMIT_EVERY = 32
 
 
@@ -116,7 +116,7 @@ class Runner:
         return verdicts
 
     def verify_part(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Return the verdicts without counting them: the share of errors in a part of a batch means little."""
+        """Return the verdicts without counting them: the error budget is checked for whole batches, by `count`."""
         if self._closed:
             raise RuntimeError("this Runner is closed")
         # With whole_batch, each pair counts as often as it was sampled.
@@ -157,12 +157,8 @@ class Runner:
         rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
         if measure is not None:
             merge = functools.partial(merge, scales=measure(rows))
-        return [
-            _logged(guarded(self.verifier, functools.partial(merge, row))).timed(
-                sum(verdict.seconds for verdict in row.values())
-            )
-            for row in rows
-        ]
+        merged = [_logged(guarded(self.verifier, functools.partial(_verdict_of, merge, row))) for row in rows]
+        return [verdict.timed(sum(part.seconds for part in row.values())) for verdict, row in zip(merged, rows)]
 
     def _own_batch(self, pairs: Sequence[Pair], verify_batch: Callable[[Sequence[Pair]], Any]) -> list[Verdict]:
         """Verdicts of a verifier with its own concurrency. If it raises, every verdict is an error.
@@ -222,7 +218,12 @@ class Runner:
         if fast_path is None:
             return None
         start = time.perf_counter()
-        verdict: Verdict | None = _logged(guarded(fast_path, lambda: fast_path(problem, completion)))
+
+        def call() -> Verdict | None:
+            found = fast_path(problem, completion)
+            return None if found is None else Verdict.of(found)
+
+        verdict = _logged(guarded(fast_path, call))
         return None if verdict is None else verdict.timed(time.perf_counter() - start)
 
     def _submit(self, waiting: list[tuple[int, tuple[bytes, str]]]) -> tuple[Submission, list[int]]:
@@ -251,6 +252,10 @@ def _logged(outcome: tuple[T, Failure | None]) -> T:
     if failure is not None:
         log_failure(failure)
     return found
+
+
+def _verdict_of(call: Callable[..., Any], *args: Any) -> Verdict:
+    return Verdict.of(call(*args))
 
 
 class _ProblemPickles:

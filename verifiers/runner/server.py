@@ -31,7 +31,7 @@ _BOOT = (
 
 
 class PoolError(RunError):
-    """The worker processes cannot be started, or the pool is closed."""
+    """The worker processes cannot be started or keep dying, or the pool is closed."""
 
 
 class Ending(NamedTuple):
@@ -139,8 +139,8 @@ def pickle_verifier(verifier: Any) -> bytes:
     # Pickling runs the verifier's own __getstate__ and __reduce__, which may raise anything.
     except Exception as error:
         raise ValueError(
-            f"the verifier {describe(verifier)} cannot be sent to the worker processes that verifiers run in, so that "
-            f"one which hangs can be ended ({_first_line(error)}); define it in a module of its own, make open files, "
+            f"the verifier {describe(verifier)} cannot be pickled for the worker processes, which make a hanging "
+            f"verifier killable ({_first_line(error)}); define it in a module of its own, make open files, "
             f"locks and connections inside the call, or {OPT_OUT}"
         ) from error
 

@@ -31,7 +31,7 @@ class Submission:
     abandoned: bool = False
 
     def settle(self, index: int, verdict: Verdict) -> None:
-        """Put in the verdict of an item."""
+        """Record the verdict of an item."""
         self.verdicts[index] = verdict
         self.left -= 1
         if self.left == 0:

@@ -34,7 +34,7 @@ REQUEST = struct.Struct("!cq")
 SPAWN, KILL = b"s", b"k"
 # A worker's first answer, and its last one when it ends by itself.
 STARTED, RETIRED = b"started", b""
-# The exit code of a worker for which a completion, or the answer to it, is too large.
+# The exit code of a worker that runs out of memory outside the verifier: while it reads an item or answers it.
 NO_MEMORY = 70
 # From the server: number and wait status of a worker that ended.
 REPORT = struct.Struct("!qq")
@@ -131,7 +131,7 @@ def _supervise(
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda number, _: ends.append(number))
     signal.set_wakeup_fd(wake_out.fileno(), warn_on_full_buffer=False)
-    # From here on not killed outright: nobody else would end what the workers have started.
+    # From here on SIGTERM in place of SIGKILL: nobody else would end what the workers have started.
     _die_with(parent, signal.SIGTERM)
     while not ends:
         ready, _, _ = select.select([control, wake_in], [], [])
@@ -203,10 +203,10 @@ def _work_and_exit(sock: socket.socket, verifier: Any, memory_bytes: int, server
 
 
 def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
-    """Body of a worker: verifies the items of each frame and answers each as soon as it is done.
+    """Verify the items of each frame, and answer each as soon as it is done: the body of a worker.
 
-    A frame is a list of (pickled problem, completion); an answer is (verdict, failure or None). Retires after an item
-    that ran out of memory, since its heap is then in pieces.
+    A frame is a list of (pickled problem, completion); an answer is (verdict, failure or None). Returns at the end of
+    the stream, or after an item that ran out of memory: its heap may be fragmented.
     """
     sock.sendall(frame(STARTED))
     load_problem = lru_cache(maxsize=256)(pickle.loads)
@@ -225,7 +225,7 @@ def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
                 failure = None
             try:
                 answer = pickle.dumps((verdict, failure))
-            # So does pickling what the verifier put into its verdict.
+            # Pickling what the verifier put into its verdict may raise anything too.
             except Exception as error:
                 answer = pickle.dumps(failed(verifier, error))
             if failure is not None:

@@ -26,7 +26,7 @@ from rlvr.config.reward_model import RewardConfig
 ARGUMENTS = {
     "audit": "rlvr.commands.audit:AuditArgs",
     "compare": "rlvr.commands.compare:CompareArgs",
-    "doctor": "rlvr.commands.doctor:Arguments",
+    "doctor": "rlvr.commands.doctor:DoctorArgs",
     "eval": "rlvr.commands.eval:EvalArgs",
     "grade": "rlvr.commands.grade:GradeArgs",
     "list": "rlvr.commands.list:ListArgs",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.files.write import PARTIAL, write_whole, writing
+from rlvr.runs.records import present_names
 from rlvr.types import Group
 
 STREAMS = ("metrics", "rollouts", "eval", "alarms")
@@ -79,8 +80,11 @@ class RunLog:
             write_whole(self.path("eval"), "".join(kept))
 
     def read(self, stream: str) -> list[dict[str, Any]]:
-        """Return the records of a stream's file (not of rotated parts). A last line cut off by a crash is left out."""
-        return [record for _, record in self._lines(stream)]
+        """Return the records of a stream's file (not of rotated parts). A last line cut off by a crash is left out.
+
+        Fields that an earlier version wrote under another name have their present one.
+        """
+        return [present_names(record) for _, record in self._lines(stream)]
 
     def _lines(self, stream: str) -> list[tuple[str, dict[str, Any]]]:
         """Return the complete lines of a stream's file and their records. ValueError names a line that is no object."""

@@ -52,8 +52,10 @@ def parse_settings(
     # Here, since commands without groups of settings start faster without them.
     from rlvr.commands.choices import check_kl_place, selected
     from rlvr.commands.settings import Settings, check_absent, check_earlier_names, check_effect, values_of
-    from rlvr.config.group import check_values
+    from rlvr.config.group import check_classes, check_values
 
+    if default is not None:
+        check_classes(default)
     before = values_of(kind, default)
     values, left = selected(before, argv, variants)
     settings = Settings(kind, values)

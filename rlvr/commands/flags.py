@@ -56,7 +56,11 @@ RENAMED = {
     "vllm.restarts": "sampler.max-restarts",
 }
 # Earlier words for values.
-RENAMED_WORDS = {("algo", "gae"): "ppo", ("rollout.truncated", "punish"): "penalize"}
+RENAMED_WORDS = {
+    ("algo", "gae"): "ppo",
+    ("eval.verifier", "shadow"): "monitor",
+    ("rollout.truncated", "punish"): "penalize",
+}
 # Groups that are suggested last where several have a setting of the same name.
 LATER_GROUPS = ("eval", "sft", "critic", "monitor", "sampler")
 SHOWN = 3

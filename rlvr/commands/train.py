@@ -45,7 +45,12 @@ def load_recipe(name: str, kind: type = Config) -> ModuleType:
         assert spec.loader
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        load(functools.partial(spec.loader.exec_module, module), f"recipe {name}")
+        try:
+            load(functools.partial(spec.loader.exec_module, module), f"recipe {name}")
+        except LookupError as error:
+            from rlvr.commands.earlier_recipes import advice
+
+            raise LookupError("; ".join(filter(None, (str(error), advice(str(error.__cause__)))))) from error
     else:
         names = recipe_names()
         if name not in names:

@@ -80,7 +80,8 @@ class Config:
     sft: SFTConfig = field(default_factory=SFTConfig)
 
     def __post_init__(self) -> None:
-        if self.critic is None and self.algo.name in ALGORITHMS and self.algo.row.critic:
+        name = getattr(self.algo, "name", None)  # check() refuses an `algo` without one
+        if self.critic is None and name in list(ALGORITHMS) and ALGORITHMS[name].critic:
             object.__setattr__(self, "critic", CriticConfig())
 
     def sampling(self) -> Sampling:

@@ -12,6 +12,7 @@ import functools
 import inspect
 import itertools
 import textwrap
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
@@ -64,12 +65,13 @@ class Group:
         require(self.rules(at))
 
     def check_values(self, at: str = "") -> None:
-        """Raise ValueError for the first number outside its bounds, and for a word that is none of a setting's."""
+        """Raise ValueError for the first number outside its bounds, value of another type, or word that is unknown."""
         for setting in settings_of(self.__class__):
             name, value = at + spelt(setting.name, at), getattr(self, setting.name)
             if setting.bound is not None:
                 message = why_out(name, value, setting.bound)
                 require([(message is None, message or "")])
+            require([(fits(value, setting.hint), f"{name} {value!r:.80}: expected {written(setting.hint)}")])
             if typing.get_origin(setting.hint) is typing.Literal:
                 words = typing.get_args(setting.hint)
                 require([(value in words, f"{name} {value!r}: expected one of {', '.join(map(str, words))}")])
@@ -80,6 +82,27 @@ def require(rules: Rules) -> None:
     for holds, message in rules:
         if not holds:
             raise ValueError(message)
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Return whether a value has a type. A list passes as a tuple, an int as a float; the words of Literal are not
+    compared."""
+    origin, kinds = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, kind) for kind in kinds)
+    if origin is tuple:
+        if not isinstance(value, tuple | list):
+            return False
+        expected = kinds[:1] * len(value) if Ellipsis in kinds else kinds
+        return len(value) == len(expected) and all(map(fits, value, expected))
+    if hint in (int, float):
+        return isinstance(value, int | hint) and not isinstance(value, bool)
+    return isinstance(value, hint) if isinstance(hint, type) else True
+
+
+def written(hint: Any) -> str:
+    """Return a type as one writes it in Python."""
+    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
 
 
 def spelt(name: str, at: str) -> str:
@@ -111,10 +134,31 @@ def described(name: str, hint: Any, used: Used | None = None) -> Setting:
 
 
 def check_groups(config: Any) -> None:
-    """Raise ValueError for the first setting of any group that cannot work, single values first."""
+    """Raise ValueError for the first setting of any group that cannot work: classes first, then single values."""
+    check_classes(config)
     check_values(config)
     for name, group in groups_of(config):
         require(group.rules(f"{name}."))
+
+
+def check_classes(config: Any) -> None:
+    """Raise ValueError for the first group that is not an instance of a class for it."""
+    for name, hint in typing.get_type_hints(type(config)).items():
+        kinds = [kind for kind in typing.get_args(hint) or (hint,) if isinstance(kind, type)]
+        if any(issubclass(kind, Group) for kind in kinds):
+            value = getattr(config, name)
+            words = " or ".join(leaf for kind in kinds for leaf in leaves(kind))
+            require(
+                [(isinstance(value, tuple(kinds)), f"{name} is {value!r:.80}; expected {words}, with their settings")]
+            )
+
+
+def leaves(kind: type) -> list[str]:
+    """Return the names of the classes to use for a class of settings: those at the ends of its subclasses."""
+    if kind is type(None):
+        return ["None"]
+    subclasses: list[type] = kind.__subclasses__()
+    return [leaf for subclass in subclasses for leaf in leaves(subclass)] or [kind.__name__]
 
 
 def check_values(config: Any) -> None:

@@ -19,7 +19,13 @@ NAMES = {
     "monitor": {"options": "verifier_option"},
     "sampler": {"memory_share": "gpu_memory_utilization", "restarts": "max_restarts"},
 }
-WORDS = {("algo", "name", "gae"): "ppo", ("rollout", "truncated", "punish"): "penalize"}
+WORDS = {
+    ("algo", "name", "gae"): "ppo",
+    ("eval", "verifier", "shadow"): "monitor",
+    ("rollout", "truncated", "punish"): "penalize",
+}
+# Settings that earlier versions read with an algorithm that has them no more, and the values that mean the same.
+FORMER = {("raft", "loss"): ("auto", "nll"), ("raft", "importance"): ("auto", "none")}
 SAMPLER_SETTINGS = ("batch_size", "max_staleness")  # which were in the group rollout
 
 
@@ -48,6 +54,15 @@ def present_names(group: str, values: Record) -> dict[str, Any]:
     renamed = {NAMES.get(group, {}).get(name, name): value for name, value in values.items()}
     return {name: WORDS.get((group, name, value), value) if isinstance(value, str) else value
             for name, value in renamed.items()}  # fmt: skip
+
+
+def former_settings(record: Record) -> str | None:
+    """Return the first setting of a run that its algorithm has no more, with its value; None where all are known."""
+    algo = present_layout(record).get("algo", {})
+    for (algorithm, name), same in FORMER.items():
+        if algo.get("name") == algorithm and algo.get(name, same[0]) not in same:
+            return f"algo.{name} {algo[name]!r}, which {algorithm} cannot have any more"
+    return None
 
 
 def config_of(record: Record) -> Config:

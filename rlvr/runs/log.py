@@ -80,7 +80,10 @@ class RunLog:
             write_whole(self.path("eval"), "".join(kept))
 
     def read(self, stream: str) -> list[dict[str, Any]]:
-        """Return the records of a stream's file (not of rotated parts). A last line cut off by a crash is left out."""
+        """Return the records of a stream's file (not of rotated parts). A last line cut off by a crash is left out.
+
+        Fields that an earlier version wrote under another name have their present one.
+        """
         return [present_names(record) for _, record in self._lines(stream)]
 
     def _lines(self, stream: str) -> list[tuple[str, dict[str, Any]]]:

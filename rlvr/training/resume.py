@@ -14,7 +14,7 @@ import transformers
 from rlvr import __version__
 from rlvr.config import Config, to_json
 from rlvr.config.group import groups_of, settings_of
-from rlvr.config.records import config_of
+from rlvr.config.records import config_of, former_settings
 from rlvr.files.write import PARTIAL
 from rlvr.runs.folder import TRAINING, Record, RunFolder, texts
 from rlvr.training.checkpoint import STEP, damage
@@ -132,6 +132,8 @@ def difference(held: Record, wanted: Record, *, within: Mapping[str, tuple[str, 
 
     Settings that the run of a record did not have count as their default, and those that nothing reads as equal.
     """
+    if within is None and (former := former_settings(held)):
+        return f"{former}; go on with the version that began it"
     old, new = effective(held), effective(wanted)
     for group, name in {**new, **old}:
         chosen = within is None or named(name, within.get(group, ()))

@@ -136,6 +136,7 @@ def test_a_monitor_of_a_recipe_can_be_left_out():
         ("--vllm.memory-share .3", "it is --sampler.gpu-memory-utilization, with --sampler vllm or vllm-server"),
         ("--sampler vllm-server --vllm.restarts 1", "it is --sampler.max-restarts"),
         ("--rollout.truncated punish", "penalize"),
+        ("--monitor exact --eval.verifier shadow", "(monitor, as it is called)"),
         ("--run.task-options a=1", "it is --run.task-option"),
         ("--algo.dpo-beta .3", "it is --algo.beta, with --algo dpo"),
         ("--critic.lr 1e-4", "--critic.lr exists with --algo ppo"),

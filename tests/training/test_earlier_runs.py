@@ -14,7 +14,7 @@ import pytest
 
 from rlvr.commands.arguments import parse_settings
 from rlvr.commands.eval import EvalArgs, eval_folder
-from rlvr.config import Config, CriticConfig, MonitorConfig, PPOConfig, to_json
+from rlvr.config import Config, CriticConfig, MonitorConfig, PPOConfig, RAFTConfig, to_json
 from rlvr.config.records import config_of
 from rlvr.launch import launch
 from rlvr.recipes.tiny_math import CONFIG, VARIANTS
@@ -77,6 +77,27 @@ def test_settings_that_differ_are_still_told():
     assert difference(held, record_of(given("ppo"), held)) == "sampler.name is 'vllm' there and 'torch' here"
     held["vllm"]["memory_share"], held["rollout"]["max_staleness"] = 0.7, 1
     assert (config_of(held).sampler.gpu_memory_utilization, config_of(held).sampler.max_staleness) == (0.7, 1)
+
+
+@pytest.mark.parametrize(("name", "value", "same"), [("loss", "clip", "nll"), ("importance", "token", "none")])
+def test_a_run_with_what_its_algorithm_has_no_more_is_refused(name, value, same):
+    """RAFT once took any loss and importance weights: resumed without them, it would compute something else."""
+    held = stored("rloo")
+    held["algo"] |= {"advantage": "raft", "loss": "auto", "importance": "auto"}
+    wanted = record_of(dataclasses.replace(given("rloo"), algo=RAFTConfig()), held)
+    assert difference(held, wanted) is None
+    held["algo"][name] = same
+    assert difference(held, wanted) is None
+    held["algo"][name] = value
+    found = difference(held, wanted)
+    assert found == f"algo.{name} {value!r}, which raft cannot have any more; go on with the version that began it"
+
+
+def test_an_earlier_word_of_an_evaluation_is_the_present_one():
+    held = stored("rloo")
+    held["eval"]["verifier"] = "shadow"
+    config_of(held).check()
+    assert config_of(held).eval.verifier == "monitor"
 
 
 def in_earlier_layout(config: Config, record: dict) -> dict:

@@ -29,7 +29,7 @@ from rlvr.model.policy import Policy, load_policy
 from rlvr.runs.folder import RunFolder
 from rlvr.runs.log import RunLog
 from rlvr.runs.trackers import make_accelerator, start_trackers
-from rlvr.sampling.samplers import open_sampler
+from rlvr.sampling.samplers import check_sampler, open_sampler
 from rlvr.tasks.base import sealed
 from rlvr.train import train
 from rlvr.training.after_step import is_due
@@ -79,6 +79,7 @@ def _launch(
 ) -> list[dict[str, Any]]:
     stop.doing = "reading the task"
     config.check()
+    check_sampler(config.sampler)
     named = task is None and verifier is None
     task = with_demonstrations(sealed(task or build_task(config)), config.sft)
     task = dataclasses.replace(task, verifier=verifier or task.verifier)

@@ -66,8 +66,6 @@ class Algorithm:
     """Turns the rewards of all groups (P x G) into advantages. None: `gdpo`, from the named parts of the rewards."""
     loss: str = "clip"
     """Default of algo.loss: a key of LOSSES."""
-    fixed_loss: bool = False
-    """algo.loss cannot name another loss."""
     scale: str = "none"
     """Default of algo.advantage_scale, the scaling of advantages over the batch: a key of advantages.SCALES."""
     kl_baseline: BatchRule = GROUP_MEAN
@@ -134,13 +132,12 @@ ALGORITHMS: dict[str, Algorithm] = {
             trains_on="all",
             group_relative=False,
         ),
-        Algorithm("raft", "arXiv:2304.06767", per_group(rules.raft), loss="nll", fixed_loss=True, trains_on="chosen"),
+        Algorithm("raft", "arXiv:2304.06767", per_group(rules.raft), loss="nll", trains_on="chosen"),
         Algorithm(
             "dpo",
             "arXiv:2402.04792",
             per_group(rules.dpo),
             loss="dpo",
-            fixed_loss=True,
             reference=True,
             pairs=True,
             trains_on="chosen",

@@ -28,6 +28,9 @@ BAD_INPUT = 2
 LONGEST_LINE = 2000  # characters of an error line: it may quote a whole line of a file
 
 
+HELP = {"-h", "--help", "--help-all"}
+
+
 def parse(kind: type[T], argv: Sequence[str], *, prog: str, description: str = "") -> T:
     """Return `kind` filled from the command line. A flag that does not fit raises ValueError; --help exits."""
     known = flags_of(kind)
@@ -60,7 +63,12 @@ def parse_settings(
     values, left = selected(before, argv, variants)
     settings = Settings(kind, values)
     known = settings.flags()
-    if asked := {"-h", "--help", "--help-all"} & set(left):
+    if asked := HELP & set(left):
+        others = [token for token in left if token not in HELP]
+        with contextlib.suppress(ValueError):  # help comes also where a flag is missing or does not fit
+            view, start = settings.view()
+            read = settings.config(filled(view, known, others, prog=prog, default=start, required=kind))
+            settings = Settings(kind, values_of(kind, read))
         show_help(settings, prog=prog, description=description, everything="--help-all" in asked)
         raise SystemExit(0)
     check_kl_place(before, values, left)
@@ -75,7 +83,7 @@ def parse_settings(
 
 
 def show_help(settings: Settings, *, prog: str, description: str, everything: bool) -> None:
-    """Print the settings that are read, grouped; advanced ones with `everything`."""
+    """Print the settings that are read, grouped; with `everything` also advanced ones and those that are not read."""
     import tyro
 
     shown = settings.shown(everything=everything)
@@ -87,7 +95,7 @@ def show_help(settings: Settings, *, prog: str, description: str, everything: bo
         tyro.cli(view, args=["--help"], prog=prog, description=description or None, **defaults)
     sys.stdout.write(printed.getvalue())
     if more:
-        print(f"{more} advanced settings are not shown: --help-all shows them too.")
+        print(f"{more} settings are not shown, advanced ones and those that nothing reads: --help-all shows them too.")
 
 
 def filled(

@@ -60,7 +60,7 @@ def check_word(group: str, word: str, words: Iterable[str]) -> None:
     if word not in words:
         known = list(words)
         near = RENAMED_WORDS.get((group, word))
-        advice = f"it is called {near}" if near else did_you_mean(word, known)
+        advice = f"it is called {near}" if near else did_you_mean(word.lower(), known)
         shown = "" if advice.startswith("known") else f" (one of {', '.join(known)})"
         raise ValueError(f"--{group} {word!r}; {advice}{shown}")
 

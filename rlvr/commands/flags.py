@@ -15,6 +15,18 @@ from typing import Any
 # What other trainers call a setting.
 ELSEWHERE = {
     "adam-beta1": "optim.betas",
+    "bf16": "model.dtype",
+    "dataset-name": "run.task",
+    "gradient-accumulation-steps": "optim.tokens-per-microbatch",
+    "lora-r": "model.lora-rank",
+    "mask-truncated-completions": "rollout.truncated",
+    "num-train-epochs": "run.steps",
+    "per-device-train-batch-size": "rollout.problems-per-step",
+    "reward-funcs": "run.verifier",
+    "scale-rewards": "algo.advantage-scale",
+    "use-peft": "model.lora-rank",
+    "use-vllm": "sampler",
+    "vllm-mode": "sampler",
     "beta": "algo.kl-coef",
     "epsilon": "algo.clip-low",
     "epsilon-high": "algo.clip-high",
@@ -207,12 +219,17 @@ def explain(message: str, kind: type, known: Mapping[str, Any], argv: Sequence[s
 def missing(kind: type, argv: Sequence[str]) -> list[str]:
     """Return what a command line lacks: required flags, and positional arguments in capitals."""
     given = {flag_name(token) for token in argv if is_flag(token)}
+    words = len(list(itertools.takewhile(lambda token: not is_flag(token), argv)))  # positional ones, before any flag
     lacking, written = [], typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         name = field.name.replace("_", "-")
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and name not in given:
-            lacking.append(name.upper() if is_positional(written[field.name]) else f"--{name}")
+        if is_positional(written[field.name]):
+            words -= 1
+            if required and words < 0:
+                lacking.append(name.upper())
+        elif required and name not in given:
+            lacking.append(f"--{name}")
     return sorted(lacking, key=lambda name: (name.startswith("--"), name))
 
 

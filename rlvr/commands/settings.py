@@ -126,6 +126,9 @@ class Settings:
         value = self.values.get(entry.group)
         holder = type(value) if isinstance(value, Group) else MonitorConfig if entry.selects else self.kind
         text = documented(holder).get(entry.setting.name, "")
+        used = entry.setting.used
+        if used is not None and entry.flag in self.unread():
+            text = f"{text} Only {used.flags}."
         if entry.selects:
             return Annotated[entry.hint, tyro.conf.arg(name=entry.group, prefix_name=False, help=text)]
         return Annotated[entry.setting.raw, tyro.conf.arg(help=text)]
@@ -139,9 +142,9 @@ class Settings:
         return {flag: used for flag, used in uses.items() if used is not None and not used.when(config)}
 
     def shown(self, *, everything: bool = False) -> list[Entry]:
-        """Return the flags that `--help` shows: those that are read, and advanced ones with `everything`."""
+        """Return the flags that `--help` shows: those that are read, without advanced ones. With `everything`: all."""
         unread = self.unread()
-        return [e for e in self.entries if e.flag not in unread and (everything or not e.setting.advanced)]
+        return [e for e in self.entries if everything or (e.flag not in unread and not e.setting.advanced)]
 
 
 GROUPS_OF_ALGORITHMS = ("critic",)  # groups that an algorithm brings

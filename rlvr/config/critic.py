@@ -24,4 +24,4 @@ class CriticConfig(Group):
     value_clip: Annotated[float | None, POSITIVE, ADVANCED] = 0.2
     """Value clipping range around the old value (PPO). None: no clipping."""
     value_coef: Annotated[float, POSITIVE, WITH_HEAD] = 0.1
-    """Weight of the value loss next to the policy loss (TRL's default; 0.5 drowned the policy loss)."""
+    """Weight of the value loss next to the policy loss (0.1 is TRL's default)."""

@@ -34,6 +34,14 @@ SAMPLERS: dict[str, Callable[[Policy, Any], Sampler]] = {
 }
 
 
+def check_sampler(config: SamplerConfig) -> None:
+    """Raise ValueError where the sampler needs an extra that is not installed, before anything is loaded or written."""
+    if not isinstance(config, TorchSamplerConfig):
+        from rlvr.vllm.engine import check_installed
+
+        check_installed(config)
+
+
 def make_sampler(config: SamplerConfig, policy: Policy) -> Sampler:
     """Return the sampler of these settings. Raises ValueError for one whose extra is not installed."""
     return SAMPLERS[config.name](policy, config)

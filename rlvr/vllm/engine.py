@@ -6,6 +6,7 @@ rlvr.vllm.local implements the protocol in this process, rlvr.vllm.server behind
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from rlvr.config import EngineConfig
+from rlvr.config import EngineConfig, VLLMServerConfig
 from rlvr.model.policy import Policy
 from rlvr.types import RunError
 
@@ -139,6 +140,13 @@ def check_version(version: str) -> None:
     """Raise ValueError for a version of vLLM that is not supported."""
     if not version.startswith(f"{SUPPORTED}."):
         raise ValueError(f"vLLM {version} is installed; expected {SUPPORTED}: pip install 'vllm~={SUPPORTED}.0'")
+
+
+def check_installed(config: EngineConfig) -> None:
+    """Raise ValueError that names the extra where vLLM is needed and not installed. Imports nothing."""
+    starts_one = not isinstance(config, VLLMServerConfig) or config.url is None
+    if starts_one and importlib.util.find_spec("vllm") is None:
+        raise ValueError(MISSING)
 
 
 def start_options(policy: Policy, config: EngineConfig) -> dict[str, Any]:

@@ -215,3 +215,32 @@ def test_progress_into_a_pipe_that_nobody_reads_ends_as_any_output(tmp_path):
     assert program.wait(60) == 141
     assert program.stderr.read() == b""
     program.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("flag", "advice"),
+    [("scale_rewards", "--algo.advantage-scale"), ("bf16", "--model.dtype"), ("num_train_epochs", "--run.steps")],
+)
+def test_names_of_trl_are_understood(flag, advice, capsys):
+    """What TRL calls a setting is answered with the flag here, never with one that is only spelt alike."""
+    assert main(["train", "tiny_math", f"--{flag}", "1"]) == 2
+    assert f"did you mean {advice}?" in capsys.readouterr().err
+
+
+def test_only_what_is_missing_is_asked_for(capsys):
+    """A positional argument that was given is not named."""
+    assert main(["profile", "arithmetic"]) == 2
+    line = capsys.readouterr().err
+    assert "--model must be given" in line
+    assert "TASK" not in line
+    assert main(["profile"]) == 2
+    assert "TASK and --model must be given" in capsys.readouterr().err
+
+
+def test_a_sampler_that_is_not_installed_is_refused_first(tmp_path, monkeypatch, capsys):
+    """Before the task is read, or a folder made."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None)
+    out = tmp_path / "run"
+    assert main(["train", "tiny_math", "--sampler", "vllm", "--run.out-dir", str(out)]) == 2
+    assert "the vllm samplers need vLLM: pip install" in capsys.readouterr().err
+    assert not out.exists()

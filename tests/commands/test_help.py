@@ -30,7 +30,7 @@ RECIPES = [
 
 def shown(text: str) -> list[str]:
     """The flags of a help text; a switch counts once."""
-    return re.findall(r"^[│ ]+--([a-z][\w.-]*)", text, re.MULTILINE)
+    return re.findall(r"^(?:│ |  )--([a-z][\w.-]*)", text, re.MULTILINE)
 
 
 def help_of(capsys, *argv: str) -> str:
@@ -53,7 +53,7 @@ def test_no_recipe_shows_more_settings_than_one_can_read(recipe, kind, capsys):
     flags = [f"--{entry.flag}" for entry in Settings(kind, values_of(kind, load_recipe(recipe, kind).CONFIG)).shown()]
     text = help_of(capsys, COMMAND_OF[kind], recipe, "--help")
     assert sorted(f"--{flag}" for flag in shown(text)) == sorted(flags)
-    hidden = re.search(r"(\d+) advanced settings are not shown: --help-all", text)
+    hidden = re.search(r"(\d+) settings are not shown, .*: --help-all", text)
     assert hidden
     assert len(shown(help_of(capsys, COMMAND_OF[kind], recipe, "--help-all"))) == len(flags) + int(hidden[1])
 
@@ -70,6 +70,19 @@ def test_a_choice_shows_its_own_settings(capsys):
     assert "GAE lambda: 1 is return minus value" in " ".join(text.split())
     assert "(default: 0.0004)" in text  # the critic's, which the recipe holds for PPO
     assert "with --model.lora-rank above 0: lora-alpha, lora-targets" in text
+
+
+def test_help_shows_what_the_other_flags_bring(capsys):
+    """A setting that is read only with another is shown beside it; --help-all says of each what it is read with."""
+    read = {"algo.kl-estimator", "algo.kl-in", "model.lora-alpha", "model.lora-targets"}
+    plain = shown(help_of(capsys, "train", "tiny_math", "--help"))
+    assert not read & set(plain)
+    flags = ["--algo.kl-coef", "0.1", "--model.lora-rank", "8"]
+    assert read - {"model.lora-targets"} <= set(shown(help_of(capsys, "train", "tiny_math", *flags, "--help")))
+    everything = help_of(capsys, "train", "tiny_math", "--help-all")
+    assert read <= set(shown(everything))
+    assert "Only with --algo.kl-coef above 0." in " ".join(everything.replace("│", " ").split())
+    assert shown(help_of(capsys, "train", "tiny_math", "--optim.lr", "fast", "--help")) == plain
 
 
 def test_help_starts_without_torch():

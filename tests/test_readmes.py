@@ -25,7 +25,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Words that stand for a value in the READMEs.
 PLACEHOLDERS = {"--algo NAME": "--algo ppo", "--sampler NAME": "--sampler vllm", "[": "", "]": ""}
 RECIPES = {"train": "tiny_math", "sft": "tiny_math", "rm": "rm_pairs"}  # one for each command that runs recipes
-RUNNERS = re.compile(r"^(torchrun --nproc-per-node \d+|python|accelerate launch) -m rlvr\b")
+RUNNERS = re.compile(r"^(torchrun --nproc-per-node \d+ -m --|python -m|accelerate launch -m) rlvr\b")
 
 
 def readmes() -> list[Path]:

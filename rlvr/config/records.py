@@ -25,7 +25,7 @@ WORDS = {
     ("rollout", "truncated", "punish"): "penalize",
 }
 # Settings that earlier versions read with an algorithm that has them no more, and the values that mean the same.
-FORMER = {("raft", "loss"): ("auto", "nll"), ("raft", "importance"): ("auto", "none")}
+FORMER = {("raft", "loss"): ("auto", "nll")}
 SAMPLER_SETTINGS = ("batch_size", "max_staleness")  # which were in the group rollout
 
 

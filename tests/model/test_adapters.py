@@ -142,7 +142,7 @@ def test_a_run_with_an_adapter_can_be_used(tmp_path: Path, capsys: pytest.Captur
     evaluation[evaluation.index(str(checkpoint))] = str(tmp_path / "run")
     evaluation[-1] = str(tmp_path / "another")
     assert main(evaluation) == 2
-    assert "name a checkpoint of it" in capsys.readouterr().err
+    assert "checkpoints/step-" in capsys.readouterr().err
     for name, rank in (("further", 4), ("whole", 0)):
         model = {"name": str(checkpoint), "lora_rank": rank}
         launch(tiny(tmp_path / name, model=model, eval={"every": -1}), task=sums())
@@ -236,7 +236,7 @@ def test_merge_never_overwrites(base: Path, tmp_path: Path, capsys: pytest.Captu
         assert main(["merge", str(tmp_path / "adapter"), str(tmp_path / out)]) == 2
         assert message in capsys.readouterr().err
     assert main(["merge", str(base), str(tmp_path / "new")]) == 2
-    assert "no adapter" in capsys.readouterr().err
+    assert "is a full model, not an adapter" in capsys.readouterr().err
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
 
 

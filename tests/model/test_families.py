@@ -249,7 +249,7 @@ def test_rotary_scaling_by_length_parts_long_rows_from_short_ones() -> None:
     model, eager = make_models("phi3", rope("longrope"))
     policy = Policy(model, tiny_tokenizer([ALPHABET]))
     check_training(policy, eager, 1e-3)
-    with pytest.raises(ValueError, match=r"beyond 16 tokens .*--rollout\.sampler vllm"):
+    with pytest.raises(ValueError, match=r"beyond 16 tokens .*--sampler vllm"):
         TorchSampler(policy)
 
 

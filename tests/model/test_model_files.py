@@ -214,8 +214,8 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
 
     half = broken("half", {"model.safetensors": content[: len(content) // 2]})
     assert re.search(r"model.safetensors has \d+ bytes and should have \d+; copy it again", refusal(half))
-    assert "cut off" in refusal(broken("start", {"model.safetensors": content[:100]}))
-    assert "cut off" in refusal(broken("nothing", {"model.safetensors": b""}))
+    assert "truncated" in refusal(broken("start", {"model.safetensors": content[:100]}))
+    assert "truncated" in refusal(broken("nothing", {"model.safetensors": b""}))
     header = len(content[8:]).to_bytes(8, "little") + content[8:]
     assert "broken header" in refusal(broken("header", {"model.safetensors": header}))
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"

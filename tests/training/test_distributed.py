@@ -34,7 +34,7 @@ def train(out_dir: Path, processes: int, *flags: str) -> str:
     """Train for three steps on so many processes. Returns what was printed."""
     launcher = [sys.executable, "-m"]
     if processes > 1:
-        launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
+        launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m", "--"]
     verifier = () if "--run.verifier-option" in flags else VERIFIER
     command = [*launcher, "rlvr", "train", "tiny_math", *FLAGS, *verifier, *flags, "--run.out-dir", str(out_dir)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -105,7 +105,7 @@ WATCHED = "whiten=length --algo reinforce --monitor regex --monitor.verifier-opt
         (2, ("--algo", "ppo", "--algo.minibatches", "2", "--critic.lr", "1e-4")),
         (2, ("--algo", "ppo", "--critic.kind", "head", "--critic.warmup", "1")),
         (2, ("--algo", "dpo")),
-        (2, tuple(f"{WHITENED}length.rows_per_pair=characters {WATCHED}".split())),
+        (2, tuple(f"{WHITENED}length.unit=characters {WATCHED}".split())),
     ],
     ids=[
         "two minibatches",

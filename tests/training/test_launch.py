@@ -174,7 +174,7 @@ def test_pack_and_verifier_of_a_users_own_file(tmp_path):
 def test_a_verifier_that_always_fails_stops_the_run(tmp_path):
     """Its errors are never a reward: the budget ends the run with one line that says which error it was."""
     (tmp_path / "mine.py").write_text(PACK)
-    flags = ["--run.task", "mine:sums", "--run.verifier", "mine:broken", "--eval.every", "-1"]
+    flags = ["--run.task", "mine:sums", "--run.verifier", "mine:broken"]
     done = rlvr("train", "tiny_math", *SMALL, *flags, "--run.out-dir", "out", cwd=tmp_path)
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]

@@ -176,7 +176,7 @@ def test_fine_tuning_and_evaluation_say_what_a_stop_waits_for(start: Callable[..
         (
             signal.SIGTERM,
             "eval --model tiny --task mine:sums --task-option slow=true --out-dir evaluated".split(),
-            "the answers so far are in evaluated",
+            "resume; the answers so far are in evaluated",
         ),
     ],
 )
@@ -188,13 +188,15 @@ def test_where_nothing_is_lost_one_signal_is_enough(
     run.wait(lambda: (run.folder / "reading").exists())
     run.signal(number)
     assert run.end() == 128 + number
-    assert run.text("stderr").splitlines() == [f"stopped while reading the task; the same command {left}"]
+    assert run.text("stderr").splitlines() == [f"stopped while reading the task; run the same command to {left}"]
 
 
 @pytest.mark.slow
 def test_an_evaluation_keeps_its_answers(start: Callable[..., Process]) -> None:
     """`rlvr eval` ends at the first signal, also while a verifier is waited for, and goes on where it was."""
-    flags = "eval --model tiny --task mine:sums --max-new-tokens 4 --device cpu --batch-size 1 --out-dir evaluated"
+    flags = (
+        "eval --model tiny --task mine:sums --max-new-tokens 4 --device cpu --sampler.batch-size 1 --out-dir evaluated"
+    )
     run = start(*flags.split(), "--timeout", "60")
     run.wait(lambda: (run.folder / "evaluated" / "answers.jsonl").exists())
     run.process.kill()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import pkgutil
 import sys
@@ -31,6 +32,11 @@ def page(module: ModuleType) -> pdoc.doc.Module:
         if isinstance(value, type) and issubclass(value, tuple) and value.__module__ == module.__name__:
             # A NamedTuple's constructor does not know its module's names, and pdoc could not resolve its annotations.
             value.__new__.__annotations__ = typing.get_type_hints(value)
+        if isinstance(value, type) and dataclasses.is_dataclass(value) and value.__module__ == module.__name__:
+            # Neither does a dataclass's constructor know the names of a base class's module.
+            hints, written = typing.get_type_hints(value, include_extras=True), vars(value).get("__init__")
+            if written is not None:
+                written.__annotations__ |= {name: hints[name] for name in written.__annotations__ if name in hints}
     return pdoc.doc.Module(module)
 
 

@@ -12,6 +12,9 @@ import pytest
 
 from rlvr.types import Problem, Status, Verdict
 from rlvr.verifiers import Runner, VerifierErrors
+from rlvr.verifiers.runner.deaths import Deaths
+from rlvr.verifiers.runner.server import Ending
+from rlvr.verifiers.runner.state import Item, Submission
 
 
 def pairs(*completions: str) -> list[tuple[Problem, str]]:
@@ -106,6 +109,40 @@ def test_dying_on_most_items_is_an_error():
     assert found == [Status.LIMIT, *[Status.ERROR] * 5]
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_few_poisonous_completions_in_a_row_score_zero(workers):
+    """At the start, where no verdict is known, in the middle and at the end, as in one group of a step."""
+    some = list("xyxyxy")
+    completions = ["poison 1", "poison 2", *some, "poison 3", "poison 4", "poison 5", *some, "poison 6", "poison 7"]
+    right = {"x": Status.CORRECT, "y": Status.INCORRECT}
+    for _ in range(5):
+        found = statuses(poisoned, *completions, workers=workers)
+        assert found == [right.get(completion, Status.LIMIT) for completion in completions]
+
+
+@pytest.mark.parametrize("last", ["verdict", "nothing else"])
+def test_two_workers_that_die_side_by_side(last):
+    """Both items had a verdict before them and none between their deaths, as when one worker was slow to start."""
+    killed = Ending("was killed by signal 9")
+    deaths = Deaths(workers=2)
+    submission = Submission([None, None], 2)
+    one, two = (Item((b"", "poison"), submission, i) for i in range(2))
+    deaths.verdict()
+    assert [deaths.died(item, killed, 0.1) for item in (one, two)] == [one, two]
+    controls = [deaths.died(item, killed, 0.1) for item in (one, two)]
+    for control in controls:
+        assert control is not None
+        assert control.payload == (b"", "")
+        deaths.survived(control)
+    assert deaths.holds
+    if last == "verdict":
+        deaths.verdict()
+    else:
+        deaths.decide()
+    assert not deaths.holds
+    assert [verdict and verdict.status for verdict in submission.wait()] == [Status.LIMIT] * 2
+
+
 def test_a_problem_that_kills_is_not_the_completions_doing():
     """Its empty completion kills the worker as well; other problems are verified."""
 
@@ -168,4 +205,4 @@ def test_several_callers_each_get_their_verdicts():
             thread.join()
     for verdicts in found.values():
         assert [i for i, verdict in enumerate(verdicts) if not verdict.correct] == [7]
-        assert verdicts[7].score in (0.0, None)
+        assert verdicts[7].status is Status.LIMIT

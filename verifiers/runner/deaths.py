@@ -2,14 +2,17 @@
 
 A completion must not stop a run, and a verifier that crashes on whatever it is given must not look like wrong answers.
 An item whose worker died is tried again. When it has cost a second worker, the empty completion of the same problem is
-tried as a control. The verifier is to blame (status error, no score) if the control dies too, if a second item costs
-two workers before any item gets a verdict, or if such items outnumber the verdicts. Otherwise the completion is to
-blame (status limit, score 0), as it is where the worker ran out of memory while reading it.
+tried as a control. The verifier is to blame (status error, no score) if the control dies too, if such items follow one
+another without any verdict between, or if they outnumber the verdicts. Otherwise the completion is to blame (status
+limit, score 0), as it is where the worker ran out of memory while reading it.
+
+Workers run side by side, and one may start late: a few such items in a row tell nothing about the verifier while other
+items wait or are in progress. They are held until a verdict clears the verifier, or no other item is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rlvr.types import error, limit
@@ -18,7 +21,7 @@ from rlvr.verifiers.runner.server import Ending
 from rlvr.verifiers.runner.state import Item, Submission
 
 TRIES = 2  # workers that an item may cost
-FEW = 3  # deadly items beyond which the verifier is to blame, unless there are as many verdicts
+FEW = 3  # deadly items (or one for each worker, if these are more) that do not show yet that the verifier fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +32,16 @@ class _Suspect:
 
 
 class Deaths:
-    """The deaths of a pool's workers, and the items whose verdict depends on what happens next."""
+    """The deaths of a pool's workers, and the items whose verdict depends on what happens next.
 
-    def __init__(self) -> None:
+    `workers`: how many run at a time.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._few = max(FEW, workers)
         self._verdicts = 0
         self._deadly = 0  # items that cost TRIES workers
-        self._in_a_row = 0  # of these, without a verdict between
+        self._in_a_row = 0  # of these, without a verdict since the first death of the first
         self._tested: dict[Item, _Suspect] = {}  # their control is under way
         self._held: list[_Suspect] = []  # their control survived
 
@@ -42,6 +49,7 @@ class Deaths:
         """Record that a worker died on `item`; return the item to run next because of it, if any."""
         item.deaths += 1
         if item.deaths < TRIES:
+            item.verdicts_before = self._verdicts
             return item
         if item.control_of is not None:
             _blame_verifier(self._tested.pop(item.control_of), "also on an empty completion")
@@ -51,11 +59,7 @@ class Deaths:
             _blame_completion(suspect)
             return None
         self._deadly += 1
-        self._in_a_row += 1
-        if self._verifier_fails():
-            _blame_verifier(suspect, "on one completion after another")
-            self.decide()
-            return None
+        self._in_a_row += item.verdicts_before == self._verdicts
         self._tested[item] = suspect
         return Item((item.payload[0], ""), item.submission, item.index, control_of=item)
 
@@ -63,22 +67,24 @@ class Deaths:
         """Record that a control got a verdict, or ran out of time: the worker lived."""
         assert control.control_of is not None
         self._held.append(self._tested.pop(control.control_of))
-        if self._in_a_row == 0 or self._verifier_fails():
-            self.decide()
+        if self._in_a_row == 0 and not self._outnumber():
+            self._settle_held(_blame_completion)
 
     def verdict(self) -> None:
         """Record a verdict on an item that is not a control."""
         self._verdicts += 1
         self._in_a_row = 0
-        self.decide()
+        if not self._outnumber():
+            self._settle_held(_blame_completion)
 
     def decide(self) -> None:
-        """Settle the held items by what is known now."""
+        """Settle the held items by what is known now: no other item waits or is in progress."""
+        in_a_row = self._in_a_row > (self._few if self._verdicts else 1)
+        self._settle_held(_blame_verifier if in_a_row or self._outnumber() else _blame_completion)
+
+    def _settle_held(self, blame: Callable[[_Suspect], None]) -> None:
         for suspect in self._held:
-            if self._verifier_fails():
-                _blame_verifier(suspect, "on one completion after another")
-            else:
-                _blame_completion(suspect)
+            blame(suspect)
         self._held.clear()
 
     @property
@@ -90,11 +96,11 @@ class Deaths:
         """Return the submissions of the held items."""
         return (suspect.item.submission for suspect in self._held)
 
-    def _verifier_fails(self) -> bool:
-        return self._in_a_row > 1 or self._deadly > max(FEW, self._verdicts)
+    def _outnumber(self) -> bool:
+        return self._deadly > max(self._few, self._verdicts)
 
 
-def _blame_verifier(suspect: _Suspect, where: str) -> None:
+def _blame_verifier(suspect: _Suspect, where: str = "on one completion after another") -> None:
     reason = f"the worker process {suspect.ending.text}, {where}"
     log_failure(Failure(f"the worker process {suspect.ending.text}", f"{reason}: the verifier crashes"))
     suspect.item.settle(error(reason).timed(suspect.seconds))

@@ -58,7 +58,7 @@ class WorkerPool:
         self._failed_servers = 0
         self._mean_seconds = QUEUED_SECONDS
         self._told_of_memory = False
-        self._deaths = Deaths()
+        self._deaths = Deaths(workers)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_out, selectors.EVENT_READ, None)
         # The server dies with the thread that starts it: this one, whichever thread calls.

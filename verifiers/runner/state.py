@@ -52,7 +52,8 @@ class Submission:
 
 @dataclass(eq=False, slots=True)
 class Item:
-    """One check to run: (pickled problem, completion). `deaths`: workers that ended while they ran it.
+    """One check to run: (pickled problem, completion). `deaths`: workers that ended while they ran it, `verdicts_before`: verdicts
+    of the pool at the first of these.
 
     `control_of`: the item whose deaths this one is to explain, see rlvr.verifiers.runner.deaths.
     """
@@ -61,6 +62,7 @@ class Item:
     submission: Submission
     index: int
     deaths: int = 0
+    verdicts_before: int = 0
     control_of: Item | None = None
 
     def settle(self, verdict: Verdict) -> None:

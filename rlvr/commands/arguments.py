@@ -54,11 +54,19 @@ def parse_settings(
     """
     # Here, since commands without groups of settings start faster without them.
     from rlvr.commands.choices import check_kl_place, selected
-    from rlvr.commands.settings import Settings, check_absent, check_earlier_names, check_effect, values_of
+    from rlvr.commands.settings import (
+        Settings,
+        check_absent,
+        check_earlier_names,
+        check_effect,
+        check_not_read,
+        values_of,
+    )
     from rlvr.config.group import check_classes, check_values
 
     if default is not None:
         check_classes(default)
+    check_not_read(kind, argv, prog)
     before = values_of(kind, default)
     values, left = selected(before, argv, variants)
     settings = Settings(kind, values)
@@ -93,7 +101,7 @@ def show_help(settings: Settings, *, prog: str, description: str, everything: bo
     printed = io.StringIO()
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(printed):
         tyro.cli(view, args=["--help"], prog=prog, description=description or None, **defaults)
-    sys.stdout.write(printed.getvalue())
+    sys.stdout.write(printed.getvalue().replace("(default: )", "(default: none)"))
     if more:
         print(f"{more} settings are not shown, advanced ones and those that nothing reads: --help-all shows them too.")
 

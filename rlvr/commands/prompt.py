@@ -90,6 +90,19 @@ def clip(text: str, limit: int = 400) -> str:
     return text if len(text) <= limit else f"{text[:limit]} [... {len(text)} characters]"
 
 
+def describe_algorithm(config: Config) -> str:
+    """Return one line: algorithm, loss, learning rates, KL term, critic."""
+    algo, critic = config.algo, config.critic
+    parts = [f"algorithm: {algo.name}", f"loss {algo.policy_loss}", f"lr {config.optim.lr:g}"]
+    if algo.kl_coef:
+        parts.append(f"KL term {algo.kl_coef:g} x {algo.estimator} in the {algo.kl_in}")
+    elif algo.needs_reference:
+        parts.append("with a reference policy")
+    if critic is not None:
+        parts.append(f"critic {critic.kind}, lr {critic.lr:g}")
+    return ", ".join(parts)
+
+
 def dry_run(config: Config, task: Task, say: Callable[[str], None]) -> None:
     """Say what a run with this config would do. Loads the tokenizer and the model's config, and writes nothing.
 
@@ -113,6 +126,7 @@ def dry_run(config: Config, task: Task, say: Callable[[str], None]) -> None:
         f"training: {config.model.name}, {run.steps} steps of {r.problems_per_step} problems x {r.group_size} "
         f"completions = {r.problems_per_step * r.group_size} rollouts, sampled by {config.sampler.name}"
     )
+    say(describe_algorithm(config))
     saved = list_checkpoints(folder)
     held = (folder / "config.json").exists()
     if held and run.overwrite:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from rlvr.commands.choices import SELECTORS, Values, brought_by
@@ -25,6 +25,9 @@ def values_of(kind: type, default: Any = None) -> Values:
         elif field.default_factory is not MISSING:
             given[field.name] = field.default_factory()
     return given
+
+
+NotRead = Mapping[str, Collection[str]]  # names of settings, by group
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Settings:
         self.entries = list(self._entries())
 
     def _entries(self) -> Iterator[Entry]:
-        left_out = getattr(self.kind, "NOT_READ", {})
+        left_out = not_read_by(self.kind)
         for name in self.values | {s.name: None for s in settings_of(self.kind)}:
             value = self.values.get(name)
             if isinstance(value, Group):
@@ -183,6 +186,21 @@ def check_earlier_names(argv: Sequence[str], settings: Settings, prog: str) -> N
     """Raise ValueError for the first flag of an earlier version, with what it is called now."""
     selectors = [group for group in SELECTORS if group in settings.values]
     check_renamed(argv, [*settings.flags(), *selectors], prog, brought_by)
+
+
+def not_read_by(kind: type) -> NotRead:
+    """Return the settings of shared groups that a command leaves out: its dataclass's `NOT_READ`, where it has one."""
+    return getattr(kind, "NOT_READ", {})
+
+
+def check_not_read(kind: type, argv: Sequence[str], prog: str) -> None:
+    """Raise ValueError for the first flag that is a setting of other commands and that this one does not read."""
+    left_out = not_read_by(kind)
+    for token in argv:
+        group, _, leaf = flag_name(token).partition(".") if is_flag(token) else ("", "", "")
+        name = leaf.removeprefix("no-").replace("-", "_")
+        if group in left_out and (name or SELECTORS[group].field) in left_out[group]:
+            raise ValueError(f"{prog}: --{flag_name(token)} would have no effect: this command does not read it")
 
 
 def check_absent(argv: Sequence[str], settings: Settings, prog: str) -> None:

@@ -8,13 +8,16 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
+from rlvr.algo.algorithms import ALGORITHMS
 from rlvr.commands.arguments import guarded, parse_settings
 from rlvr.commands.choices import take_option
-from rlvr.config import Config
+from rlvr.config import Config, CriticConfig, OptimConfig, class_of
+from rlvr.config.group import settings_of
 from rlvr.config.reward_model import RewardConfig
 from rlvr.files.models import check_path
 from rlvr.registry import did_you_mean, load
@@ -85,12 +88,12 @@ def expand(flags: Sequence[str]) -> list[str]:
     return ["--run.dry-run" if flag == "--dry-run" else flag for flag in flags]
 
 
-def recipe_config(module: ModuleType, argv: Sequence[str], prog: str) -> Any:
-    """Return a recipe's config with its flags. main checks the rest: it may fill in settings."""
-    kind = type(module.CONFIG)
+def recipe_config(module: ModuleType, argv: Sequence[str], prog: str, kind: type | None = None) -> Any:
+    """Return a recipe's config with its flags, as `kind` (its own unless given). main checks the rest."""
+    kind = kind or type(module.CONFIG)
     return parse_settings(
         kind,
-        expand(argv) if kind is Config else argv,
+        expand(argv) if issubclass(kind, Config) else argv,
         prog=prog,
         description=(module.__doc__ or "").strip(),
         default=module.CONFIG,
@@ -111,15 +114,40 @@ def main(argv: Sequence[str]) -> int:
     return run_recipe(load_recipe(name), flags, f"rlvr train {name}")
 
 
+@dataclass(frozen=True)
+class SFTRun(Config):
+    """The settings of `rlvr sft`: those of a run, without what only reinforcement learning reads."""
+
+    NOT_READ: ClassVar = {
+        "algo": {setting.name for name in ALGORITHMS for setting in settings_of(class_of(name))},
+        "critic": {setting.name for setting in settings_of(CriticConfig)},
+        "optim": {setting.name for setting in settings_of(OptimConfig)} - {"tokens_per_microbatch"},
+        "rollout": {
+            "problems_per_step",
+            "group_size",
+            "temperature",
+            "top_p",
+            "top_k",
+            "resample_rounds",
+            "truncated",
+            "overlong_buffer",
+            "length_penalty",
+            "length_limit",
+        },
+        "run": {"steps", "save_every", "keep_checkpoints", "keep_best", "sample_every", "shuffle_rewards"},
+    }
+
+
 def sft_main(argv: Sequence[str]) -> int:
     """Run `rlvr sft RECIPE [flags]`: no reinforcement learning; the fine-tuned model is saved in OUT_DIR/start."""
     name, flags = split_recipe(argv, "sft")
     check_model_flag(flags)
     module = load_recipe(name)
-    config = recipe_config(module, flags, f"rlvr sft {name}")
+    config = recipe_config(module, flags, f"rlvr sft {name}", SFTRun)
     if not config.sft.steps:
         raise ValueError(f"recipe {name} fine-tunes for no steps; set --sft.steps")
-    module.main(dataclasses.replace(config, run=dataclasses.replace(config.run, steps=0)))
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(Config)}
+    module.main(Config(**values | {"run": dataclasses.replace(config.run, steps=0)}))
     return 0
 
 

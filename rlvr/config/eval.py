@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from rlvr.config.group import ADVANCED, Used
 from rlvr.config.quantities import COUNT, COUNT_OR_NONE, MOST, POSITIVE_SHARE, Bound
@@ -17,15 +17,17 @@ WITH_MONITOR = Used(lambda config: config.monitor is not None, "with --monitor N
 class EvalConfig(PassKSettings):
     """Evaluation on held-out problems during training."""
 
+    USES: ClassVar = dict.fromkeys(("samples", "k", "temperature", "threshold"), WITH_EVALUATIONS)
+
     every: Annotated[int, Bound(-1, MOST)] = 0
     """Steps between evaluations. 0: only before the first and after the last step. -1: never."""
     num_problems: Annotated[int, COUNT_OR_NONE, WITH_EVALUATIONS] = 128
     """Number of held-out problems, from the start of the test split."""
     samples: Samples = 8
     k: Ks = (1, 8)
-    top_p: Annotated[float, POSITIVE_SHARE, ADVANCED] = 1.0
+    top_p: Annotated[float, POSITIVE_SHARE, ADVANCED, WITH_EVALUATIONS] = 1.0
     """Nucleus sampling in evaluations. 1: off."""
-    max_new_tokens: Annotated[int | None, COUNT, ADVANCED] = None
+    max_new_tokens: Annotated[int | None, COUNT, ADVANCED, WITH_EVALUATIONS] = None
     """Maximum number of tokens in a completion. None: as in rollouts."""
     verifier: Annotated[Literal["reward", "monitor"], WITH_MONITOR] = "reward"
     """Verifier that decides what is correct: that of the reward, or the monitor."""

@@ -172,3 +172,36 @@ def test_the_completion_script_knows_commands_recipes_and_flags():
     assert "--pairs.held-out" in text
     assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
     assert script("zsh").startswith("#compdef")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--algo ppo",
+        "--algo.kl-coef .1",
+        "--run.steps 5",
+        "--run.no-keep-best",
+        "--rollout.group-size 4",
+        "--optim.lr 1",
+    ],
+)
+def test_fine_tuning_takes_no_setting_of_reinforcement_learning(flags, tmp_path, capsys):
+    """`rlvr sft` shows and takes what it reads: the model, the demonstrations, the evaluation of what comes out."""
+    out = ["--run.out-dir", str(tmp_path / "run")]
+    assert main(["sft", "tiny_math", *flags.split(), *out]) == 2
+    assert "this command does not read it" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    flags_shown = set(shown(help_of(capsys, "sft", "tiny_math", "--help-all")))
+    assert {"sft.lr", "model.name", "optim.tokens-per-microbatch", "eval.samples"} <= flags_shown
+    assert not {"algo", "algo.kl-coef", "run.steps", "rollout.group-size", "optim.lr"} & flags_shown
+
+
+def test_settings_of_evaluations_need_evaluations(tmp_path, capsys):
+    """Where there are none (--eval.every -1), how they sample is neither shown nor taken."""
+    for flag in ("--eval.samples", "--eval.temperature", "--eval.top-p", "--eval.threshold", "--eval.k"):
+        flags = ["--eval.every", "-1", flag, "2" if flag == "--eval.samples" else "0.5", "--run.out-dir", str(tmp_path)]
+        if flag == "--eval.k":
+            flags[3] = "2"
+        assert main(["train", "tiny_math", *flags]) == 2
+        assert "it is read only with --eval.every 0 or more" in capsys.readouterr().err
+    assert "eval.samples" not in shown(help_of(capsys, "train", "tiny_math", "--eval.every", "-1", "--help"))

@@ -94,3 +94,20 @@ def test_a_dry_run_tells_what_the_run_would_refuse(tmp_path: Path, capsys: pytes
 def test_what_cannot_be_seen_is_escaped() -> None:
     """Control characters, directions, line separators; letters of any alphabet stay."""
     assert visible("a\n\t\x1b[0m\u202e\u2028é中\u200b") == "a\\n\\t\\x1b[0m\\u202e\\u2028é中\\u200b"
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ("", "algorithm: grpo, loss clip, lr 0.0004"),
+        ("--algo dpo", "algorithm: dpo, loss dpo, lr 0.0004, with a reference policy"),
+        (
+            "--algo ppo --algo.kl-coef .1 --algo.kl-in reward",
+            "algorithm: ppo, loss clip, lr 0.0004, KL term 0.1 x k1 in the reward, critic separate, lr 0.0004",
+        ),
+    ],
+)
+def test_a_dry_run_names_the_algorithm(flags, line, tmp_path, capsys):
+    """Its loss, learning rates, KL term and critic."""
+    assert main(["train", "tiny_math", "--dry-run", "--run.out-dir", str(tmp_path / "run"), *flags.split()]) == 0
+    assert line in capsys.readouterr().out.splitlines()

@@ -52,9 +52,9 @@ class Submission:
 
 @dataclass(eq=False, slots=True)
 class Item:
-    """One check to run: (pickled problem, completion). `deaths`: workers that ended while they ran it, `verdicts_before`: verdicts
-    of the pool at the first of these.
+    """One check to run: (pickled problem, completion).
 
+    `deaths`: workers that ended while they ran it, `verdicts_before`: verdicts of the pool at the first of these.
     `control_of`: the item whose deaths this one is to explain, see rlvr.verifiers.runner.deaths.
     """
 

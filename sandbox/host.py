@@ -33,6 +33,8 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
+    # Each of malloc's arenas, by default one a thread, reserves 64 MB of the address space.
+    "MALLOC_ARENA_MAX": "2",
 }
 
 

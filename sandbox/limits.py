@@ -18,9 +18,9 @@ class Limits:
     """Wall-clock time."""
     memory_mb: int = 1024
     """Address space of each process, preloaded modules included."""
-    processes: int = 16
+    processes: int = 128
     """Simultaneous processes and threads, the program's main thread included."""
-    files: int = 64
+    files: int = 256
     """Open files of each process."""
     file_mb: int = 16
     """Size of one file; the scratch directory holds four times that."""
@@ -76,8 +76,8 @@ class Returned:
 class Job:
     """A program to run, its input, and calls to make after it.
 
-    `setup` is code that runs after the program, in its namespace. A job must not contain expected values: the program
-    can read everything in it.
+    `prelude` is code that runs before the program, `setup` code that runs after it, both in its namespace. A job must
+    not contain expected values: the program can read everything in it.
     """
 
     program: str
@@ -85,6 +85,7 @@ class Job:
     calls: tuple[Call, ...] = ()
     setup: str = ""
     limits: Limits = field(default_factory=Limits)
+    prelude: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,7 @@ def _payload(job: Job) -> dict[str, Any]:
         }
         for c in job.calls
     ]
-    return {"program": job.program, "setup": job.setup, "calls": calls}
+    return {"program": job.program, "prelude": job.prelude, "setup": job.setup, "calls": calls}
 
 
 def _keywords(kwargs: Any) -> Any:

@@ -153,7 +153,7 @@ class UnitTests:
             plan = plan_of(problem.reference)
         except ValueError as error:
             return bad_reference(str(error))
-        program = code_extract.program_of(completion)
+        program = code_extract.program_of(completion, plan.defined)
         if not program.strip() and problem.reference["type"] != "stdio":
             return no_answer("the completion holds no program")
         entry = problem.reference.get("entry", "")

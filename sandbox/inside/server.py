@@ -26,7 +26,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import child, kernel, landlock, namespaces, seccomp, semaphore, syscalls
+from rlvr.sandbox.inside import child, interpreter, kernel, landlock, namespaces, seccomp, semaphore, syscalls
 
 _MAX_DESCRIPTORS = 8
 _LOOK_EVERY = 0.05
@@ -46,6 +46,7 @@ def main(argument: str) -> NoReturn:
         _oom_first()
         isolation = _enter(setting, control)
         _import_from(setting["sys_path"], isolation)
+        interpreter.prepare(isolation.scratch)
         _multiprocessing.SemLock = semaphore.SemLock
         for module in (*_COMMON, *setting["preload"]):
             importlib.import_module(module)

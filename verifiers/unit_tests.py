@@ -67,7 +67,8 @@ class UnitTests:
 
     The completion is a program, or holds one in its last python fence. `timeout` (seconds) and `memory_mb` apply to
     each run; `partial` scores the share of tests passed instead of all or nothing. `slots` (0: one for each core),
-    `preload` (modules to import in advance), `level`, `allow_weak` and `unsafe` are settings of rlvr.sandbox.Pool.
+    `preload` (modules to import in advance), `packages` (what programs may import beside the standard library, numpy
+    and `preload`), `level`, `allow_weak` and `unsafe` are settings of rlvr.sandbox.Pool.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class UnitTests:
         partial: bool = False,
         slots: int = 0,
         preload: tuple[str, ...] = (),
+        packages: tuple[str, ...] = (),
         level: int | None = None,
         allow_weak: bool = False,
         unsafe: bool = False,
@@ -87,6 +89,7 @@ class UnitTests:
         self._pool_options: dict[str, Any] = {
             "slots": slots or None,
             "preload": preload,
+            "packages": packages,
             "level": level,
             "allow_weak": allow_weak,
             "unsafe": unsafe,

@@ -5,7 +5,7 @@ Nothing here protects anything. The kernel's layers are applied without it, and 
 
 from __future__ import annotations
 
-import _sitebuiltins  # type: ignore[import-not-found]
+import _sitebuiltins
 import _thread
 import builtins
 import contextlib
@@ -25,7 +25,7 @@ _THREAD_STACK = 4 << 20
 _TEMPORARY = "/tmp"
 _STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 _DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")
-_ONE_PATH = "stat lstat listdir scandir mkdir rmdir remove unlink access chdir chmod utime statvfs truncate"
+_ONE_PATH = "stat lstat listdir scandir mkdir rmdir remove unlink access chdir statvfs truncate"
 _TWO_PATHS = "rename replace"
 
 
@@ -39,6 +39,7 @@ def prepare(scratch: str) -> None:
     sys.meta_path.insert(0, _Patcher(PATCHES))
     _thread.stack_size(_THREAD_STACK)
     _redirect(scratch)
+    _ignore_attributes(scratch)
 
 
 def open_streams() -> None:
@@ -48,7 +49,7 @@ def open_streams() -> None:
         ("stdout", 1, "w", "surrogateescape"),
         ("stderr", 2, "w", "backslashreplace"),
     ):
-        buffer: Any = open(number, mode + "b", closefd=False)
+        buffer: Any = open(number, mode + "b", closefd=False)  # noqa: SIM115
         buffer.raw.name = f"<{name}>"
         text: Any = io.TextIOWrapper(buffer, "utf-8", errors, "\n", line_buffering=number == 2)
         text.mode = mode
@@ -57,7 +58,7 @@ def open_streams() -> None:
 
 
 def flush_streams() -> None:
-    """Flush stdout and stderr, if open, and every other file that the program has left open, as the interpreter does."""
+    """Flush stdout, stderr and every other file that the program has left open, as the interpreter does."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not getattr(stream, "closed", False):
             stream.flush()
@@ -126,12 +127,38 @@ def _redirect(scratch: str) -> None:
         moved = scratch + text[len(_TEMPORARY) :]
         return os.fsencode(moved) if isinstance(path, bytes) else moved
 
-    builtins.open = io.open = _Redirected(open, elsewhere, os.dup)  # type: ignore[assignment]
+    builtins.open = io.open = _Redirected(open, elsewhere, os.dup)
     for name in _ONE_PATH.split():
         _replace(name, _Redirected(getattr(os, name), elsewhere, int))
     _replace("open", _Redirected(os.open, elsewhere, os.dup, descriptor=True))
     for name in _TWO_PATHS.split():
         _replace(name, _Redirected(getattr(os, name), elsewhere, int, paths=2))
+
+
+def _ignore_attributes(scratch: str) -> None:
+    """Let the scratch directory's files have no modes, dates and attributes but those of new files.
+
+    The system calls that set them are refused; shutil.copy and others need them to succeed.
+    """
+
+    def ignoring(original: Any, answer: Any) -> Any:
+        def attempt(path: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(path, *args, **kwargs)
+            except PermissionError:
+                real = scratch if isinstance(path, int) else os.path.realpath(os.fsdecode(path))
+                if real != scratch and not real.startswith((scratch + "/", _TEMPORARY + "/")):
+                    raise
+                return answer()
+
+        return attempt
+
+    for name, answer in (("chmod", _nothing), ("fchmod", _nothing), ("utime", _nothing), ("listxattr", list)):
+        _replace(name, ignoring(getattr(os, name), answer))
+
+
+def _nothing() -> None:
+    """Return None."""
 
 
 class _Redirected:
@@ -164,7 +191,7 @@ class _Redirected:
         return self._function(*moved, *args[self._paths :], **kwargs)
 
 
-def _replace(name: str, replacement: _Redirected) -> None:
+def _replace(name: str, replacement: Any) -> None:
     """Put the replacement into `os`, where it is known for the same abilities as the original."""
     original = getattr(os, name)
     for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):

@@ -45,7 +45,8 @@ def program_of(completion: str, names: Sequence[str] = ()) -> str:
     contents = programs or [content for _, content in blocks]
     if not contents:
         return answer
-    bound = re.compile(rf"^(?:(?:async )?(?:def|class) +)?(?:{'|'.join(map(re.escape, names))})\b *[(:=]", re.MULTILINE)
+    name = f"(?:{'|'.join(map(re.escape, names))})"
+    bound = re.compile(rf"^(?:(?:async +)?(?:def|class) +{name}\b|{name} *(?::[^=\n]*)?=[^=])", re.MULTILINE)
     return next((content for content in reversed(contents) if names and bound.search(content)), contents[-1])
 
 

@@ -94,7 +94,9 @@ class TestJob:
 
     In `test`, each of `names` is a proxy for the program's object of that name. A call of one of `classes` returns a
     proxy that can be used as an instance; any other returned object that is not plain data has no usable methods or
-    items. `Result.tests_passed` tells whether the tests passed.
+    items. `exceptions` are those of the names that the tests catch. With `objects` the program's own operators decide
+    comparisons between its objects: only for tests that ask for that, since they cannot be secured.
+    `Result.tests_passed` tells whether the tests passed.
     """
 
     __test__ = False
@@ -103,6 +105,8 @@ class TestJob:
     test: str
     names: tuple[str, ...]
     classes: tuple[str, ...] = ()
+    exceptions: tuple[str, ...] = ()
+    objects: bool = False
 
 
 @dataclass(frozen=True, slots=True)

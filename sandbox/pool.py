@@ -215,7 +215,13 @@ def _run_tests(slot: _Slot, tests: TestJob) -> Result:
     longer = Limits(seconds=job.limits.seconds + 2, memory_mb=job.limits.memory_mb)
     stdin = job.stdin.encode("utf-8", "surrogateescape")
     program = Run(slot.server("program"), "serve", _payload(job), stdin, job.limits)
-    payload = {"test": tests.test, "names": list(tests.names), "classes": list(tests.classes)}
+    payload = {
+        "test": tests.test,
+        "names": tests.names,
+        "classes": tests.classes,
+        "exceptions": tests.exceptions,
+        "objects": tests.objects,
+    }
     tester = Run(slot.server("tests"), "test", payload, b"", longer)
     try:
         program.start((requests[0], replies[1]))

@@ -220,7 +220,7 @@ def _answer_calls(names: dict[str, Any], job: dict[str, Any]) -> None:
             if call["expression"]:
                 value = eval(compile(call["expression"], "call.py", "eval", dont_inherit=True), names)
             else:
-                value = service.find(names, call["entry"])(*plain.decode(call["args"]), **plain.decode(call["kwargs"]))
+                value = service.entry(names, call["entry"])(*plain.decode(call["args"]), **plain.decode(call["kwargs"]))
             answer = {"n": number, "v": service.written(value)}
         except Exception as error:
             answer = {"n": number, "x": type(error).__name__}
@@ -235,7 +235,7 @@ def _test(job: dict[str, Any]) -> None:
     code = _compile(job["test"], "test.py")
     gc.enable()
     channels = {"requests": FIRST_CHANNEL, "replies": FIRST_CHANNEL + 1, "verdict": FIRST_CHANNEL + 2}
-    proxies.run_tests(code, job["names"], job["classes"], **channels)
+    proxies.run_tests(code, job, **channels)
 
 
 MODES: dict[str, Callable[[dict[str, Any]], None]] = {

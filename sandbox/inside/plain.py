@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -25,6 +27,12 @@ _MAX_DECIMAL_DIGITS = 1 << 20
 _SMALL_KEY = 1 << 24
 _MAX_CHOSEN = 20_000
 _MAX_EQUAL = 100
+# Of numpy's types those whose items are plain data; a type's size is its number of bytes, or of characters.
+_ARRAY_KINDS = "biufcSU"
+_ARRAY_TYPE = re.compile(rf"[<>|=][{_ARRAY_KINDS}](\d{{1,6}})")
+_MAX_ARRAY_BYTES = 1 << 26
+_EXACT = (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, object, type)
+_TYPES: dict[str, type] = {kind.__name__: kind for kind in _EXACT}
 
 
 class PlainError(ValueError):
@@ -69,9 +77,89 @@ class Yielded:
         return next(self._items)
 
 
-def encode(value: Any, keep: Callable[[Any], int | None] | None = None) -> Any:
-    """Return `value` as data for `json.dumps`. `keep` assigns handles to objects that are not plain data."""
-    return _Encoder(keep).any(value, 0)
+class Fields(tuple):
+    """A named tuple: the values, and the names of the fields."""
+
+    _name: str
+    _fields: tuple[str, ...]
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__.get("_fields", ())
+        if name not in fields:
+            raise AttributeError(f"{self.__dict__.get('_name')} has no field {name!r}")
+        return self[fields.index(name)]
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(zip(self._fields, self))
+
+    def _replace(self, **changed: Any) -> Fields:
+        if not changed.keys() <= set(self._fields):
+            raise ValueError(f"unexpected field names: {sorted(changed)}")
+        return named(self._name, self._fields, tuple({**self._asdict(), **changed}.values()))
+
+    def __repr__(self) -> str:
+        return f"{self._name}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+
+
+def named(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Fields:
+    """Return a named tuple."""
+    made = Fields(values)
+    made.__dict__.update(_name=name, _fields=fields)
+    return made
+
+
+class Array:
+    """Stand-in for a numpy array where numpy is not at hand: its items, in nested lists.
+
+    Compared as an array is: only one of a single item has a truth value.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, kind: str, shape: tuple[int, ...], items: list[Any]) -> None:
+        for length in reversed(shape[1:]):
+            items = [items[i : i + length] for i in range(0, len(items), length)] if length else []
+        self._items: Any = items if shape else items[0]
+
+    def tolist(self) -> Any:
+        """Return the nested lists; of an array without dimensions its item."""
+        return self._items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self._items[key]
+        if not isinstance(found, list):
+            return found
+        part = Array("", (0,), [])
+        part._items = found
+        return part
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[number] for number in range(len(self._items)))
+
+    def __bool__(self) -> bool:
+        return bool(self._only())
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._only() == other)
+
+    def _only(self) -> Any:
+        item = self._items
+        while isinstance(item, list) and len(item) == 1:
+            item = item[0]
+        if isinstance(item, list):
+            raise ValueError("the truth value of an array with more than one element is ambiguous")
+        return item
+
+
+def encode(value: Any, keep: Callable[[Any], int | None] | None = None, other: Callable[..., Any] | None = None) -> Any:
+    """Return `value` as data for `json.dumps`. `keep` assigns handles to objects that are not plain data.
+
+    `other(value, encode, depth)` may encode an object that is not plain data in a way of its own, or return None.
+    """
+    return _Encoder(keep, other).any(value, 0)
 
 
 def dumps(value: Any) -> bytes:
@@ -80,14 +168,19 @@ def dumps(value: Any) -> bytes:
 
 
 class _Encoder:
-    def __init__(self, keep: Callable[[Any], int | None] | None) -> None:
+    def __init__(self, keep: Callable[[Any], int | None] | None, other: Callable[..., Any] | None = None) -> None:
         self.keep = keep
+        self.other = other
         self.left = MAX_ITEMS
 
     def any(self, value: Any, depth: int) -> Any:
         self.left -= 1
         if value is None or value is True or value is False:
             return value
+        if self.other is not None and depth < MAX_DEPTH:
+            own = self.other(value, self, depth)
+            if own is not None:
+                return own
         for base, write in _WRITERS:
             if isinstance(value, base):
                 return (
@@ -97,6 +190,8 @@ class _Encoder:
             named = _NAMED_WRITERS.get((base.__module__, base.__qualname__))
             if named is not None and depth < MAX_DEPTH:
                 return named(self, value, depth)
+        if isinstance(value, type) and _TYPES.get(value.__name__) is value:
+            return ["k", value.__name__]
         return self.opaque(value)
 
     def all(self, values: Any, depth: int) -> list[Any]:
@@ -119,6 +214,20 @@ class _Encoder:
     def mapping(self, value: dict, depth: int) -> list[Any]:
         return ["d", [[self.any(k, depth + 1), self.any(v, depth + 1)] for k, v in dict.items(value)]]
 
+    def record(self, value: tuple, depth: int) -> list[Any]:
+        fields = getattr(type(value), "_fields", None)
+        items = self.all(tuple.__iter__(value), depth)
+        if isinstance(value, Fields):
+            fields = value._fields
+        if type(fields) is not tuple or len(fields) != len(items) or not all(type(name) is str for name in fields):
+            return ["t", items]
+        return ["N", type(value).__name__, list(fields), items]
+
+    def ndarray(self, value: Any, depth: int) -> Any:
+        if value.dtype.kind not in _ARRAY_KINDS or value.size > self.left:
+            return self.opaque(value)
+        return ["A", value.dtype.str, list(value.shape), self.all(value.ravel().tolist(), depth)]
+
     def iterator(self, value: Any, depth: int) -> list[Any]:
         items = []
         for item in value:
@@ -134,7 +243,7 @@ _WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
     (int, _Encoder.integer),
     (float, lambda e, v, d: float.__float__(v)),
     (list, lambda e, v, d: ["l", e.all(list.__iter__(v), d)]),
-    (tuple, lambda e, v, d: ["t", e.all(tuple.__iter__(v), d)]),
+    (tuple, _Encoder.record),
     (dict, _Encoder.mapping),
     (set, lambda e, v, d: ["s", e.all(set.__iter__(v), d)]),
     (frozenset, lambda e, v, d: ["f", e.all(frozenset.__iter__(v), d)]),
@@ -143,6 +252,7 @@ _WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
     (complex, lambda e, v, d: ["c", complex(v).real, complex(v).imag]),
     (range, lambda e, v, d: ["r", *(e.integer(n, d) for n in (v.start, v.stop, v.step))]),
     (deque, lambda e, v, d: ["Q", e.all(deque.__iter__(v), d)]),
+    (memoryview, lambda e, v, d: ["b", v.hex()] if v.format == "B" else e.opaque(v)),
     (_ITERATORS, _Encoder.iterator),
 )
 
@@ -156,6 +266,8 @@ _NAMED_WRITERS: dict[tuple[str, str], Callable[[_Encoder, Any, int], Any]] = {
     ("datetime", "time"): lambda e, v, d: ["H", v.isoformat()],
     ("datetime", "timedelta"): lambda e, v, d: ["I", v.days, v.seconds, v.microseconds],
     ("numpy", "generic"): lambda e, v, d: e.any(v.item(), d + 1),
+    ("numpy", "ndarray"): _Encoder.ndarray,
+    ("array", "array"): lambda e, v, d: ["a", v.typecode, e.all(v, d)],
 }
 
 
@@ -167,20 +279,28 @@ def loads(data: bytes) -> Any:
         raise PlainError(f"malformed plain data: {type(error).__name__}") from error
 
 
-def decode(data: Any, opaque: Callable[[str, int | None, bool | None], Any] = Opaque) -> Any:
+def decode(
+    data: Any,
+    opaque: Callable[[str, int | None, bool | None], Any] = Opaque,
+    array: Callable[[str, tuple[int, ...], list[Any]], Any] = Array,
+    other: Callable[..., Any] | None = None,
+) -> Any:
     """Return the value of tagged data in exact builtin types. Raises PlainError if it is malformed or too large.
 
-    `opaque` creates the stand-in for a value that is not plain data.
+    `opaque` creates the stand-in for a value that is not plain data, `array` an array of numpy's from its type, shape
+    and items. `other(tag, rest, decode, depth)` decodes what a caller's `other` in `encode` has written.
     """
     try:
-        return _Decoder(opaque).any(data, 0)
+        return _Decoder(opaque, array, other).any(data, 0)
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         raise PlainError(f"malformed plain data: {type(error).__name__}") from error
 
 
 class _Decoder:
-    def __init__(self, opaque: Callable[[str, int | None, bool | None], Any]) -> None:
+    def __init__(self, opaque: Callable[..., Any], array: Callable[..., Any], other: Callable[..., Any] | None) -> None:
         self.make_opaque = opaque
+        self.make_array = array
+        self.other = other
         self.left = MAX_ITEMS + 16
         self.fraction_bits = 0
         self.decimal_digits = 0
@@ -193,6 +313,8 @@ class _Decoder:
         if data is None or type(data) in (bool, int, float, str):
             return data
         tag, *rest = data
+        if self.other is not None and tag not in _READERS:
+            return self.other(tag, rest, self, depth + 1)
         return _READERS[tag](self, rest, depth + 1)
 
     def all(self, rest: list[Any], depth: int) -> list[Any]:
@@ -229,6 +351,29 @@ class _Decoder:
         if type(kind) is not str or type(handle) not in (int, _NONE) or type(truth) not in (bool, _NONE):
             raise PlainError("malformed opaque value")
         return self.make_opaque(kind[:80], handle, truth)
+
+    def record(self, rest: list[Any], depth: int) -> Fields:
+        name, fields, items = rest
+        values = tuple(self.all([items], depth))
+        if not all(type(text) is str and text.isidentifier() for text in (name, *fields)) or len(fields) != len(values):
+            raise PlainError("malformed named tuple")
+        return named(name, tuple(fields), values)
+
+    def ndarray(self, rest: list[Any], depth: int) -> Any:
+        kind, shape, items = rest
+        values = self.all([items], depth)
+        form = _ARRAY_TYPE.fullmatch(kind)
+        if form is None or not all(type(length) is int and length >= 0 for length in shape) or len(shape) > 32:
+            raise PlainError("malformed array")
+        if math.prod(shape) != len(values) or int(form[1] or 0) * len(values) > _MAX_ARRAY_BYTES:
+            raise PlainError("malformed array")
+        return self.make_array(kind, tuple(shape), values)
+
+    def numbers(self, rest: list[Any], depth: int) -> Any:
+        kind, items = rest
+        if type(kind) is not str or kind not in "bBhHiIlLqQfd":
+            raise PlainError("malformed array of numbers")
+        return _imported("array").array(kind, self.all([items], depth))
 
     def range(self, rest: list[Any], depth: int) -> range:
         found = range(*(self.integer(part) for part in rest))
@@ -314,4 +459,13 @@ _READERS: dict[str, Callable[[_Decoder, list[Any], int], Any]] = {
     "I": lambda d, r, n: _imported("datetime").timedelta(*(d.integer(x) for x in r)),
     "y": lambda d, r, n: Yielded(d.all(r, n)),
     "o": _Decoder.opaque,
+    "N": _Decoder.record,
+    "A": _Decoder.ndarray,
+    "a": _Decoder.numbers,
+    "k": lambda d, r, n: _TYPES[r[0]],
 }
+
+
+def is_known_type(kind: type) -> bool:
+    """Check whether a type is written by its name."""
+    return _TYPES.get(kind.__name__) is kind

@@ -1,123 +1,46 @@
 """Run test code with proxies for the objects of a program in another sandbox.
 
 Values that the program returns are decoded into exact builtin types. Instances of its classes are proxies that compare
-by identity, so that the program's `__eq__` never decides a test. Any other object that it returns is a `Handle`, which
-has no methods: the test expects a value there, and the program's code must not answer for it.
+by identity, so that the program's `__eq__` never decides a test, unless the tests ask for that (TestJob.objects). Any
+other object that it returns is a `Handle`, which has no methods: the test expects a value there, and the program's code
+must not answer for it. What a call returned can be called, awaited and iterated over: that gives values again.
 """
 
 from __future__ import annotations
 
-import builtins
-import contextlib
 import os
+import sys
 import traceback
 import types
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
-from rlvr.sandbox.inside import plain, service
+from rlvr.sandbox.inside import interpreter, service
+from rlvr.sandbox.inside.link import Link, ProgramEnded
+from rlvr.sandbox.inside.plain import Opaque
 
-_MAX_LINE = 8 << 20
-
-
-class ProgramEnded(BaseException):
-    """The program ended or broke the protocol. As a BaseException, `except Exception` in a test does not catch it."""
-
-
-class RaisedByProgram(Exception):
-    """An exception of a type that the program defined, which has no builtin base but Exception."""
+_PLAIN = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset, deque, range)
+_METHODS_OF_VALUES = frozenset(name for kind in _PLAIN for name in dir(kind))
+_LOOPING = 64
 
 
-class _Link:
-    """Connection to the program's side (service.py)."""
-
-    def __init__(self, requests: int, replies: int, classes: frozenset[str]) -> None:
-        self.requests = requests
-        self.classes = classes
-        self.ended = False
-        self._known: dict[int, Handle] = {}
-        self.replies: BinaryIO = open(replies, "rb", closefd=False)  # noqa: SIM115
-
-    def ask(self, do: str, on: dict[str, Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        """Do an operation on an object of the program and return its value, or raise what it raised."""
-        passed = list(args)
-        encoded = [plain.encode(value, _handle) for value in (passed, kwargs or {})]
-        request = {"do": do, "on": on, "args": encoded[0], "kwargs": encoded[1]}
-        with contextlib.suppress(BrokenPipeError):
-            service.send(self.requests, request)
-        line = self.replies.readline(_MAX_LINE)
-        answer = plain.loads(line) if line.endswith(b"\n") else None
-        if type(answer) is not dict:
-            # Remembered, for a test that catches every exception.
-            self.ended = True
-            raise ProgramEnded
-        if "x" in answer:
-            raise self._exception(answer)
-        if "a" in answer:
-            self._update(passed, plain.decode(answer["a"], self._handle))
-        made = self._instance if self._is_class(do, on) else self._handle
-        return plain.decode(answer.get("v"), made)
-
-    def _is_class(self, do: str, on: dict[str, Any]) -> bool:
-        """Check whether the answer counts as an instance of a class. The program has no say in it."""
-        return do == "call" and on.get("name", "").rpartition(".")[2] in self.classes
-
-    def _handle(self, kind: str, handle: int | None, truth: bool | None) -> Any:
-        """Return the proxy of a program's object, always the same one, so that `is` works."""
-        if handle is None:
-            return plain.Opaque(kind, None, truth)
-        if handle not in self._known:
-            self._known[handle] = Handle(self, {"object": ["o", kind, handle, truth]})
-        return self._known[handle]
-
-    def _instance(self, kind: str, handle: int | None, truth: bool | None) -> Any:
-        if handle is not None and type(self._known.get(handle)) is not Instance:
-            self._known[handle] = Instance(self, {"object": ["o", kind, handle, truth]})
-        return self._handle(kind, handle, truth)
-
-    @staticmethod
-    def _exception(answer: dict[str, Any]) -> Exception:
-        """Return an exception of the nearest builtin type, by name."""
-        names = answer["x"] if type(answer["x"]) is list else []
-        if "StopIteration" in names or "StopAsyncIteration" in names:
-            # StopIteration would silently end a map() in the test; PEP 479 does the same for generators.
-            return RuntimeError("the program raised StopIteration")
-        args = plain.decode(answer.get("m", ["l", []]))
-        for name in names[:20]:
-            found = getattr(builtins, name, None) if type(name) is str else None
-            if isinstance(found, type) and issubclass(found, Exception) and found is not Exception:
-                try:
-                    return found(*args) if type(args) is list else found()
-                except TypeError:
-                    # UnicodeDecodeError and others take arguments of fixed types.
-                    return RaisedByProgram(name)
-        return RaisedByProgram(str(names[:1]))
-
-    @staticmethod
-    def _update(passed: list[Any], after: Any) -> None:
-        """Repeat on our arguments what the program changed in place."""
-        if type(after) is not list or len(after) != len(passed):
-            raise ValueError("no arguments")
-        for ours, theirs in zip(passed, after):
-            if type(ours) is not type(theirs):
-                continue
-            if type(ours) in (list, bytearray):
-                ours[:] = theirs
-            elif type(ours) in (dict, set):
-                ours.clear()
-                ours.update(theirs)
+def _link(proxy: Any) -> Link:
+    return object.__getattribute__(proxy, "_link")  # type: ignore[no-any-return]
 
 
-def _handle(value: Any) -> int | None:
-    """Return the program's handle of a proxy; None for other objects, which cannot be passed to the program."""
-    if type(value) not in (Handle, Member, Instance, Named):
-        return None
-    known = object.__getattribute__(value, "_on").get("object")
-    if known is None:
-        found = _ask(value, "self")
-        return _handle(found) if found is not value else None
-    handle: int = known[2]
-    return handle
+def _on(proxy: Any) -> dict[str, Any]:
+    return object.__getattribute__(proxy, "_on")  # type: ignore[no-any-return]
+
+
+def _ask(proxy: Any, do: str, *args: Any, **made: Any) -> Any:
+    return _link(proxy).ask(do, _on(proxy), args, **made)
+
+
+def _of_type(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"the program returned no {kind.__name__}")
+    return value
 
 
 class Handle:
@@ -128,25 +51,64 @@ class Handle:
     from the arguments what is expected. Its truth value came with it: the program could as well have returned a bool.
     """
 
-    __slots__ = ("_link", "_on")
+    __slots__ = ("_link", "_on", "_returned")
 
-    def __init__(self, link: _Link, on: dict[str, Any]) -> None:
+    def __init__(self, link: Link, on: dict[str, Any], returned: bool = False) -> None:
         object.__setattr__(self, "_link", link)
         object.__setattr__(self, "_on", on)
+        object.__setattr__(self, "_returned", returned)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") and name not in ("__name__", "__doc__"):
             raise AttributeError(name)
-        return _ask(self, "get", (name,))
+        found = _ask(self, "get", name)
+        if not isinstance(found, Handle):
+            return found
+        if name in _METHODS_OF_VALUES:
+            # As a method of a value that the test expects it must not be callable, whatever it is elsewhere.
+            return Handle(_link(found), _on(found))
+        return Member(_link(found), _on(found)) if _link(self).objects and type(found) is Handle else found
 
     def __setattr__(self, name: str, value: Any) -> None:
-        _ask(self, "set", (name, value))
+        _ask(self, "set", name, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not object.__getattribute__(self, "_returned"):
+            raise TypeError("an object of the program is not callable here")
+        return _link(self).ask("call", _on(self), args, kwargs, returned=True)
 
     def __bool__(self) -> bool:
-        return _of_type(bool, object.__getattribute__(self, "_on")["object"][3])
+        return _of_type(bool, _on(self)["object"][3])  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return "<object of the program>"
+
+    def __await__(self) -> Iterator[Any]:
+        return _ask(self, "await", returned=True)
+        yield
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        items = _ask(self, "aiter", returned=True)
+        while found := _of_type(list, _ask(items, "anext", returned=True)):
+            yield found[0]
+
+    def __enter__(self) -> Any:
+        return _ask(self, "enter", returned=True)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
+        suppressed = _ask(self, "exit", "" if kind is None else kind.__name__, str(error))
+        # A test's own failure is never the program's to suppress, nor any where the tests do not ask for that.
+        may = _link(self).objects and isinstance(error, Exception) and not isinstance(error, AssertionError)
+        return may and suppressed is True
+
+    async def __aenter__(self) -> Any:
+        return _ask(self, "aenter", returned=True)
+
+    async def __aexit__(self, *_: object) -> None:
+        _ask(self, "aexit")
+
+    def __hash__(self) -> int:
+        return _of_type(int, _ask(self, "hash")) if _link(self).objects else object.__hash__(self)
 
 
 class Member(Handle):
@@ -155,7 +117,35 @@ class Member(Handle):
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _ask(self, "call", args, kwargs)
+        return _link(self).ask("call", _on(self), args, kwargs, returned=True)
+
+
+class Stream(Handle):
+    """An iterator of the program: its items are values."""
+
+    __slots__ = ("_items", "_taken")
+
+    def __init__(self, link: Link, on: dict[str, Any]) -> None:
+        super().__init__(link, on)
+        object.__setattr__(self, "_items", deque())
+        object.__setattr__(self, "_taken", 0)
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Any:
+        items = object.__getattribute__(self, "_items")
+        if not items:
+            taken = object.__getattribute__(self, "_taken") + 1
+            object.__setattr__(self, "_taken", taken)
+            items.extend(_of_type(list, _ask(self, "next", taken, returned=True)))
+        if not items:
+            raise StopIteration
+        return items.popleft()
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        return Member(_link(found), _on(found)) if name in ("send", "throw", "close") and type(found) is Handle else found
 
 
 class Instance(Handle):
@@ -164,40 +154,45 @@ class Instance(Handle):
     __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
-        found = _ask(self, "get", (name,))
-        if type(found) is not Handle:
-            return found
-        return Member(object.__getattribute__(self, "_link"), object.__getattribute__(found, "_on"))
+        found = _ask(self, "get", name)
+        return Member(_link(found), _on(found)) if type(found) is Handle else found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _ask(self, "call", args, kwargs)
+        return _link(self).ask("call", _on(self), args, kwargs, returned=True)
 
     def __len__(self) -> int:
-        return _of_type(int, _ask(self, "len"))
+        return _of_type(int, _ask(self, "len"))  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(_of_type(list, _ask(self, "list")))
+        found = _ask(self, "iter", returned=True)
+        return found if isinstance(found, Stream) else iter(self.__next__, Handle)
 
-    def __str__(self) -> str:
-        return _of_type(str, _ask(self, "str"))
+    def __next__(self) -> Any:
+        found = _of_type(list, _ask(self, "next", 0, returned=True))
+        if not found:
+            raise StopIteration
+        return found[0]
 
-    def __repr__(self) -> str:
-        return _of_type(str, _ask(self, "repr"))
+    def __reversed__(self) -> Any:
+        return iter(_ask(self, "reversed", returned=True))
 
     def __getitem__(self, key: Any) -> Any:
-        return _ask(self, "item", (key,))
+        return _ask(self, "item", key, returned=True)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        _ask(self, "setitem", (key, value))
+        _ask(self, "setitem", key, value)
 
     def __delitem__(self, key: Any) -> None:
-        _ask(self, "delitem", (key,))
+        _ask(self, "delitem", key)
 
-    def __contains__(self, item: Any) -> bool:
-        return _of_type(bool, _ask(self, "contains", (item,)))
+    def __format__(self, form: str) -> str:
+        return _of_type(str, _ask(self, "format", form))  # type: ignore[no-any-return]
 
-    def __bool__(self) -> bool:
-        return _of_type(bool, _ask(self, "truth"))
+
+class Derived(Instance):
+    """Result of an operator on an Instance. Other than one it is never equal to plain data."""
+
+    __slots__ = ()
 
 
 class Named(Handle):
@@ -209,72 +204,154 @@ class Named(Handle):
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        link = object.__getattribute__(self, "_link")
-        first, *path = object.__getattribute__(self, "_on")["name"].split(".")
+        link = _link(self)
+        first, *path = _on(self)["name"].split(".")
         if path and first not in link.classes:
             found = _ask(Named(link, {"name": first}), "self")
             for name in path:
                 found = getattr(found, name)
             return found(*args, **kwargs)
-        return _ask(self, "call", args, kwargs)
+        made = {"instance": True} if _on(self)["name"].rpartition(".")[2] in link.classes else {"returned": True}
+        return link.ask("call", _on(self), args, kwargs, **made)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
-            return _ask(self, "get", (name,))
-        on = object.__getattribute__(self, "_on")
-        return Named(object.__getattribute__(self, "_link"), {"name": f"{on['name']}.{name}"})
-
-    def __len__(self) -> int:
-        return len(_ask(self, "self"))
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(_ask(self, "self"))
-
-    def __str__(self) -> str:
-        return str(_ask(self, "self"))
-
-    def __repr__(self) -> str:
-        return repr(_ask(self, "self"))
-
-    def __getitem__(self, key: Any) -> Any:
-        return _ask(self, "self")[key]
+            return _ask(self, "get", name)
+        if _link(self).objects and _on(self)["name"] in _link(self).classes:
+            # At once, so that `is` holds between members of an enumeration.
+            return _ask(self, "get", name, returned=True)
+        return Named(_link(self), {"name": f"{_on(self)['name']}.{name}"})
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        _ask(self, "setitem", (key, value))
+        _ask(self, "setitem", key, value)
 
     def __delitem__(self, key: Any) -> None:
-        _ask(self, "delitem", (key,))
-
-    def __contains__(self, item: Any) -> bool:
-        return item in _ask(self, "self")
+        _ask(self, "delitem", key)
 
     def __eq__(self, other: object) -> bool:
         return self is other or bool(_ask(self, "self") == other)
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        return hash(_ask(self, "self")) if _link(self).objects else object.__hash__(self)
 
-    def __bool__(self) -> bool:
-        return bool(_ask(self, "self"))
+    def __instancecheck__(self, value: Any) -> bool:
+        return _link(self).objects and isinstance(value, Handle) and _of_type(bool, _ask(self, "isinstance", value))
 
-
-def _ask(proxy: Handle, do: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-    link = object.__getattribute__(proxy, "_link")
-    return link.ask(do, object.__getattribute__(proxy, "_on"), args, kwargs)
-
-
-def _of_type(kind: type, value: Any) -> Any:
-    if type(value) is not kind:
-        raise TypeError(f"the program returned no {kind.__name__}")
-    return value
+    def __subclasscheck__(self, value: Any) -> bool:
+        return _link(self).objects and isinstance(value, Handle) and _of_type(bool, _ask(self, "issubclass", value))
 
 
-def run_tests(
-    code: types.CodeType, names: list[str], classes: list[str], *, requests: int, replies: int, verdict: int
-) -> None:
+def _of_instance(do: str, kind: type) -> Callable[..., Any]:
+    return lambda self, *args: _of_type(kind, _ask(self, do, *args))
+
+
+def _of_value(name: str) -> Callable[..., Any]:
+    """An operation on the value of a global name, done here."""
+    operate = vars(service.operator).get(f"__{name}__") or getattr(service.builtins, name)
+    return lambda self, *args: operate(_ask(self, "self"), *args)
+
+
+def _compare(name: str) -> Callable[[Any, Any], Any]:
+    """A comparison of the program's, where the tests ask for one and neither operand stands for a value."""
+
+    def compare(self: Any, other: Any) -> Any:
+        known = isinstance(other, Handle)
+        made = isinstance(self, Instance) and not isinstance(self, Derived)
+        own = isinstance(self, Instance) or isinstance(other, Instance) if known else made
+        if type(other) is Named:
+            return NotImplemented
+        if _link(self).objects and own:
+            return _of_type(bool, _ask(self, f"op {name}", other))
+        return self is other if name == "eq" else self is not other if name == "ne" else NotImplemented
+
+    return compare
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    return lambda self, *args: _ask(self, f"op {name}", *args, derived=True)
+
+
+for _name, _kind in (("str", str), ("repr", str), ("float", float), ("int", int), ("contains", bool), ("truth", bool)):
+    setattr(Instance, f"__{'bool' if _name == 'truth' else _name}__", _of_instance(_name, _kind))
+for _name in ("abs", "round"):
+    setattr(Instance, f"__{_name}__", lambda self, *args, name=_name: _ask(self, name, *args, derived=True))
+for _name in ("neg", "pos", "invert", *(p + n for n in service.OPERATORS for p in ("", "r", "i"))):
+    setattr(Instance, f"__{_name}__", _operator(_name))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(Handle, f"__{_name}__", _compare(_name))
+for _name in ("ne", "lt", "le", "gt", "ge", "neg", "pos", "invert", "contains", "getitem", *service.OPERATORS):
+    setattr(Named, f"__{_name}__", _of_value(_name))
+for _name in ("len", "iter", "str", "repr", "bool", "float", "int", "abs", "round", "format"):
+    setattr(Named, f"__{_name}__", _of_value(_name))
+for _name in service.OPERATORS:
+    _operate = getattr(service.operator, f"__{_name}__")
+    setattr(Named, f"__r{_name}__", lambda self, left, operate=_operate: operate(left, _ask(self, "self")))
+
+
+class _Maker:
+    """Creates the proxies of objects in a value. `instance` and `derived`: the value itself is one of a class."""
+
+    def __init__(self, link: Link, returned: bool = False, instance: bool = False, derived: bool = False) -> None:
+        self.link = link
+        self.returned = returned
+        self.kind: type[Handle] = Instance if instance else Derived if derived else Handle
+
+    def object(self, kind: str, handle: int | None, truth: bool | None) -> Any:
+        """Return the proxy of a program's object, always the same one, so that `is` works."""
+        if handle is None:
+            return Opaque(kind, None, truth)
+        known = self.link.known.get(handle)
+        if known is None or (self.kind is not Handle and not isinstance(known, Instance)):
+            # For a test that asks for the name of its type.
+            named = type(kind, (self.kind,), {"__slots__": ()}) if kind.isidentifier() else self.kind
+            known = self.link.known[handle] = (named if self.kind is not Handle else Handle)(self.link, {"object": ["o", kind, handle, truth]})
+        if self.returned:
+            object.__setattr__(known, "_returned", True)
+        return known
+
+    def stream(self, kind: str, handle: int) -> Any:
+        """Return the proxy of an iterator."""
+        if self.kind is not Handle:
+            return self.object(kind, handle, True)
+        if handle not in self.link.known:
+            self.link.known[handle] = Stream(self.link, {"object": ["o", kind, handle, True]})
+        return self.link.known[handle]
+
+    @staticmethod
+    def handle(value: Any) -> int | None:
+        """Return the program's handle of a proxy; None for other objects, which are none of the program's."""
+        if not issubclass(type(value), Handle):
+            return None
+        known = _on(value).get("object")
+        if known is None:
+            found = _ask(value, "self")
+            return _Maker.handle(found) if found is not value else None
+        handle: int = known[2]
+        return handle
+
+
+def _run_handles(runners: Any) -> None:
+    """Let asyncio.run take a coroutine of the program."""
+    original = runners.Runner.run
+
+    async def result(handle: Handle) -> Any:
+        return await handle
+
+    def run(self: Any, coro: Any, **kwargs: Any) -> Any:
+        return original(self, result(coro) if isinstance(coro, Handle) else coro, **kwargs)
+
+    runners.Runner.run = run
+
+
+def run_tests(code: types.CodeType, job: dict[str, Any], *, requests: int, replies: int, verdict: int) -> None:
     """Execute the test code and report the verdict. Only code that runs to its end passes. Ends by `os._exit`."""
-    link = _Link(requests, replies, frozenset(classes))
-    space: dict[str, Any] = {"__name__": "test"}
-    space.update({name: Named(link, {"name": name}) for name in names})
+    link = Link(job, requests, replies, _Maker)
+    interpreter.PATCHES["asyncio.runners"] = _run_handles
+    # Classes of the tests have this module.
+    module = sys.modules["test"] = types.ModuleType("test")
+    space = vars(module)
+    space.update({name: Named(link, {"name": name}) for name in job["names"]})
+    space.update(link.exceptions)
     try:
         exec(code, space)
     except (Exception, ProgramEnded, SystemExit) as error:

@@ -5,12 +5,23 @@ This runs in the program's process. The program can send anything that this modu
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import importlib
+import io
 import operator
 import os
-from collections.abc import Callable
-from typing import Any
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
 
 from rlvr.sandbox.inside import plain
+
+# Items of an iterator are fetched in advance only for a loop that has taken this many, and for no longer than this.
+_LOOPING, _CHUNK, _CHUNK_SECONDS = 64, 64, 0.002
+_COMMON = frozenset((int, str, float, list, tuple, dict, set))
 
 
 def find(names: dict[str, Any], path: str) -> Any:
@@ -24,12 +35,36 @@ def find(names: dict[str, Any], path: str) -> Any:
     return found
 
 
-def written(value: Any, keep: Callable[[Any], int | None] | None = None) -> Any:
+def entry(names: dict[str, Any], path: str) -> Any:
+    """Return the function to call for a dotted name, as `find`.
+
+    A method is that of a new instance, unless it is static or of the class; a method of `Solution` needs no class name.
+    """
+    if path not in names and "." not in path and hasattr(names.get("Solution"), path):
+        path = f"Solution.{path}"
+    above, _, name = path.rpartition(".")
+    owner = find(names, above) if above else None
+    if isinstance(owner, type) and isinstance(_static(owner, name), types.FunctionType):
+        return getattr(owner(), name)
+    return find(names, path)
+
+
+def _static(owner: type, name: str) -> Any:
+    return next((vars(kind)[name] for kind in owner.__mro__ if name in vars(kind)), None)
+
+
+def written(value: Any, keep: Callable[[Any], int | None] | None = None, other: Callable[..., Any] | None = None) -> Any:
     """Encode `value` as plain data. A value whose methods raise is encoded as opaque, whatever they raise."""
     try:
-        return plain.encode(value, keep)
+        return plain.encode(value, keep, other)
     except Exception:
         return ["o", "unreadable", None, None]
+
+
+def array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
+    """Return an array of numpy's."""
+    numpy = importlib.import_module("numpy")
+    return numpy.array(items, dtype=kind).reshape(shape)
 
 
 def send(descriptor: int, message: Any) -> None:
@@ -37,6 +72,47 @@ def send(descriptor: int, message: Any) -> None:
     data = memoryview(plain.dumps(message) + b"\n")
     while data:
         data = data[os.write(descriptor, data) :]
+
+
+def _next(found: Any, taken: int) -> list[Any]:
+    """Return the next items of an iterator: one, or some for a long loop; none at its end."""
+    items, until = [], time.monotonic() + _CHUNK_SECONDS
+    for item in found:
+        items.append(item)
+        if taken < _LOOPING or len(items) == _CHUNK or time.monotonic() > until:
+            break
+    return items
+
+
+class _Loop:
+    """The event loop of the program, for all that the tests await."""
+
+    loop: Any = None
+
+    @classmethod
+    def run(cls, awaitable: Any) -> Any:
+        asyncio = importlib.import_module("asyncio")
+        if cls.loop is None:
+            cls.loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(cls.loop)
+
+        async def result() -> Any:
+            return await awaitable
+
+        return cls.loop.run_until_complete(result())
+
+    @classmethod
+    def step(cls, found: Any) -> list[Any]:
+        try:
+            return [cls.run(found.__anext__())]
+        except StopAsyncIteration:
+            return []
+
+
+def _leave(found: Any, kind: str, text: str) -> Any:
+    """Leave a context after an exception of the tests, known by its name."""
+    error = getattr(builtins, kind, Exception)(text) if kind else None
+    return bool(type(found).__exit__(found, type(error) if error else None, error, None))
 
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -48,66 +124,208 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "list": list,
     "str": str,
     "repr": repr,
+    "format": format,
     "item": operator.getitem,
     "setitem": operator.setitem,
     "delitem": operator.delitem,
     "contains": operator.contains,
+    "iter": iter,
+    "next": _next,
+    "reversed": reversed,
+    "await": _Loop.run,
+    "aiter": lambda found: found.__aiter__(),
+    "anext": _Loop.step,
+    "enter": lambda found: type(found).__enter__(found),
+    "exit": _leave,
+    "aenter": lambda found: _Loop.run(type(found).__aenter__(found)),
+    "aexit": lambda found: bool(_Loop.run(type(found).__aexit__(found, None, None, None))),
+    "isinstance": lambda kind, found: isinstance(found, kind),
+    "issubclass": lambda kind, found: issubclass(found, kind),
+    **{kind.__name__: kind for kind in (abs, hash, int, float, round, divmod)},
 }
+# The operators of the tests, on objects of the program; "r" before a name: with the operands exchanged.
+OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+for _name in OPERATORS:
+    _operate = getattr(operator, f"__{_name}__")
+    _OPERATIONS[f"op {_name}"] = _operate
+    _OPERATIONS[f"op r{_name}"] = lambda found, left, operate=_operate: operate(left, found)
+    _OPERATIONS[f"op i{_name}"] = getattr(operator, f"__i{_name}__")
+_OPERATIONS |= {f"op {_name}": getattr(operator, f"__{_name}__") for _name in "eq ne lt le gt ge neg pos invert".split()}
 
 
-class _Objects:
-    """Objects that the other side knows by a handle: kept alive, one handle per object."""
+class _Function:
+    """A function of the tests."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: Server, number: int, name: str, parameters: list[list[Any]] | None) -> None:
+        self._server = server
+        self._number = number
+        self._parameters = parameters
+        self.__name__ = self.__qualname__ = name
+        self.__doc__ = None
+        if parameters is not None:
+            positional = [name for name, kind, _ in parameters if kind < 2]
+            self.__code__ = types.SimpleNamespace(co_argcount=len(positional), co_varnames=tuple(positional))
+            self.__defaults__ = tuple(None for _, _, optional in parameters if optional) or None
+
+    @property
+    def __signature__(self) -> Any:
+        """The parameters, as `inspect.signature` finds them."""
+        inspect = importlib.import_module("inspect")
+        if self._parameters is None:
+            raise AttributeError("__signature__")
+        kinds = list(inspect._ParameterKind)
+        return inspect.Signature(
+            [
+                inspect.Parameter(name, kinds[kind], default=None if optional else inspect.Parameter.empty)
+                for name, kind, optional in self._parameters
+            ]
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._server.ask_tests(self._number, args, kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else lambda *args, **kwargs: self(instance, *args, **kwargs)
+
+
+class Server:
+    """Answers requests until their pipe is closed.
+
+    A request is {"do", "on", "args", "kwargs"}: `do` is "call" or one of _OPERATIONS, `on` a dotted name or an encoded
+    object. An answer is {"v"}: the value, or {"x", "m", "s", "d"}: types, arguments, text and attributes of an
+    exception; and {"a"}: the call's arguments if it changed them. Before its answer, a request may lead to requests
+    {"call", "args", "kwargs"} of functions of the tests, which are answered by {"r"} or {"x", "m"}.
+    """
+
+    def __init__(self, names: dict[str, Any], requests: int, replies: int) -> None:
+        self._names = names
+        self._replies = replies
+        self._lines: BinaryIO = open(requests, "rb", closefd=False)  # noqa: SIM115
+        # Objects that the other side knows by a handle: kept alive, one handle per object.
         self._objects: list[Any] = []
         self._handles: dict[int, int] = {}
+        # Objects of the tests' own classes, by their numbers there.
+        self._theirs: dict[int, Any] = {}
+        self._numbers: dict[int, int] = {}
+        self._functions: dict[int, _Function] = {}
 
-    def keep(self, value: Any) -> int:
+    def serve(self) -> Any:
+        """Answer requests; return the answer of a function of the tests, if one comes."""
+        for line in self._lines:
+            request = plain.loads(line)
+            if "do" not in request:
+                return request
+            send(self._replies, self._answer(request))
+        os._exit(0)
+
+    def ask_tests(self, number: int, args: Any, kwargs: Any) -> Any:
+        """Call a function of the tests."""
+        send(self._replies, {"call": number, "args": self._written(list(args)), "kwargs": self._written(kwargs)})
+        answer = self.serve()
+        if "x" not in answer:
+            return self._read(answer["r"])
+        known = getattr(builtins, answer["x"], None) or self._names.get(answer["x"])
+        usable = isinstance(known, type) and issubclass(known, Exception)
+        raise (known if usable else type(answer["x"], (Exception,), {}))(*self._read(answer["m"]))  # type: ignore[operator,misc]
+
+    def _keep(self, value: Any) -> int:
         handle = self._handles.get(id(value))
         if handle is None:
             handle = self._handles[id(value)] = len(self._objects)
             self._objects.append(value)
         return handle
 
-    def __call__(self, kind: str, handle: int | None, truth: bool | None) -> Any:
+    def _written(self, value: Any) -> Any:
+        return written(value, self._keep, self._write_other)
+
+    def _read(self, data: Any) -> Any:
+        return plain.decode(data, self._object, array, self._read_other)
+
+    def _object(self, kind: str, handle: int | None, truth: bool | None) -> Any:
         if handle is None:
             raise ValueError(f"a {kind} cannot be passed to the program")
         return self._objects[handle]
 
+    def _write_other(self, value: Any, encoder: Any, depth: int) -> Any:
+        if type(value) in _COMMON:
+            return None
+        if type(value) is _Function:
+            return ["F", value._number, value.__name__, None]
+        if id(value) in self._numbers:
+            attributes = [[name, encoder.any(part, depth + 1)] for name, part in vars(value).items()]
+            return ["J", self._numbers[id(value)], type(value).__name__, attributes]
+        if isinstance(value, Iterator) and type(value) is not plain.Yielded:
+            return ["g", type(value).__name__, self._keep(value)]
+        return None
+
+    def _read_other(self, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
+        if tag == "F":
+            return self._functions.setdefault(rest[0], _Function(self, *rest))
+        if tag == "B":
+            return getattr(importlib.import_module(rest[0]), rest[1])
+        if tag == "j":
+            return self._theirs[rest[0]]
+        number, kind, attributes = rest
+        made = self._theirs.get(number)
+        if made is None:
+            made = self._theirs[number] = object.__new__(self._names[kind])
+            self._numbers[id(made)] = number
+        vars(made).update({name: decoder.any(part, depth) for name, part in attributes})
+        return made
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        try:
+            on = request["on"]
+            target = find(self._names, on["name"]) if "name" in on else self._read(on["object"])
+            args, kwargs = self._read(request["args"]), self._read(request["kwargs"])
+            operate = target if request["do"] == "call" else None
+            with self._streams(request, told):
+                value = operate(*args, **kwargs) if operate else _OPERATIONS[request["do"]](target, *args)
+            answer = {"v": self._written(value), **told}
+            after = self._written(list(args))
+            if after != request["args"]:
+                answer["a"] = after
+            return answer
+        except Exception as error:
+            return {"x": [base.__name__ for base in type(error).__mro__], **_told(error), **told}
+
+    @contextlib.contextmanager
+    def _streams(self, request: dict[str, Any], told: dict[str, Any]) -> Iterator[None]:
+        """Use for a call the stdin, stdout, stderr and `input` that the tests have put in place of their own.
+
+        What was written, and how much was read, is added to `told`.
+        """
+        if "streams" not in request:
+            yield
+            return
+        streams, before = request["streams"], (sys.stdin, sys.stdout, sys.stderr, builtins.input)
+        texts = {name: io.StringIO() for name in ("stdout", "stderr") if name in streams}
+        if "stdin" in streams:
+            sys.stdin = io.StringIO(streams["stdin"])
+        if "input" in streams:
+            builtins.input = self._read(streams["input"])
+        for name, text in texts.items():
+            setattr(sys, name, text)
+        try:
+            yield
+        finally:
+            if "stdin" in streams:
+                told["stdin"] = len(streams["stdin"]) - len(sys.stdin.read())
+            sys.stdin, sys.stdout, sys.stderr, builtins.input = before
+            told.update({name: text.getvalue() for name, text in texts.items()})
+
 
 def serve(names: dict[str, Any], requests: int, replies: int) -> None:
-    """Answer requests until their pipe is closed.
-
-    A request is {"do", "on", "args", "kwargs"}: `do` is "call" or one of _OPERATIONS, `on` a dotted name or an encoded
-    object. An answer is {"v"}: the value, or {"x", "m"}: exception types and arguments; and {"a"}: the call's arguments
-    if it changed them.
-    """
-    objects = _Objects()
-    with open(requests, "rb", closefd=False) as lines:
-        for line in lines:
-            request = plain.loads(line)
-            send(replies, _answer(names, objects, request))
+    """Answer requests until their pipe is closed."""
+    Server(names, requests, replies).serve()
 
 
-def _answer(names: dict[str, Any], objects: _Objects, request: dict[str, Any]) -> dict[str, Any]:
-    try:
-        on = request["on"]
-        target = find(names, on["name"]) if "name" in on else plain.decode(on["object"], objects)
-        args = plain.decode(request["args"], objects)
-        kwargs = plain.decode(request["kwargs"], objects)
-        operate = target if request["do"] == "call" else None
-        value = operate(*args, **kwargs) if operate else _OPERATIONS[request["do"]](target, *args)
-        answer = {"v": written(value, objects.keep)}
-        after = written(list(args), objects.keep)
-        if after != request["args"]:
-            answer["a"] = after
-        return answer
-    except Exception as error:
-        return {"x": [base.__name__ for base in type(error).__mro__], "m": _message(error)}
-
-
-def _message(error: Exception) -> Any:
-    try:
-        return written(list(error.args))
-    except Exception:
-        return ["l", []]
+def _told(error: Exception) -> dict[str, Any]:
+    """Return arguments, text and attributes of an exception."""
+    told = {"m": lambda: list(error.args), "s": lambda: str(error), "d": lambda: dict(vars(error))}
+    found = {}
+    for key, read in told.items():
+        with contextlib.suppress(Exception):
+            found[key] = written(read())
+    return found

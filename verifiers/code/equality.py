@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from rlvr.sandbox.inside import plain
+
 
 def same_output(output: str, expected: str) -> bool:
     """Whether outputs have the same lines, without white space at their ends and blank lines at the end."""
@@ -20,6 +22,8 @@ def same_value(value: Any, expected: Any) -> bool:
 
     Tuples and lists are not told apart; True is not 1; floats within 1e-9 of each other are equal, and NaN is NaN.
     """
+    if isinstance(value, (plain.Array, plain.Yielded)):
+        value = value.tolist() if isinstance(value, plain.Array) else list(value)
     if isinstance(expected, bool) or isinstance(value, bool):
         return value is expected
     if isinstance(expected, float) or isinstance(value, float):

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
 from rlvr.verifiers.code import equality
+from rlvr.verifiers.code import objects as code_objects
 from rlvr.verifiers.code import split as code_split
 
 # Calls by which test code reads identities or types, or changes the program: stand-ins cannot support them.
@@ -100,6 +101,8 @@ class WholePlan:
     classes: tuple[str, ...]
     prelude: str
     setup: str
+    exceptions: tuple[str, ...] = ()
+    objects: bool = False
 
     @property
     def defined(self) -> tuple[str, ...]:
@@ -109,7 +112,7 @@ class WholePlan:
     def jobs(self, program: str, limits: Limits) -> list[TestJob]:
         """Return one job for a pair of sandboxes: the program's and the tests'."""
         job = Job(program, setup=self.setup, limits=limits, prelude=self.prelude)
-        return [TestJob(job, self.test, self.names, self.classes)]
+        return [TestJob(job, self.test, self.names, self.classes, self.exceptions, self.objects)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count all tests as one."""
@@ -226,6 +229,7 @@ def _text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> st
 
 def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     code, prelude, setup = (_text(reference, key, needed=key == "code") for key in ("code", "prelude", "setup"))
+    code = code_objects.of_program(code)
     tree = code_split.parse(code)
     if prelude:
         code_split.parse(prelude)
@@ -241,11 +245,20 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     classes = code_split.program_classes(code, entry, prelude)
     if split is None:
         call = f"\ncheck({entry})\n" if entry else ""
-        return WholePlan(f"{prelude}\n{code}{call}", names, classes, prelude, setup)
+        return _whole_plan(f"{prelude}\n{code}{call}", names, classes, prelude, setup)
     here = SplitPlan(split, prelude, setup, names)
     if not split.rest:
         return here
-    return MixedPlan(here, WholePlan(f"{prelude}\n{split.rest}", names, classes, prelude, setup))
+    return MixedPlan(here, _whole_plan(f"{prelude}\n{split.rest}", names, classes, prelude, setup))
+
+
+def _whole_plan(
+    test: str, names: tuple[str, ...], classes: tuple[str, ...], prelude: str, setup: str
+) -> WholePlan:
+    tree = code_split.parse(test)
+    exceptions = code_objects.caught(tree, set(names))
+    objects = code_objects.asks_objects(tree, set(names), set(classes))
+    return WholePlan(test, names, classes, prelude, setup, exceptions, objects)
 
 
 def _assert_plan(reference: Mapping[str, Any]) -> TestPlan:
@@ -299,13 +312,16 @@ def make_plan(reference: Any) -> TestPlan:
 def integrity(reference: Any) -> str:
     """Return "strong", or "weak" where the tests can be secured against the program only in part.
 
-    Weak tests run whole and compare identities or types of the program's objects, change them, subclass its classes,
-    hand it functions, or call a method that no built-in type has on a returned object.
+    Weak tests run whole and compare the program's objects with each other, their identities or types, change them,
+    subclass its classes, enter its contexts, hand it functions, or call a method that no built-in type has on a
+    returned object.
     """
     plan = make_plan(reference)
     whole = plan.whole if isinstance(plan, MixedPlan) else plan
     if not isinstance(whole, WholePlan):
         return "strong"
+    if whole.objects:
+        return "weak"
     tree, theirs = code_split.parse(whole.test), set(whole.names)
     values = theirs - set(whole.classes)
     weak = any(_is_weak(node, theirs) or _asks_an_object(node, values) for node in ast.walk(tree))

@@ -78,7 +78,8 @@ def split(code: str, entry: str = "", prelude: str = "") -> Split | None:
         body = [s for s in body if s is not checks[0]] + [s for s in checks[0].body if not _inert(s)]
         body = [_Rename(candidate, entry).visit(ast.parse(ast.unparse(s)).body[0]) for s in body]
     try:
-        return _Splitter(body, defined_in(parse(prelude)) - {entry}).split()
+        classes = program_classes(code, entry, prelude)
+        return _Splitter(body, defined_in(parse(prelude)) - {entry}, classes).split()
     except _NotSplit:
         return None
 
@@ -148,7 +149,10 @@ def _outermost_call(test: ast.expr) -> str:
 
 
 _MAKING_VALUES = frozenset("abs all any bool dict float frozenset int list max min round set sorted sum tuple".split())
-_PREDICATES = frozenset("startswith endswith issubset issuperset isdisjoint is_integer equals".split())
+# Methods that tests call on returned values and not on instances of a class.
+_PREDICATES = frozenset("startswith endswith is_integer equals".split()) | {
+    name for kind in (str, float, set) for name in dir(kind) if name.startswith("is")
+}
 
 
 def program_classes(code: str, entry: str = "", prelude: str = "") -> tuple[str, ...]:
@@ -173,18 +177,30 @@ def _used_as_values(node: ast.AST) -> list[ast.Call]:
     parts: list[ast.expr] = []
     if isinstance(node, ast.Compare):
         parts = [node.left, *node.comparators]
+        # Two objects of a class are compared with each other; what a function returned, with a value.
+        parts = [] if all(_is_spelled_as_class(part) for part in parts) else parts
     elif isinstance(node, ast.Assert):
         parts = [node.test]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _MAKING_VALUES:
-        parts = node.args
-    elif isinstance(node, ast.Attribute) and (node.attr in _PREDICATES or node.attr.startswith("is")):
+        parts = node.args if len(node.args) < 2 or not all(map(_is_spelled_as_class, node.args)) else []
+    elif isinstance(node, ast.Attribute) and node.attr in _PREDICATES:
         parts = [node.value]
     return [part for part in parts if isinstance(part, ast.Call)]
 
 
+def _is_spelled_as_class(node: ast.expr) -> bool:
+    """Whether a node is the call of a capitalised name, or an operator on such calls, or a list of them."""
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        return bool(node.elts) and all(_is_spelled_as_class(part) for part in node.elts)
+    if isinstance(node, ast.BinOp):
+        return _is_spelled_as_class(node.left) or _is_spelled_as_class(node.right)
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id[:1].isupper()
+
+
 class _Splitter:
-    def __init__(self, body: list[ast.stmt], trusted: set[str]) -> None:
+    def __init__(self, body: list[ast.stmt], trusted: set[str], classes: tuple[str, ...] = ()) -> None:
         self.body = body
+        self.classes = frozenset(classes)
         self.calls: list[str] = []
         self.modules: dict[str, str] = {}
         whole = ast.Module(body, [])
@@ -238,6 +254,9 @@ class _Splitter:
         if self._is_type_test(node):
             raise _NotSplit
         if isinstance(node, ast.expr) and self._is_theirs(node):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.classes:
+                # An instance stays in the program.
+                raise _NotSplit
             self.calls.append(ast.unparse(node))
             return ast.Name(f"{_ANSWER}{len(self.calls) - 1}", ast.Load())
         if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)):

@@ -1,0 +1,239 @@
+"""The connection of test code to the program's side (service.py): requests, values, exceptions, functions of the tests."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib
+import io
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from rlvr.sandbox.inside import plain, service
+
+_MAX_LINE = 8 << 20
+_MAX_NAMES = 20
+# Modules whose functions the program gets as they are, and not as functions of the tests.
+_SHARED = ("builtins", "_operator", "math")
+
+
+class ProgramEnded(BaseException):
+    """The program ended or broke the protocol. As a BaseException, `except Exception` in a test does not catch it."""
+
+
+class RaisedByProgram(Exception):
+    """An exception of a type that the program defined, which has no builtin base but Exception."""
+
+
+class Link:
+    """Connection to the program's side. `make` creates the proxy of an object: see proxies.py."""
+
+    def __init__(self, job: dict[str, Any], requests: int, replies: int, make: Callable[..., Any]) -> None:
+        self.requests = requests
+        self.classes = frozenset(job["classes"])
+        self.objects = bool(job["objects"])
+        self.exceptions = {name: type(name, (RaisedByProgram,), {}) for name in job["exceptions"]}
+        self.ended = False
+        self.known: dict[int, Any] = {}
+        self._make = make
+        self._replies: BinaryIO = open(replies, "rb", closefd=False)  # noqa: SIM115
+        self._streams = (sys.stdin, sys.stdout, sys.stderr, builtins.input)
+        # Functions and objects of the tests that the program knows by number.
+        self._functions: list[Any] = []
+        self._ours: dict[int, tuple[int, Any]] = {}
+        self._raised: Exception | None = None
+
+    def ask(
+        self, do: str, on: dict[str, Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **made: Any
+    ) -> Any:
+        """Do an operation on an object of the program and return its value, or raise what it raised.
+
+        `made` tells what an object becomes that is the value.
+        """
+        passed = list(args)
+        written: set[int] = set()
+        request = {"do": do, "on": on, "args": self._write(passed, written), "kwargs": self._write(kwargs or {}, written)}
+        streams = self._replaced_streams(written)
+        answer = self._converse({**request, "streams": streams} if streams else request)
+        self._hear(answer, streams)
+        if "x" in answer:
+            raise self._exception(answer)
+        if "a" in answer:
+            _update(passed, self._read(answer["a"]))
+        return self._read(answer.get("v"), **made)
+
+    def _converse(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and return its answer; call what functions of the tests the program calls before."""
+        while True:
+            with contextlib.suppress(BrokenPipeError):
+                service.send(self.requests, request)
+            line = self._replies.readline(_MAX_LINE)
+            answer = plain.loads(line) if line.endswith(b"\n") else None
+            if type(answer) is not dict:
+                # Remembered, for a test that catches every exception.
+                self.ended = True
+                raise ProgramEnded
+            if "call" not in answer:
+                return answer
+            request = self._called(answer)
+
+    def _called(self, call: dict[str, Any]) -> dict[str, Any]:
+        number = call["call"]
+        if type(number) is not int or not 0 <= number < len(self._functions):
+            raise ValueError("no such function")
+        args, kwargs = self._read(call["args"]), self._read(call["kwargs"])
+        if type(args) is not list or type(kwargs) is not dict:
+            raise ValueError("no arguments")
+        try:
+            return {"r": self._write(self._functions[number](*args, **kwargs), set())}
+        except Exception as error:
+            self._raised = error
+            return {"x": type(error).__name__, "m": self._write([str(part) for part in error.args], set())}
+
+    def _write(self, value: Any, written: set[int]) -> Any:
+        def other(part: Any, encoder: Any, depth: int) -> Any:
+            return self._write_other(part, encoder, depth, written)
+
+        return plain.encode(value, self._make(self).handle, other)
+
+    def _write_other(self, value: Any, encoder: Any, depth: int, written: set[int]) -> Any:
+        kind = type(value)
+        if kind in (int, str, float, list, tuple, dict, bool):
+            return None
+        handle = self._make(self).handle(value)
+        if handle is not None:
+            return ["o", kind.__name__, handle, None]
+        if kind.__module__ == "test" and hasattr(value, "__dict__"):
+            number = self._ours.setdefault(id(value), (len(self._ours), value))[0]
+            if number in written:
+                return ["j", number]
+            written.add(number)
+            return ["J", number, kind.__name__, [[k, encoder.any(v, depth + 1)] for k, v in vars(value).items()]]
+        if not callable(value) or (isinstance(value, type) and plain.is_known_type(value)):
+            return None
+        module, name = getattr(value, "__module__", None), getattr(value, "__name__", "")
+        if module in _SHARED and getattr(importlib.import_module(module), name, None) is value:
+            return ["B", module, name]
+        number = next((n for n, known in enumerate(self._functions) if known == value), len(self._functions))
+        if number == len(self._functions):
+            self._functions.append(value)
+        parameters = _parameters(value) if isinstance(value, types.FunctionType) else None
+        return ["F", number, name or "function", parameters]
+
+    def _read(self, data: Any, **made: Any) -> Any:
+        maker = self._make(self, **made)
+        return plain.decode(data, maker.object, service.array, lambda *tagged: self._read_other(maker, *tagged))
+
+    def _read_other(self, maker: Any, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
+        """Read what only objects and functions of the tests are written as, and iterators."""
+        if tag == "g":
+            kind, handle = rest
+            if type(kind) is not str or type(handle) is not int:
+                raise plain.PlainError("malformed iterator")
+            return maker.stream(kind, handle)
+        if tag == "F":
+            return self._functions[rest[0]]
+        if tag != "J":
+            raise plain.PlainError("malformed plain data")
+        number, _, attributes = rest
+        ours = next(value for known, value in self._ours.values() if known == number)
+        read = {name: decoder.any(part, depth) for name, part in attributes if type(name) is str}
+        # Methods of the tests' own classes stay theirs.
+        vars(ours).update({name: value for name, value in read.items() if not hasattr(type(ours), name)})
+        return ours
+
+    def _replaced_streams(self, written: set[int]) -> dict[str, Any]:
+        """Return what the program's calls shall use in place of its own streams: those the tests have replaced."""
+        stdin, stdout, stderr, read = self._streams
+        found: dict[str, Any] = {}
+        if sys.stdout is not stdout:
+            found["stdout"] = True
+        if sys.stderr is not stderr:
+            found["stderr"] = True
+        if isinstance(sys.stdin, io.StringIO) and sys.stdin is not stdin:
+            found["stdin"] = sys.stdin.getvalue()[sys.stdin.tell() :]
+        if builtins.input is not read:
+            found["input"] = self._write(builtins.input, written)
+        return found
+
+    @staticmethod
+    def _hear(answer: dict[str, Any], streams: dict[str, Any]) -> None:
+        for name in ("stdout", "stderr"):
+            if name in streams and type(answer.get(name)) is str:
+                getattr(sys, name).write(answer[name])
+        if "stdin" in streams and type(answer.get("stdin")) is int:
+            sys.stdin.seek(sys.stdin.tell() + max(answer["stdin"], 0))
+
+    def _exception(self, answer: dict[str, Any]) -> Exception:
+        """Return an exception of the types that the tests know, by name."""
+        names = [name for name in _list(answer["x"])[:_MAX_NAMES] if type(name) is str]
+        raised, self._raised = self._raised, None
+        if raised is not None and names[:1] == [type(raised).__name__]:
+            return raised
+        if "StopIteration" in names or "StopAsyncIteration" in names:
+            # StopIteration would silently end a map() in the test; PEP 479 does the same for generators.
+            return RuntimeError("the program raised StopIteration")
+        args = _list(plain.decode(answer.get("m", ["l", []])))
+        builtin = next((found for name in names if (found := _builtin(name)) is not None), None)
+        known = [self.exceptions[name] for name in names if name in self.exceptions]
+        if not known:
+            return _made(builtin, args) or RaisedByProgram(str(names[:1]))
+        text = plain.decode(answer.get("s"))
+        body = {"__str__": lambda _: text} if type(text) is str else {}
+        bases = (*known, *([builtin] if builtin is not None else []))
+        try:
+            error = _made(type(names[0], bases, body), args) or known[0](*args)
+        except TypeError:
+            # Builtin exceptions of different layouts.
+            error = known[0](*args)
+        attributes = plain.decode(answer.get("d"))
+        if type(attributes) is dict:
+            vars(error).update({name: value for name, value in attributes.items() if type(name) is str})
+        return error
+
+
+def _parameters(function: types.FunctionType) -> list[list[Any]]:
+    """Return name, kind and whether there is a default of each parameter."""
+    inspect = importlib.import_module("inspect")
+    found = inspect.signature(function).parameters.values()
+    return [[p.name, int(p.kind), p.default is not p.empty] for p in found]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if type(value) is list else []
+
+
+def _builtin(name: str) -> type[Exception] | None:
+    found = getattr(builtins, name, None)
+    return found if isinstance(found, type) and issubclass(found, Exception) and found is not Exception else None
+
+
+def _made(kind: type[Exception] | None, args: list[Any]) -> Exception | None:
+    if kind is None:
+        return None
+    try:
+        return kind(*args)
+    except TypeError:
+        # UnicodeDecodeError and others take arguments of fixed types.
+        return None
+
+
+def _update(passed: list[Any], after: Any) -> None:
+    """Repeat on our arguments what the program changed in place."""
+    if type(after) is not list or len(after) != len(passed):
+        raise ValueError("no arguments")
+    for ours, theirs in zip(passed, after):
+        if type(ours) is not type(theirs):
+            continue
+        if type(ours) in (list, bytearray):
+            ours[:] = theirs
+        elif type(ours) in (dict, set):
+            ours.clear()
+            ours.update(theirs)
+        elif type(ours).__name__ == "deque":
+            ours.clear()
+            ours.extend(theirs)
+        elif type(ours).__name__ == "ndarray" and ours.shape == theirs.shape:
+            ours[...] = theirs

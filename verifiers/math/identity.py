@@ -10,6 +10,7 @@ written to fit them.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -123,7 +124,7 @@ def _same_constant(gold: Node, answer: Node) -> bool:
 def _same_function(gold: Node, answer: Node, names: list[str], rng: random.Random) -> bool:
     if any(node == IMAGINARY for tree in (gold, answer) for node in walk(tree)):
         return _same_complex_function(gold, answer, names, rng)
-    integers = integer_names(gold) | integer_names(answer)
+    integers = integer_names(gold, answer)
     for base in _log_bases(gold, answer):
         found = Comparison(gold, answer, names, integers, base).decide(rng)
         if found is None:
@@ -135,11 +136,11 @@ def _same_function(gold: Node, answer: Node, names: list[str], rng: random.Rando
 
 def _same_complex_function(gold: Node, answer: Node, names: list[str], rng: random.Random) -> bool:
     """Compare expressions with the imaginary unit, in real variables."""
-    points = _complex_points(names, integer_names(gold) | integer_names(answer), rng)
+    points = _complex_points(names, integer_names(gold, answer), rng)
     return any(_agree(gold, answer, points, base) for base in _log_bases(gold, answer))
 
 
-def _complex_points(names: list[str], integers: frozenset[str], rng: random.Random) -> list[dict[str, float]]:
+def _complex_points(names: list[str], integers: Mapping[str, int], rng: random.Random) -> list[dict[str, float]]:
     points = base_points(names, integers, [], rng, 2 * POINTS)
     return [dict(zip(names, map(float, point), strict=True)) for point in points]
 
@@ -153,7 +154,7 @@ class Comparison:
     """
 
     def __init__(
-        self, gold: Node, answer: Node, names: list[str], integers: frozenset[str], log_base: int | None
+        self, gold: Node, answer: Node, names: list[str], integers: Mapping[str, int], log_base: int | None
     ) -> None:
         self.gold, self.answer = gold, answer
         self.names, self.integers, self.log_base = names, integers, log_base

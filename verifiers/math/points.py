@@ -17,6 +17,7 @@ from rlvr.verifiers.math.exact import Inexact, Undefined, rational
 from rlvr.verifiers.math.tree import Node, Num, Op, Rel, children, number, symbols, walk
 
 REACH = 160.0
+LOWEST = 1_000_000
 MAX_KINKS = 12
 MAX_LINES = 5
 MAX_CHANGES = 10
@@ -26,27 +27,32 @@ _INTEGER_LETTERS = frozenset("jklmnKLMN")
 _STEPS = frozenset(("floor", "ceil"))
 _WHOLE = frozenset(("fact", "binom", "gcd", "lcm"))
 _UNIT_DOMAIN = frozenset(("arcsin", "arccos", "arcsec", "arccsc", "arctanh", "arccosh"))
-_SCAN = (0.003, 0.04, 0.13, 0.37, 0.62, 0.85, 1.13, 1.6, 2.3, 3.3, 5.2, 8.4, 13, 22, 37, 61, 96, 143)
+_SCAN = (0.003, 0.04, 0.13, 0.37, 0.62, 0.85, 1.13, 1.6, 2.3, 3.3, 5.2, 8.4, 13.0, 22.0, 37.0, 61.0, 96.0, 143.0, 260.0,
+         480.0, 900.0, 1.7e3, 3.2e3, 6.1e3, 1.2e4, 5e4, 2e5, 1e6)  # fmt: skip
 
 Values = tuple[float, ...]
 
 
-def integer_names(node: Node) -> frozenset[str]:
-    """Return the variables that only make sense as integers.
+def integer_names(*trees: Node) -> dict[str, int]:
+    """Return the variables that only make sense as integers, and their least values.
 
-    They stand in a factorial, in the exponent of a negative number, or, with a usual name of an integer, in a floor.
+    Those in a factorial, binomial or gcd are natural; those in the exponent of a negative number and, with a usual name
+    of an integer, those in a floor may be negative.
     """
-    found: set[str] = set()
-    for part in walk(node):
+    found: dict[str, int] = {}
+    for part in (node for tree in trees for node in walk(tree)):
         if not isinstance(part, Op):
             continue
         if part.head in _WHOLE:
-            found |= symbols(part)
+            found.update(dict.fromkeys(symbols(part), 0))
         elif part.head in _STEPS:
-            found |= {name for name in symbols(part) if name[0] in _INTEGER_LETTERS and name[1:2] in ("", "_")}
+            for name in symbols(part):
+                if name[0] in _INTEGER_LETTERS and name[1:2] in ("", "_"):
+                    found.setdefault(name, -LOWEST)
         elif part.head == "pow" and isinstance(part.args[0], Op) and part.args[0].head == "neg":
-            found |= symbols(part.args[1])
-    return frozenset(found)
+            for name in symbols(part.args[1]):
+                found.setdefault(name, -LOWEST)
+    return found
 
 
 def constants(*trees: Node) -> list[float]:
@@ -61,13 +67,13 @@ def constants(*trees: Node) -> list[float]:
 
 
 def base_points(
-    names: list[str], integers: frozenset[str], sizes: list[float], rng: random.Random, count: int
+    names: list[str], integers: Mapping[str, int], sizes: list[float], rng: random.Random, count: int
 ) -> list[Values]:
     """Return random points: independent signs, sizes from .1 to 160 and beyond the constants."""
     reach = max(REACH, 2 * max((size for size in sizes if size <= 1e6), default=0.0))
-    whole = [name in integers for name in names]
+    lowest = [integers.get(name) for name in names]
     return [
-        tuple(_integer(rng, reach, index) if is_whole else _real(rng, reach, index) for is_whole in whole)
+        tuple(_real(rng, reach, index) if least is None else _integer(rng, reach, index, least) for least in lowest)
         for index in range(count)
     ]
 
@@ -81,15 +87,15 @@ def _real(rng: random.Random, reach: float, index: int) -> float:
     return size if rng.random() < 0.5 else -size
 
 
-def _integer(rng: random.Random, reach: float, index: int) -> int:
+def _integer(rng: random.Random, reach: float, index: int, least: int) -> int:
     if index % 4 == 0:
         return rng.randrange(1, 12)
     if index % 4 == 3:
-        return rng.randrange(-9, 9)
+        return rng.randrange(max(least, -9), 9)
     return int(2 * (reach / 2) ** rng.random())
 
 
-def more_points(names: list[str], integers: frozenset[str], sizes: list[float], base: list[Values]) -> list[Values]:
+def more_points(names: list[str], integers: Mapping[str, int], sizes: list[float], base: list[Values]) -> list[Values]:
     """Return points on small integers and beside each constant, one variable at a time."""
     result: list[Values] = []
     for place, name in enumerate(names[:MAX_LINES]):
@@ -106,7 +112,8 @@ def more_points(names: list[str], integers: frozenset[str], sizes: list[float], 
             for size in sizes:
                 values += [sign * size * near for sign in (1, -1) for near in (1, 0.98, 1.02)]
                 values += [size**0.5, -(size**-0.5), 0.9 / size]
-        result += [(*start[:place], value, *start[place + 1 :]) for value in values]
+        least = integers.get(name, -math.inf)
+        result += [(*start[:place], value, *start[place + 1 :]) for value in values if value >= least]
     return result
 
 
@@ -189,7 +196,7 @@ def is_smooth(node: Node) -> bool:
 
 
 def kink_points(
-    trees: tuple[Node, ...], names: list[str], integers: frozenset[str], base: list[Values], log_base: int | None
+    trees: tuple[Node, ...], names: list[str], integers: Mapping[str, int], base: list[Values], log_base: int | None
 ) -> list[Values]:
     """Return points on both sides of the kinks along lines parallel to the axes, and between neighbours."""
     functions = _compiled_kinks(trees, names, log_base)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from rlvr.verifiers.math.exact import Inexact, Undefined, rational
-from rlvr.verifiers.math.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Rel, Sym
+from rlvr.verifiers.math.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Sym
 
 Point = Sequence[float]
 Closure = Callable[[Point], Any]  # raises ValueError, ZeroDivisionError, OverflowError or TypeError where undefined
@@ -35,8 +35,6 @@ def compiled(node: Node, places: Mapping[str, int], log_base: int | None = None)
         raise Inexact
     if node.head == "pow":
         return _power(node, places, log_base)
-    if node.head == "piecewise":
-        return _piecewise(node, places, log_base)
     functions = [compiled(arg, places, log_base) for arg in node.args]
     if node.head == "root":
         return _root(node, functions[1])
@@ -48,52 +46,6 @@ def compiled(node: Node, places: Mapping[str, int], log_base: int | None = None)
     if node.head not in UNARY or len(functions) != 1:
         raise Inexact
     return _unary(UNARY[node.head], functions[0])
-
-
-def condition(relation: Node, places: Mapping[str, int], log_base: int | None = None) -> Callable[[Point], bool]:
-    """Return a chain of inequalities (or "otherwise") as a function of a point. Raise Inexact for anything else."""
-    if not isinstance(relation, Rel):
-        if relation == OTHERWISE:
-            return lambda p: True
-        raise Inexact
-    if not set(relation.ops) <= set(_COMPARISONS):
-        raise Inexact
-    sides = [_unbounded(side) or compiled(side, places, log_base) for side in relation.sides]
-    tests = [_COMPARISONS[op] for op in relation.ops]
-    return lambda p: all(test(left(p), right(p)) for test, left, right in zip(tests, sides, sides[1:], strict=False))
-
-
-OTHERWISE = Op("otherwise", ())
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "=": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-}
-
-
-def _unbounded(side: Node) -> Closure | None:
-    """An infinite bound: x < oo."""
-    if side == OO:
-        return lambda p: math.inf
-    return (lambda p: -math.inf) if side == Op("neg", (OO,)) else None
-
-
-def _piecewise(node: Op, places: Mapping[str, int], log_base: int | None) -> Closure:
-    pairs = [
-        (compiled(value, places, log_base), condition(where, places, log_base))
-        for value, where in zip(node.args[::2], node.args[1::2], strict=True)
-    ]
-
-    def choose(p: Point) -> Any:
-        for value, holds in pairs:
-            if holds(p):
-                return value(p)
-        raise ValueError("in no branch")
-
-    return choose
 
 
 def _float(value: Fraction) -> float:

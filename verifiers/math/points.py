@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlvr.verifiers.math.compiled import OTHERWISE, Closure, compiled
+from rlvr.verifiers.math.compiled import Closure, compiled
 from rlvr.verifiers.math.exact import Inexact, Undefined, rational
-from rlvr.verifiers.math.tree import Node, Num, Op, Rel, children, number, symbols, walk
+from rlvr.verifiers.math.tree import Node, Num, Op, children, number, symbols, walk
 
 REACH = 160.0
 LOWEST = 1_000_000
@@ -151,20 +151,12 @@ def _signs(node: Op) -> list[Node]:
         return [args[0]] if exponent < 0 else []
     if node.head == "div":
         return [args[1]]
-    if node.head == "piecewise":
-        return [difference for where in args[1::2] for difference in _differences(where)]
     return []
 
 
 def _inner(node: Node) -> list[Node]:
     """The base of a power under a root."""
     return [node.args[0]] if isinstance(node, Op) and node.head == "pow" else []
-
-
-def _differences(where: Node) -> list[Node]:
-    if where == OTHERWISE or not isinstance(where, Rel):
-        return []
-    return [_minus(left, right) for left, right in zip(where.sides, where.sides[1:], strict=False)]
 
 
 def _minus(left: Node, right: Node) -> Op:
@@ -227,7 +219,12 @@ def _compiled_kinks(trees: tuple[Node, ...], names: list[str], log_base: int | N
     return functions
 
 
-_BRANCHING = frozenset(("abs", "sgn", "max", "min", "floor", "ceil", "piecewise"))
+_BRANCHING = frozenset(("abs", "sgn", "max", "min", "floor", "ceil"))
+
+
+def has_branches(tree: Node) -> bool:
+    """Whether |x|, max, floor or the like is applied to a variable."""
+    return any(isinstance(node, Op) and node.head in _BRANCHING and symbols(node) for node in walk(tree))
 
 
 def branch_cells(tree: Node, places: Mapping[str, int], log_base: int | None) -> list[Callable[[Values], object]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlvr.verifiers.math.constants import same_general_solution
 from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
 from rlvr.verifiers.math.rounding import approximates, literal
@@ -185,6 +186,8 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     """Whether equations agree: x = 5 and x = 5, y = f(x) and its rearrangements."""
     if _same_definition(gold, answer, rules):
         return True
+    if _same_solution(gold, answer, rules):
+        return True
     if _is_value(gold) and not _is_value(answer):
         return False
     if not _is_solved(gold) or not _is_solved(answer):
@@ -194,6 +197,21 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         return False
     left, right = chain_value(gold, rules), chain_value(answer, rules)
     return left is not None and right is not None and rules.same(left, right)
+
+
+def _same_solution(gold: Rel, answer: Rel, rules: Rules) -> bool:
+    """y = c_1 e^x + c_2 against y = A + B e^x: general solutions for the same unknown."""
+    unknown = _unknown(gold.sides[0])
+    if not unknown or unknown != _unknown(answer.sides[0]) or len(gold.sides) != 2 or len(answer.sides) != 2:
+        return False
+    return same_general_solution(gold.sides[1], answer.sides[1], rules.same, unknown)
+
+
+def _unknown(side: Node) -> str:
+    """The y of y = ... and of y(x) = ..."""
+    if isinstance(side, Op) and side.head == "mul" and len(side.args) == 2 and side.args[1] in (Sym("x"), Sym("t")):
+        side = side.args[0]
+    return side.name if isinstance(side, Sym) and symbols(side) else ""
 
 
 def _is_value(chain: Rel) -> bool:

@@ -1,4 +1,4 @@
-"""The words around a value: those that introduce it, multipliers, a unit, harmless words after it."""
+"""The words around a value: those that introduce it, multipliers and parts, a unit, harmless words after it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.conditions import skip_condition
 from rlvr.verifiers.math.lex import Token
+from rlvr.verifiers.math.measures import unit
 from rlvr.verifiers.math.tree import Node, Op, ParseError, Unit, number, symbols
-from rlvr.verifiers.math.units import NO_UNIT, POWERS, SQUARED, UNITS, find_unit, power_of, product_of
+from rlvr.verifiers.math.units import NO_UNIT, UNITS
 from rlvr.verifiers.math.vocabulary import BLOCKED, LEAD, SEPARATORS
-from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
+from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS, PARTS
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
@@ -29,9 +30,17 @@ def lead(parser: Parser) -> None:
     named = parser.is_word(parser.token) and parser.token.text.istitle() and parser.word() not in BLOCKED
     if named and parser.peek().text in _VERBS:
         parser.advance()
-    while parser.word() in LEAD and _introduces(parser.token, parser.peek()):
+    while parser.word() in LEAD and _introduces(parser.token, parser.peek()) and not _is_mathematics(parser):
         parser.advance()
         parser.skip(":", "=", "~")
+
+
+def _is_mathematics(parser: Parser) -> bool:
+    """Whether a word of LEAD is a product within brackets (e^{it}), or the root of what follows."""
+    token = parser.token
+    if parser.in_group and len(token.text) <= 2 and not token.upright:
+        return True
+    return token.text.lower() == "root" and parser.is_root_of(0)
 
 
 def _introduces(token: Token, following: Token) -> bool:
@@ -54,72 +63,33 @@ def _skip_label(parser: Parser) -> None:
 
 def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
     """Parse multipliers, a unit and harmless words after a value; return the value and its unit."""
-    parenthesis = parser.op() == "(" and parser.is_word(parser.peek())
+    parenthesis = parser.op() in ("(", "[") and parser.is_word(parser.peek())
     if parser.kind != "name" and not parenthesis:
         return value, UNITS[parser.advance().text] if parser.op() in CURRENCIES else NO_UNIT
+    if parser.token.apart and not parser.is_word(parser.token):
+        return value, NO_UNIT
     while parser.word() in MULTIPLIERS:
         value = Op("mul", (value, number(MULTIPLIERS[parser.word()])))
         parser.advance()
-    found = _unit(parser)
+    if parser.word() in PARTS:
+        value = Op("div", (value, number(PARTS[parser.word()])))
+        parser.advance()
+    found = _parenthesised_unit(parser) if parenthesis else unit(parser)
     words = _trailing_words(parser, symbols(value) | parser.named)
     if found is not None:
         return value, found
     return value, Unit(Fraction(1), (), " ".join(words)) if words else NO_UNIT
 
 
-def _unit(parser: Parser) -> Unit | None:
-    """Parse a known unit: powers, quotients and "square"."""
-    total: Unit | None = None
-    while True:
-        start = parser.mark()
-        power = 1
-        if total is not None:
-            if parser.op() in ("/", "*") or parser.word() == "per":
-                power = 1 if parser.advance().text == "*" else -1
-            elif not (parser.kind == "name" and parser.token.upright and find_unit(parser.token.text)):
-                return total
-        one = _simple_unit(parser)
-        if one is None:
-            parser.backtrack(start)
-            return total
-        total = product_of(total or NO_UNIT, power_of(one, power))
-
-
-def _simple_unit(parser: Parser) -> Unit | None:
-    """Parse one unit with its power, and "square" or "cubic" before it; None (and no move) where there is none."""
-    if parser.word() == "per" and parser.peek().text.lower() == "cent":
-        parser.advance(2)
-        return UNITS["%"]
+def _parenthesised_unit(parser: Parser) -> Unit | None:
+    """Parse 36 (sq. inches), 5 [cm]; None (and no move) where the brackets hold other words."""
     start = parser.mark()
-    squared = SQUARED.get(parser.word(), 1)
-    if squared > 1:
-        parser.advance()
-        parser.take(".")
-    unit = find_unit(parser.token.text) if parser.kind == "name" else None
-    if unit is None:
+    closer = ")" if parser.advance().text == "(" else "]"
+    found = unit(parser)
+    if found is None or not parser.take(closer):
         parser.backtrack(start)
         return None
-    parser.advance()
-    if parser.take("^"):
-        return power_of(unit, _unit_power(parser) * squared)
-    if parser.word() in POWERS:
-        return power_of(unit, POWERS[parser.advance().text.lower()] * squared)
-    if squared == 1:
-        parser.take(".")
-    return power_of(unit, squared)
-
-
-def _unit_power(parser: Parser) -> int:
-    """Parse the exponent of a unit: 1, 2 or 3, with or without a minus."""
-    braced = parser.take("{")
-    negative = parser.take("-")
-    exponent = parser.token.number
-    if parser.kind != "num" or exponent is None or exponent.value not in (1, 2, 3):
-        raise ParseError("a unit to an odd power")
-    parser.advance()
-    if braced:
-        parser.expect("}")
-    return int(exponent.value) * (-1 if negative else 1)
+    return found
 
 
 def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
@@ -128,6 +98,8 @@ def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
     depth = 0
     while True:
         token = parser.token
+        if token.apart and words and not parser.is_word(token):
+            break
         if token.kind == "name":
             word = token.text.lower()
             if depth == 0 and (word in SEPARATORS or skip_condition(parser, names)):

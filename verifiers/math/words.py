@@ -14,9 +14,15 @@ NUMBER_WORDS = {word: n for n, word in enumerate(_SMALL)} | {word: 10 * n for n,
 MULTIPLIERS = {
     "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12,
 }  # fmt: skip
-_PARTS = {"half": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4, "fourth": 4, "fourths": 4, "fifth": 5,
-    "fifths": 5, "sixth": 6, "sixths": 6, "eighth": 8, "eighths": 8, "tenth": 10, "tenths": 10,
-    "halves": 2}  # fmt: skip
+_ORDINALS = {
+    "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10,
+    "eleventh": 11, "twelfth": 12, "thirteenth": 13, "fifteenth": 15, "sixteenth": 16, "twentieth": 20,
+    "twentyfifth": 25, "thirtieth": 30, "fiftieth": 50, "hundredth": 100, "thousandth": 1000, "millionth": 10**6,
+    "billionth": 10**9,
+}  # fmt: skip
+# Parts of one; after digits in the plural only: 42 tenths, but 5 quarters are coins.
+PARTS = {f"{name}s": part for name, part in _ORDINALS.items()} | {"halves": 2}
+_PARTS = {"half": 2, "quarter": 4, "quarters": 4, **_ORDINALS, **PARTS}
 
 _ARTICLES = re.compile(r"^(?:the|a|an)\s+(?=\w)", re.IGNORECASE)
 _COMMAND = re.compile(

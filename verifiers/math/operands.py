@@ -13,6 +13,7 @@ from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.operators import exponent
 from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Quantity, Rel, Sym, Words, number, walk
+from rlvr.verifiers.math.units import UNITS
 from rlvr.verifiers.math.vocabulary import (
     ARITY,
     BLOCKED,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
 _FRACTIONS = ("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac")
+_SIGN_HEADS = {UNITS["°"]: "deg", UNITS["%"]: "percent"}
 _ROOTS = {"root": 2, "square": 2, "cube": 3, "cubic": 3, "fourth": 4, "fifth": 5}
 _SHARES = {"half": 2, "third": 3, "quarter": 4}
 _DOMAINS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
@@ -182,7 +184,7 @@ def _function_arguments(parser: Parser) -> tuple[Node, ...]:
     if parser.take("("):
         inner = parser.answer()
         parser.expect(")")
-        return inner.args if isinstance(inner, Op) and inner.head == "list" else (inner,)
+        return inner.args if isinstance(inner, Op) and inner.head == "list" else (_without_sign(inner),)
     if parser.op() == "{":  # \sin{x}^2 is (sin x)^2
         return (_argument(parser),)
     if parser.take("-"):
@@ -288,7 +290,7 @@ def _bracket(parser: Parser, opener: str) -> Node:
         closer = parser.expect(*_CLOSERS[opener])
     if not isinstance(inner, Op) or inner.head != "list":
         if opener + closer in ("()", "[]"):
-            return inner
+            return _without_sign(inner)
         raise ParseError("brackets that do not match")
     head = opener + closer if opener != "<(" else "()"
     return Op({"[[": "[)", "]]": "(]", "][": "()"}.get(head, head) if len(inner.args) == 2 else head, inner.args)
@@ -322,6 +324,13 @@ def two_valued(tree: Node) -> Node:
     if not nested or not any(isinstance(node, Op) and node.head in ("pm", "mp") for node in walk(tree)):
         return tree
     return Op("list", (tree,))
+
+
+def _without_sign(node: Node) -> Node:
+    """Return 30° or 50% within brackets as a value that may be reckoned with, not as a quantity."""
+    if isinstance(node, Quantity) and node.unit in _SIGN_HEADS:
+        return Op(_SIGN_HEADS[node.unit], (node.value,))
+    return node
 
 
 def _braces(parser: Parser, _: str) -> Node:

@@ -25,6 +25,7 @@ from rlvr.verifiers.math.cursor import Cursor
 from rlvr.verifiers.math.lex import Token, tokenize
 from rlvr.verifiers.math.measures import is_unit_run, sign_is_unit, smaller_units
 from rlvr.verifiers.math.operands import PREFIX, is_bracketed_factor, name, numeral, two_valued
+from rlvr.verifiers.math.restated import is_restated, restated
 from rlvr.verifiers.math.operators import POSTFIX, binary, flat, postfix
 from rlvr.verifiers.math.sequences import DOTS, filled
 from rlvr.verifiers.math.tail import CURRENCIES, lead, tail
@@ -214,6 +215,8 @@ class Parser(Cursor):
             return Op("mod", (value, self.prefix()))
         value, unit = tail(self, value)
         value = smaller_units(self, value, unit)
+        if self.op() == "(" and is_restated(self, value):
+            restated(self, value)
         if currency is not None:
             if unit.dims and unit != currency:
                 raise ParseError("two currencies or units")
@@ -275,7 +278,7 @@ class Parser(Cursor):
         if token.text == "|":
             return not self.bars and not self.in_set
         if token.text == "(":
-            return not self.is_word(self.peek())
+            return not self.is_word(self.peek()) and not is_restated(self, left)
         if token.text == "[":
             return is_bracketed_factor(self)
         return token.text in _OPENERS

@@ -21,7 +21,7 @@ _ESCAPED = re.compile(r"[\x07\x08\x0b\x0c](?=[a-z])|[\t](?=imes(?![a-z])|ext\{|h
 _PRIMES = re.compile(r"\^\s*(?:\{\s*((?:(?:\\prime(?![A-Za-z])|')\s*)+)\}|\\prime(?![A-Za-z]))")
 _MODULE = re.compile(r"(?<![A-Za-z\\.])(?:np|numpy|math|sympy|sp|Math)\.(?=[a-zA-Z])")
 _HOURS = re.compile(r"\s*(\d+)\s*h\s*(\d+)\s*m(?:in)?(?:\s*(\d+)\s*s(?:ec)?)?\s*\Z")
-_FEET = re.compile(r"\s*(\d+)\s*'\s*(\d+(?:\.\d+)?)\s*(?:''|\")\s*\Z")
+_FEET = re.compile(r"\s*(\d+)\s*'\s*(\d+(?:\.\d+)?)\s*(?:''|\")?\s*\Z")
 # Not the suits of cards, which are answers.
 _PICTURES = re.compile("[\u2600-\u2653\u2668-\u2775\u2795-\u2797\u27b0\u27bf\ufe0f\U0001f300-\U0001faff]")
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_TAIL_WORDS = 8
 MAX_LABEL_WORDS = 6
+MAX_LABEL_TOKENS = 16
+_MATRIX_NUMBERS = frozenset(("\\det", "\\dim", "\\rank", "\\deg", "\\tr", "\\ker"))
 CURRENCIES = frozenset("$£€¥₹¢")
 
 # Verbs between a name and an answer: Janet makes $18.
@@ -53,12 +55,26 @@ def _introduces(token: Token, following: Token) -> bool:
 
 
 def _skip_label(parser: Parser) -> None:
-    """Move over a label in words: `Height = 5`, `The total cost: 5`."""
+    """Move over a label in words: `Height = 5`, `The total cost: 5`, `rank(A) = 5`."""
     words = 0
     while words < MAX_LABEL_WORDS and parser.is_word(token := parser.peek(words)) and token.text.lower() not in BLOCKED:
         words += 1
+    if words == 1 or parser.token.text in _MATRIX_NUMBERS:
+        words = _past_argument(parser)
     if words and parser.op(words) in ("=", ":"):
         parser.advance(words + 1)
+
+
+def _past_argument(parser: Parser) -> int:
+    """Return the number of tokens of a name and its argument: rank(A), \\det A."""
+    if parser.op(1) != "(":
+        return 2 if parser.token.text in _MATRIX_NUMBERS and parser.peek().kind == "name" else 1
+    for place in range(2, MAX_LABEL_TOKENS):
+        if parser.op(place) in ("(", "=") or parser.peek(place).kind == "end":
+            break
+        if parser.op(place) == ")":
+            return place + 1
+    return 1
 
 
 def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:

@@ -30,7 +30,8 @@ def is_label(node: Node) -> bool:
         return bool(symbols(node)) and all(_is_plain(arg) for arg in node.args)
     if isinstance(node, Op) and node.head == "mul":
         node = Op("mul", tuple(map(_base, node.args)))
-    node = _base(node)
+    if isinstance(node, Op) and node.head == "pow":
+        return is_label(node.args[0])
     if isinstance(node, Sym):
         return bool(symbols(node))
     if not isinstance(node, Op) or node.head not in _PARTS or not symbols(node):

@@ -156,7 +156,7 @@ _LONG = r"\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d\d)+,\d{3}|\d{1,3}(?:(?:\\[,; ]|['\u00
 _AFTER = r"(?![\d]|,\d|\\[,; ]\d|[ '~]\d)"
 _TOKEN = re.compile(
     rf"""
-      (?P<repeat>\d*\.\d*(?:\\(?:overline|bar|overbar|dot)\s*(?:\{{\d+\}}|\d)\d*(?:\\dot\s*(?:\{{\d\}}|\d))?|\(\d+\))|\d*\.\d+\s*(?:\.\.\.|\\[lc]?dots\b))
+      (?P<repeat>\d*\.\d*(?:\s*\\(?:overline|bar|overbar|dot)\s*(?:\{{\s*\d+\s*\}}|\d)\d*(?:\\dot\s*(?:\{{\d\}}|\d))?|\(\d+\))|\d*\.\d+\s*(?:\.\.\.|\\[lc]?dots\b))
     | (?P<num>(?:(?:{_LONG}){_AFTER}(?:\.\d+)?|\d+\.\d+|\d+\.(?![\d.])|\.\d+|\d+)(?:[eE][+-]?\d+(?![\d.A-Za-z]))?)
     | (?P<name>[^\W\d_]+)
     | (?P<cmd>\\(?:[A-Za-z]+\*?|.))
@@ -168,18 +168,17 @@ _TOKEN = re.compile(
 _LIST_NUMBER = re.compile(r"(?:\d+\.\d+|\d+\.(?![\d.])|\.\d+|\d+)(?:[eE][+-]?\d+(?![\d.A-Za-z]))?")
 _COMMA_NUMBER = re.compile(r"\d+,\d+")
 _PLAIN_OPS = {"**": "^", "==": "=", "=<": "<=", "=>": "implies", "<>": "!=", "->": "to", "...": "dots", ":=": "="}
-_GLUE = re.compile(r",\\!\s*|\{,\}\s?|\{,\\!\}\s?")
+_GLUE = re.compile(r",\s*\\![\s~]*|\{,\}\s?|\{,\\!\}\s?")
 _GROUP = re.compile(r"\s*\{([^{}]*)\}")
 _ROW_SPACING = re.compile(r"\s*\[\s*-?[\d.]+\s*(?:pt|e[mx]|[cm]m|in)\s*\]")
 _DEGREE_LETTER = re.compile(r"(?<=[\d}])\^\s*(?:o(?![A-Za-z])|\{\s*o\s*\})")
-_UNIT_QUOTIENT = re.compile(
-    r"\\[dt]?frac\s*\{\s*\\(?:text|mathrm)\s*\{\s*([A-Za-z]{1,20})\s*\}\s*\}"
-    r"\s*\{\s*\\(?:text|mathrm)\s*\{\s*([A-Za-z]{1,20})\s*\}\s*\}"
-)
+_UNIT_NAME = r"\s*\{\s*\\(?:text|mathrm)\s*\{\s*~?([A-Za-z][A-Za-z~ ]{0,20})\s*\}\s*(\^\s*(?:\d|\{\s*\d\s*\}))?\s*\}"
+_UNIT_QUOTIENT = re.compile(r"\\[dt]?frac" + 2 * _UNIT_NAME)
 _NEGATED = re.compile(r"\\not\s*(=|\\in(?![A-Za-z]))")
 _BETWEEN_SETS = re.compile(r"\s*(?:\\left\s*)?[(\[]")
 _FORMULA_SIGNS = frozenset(("\\quad", "\\qquad", "\\(", "\\)", "\\[", "\\]"))
 _EQUATION = re.compile(r"\$?[A-Za-z\\(][^\n=<>]{0,60}(?<![\\&])=")
+_SPACES = frozenset(" ~'\\")
 # After these one digit, or a number without spaces, is the operand.
 _ONE_NUMBER = frozenset(
     ("_", "^", "\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac", "\\sqrt", "\\binom")
@@ -206,8 +205,13 @@ def tokenize(text: str, commas: str = "thousands") -> list[Token]:
     if "\\not" in text:
         text = _NEGATED.sub(lambda match: "\\ne " if match[1] == "=" else "\\notin ", text)
     if "frac" in text:
-        text = _UNIT_QUOTIENT.sub(r"\\text{ \1/\2}", text)
+        text = _UNIT_QUOTIENT.sub(_unit_quotient, text)
     return _scan(text, commas)
+
+
+def _unit_quotient(match: re.Match[str]) -> str:
+    top, top_power, bottom, power = (part or "" for part in match.groups())
+    return f"\\text{{ {top}}}{top_power}/\\text{{{bottom}}}{power}"
 
 
 def _scan(text: str, commas: str) -> list[Token]:
@@ -225,7 +229,7 @@ def _scan(text: str, commas: str) -> list[Token]:
             match = (commas == "decimal" and _COMMA_NUMBER.match(text, position)) or _LIST_NUMBER.match(text, position)
             assert match
             value = match.group().replace(",", ".")
-        elif kind == "num" and tokens and tokens[-1].text in _ONE_NUMBER and " " in value:
+        elif kind == "num" and tokens and tokens[-1].text in _ONE_NUMBER and not _SPACES.isdisjoint(value):
             match = _LIST_NUMBER.match(text, position)
             assert match
             value = match.group()
@@ -374,6 +378,7 @@ def repeating(text: str) -> Num:
     Raises ParseError where the dots follow no repeated block."""
     if len(text) > MAX_DIGITS:
         raise TooLarge(f"a number of {len(text)} characters; at most {MAX_DIGITS} are read")
+    text = "".join(text.split())
     if text.endswith(("...", "dots")):
         digits = text.removesuffix("...").rstrip() if text.endswith("...") else text[: text.rindex("\\")].rstrip()
         digits = digits[:40] if len(digits) > 40 else digits

@@ -153,6 +153,8 @@ def _split_function(parser: Parser, token: Token) -> Node:
 def _function(parser: Parser, head: str) -> Node:
     power: Node | None = None
     base: Node | None = None
+    if head == "log" and parser.kind == "num" and not parser.token.spaced and parser.before.text == "log":
+        base = parser.prefix() if parser.op(1) == "(" else None  # log10(100), log2(8)
     while parser.op() in ("^", "_"):
         mark = parser.advance().text
         if mark == "^" and power is None:

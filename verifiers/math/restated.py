@@ -19,10 +19,17 @@ def is_restated(parser: Parser, value: Node) -> bool:
     """Whether the bracket here repeats the value before it, and is no factor."""
     if parser.op(1) in _MARKS or parser.peek().text in _WORDS:
         return not symbols(value)
-    decimal = parser.peek().number
-    if decimal is None or decimal.places is None or parser.op(2) != ")" or isinstance(value, Num):
+    if not parser.token.spaced:
         return False
-    return parser.token.spaced and rational(value) == decimal.value
+    first, second = parser.peek().number, parser.peek(3).number
+    if first is None:
+        return False
+    if parser.op(2) == ")":  # 1/2 (0.5)
+        return first.places is not None and not isinstance(value, Num) and rational(value) == first.value
+    quotient = second is not None and second.value and parser.op(2) == "/" and parser.op(4) == ")"  # 0.5 (1/2)
+    if not quotient or second is None or not isinstance(value, Num) or value.places is None:
+        return False
+    return value.value == first.value / second.value
 
 
 def restated(parser: Parser, value: Node) -> None:

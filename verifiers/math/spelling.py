@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import re
 
+from rlvr.verifiers.math.vocabulary import CONSTANT_NAMES, FUNCTIONS, GREEK
+
 _RUN = re.compile(r"\\+")
-# A doubled backslash counts as one where a command of several letters follows, in a text without a single one.
-_DOUBLED = re.compile(
-    r"\\\\(?:[dtc]?frac|sqrt|boxed|text|math[a-z]+|left|right|pi|cdot|times|pm|le|ge|leq|geq|neq|infty|begin|end|sin|cos"
-    r"|tan|log|ln|in|cup|cap|circ|alpha|beta|gamma|theta|lambda|mu|sigma|omega|phi|binom|sum|int|lim|prod|quad|ldots"
-    r"|dots|approx|operatorname|angle|triangle|overline|lfloor|rfloor|lceil|rceil|vec|degree|%|\$|\{|,)(?![a-z])"
+_DOUBLED = re.compile(r"\\\\([A-Za-z]{2,}|[%$])")
+_COMMANDS = (
+    frozenset(
+        "frac dfrac tfrac cfrac sqrt boxed text textbf textit mbox mathrm mathbf mathbb mathcal left right begin end cdot "
+        "times div pm mp le ge ne lt gt leq geq neq approx equiv in notin cup cap setminus circ degree infty binom sum "
+        "int prod lim ldots cdots dots quad qquad operatorname angle triangle overline vec hat bar lfloor rfloor lceil "
+        "rceil langle rangle prime emptyset varnothing displaystyle mid land lor implies to forall pmod bmod".split()
+    )
+    | FUNCTIONS.keys()
+    | GREEK
+    | CONSTANT_NAMES.keys()
+    | {"%", "$"}
 )
 # "\f" of "\frac" and the like, read as an escape: a form feed before "rac".
 _ESCAPES = {"\x07": "a", "\x08": "b", "\x0b": "v", "\x0c": "f"}
 _ESCAPED = re.compile(r"[\x07\x08\x0b\x0c](?=[a-z])|[\t](?=imes(?![a-z])|ext\{|heta(?![a-z])|frac)")
 _PRIMES = re.compile(r"\^\s*(?:\{\s*((?:(?:\\prime(?![A-Za-z])|')\s*)+)\}|\\prime(?![A-Za-z]))")
-_MODULE = re.compile(r"(?<![A-Za-z\\.])(?:np|numpy|math|sympy|sp|Math)\.(?=[a-zA-Z])")
+_MODULE = re.compile(r"(?<![A-Za-z\\.])(?:np|numpy|math|sympy|sp|Math)\s*\.\s*(?=[a-zA-Z])")
 _HOURS = re.compile(r"\s*(\d+)\s*h\s*(\d+)\s*m(?:in)?(?:\s*(\d+)\s*s(?:ec)?)?\s*\Z")
 _FEET = re.compile(r"\s*(\d+)\s*'\s*(\d+(?:\.\d+)?)\s*(?:''|\")?\s*\Z")
 # Not the suits of cards, which are answers.
@@ -28,7 +37,9 @@ _PICTURES = re.compile("[\u2600-\u2653\u2668-\u2775\u2795-\u2797\u27b0\u27bf\ufe
 
 def one_backslash(text: str) -> str:
     """Return the text with single backslashes where all of its commands have two (`\\\\frac`)."""
-    if "\\\\" not in text or not _DOUBLED.search(text) or any(len(run) % 2 for run in _RUN.findall(text)):
+    if "\\\\" not in text or not any(name in _COMMANDS for name in _DOUBLED.findall(text)):
+        return text
+    if any(len(run) % 2 for run in _RUN.findall(text)):
         return text
     return _RUN.sub(lambda run: "\\" * (len(run[0]) // 2 if run[0] != "\\\\" or _command(text, run.end()) else 2), text)
 

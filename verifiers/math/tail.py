@@ -87,8 +87,10 @@ def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
     while parser.word() in MULTIPLIERS:
         value = Op("mul", (value, number(MULTIPLIERS[parser.word()])))
         parser.advance()
-    if parser.word() in PARTS:
-        value = Op("div", (value, number(PARTS[parser.word()])))
+    if (part := parser.word()) in PARTS or (f"{part}s" in PARTS and (value == number(1) or parser.peek().kind == "end")):
+        if part not in PARTS and value != number(1):
+            raise ParseError(f"the word {part!r} beside a value")
+        value = Op("div", (value, number(PARTS.get(part) or PARTS[f"{part}s"])))
         parser.advance()
     found = _parenthesised_unit(parser) if parenthesis else unit(parser)
     words = _trailing_words(parser, symbols(value) | parser.named)
@@ -118,8 +120,12 @@ def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
             break
         if token.kind == "name":
             word = token.text.lower()
-            if depth == 0 and (word in SEPARATORS or skip_condition(parser, names)):
+            joins = word == "and" and bool(words) and parser.is_word(parser.peek())  # 7 cats and dogs
+            if depth == 0 and not joins and (word in SEPARATORS or skip_condition(parser, names)):
                 break
+            if joins:
+                parser.advance()
+                continue
             if word in BLOCKED or word in NUMBER_WORDS or word.startswith("\\"):
                 raise ParseError(f"the word {token.text[:40]!r} beside a value")
             if len(token.text) == 1 and token.text.isascii() and not token.upright and not words and not token.spaced:

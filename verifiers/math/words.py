@@ -29,19 +29,35 @@ _COMMAND = re.compile(
     r"\\(?:text|mathrm|textbf|mathbf|textit|mathit|mbox|hbox|emph|textrm|operatorname|boxed|fbox|rm|bf|displaystyle|left"
     r"|right|quad|qquad|textnormal|mathsf|textsf|underline)(?![A-Za-z])|\\[()\[\],;:! ]"
 )
+_FRACTION = re.compile(r"(?<=\\)[dtc]frac(?![A-Za-z])")
+_INDEX = re.compile(r"([\^_])([A-Za-z0-9])")
 _SPACES = re.compile(r"\s+")
 
 
 def normal_text(text: str) -> str:
     """Return plain text without wrappers, articles and outer punctuation, white space normalised; case is kept.
 
-    Where mathematics remains (a command, an exponent, an index), braces stay: \\frac{1}{23} is not \\frac{12}{3}.
+    Where mathematics remains (a command, an exponent, an index), braces stay: \\frac{1}{23} is not \\frac{12}{3};
+    x^2 gets them, and \\dfrac is \\frac.
     """
     text = _COMMAND.sub(" ", text).replace("$", "").replace("~", " ")
     if "\\" in text or "^" in text or "_" in text:
-        return _SPACES.sub("", text).strip(".,;:!\"'`*")
+        text = _INDEX.sub(r"\1{\2}", _FRACTION.sub("frac", _SPACES.sub("", text)))
+        return _unwrapped(text.strip(".,;:!\"'`*"))
     text = _SPACES.sub(" ", text.replace("{", "").replace("}", "")).strip(" \t\n.,;:!\"'`*")
     return _ARTICLES.sub("", text)
+
+
+def _unwrapped(text: str) -> str:
+    """Mathematics without one pair of braces around the whole of it."""
+    if not (text.startswith("{") and text.endswith("}")):
+        return text
+    level = 0
+    for place, sign in enumerate(text):
+        level += {"{": 1, "}": -1}.get(sign, 0)
+        if not level and place < len(text) - 1:
+            return text
+    return text[1:-1]
 
 
 def number_words(words: list[str]) -> tuple[Fraction, int] | None:

@@ -26,7 +26,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import child, kernel, landlock, namespaces, seccomp, semaphore, syscalls
+from rlvr.sandbox.inside import child, kernel, landlock, maps, namespaces, seccomp, semaphore, syscalls
 
 _MAX_DESCRIPTORS = 8
 _LOOK_EVERY = 0.05
@@ -47,6 +47,8 @@ def main(argument: str) -> NoReturn:
         isolation = _enter(setting, control)
         _import_from(setting["sys_path"], isolation)
         _multiprocessing.SemLock = semaphore.SemLock
+        if isolation.seccomp:
+            maps.install()
         for module in (*_COMMON, *setting["preload"]):
             importlib.import_module(module)
     except (OSError, ImportError, LookupError) as error:
@@ -55,6 +57,8 @@ def main(argument: str) -> NoReturn:
     if isolation.seccomp:
         # Cached here for all children.
         seccomp.build(syscalls.architecture(), None)
+    if not isolation.namespaces:
+        child.make_place(isolation)
     control.send(json.dumps({"ready": os.getpid()}).encode())
     gc.collect()
     gc.disable()
@@ -90,9 +94,10 @@ def _enter(setting: dict[str, Any], control: _socket.socket) -> child.Isolation:
     if level >= 2 and not version:
         raise OSError("Landlock: not in this kernel, or disabled")
     if level == 3:
+        pids = _open_last_pid()
         namespaces.enter(uid, setting["read"], child.DEVICES, scratch)
         _become_first_process(control)
-        return child.Isolation(True, version, True, scratch)
+        return child.Isolation(True, version, True, scratch, last_pid=pids)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     root = os.geteuid() == 0 and uid is not None
     if root and _readable_by(uid, setting["sys_path"]):
@@ -103,6 +108,14 @@ def _enter(setting: dict[str, Any], control: _socket.socket) -> child.Isolation:
     return child.Isolation(
         False, version if level == 2 else 0, level >= 1, scratch, ruleset, uid if root and level else None
     )
+
+
+def _open_last_pid() -> int | None:
+    """Open the file that sets the number of a namespace's next process; None where it cannot be written to."""
+    try:
+        return os.open("/proc/sys/kernel/ns_last_pid", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
 
 
 def _become_first_process(control: _socket.socket) -> None:
@@ -153,9 +166,19 @@ def _serve(control: _socket.socket, isolation: child.Isolation) -> None:
         report = _end(pid, isolation)
         if reason == "gone":
             return
-        if not isolation.namespaces:
-            empty(isolation.scratch)
+        _forget(isolation)
         control.send(json.dumps({**report, "reason": reason}).encode())
+
+
+def _forget(isolation: child.Isolation) -> None:
+    """Remove what would tell the next run of this one: files, the state of their directory, process numbers counted."""
+    if not isolation.namespaces:
+        empty(isolation.scratch)
+        child.make_place(isolation)
+    elif isolation.last_pid is not None:
+        # Refused without the rights over this namespace; then only the numbers tell how many processes there were.
+        with contextlib.suppress(OSError):
+            os.pwrite(isolation.last_pid, b"1", 0)
 
 
 def _receive(control: _socket.socket) -> tuple[bytes, list[int]]:

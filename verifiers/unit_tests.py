@@ -66,8 +66,9 @@ class UnitTests:
     `problem.info["prefix"]` is put before a completion that does not define the entry itself.
 
     The completion, of at most 1,048,576 characters, is a program, or holds one in its last python fence. `timeout`
-    (seconds) and `memory_mb` apply to each run; `partial` scores the share of tests passed instead of all or nothing. `slots` (0: one for each core),
-    `preload` (modules to import in advance), `level`, `allow_weak` and `unsafe` are settings of rlvr.sandbox.Pool.
+    (seconds) and `memory_mb` apply to each run; `partial` scores the share of tests passed instead of all or nothing.
+    `slots` (0: one for each core), `preload` (modules to import in advance), `level`, `allow_weak` and `unsafe` are
+    settings of rlvr.sandbox.Pool.
     """
 
     def __init__(

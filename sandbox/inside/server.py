@@ -26,10 +26,10 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import child, kernel, landlock, maps, namespaces, seccomp, semaphore, syscalls
+from rlvr.sandbox.inside import child, kernel, landlock, maps, namespaces, seccomp, semaphore, syscalls, usage
 
 _MAX_DESCRIPTORS = 8
-_LOOK_EVERY = 0.05
+_LOOK_EVERY, _LOOK_AT_LEAST_EVERY = 0.05, 0.25
 KILL = b"K"
 # Common imports, preloaded for every child. Not threading and random: their after-fork hooks would double the time of a
 # fork.
@@ -44,6 +44,7 @@ def main(argument: str) -> NoReturn:
     control = _socket.socket(fileno=setting["control"])
     try:
         _oom_first()
+        meter = usage.Meter()
         isolation = _enter(setting, control)
         _import_from(setting["sys_path"], isolation)
         _multiprocessing.SemLock = semaphore.SemLock
@@ -63,7 +64,8 @@ def main(argument: str) -> NoReturn:
     gc.collect()
     gc.disable()
     gc.freeze()
-    _serve(control, isolation)
+    meter.begin()
+    _serve(control, isolation, meter)
     if not isolation.namespaces:
         empty(isolation.scratch)
         os.rmdir(isolation.scratch)
@@ -144,7 +146,7 @@ def _readable_by(uid: int, paths: list[str]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def _serve(control: _socket.socket, isolation: child.Isolation) -> None:
+def _serve(control: _socket.socket, isolation: child.Isolation, meter: usage.Meter) -> None:
     while True:
         data, descriptors = _receive(control)
         if not data:
@@ -162,7 +164,7 @@ def _serve(control: _socket.socket, isolation: child.Isolation) -> None:
         _join_group(pid)
         if not isolation.namespaces:
             control.send(json.dumps({"group": pid}).encode())
-        reason = _watch(control, pid, header, isolation)
+        reason = _watch(control, pid, header, isolation, meter)
         report = _end(pid, isolation)
         if reason == "gone":
             return
@@ -196,11 +198,12 @@ def _join_group(pid: int) -> None:
         os.setpgid(pid, pid)
 
 
-def _watch(control: _socket.socket, pid: int, header: dict[str, Any], isolation: child.Isolation) -> str:
-    """Wait until a run is over. Returns why: "ended", "timeout", "killed", "scratch" (full), "gone" (caller ended)."""
+def _watch(
+    control: _socket.socket, pid: int, header: dict[str, Any], isolation: child.Isolation, meter: usage.Meter
+) -> str:
+    """Wait until a run is over. Returns why: "ended", "timeout", "killed", "gone" (caller ended), or `_exceeded`."""
     deadline = time.monotonic() + header["seconds"]
-    # A tmpfs has a size limit; a directory has to be measured.
-    pause = _LOOK_EVERY if not isolation.namespaces else header["seconds"]
+    pause = _LOOK_EVERY
     handle = os.pidfd_open(pid)
     try:
         poll = select.poll()
@@ -212,11 +215,26 @@ def _watch(control: _socket.socket, pid: int, header: dict[str, Any], isolation:
                 return "killed" if control.recv(1 << 16) == KILL else "gone"
             if handle in ready:
                 return "ended"
-            if not isolation.namespaces and _overfull(isolation.scratch, child.SCRATCH_FILES * header["file_mb"] << 20):
-                return "scratch"
+            start = time.monotonic()
+            exceeded = _exceeded(header, isolation, meter)
+            if exceeded:
+                return exceeded
+            # Many processes on the machine make the measurement slow.
+            pause = min(max(_LOOK_EVERY, 10 * (time.monotonic() - start)), _LOOK_AT_LEAST_EVERY)
         return "timeout"
     finally:
         os.close(handle)
+
+
+def _exceeded(header: dict[str, Any], isolation: child.Isolation, meter: usage.Meter) -> str:
+    """Return which limit a run exceeds with all its processes together: "memory", "scratch" or none."""
+    most = header["together_mb"] << 20
+    if meter.use(most).memory > most:
+        return "memory"
+    # A tmpfs has a size limit; a directory has to be measured.
+    if not isolation.namespaces and _overfull(isolation.scratch, child.SCRATCH_FILES * header["file_mb"] << 20):
+        return "scratch"
+    return ""
 
 
 def _overfull(directory: str, most: int) -> bool:

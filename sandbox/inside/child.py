@@ -241,10 +241,10 @@ def _serve(names: dict[str, Any], job: dict[str, Any]) -> None:
 
 
 def _test(job: dict[str, Any]) -> None:
-    code = _compile(job["test"], "test.py")
+    _compile(job["test"], "test.py")
     gc.enable()
     channels = {"requests": FIRST_CHANNEL, "replies": FIRST_CHANNEL + 1, "verdict": FIRST_CHANNEL + 2}
-    proxies.run_tests(code, job["names"], job["classes"], **channels)
+    proxies.run_tests(job["test"], job["names"], job["classes"], **channels)
 
 
 MODES: dict[str, Callable[[dict[str, Any]], None]] = {

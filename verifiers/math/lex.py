@@ -30,6 +30,8 @@ class Token(NamedTuple):
     number: Num | None = None
 
 
+END = Token("end", "", True)
+
 _SIGNS = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-", "×": "*", "⋅": "*", "·": "*", "∙": "*",
     "•": "*", "∗": "*", "✕": "*", "✖": "*", "÷": "/", "∕": "/", "⁄": "/", "π": r"\pi ", "∞": r"\infty ",
@@ -241,7 +243,7 @@ def _scan(text: str, commas: str) -> list[Token]:
         spaced = False
         if len(tokens) > MAX_TOKENS:
             raise TooLarge(f"an answer of more than {MAX_TOKENS} tokens")
-    tokens.append(Token("end", "", True))
+    tokens.append(END)
     return tokens
 
 

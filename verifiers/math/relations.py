@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlvr.verifiers.math.binders import unevaluated
 from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
 from rlvr.verifiers.math.rounding import approximates, literal
@@ -65,6 +66,8 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
         kept.append(side)
     value = kept[-1]
     for side in kept[:-1]:
+        if unevaluated(side):
+            continue
         if symbols(side) and not symbols(value):
             if not is_label(side):
                 return None
@@ -86,7 +89,7 @@ def _is_name(node: Node) -> bool:
 
 def is_label(node: Node) -> bool:
     """Whether a side only names a quantity: x, f(x), f(2), P(X = 2), AB, BC^2, x + y; not a polynomial."""
-    if _is_call(node):
+    if _is_call(node) or unevaluated(node):
         return True
     if isinstance(node, Op) and node.head == "mul":
         node = Op("mul", tuple(map(_base, node.args)))

@@ -34,13 +34,13 @@ def shown(token: Token) -> str:
 class Cursor:
     """Reads a list of tokens that ends with one of kind "end".
 
-    It starts at the first token, outside all groups.
+    It starts at the first token, outside all groups, at a depth of nesting.
     """
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[Token], depth: int = 0) -> None:
         self._tokens = tokens
         self._at = 0
-        self._depth = 0
+        self._depth = depth
         self._bars = 0
         self._in_set = False
         self._groups = 0
@@ -60,6 +60,11 @@ class Cursor:
     def before(self) -> Token:
         """The token before the position."""
         return self._tokens[self._at - 1]
+
+    @property
+    def depth(self) -> int:
+        """The level of nesting at the position."""
+        return self._depth
 
     @property
     def bars(self) -> int:

@@ -5,6 +5,7 @@ An equation between coordinates (x + y = 5, xy = 6) is a curve, not a value with
 
 from __future__ import annotations
 
+from rlvr.verifiers.math.binders import unevaluated
 from rlvr.verifiers.math.rounding import literal
 from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, symbols, walk
 from rlvr.verifiers.math.vocabulary import FUNCTIONS
@@ -22,7 +23,7 @@ def is_name(node: Node) -> bool:
 
 def is_label(node: Node) -> bool:
     r"""Whether a side only names a quantity: x, f(x), f(2), P(X = 2), AB, BC^2, x + y, \tan A; not a polynomial."""
-    if _is_call(node) or is_derivative(node):
+    if _is_call(node) or is_derivative(node) or unevaluated(node):
         return True
     if isinstance(node, Op) and node.head in ("ratio", *_SETS):
         return all(is_label(arg) for arg in node.args)

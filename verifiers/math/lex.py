@@ -33,6 +33,8 @@ class Token(NamedTuple):
     apart: bool = False
 
 
+END = Token("end", "", True)
+
 _SIGNS = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-", "×": "*", "⋅": "*", "·": "*", "∙": "*",
     "•": "*", "∗": "*", "✕": "*", "✖": "*", "÷": "/", "∕": "/", "⁄": "/", "π": r"\pi ", "∞": r"\infty ",
@@ -274,7 +276,7 @@ def _scan(text: str, commas: str) -> list[Token]:
         spaced = False
         if len(tokens) > MAX_TOKENS:
             raise TooLarge(f"an answer of more than {MAX_TOKENS} tokens")
-    tokens.append(Token("end", "", True))
+    tokens.append(END)
     for place in apart:
         tokens[place] = tokens[place]._replace(apart=True)
     return tokens

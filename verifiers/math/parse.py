@@ -8,7 +8,7 @@
 
 Heads of `Op`: add, mul, div, pow, neg, pm, mp, root (index, radicand), abs, floor, ceil, fact, deg, percent, log (x),
 logb (base, x), binom, gcd, lcm, min, max, scale (value, a multiplier in words) and the functions of `FUNCTIONS` for
-values; based (digits, base), ratio, mod, list, both (and, of inequalities), either (or), set, "()" "(]" "[)" "[]",
+values; sum, prod, int, lim, diff (see calculus), piecewise (of case: value, condition), det, trace; based (digits, base), ratio, mod, list, both (and, of inequalities), either (or), set, "()" "(]" "[)" "[]",
 union, inter, minus, matrix, row, domain for structures.
 Bounds: characters, tokens and digits (lex), nesting (cursor), height and items (here). Beyond them TooLarge is raised,
 ParseError for a text that is not an answer.
@@ -20,9 +20,11 @@ import functools
 import re
 from fractions import Fraction
 
+from rlvr.verifiers.math.calculus import CALCULUS
+from rlvr.verifiers.math.cases import CASES, MATRIX_NAMES, matrix_name
 from rlvr.verifiers.math.conditions import skip_condition, without_conditions
 from rlvr.verifiers.math.cursor import Cursor
-from rlvr.verifiers.math.lex import Token, tokenize
+from rlvr.verifiers.math.lex import END, Token, tokenize
 from rlvr.verifiers.math.measures import is_unit_run, sign_is_unit, smaller_units
 from rlvr.verifiers.math.operands import PREFIX, is_bracketed_factor, name, numeral, two_valued
 from rlvr.verifiers.math.restated import is_restated, restated
@@ -43,7 +45,16 @@ from rlvr.verifiers.math.tree import (
     symbols,
 )
 from rlvr.verifiers.math.units import LETTER_UNITS, NO_UNIT, SQUARED, UNITS, find_unit
-from rlvr.verifiers.math.vocabulary import BLOCKED, CONSTANT_NAMES, FUNCTIONS, GREEK, SEPARATORS, STOP, is_noun, is_product
+from rlvr.verifiers.math.vocabulary import (
+    BLOCKED,
+    CONSTANT_NAMES,
+    FUNCTIONS,
+    GREEK,
+    SEPARATORS,
+    STOP,
+    is_noun,
+    is_product,
+)
 from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
 
 MAX_HEIGHT = 100
@@ -60,7 +71,7 @@ _AFTER_NOUN = frozenset((",", ";", ")", "]", "}", "(", ".", "newline", "and", "o
 _OPENERS = frozenset(
     ("(", "{", "{{", "<(", "lfloor", "lceil", "\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac",
      "\\sqrt", "\\usqrt", "\\ucbrt", "\\uqdrt", "\\binom", "\\dbinom", "\\tbinom", "\\begin", "\\mathbb", "\\Bbb",
-     "\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot", "angle")
+     "\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot", "angle", "\\sum", "\\prod", "\\int", "\\lim")
 )  # fmt: skip
 
 
@@ -108,11 +119,18 @@ class Parser(Cursor):
     `units`: letters after a number may be a unit. `named`: the variables of the sides before this one.
     """
 
-    def __init__(self, tokens: list[Token], units: bool) -> None:
-        super().__init__(tokens)
+    def __init__(self, tokens: list[Token], units: bool, depth: int = 0) -> None:
+        super().__init__(tokens, depth)
         self.units = units
         self.named: frozenset[str] = frozenset()
         self._conditions = 0
+
+    def part(self, tokens: list[Token]) -> Parser:
+        """Return a parser of some tokens of this answer, which must be read to their end."""
+        self.deeper()
+        inner = Parser([*tokens, END], self.units, self.depth)
+        self.shallower()
+        return inner
 
     def may_try_condition(self) -> bool:
         """Count an attempt to read a condition; return whether it may be made."""
@@ -341,7 +359,9 @@ class Parser(Cursor):
         following = self.peek()
         if not is_noun(self.token.text) or following.kind == "num":
             return False
-        return following.kind != "op" or following.text in _AFTER_NOUN or (following.text == "-" and not following.spaced)
+        return (
+            following.kind != "op" or following.text in _AFTER_NOUN or (following.text == "-" and not following.spaced)
+        )
 
     def prefix(self) -> Node:
         """Parse an operand with the signs before it."""
@@ -350,11 +370,11 @@ class Parser(Cursor):
         if token.kind == "num":
             node = numeral(self, token)
         elif token.kind == "name":
-            node = name(self, token)
+            node = (matrix_name(self) if token.text in MATRIX_NAMES else None) or name(self, token)
         elif token.kind == "end":
             raise ParseError(f"expected a value, found {self.place()}")
         else:
-            handler = PREFIX.get(token.text)
+            handler = CALCULUS.get(token.text) or CASES.get(token.text) or PREFIX.get(token.text)
             if handler is None:
                 raise ParseError(f"cannot read {self.place()}")
             self.advance()

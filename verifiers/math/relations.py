@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlvr.verifiers.math.binders import unevaluated
 from rlvr.verifiers.math.constants import same_general_solution
 from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
@@ -67,6 +68,8 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
         kept.append(side)
     value = kept[-1]
     for side in kept[:-1]:
+        if unevaluated(side):
+            continue
         if symbols(side) and not symbols(value):
             if not is_label(side):
                 return None

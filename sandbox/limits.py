@@ -20,9 +20,9 @@ class Limits:
     """Address space of each process, preloaded modules included."""
     total_memory_mb: int = 0
     """Memory in use of all processes together, measured every 50 ms; 0 for twice `memory_mb`."""
-    processes: int = 16
+    processes: int = 128
     """Simultaneous processes and threads, the program's main thread included."""
-    files: int = 64
+    files: int = 256
     """Open files of each process."""
     file_mb: int = 16
     """Size of one file; the scratch directory holds four times that."""
@@ -83,8 +83,8 @@ class Returned:
 class Job:
     """A program to run, its input, and calls to make after it.
 
-    `setup` is code that runs after the program, in its namespace. A job must not contain expected values: the program
-    can read everything in it.
+    `prelude` is code that runs before the program, `setup` code that runs after it, both in its namespace. A job must
+    not contain expected values: the program can read everything in it.
     """
 
     program: str
@@ -92,6 +92,7 @@ class Job:
     calls: tuple[Call, ...] = ()
     setup: str = ""
     limits: Limits = field(default_factory=Limits)
+    prelude: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from rlvr.sandbox.inside import kernel, landlock, plain, proxies, seccomp, service, syscalls
+from rlvr.sandbox.inside import interpreter, kernel, landlock, plain, proxies, seccomp, service, syscalls
 
 # Descriptors of the status pipe, and the first of the channels for answers.
 STATUS, FIRST_CHANNEL = 3, 4
@@ -67,6 +67,7 @@ def run(isolation: Isolation, header: dict[str, Any], descriptors: list[int]) ->
         payload, *others = descriptors
         payload, ruleset = _place(payload, isolation.ruleset, others)
         _isolate(isolation, ruleset, header)
+        interpreter.open_streams()
         os.write(STATUS, b"R")
     except OSError as error:
         # The program has not run: the missing "R" tells the caller so, and the text tells why.
@@ -164,6 +165,7 @@ def _module(name: str) -> dict[str, Any]:
     module = types.ModuleType(name)
     sys.modules[name] = module
     sys.argv = sys.orig_argv = ["main.py"]
+    sys.path.insert(0, os.getcwd())
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.enable()
     return module.__dict__
@@ -176,9 +178,7 @@ def _finish(code: int) -> NoReturn:
         # Private, but the only way to wait for threads as the interpreter does.
         threading._shutdown()
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.__stdout__, sys.stderr, sys.__stderr__):
-        if stream is not None:
-            stream.flush()
+    interpreter.flush_streams()
     os._exit(code)
 
 
@@ -193,10 +193,17 @@ def _exit_code(error: BaseException) -> int:
     return EXIT_MEMORY if isinstance(error, MemoryError) else EXIT_CRASH
 
 
+def _prelude(job: dict[str, Any], names: dict[str, Any]) -> None:
+    """Execute the prelude by itself, so that the program may begin with a docstring and imports from __future__."""
+    if job["prelude"]:
+        exec(compile(job["prelude"], "prelude.py", "exec", dont_inherit=True), names)
+
+
 def _run_plain(job: dict[str, Any]) -> None:
     code = _compile(job["program"], "main.py")
     names = _module("__main__")
     try:
+        _prelude(job, names)
         exec(code, names)
     except BaseException as error:
         result = _exit_code(error)
@@ -209,6 +216,7 @@ def _load(job: dict[str, Any]) -> dict[str, Any]:
     """Return the program's namespace after program and setup. Its `__name__` is not "__main__": it is imported."""
     code = _compile(job["program"], "solution.py")
     names = _module("solution")
+    _prelude(job, names)
     exec(code, names)
     if job["setup"]:
         exec(compile(job["setup"], "setup.py", "exec", dont_inherit=True), names)

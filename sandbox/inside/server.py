@@ -26,7 +26,19 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import child, kernel, landlock, maps, namespaces, seccomp, semaphore, syscalls, usage
+from rlvr.sandbox.inside import (
+    child,
+    interpreter,
+    kernel,
+    landlock,
+    library,
+    maps,
+    namespaces,
+    seccomp,
+    semaphore,
+    syscalls,
+    usage,
+)
 
 _MAX_DESCRIPTORS = 8
 _LOOK_EVERY, _LOOK_AT_LEAST_EVERY = 0.05, 0.25
@@ -46,7 +58,10 @@ def main(argument: str) -> NoReturn:
         _oom_first()
         meter = usage.Meter()
         isolation = _enter(setting, control)
-        _import_from(setting["sys_path"], isolation)
+        _import_from([*setting["sys_path"], *setting["packages"]], isolation)
+        if not isolation.namespaces:
+            library.find_in(setting["sys_path"], setting["packages"])
+        interpreter.prepare(isolation.scratch)
         _multiprocessing.SemLock = semaphore.SemLock
         if isolation.seccomp:
             maps.install()
@@ -97,16 +112,18 @@ def _enter(setting: dict[str, Any], control: _socket.socket) -> child.Isolation:
         raise OSError("Landlock: not in this kernel, or disabled")
     if level == 3:
         pids = _open_last_pid()
-        namespaces.enter(uid, setting["read"], child.DEVICES, scratch)
+        view = namespaces.View(setting["read"], setting["hidden"], setting["packages"], child.DEVICES)
+        namespaces.enter(uid, view, scratch)
         _become_first_process(control)
         return child.Isolation(True, version, True, scratch, last_pid=pids)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     root = os.geteuid() == 0 and uid is not None
-    if root and _readable_by(uid, setting["sys_path"]):
+    readable = library.granted(setting["read"], setting["hidden"], setting["packages"])
+    if root and _readable_by(uid, [*setting["sys_path"], *setting["packages"]]):
         os.chown(scratch, uid, uid)
         namespaces.become(uid)
         root = False
-    ruleset = landlock.create(version, setting["read"], [scratch], child.DEVICES) if level == 2 else None
+    ruleset = landlock.create(version, readable, [scratch], child.DEVICES) if level == 2 else None
     return child.Isolation(
         False, version if level == 2 else 0, level >= 1, scratch, ruleset, uid if root and level else None
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rlvr.verifiers.code.bounds import parse_bounded
@@ -13,6 +13,11 @@ from rlvr.verifiers.extract import BYTE_ORDER_MARK
 MAX_COMPLETION = 1 << 20  # characters; a longer one is not searched for a program
 _RUN = re.compile("```|~~~")
 _LANGUAGE = re.compile(r"[ \t]*([\w+#.-]*)")
+# The first words of lines that make a program of a text.
+_STATEMENT = re.compile(
+    r"^[ \t]*(?:def|class|import|from|for|while|if|with|try|return|print|async|@\w+)\b|^[\w., \t]*[-+*/]?=[^=]|\w\(",
+    re.MULTILINE,
+)
 _PYTHON = frozenset(("", "python", "py", "python3", "python2"))
 
 
@@ -54,14 +59,22 @@ def fenced_blocks(text: str) -> list[tuple[str, str]]:
     return blocks
 
 
-def program_of(completion: str) -> str:
-    """Return the last python fence of a completion (a fence without a language counts), else the whole text.
+def program_of(completion: str, names: Sequence[str] = ()) -> str:
+    """Return the last python fence of a completion, else the whole text.
 
-    Text before a closing </think> is ignored.
+    Text before a closing </think> is ignored. A fence without a language counts where it looks like a program, or where
+    there is no other. Of several, the last that binds one of `names`, which the tests use, is preferred: the ones after
+    it show how to call it, or what it prints.
     """
     answer = completion.rpartition("</think>")[2].removeprefix(BYTE_ORDER_MARK)
-    blocks = [content for language, content in fenced_blocks(answer) if language in _PYTHON]
-    return blocks[-1] if blocks else answer
+    blocks = [(language, content) for language, content in fenced_blocks(answer) if language in _PYTHON]
+    programs = [content for language, content in blocks if language or _STATEMENT.search(content)]
+    contents = programs or [content for _, content in blocks]
+    if not contents:
+        return answer
+    name = f"(?:{'|'.join(map(re.escape, names))})"
+    bound = re.compile(rf"^(?:(?:async +)?(?:def|class) +{name}\b|{name} *(?::[^=\n]*)?=[^=])", re.MULTILINE)
+    return next((content for content in reversed(contents) if names and bound.search(content)), contents[-1])
 
 
 def defines(program: str, name: str) -> bool:

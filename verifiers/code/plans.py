@@ -39,7 +39,10 @@ class Outcome:
 
 
 class TestPlan(Protocol):
-    """The tests of one reference."""
+    """The tests of one reference. `defined`: names that they use, of which a program defines at least one."""
+
+    @property
+    def defined(self) -> tuple[str, ...]: ...
 
     def jobs(self, program: str, limits: Limits) -> Sequence[Job | TestJob]: ...
 
@@ -55,12 +58,13 @@ class SplitPlan:
     split: code_split.Split
     prelude: str
     setup: str
+    defined: tuple[str, ...] = ()
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
         """Return one job with every call."""
         calls = tuple(Call(expression=call) for call in self.split.calls)
         setup = "\n".join(part for part in (self.setup, self.split.setup) if part)
-        return [Job(_with_prelude(self.prelude, program), calls=calls, setup=setup, limits=limits)]
+        return [Job(program, calls=calls, setup=setup, limits=limits, prelude=self.prelude)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the tests of which all calls were answered and the assert holds."""
@@ -95,9 +99,14 @@ class WholePlan:
     prelude: str
     setup: str
 
+    @property
+    def defined(self) -> tuple[str, ...]:
+        """All names of the program."""
+        return self.names
+
     def jobs(self, program: str, limits: Limits) -> list[TestJob]:
         """Return one job for a pair of sandboxes: the program's and the tests'."""
-        job = Job(_with_prelude(self.prelude, program), setup=self.setup, limits=limits)
+        job = Job(program, setup=self.setup, limits=limits, prelude=self.prelude)
         return [TestJob(job, self.test, self.names, self.classes)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
@@ -114,6 +123,11 @@ class MixedPlan:
 
     split: SplitPlan
     whole: WholePlan
+
+    @property
+    def defined(self) -> tuple[str, ...]:
+        """All names of the program."""
+        return self.whole.names
 
     def jobs(self, program: str, limits: Limits) -> list[Job | TestJob]:
         """Return the job with the calls, then that for the pair of sandboxes."""
@@ -137,10 +151,11 @@ class OutputPlan:
 
     cases: tuple[tuple[str, str], ...]
     setup: str
+    defined: tuple[str, ...] = ()
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
         """Return one job for each case."""
-        return [Job(_with_prelude(self.setup, program), stdin, limits=limits) for stdin, _ in self.cases]
+        return [Job(program, stdin, limits=limits, prelude=self.setup) for stdin, _ in self.cases]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the cases in which the program ends without an error and prints the expected output."""
@@ -166,6 +181,11 @@ class CallsPlan:
     expected: tuple[Any, ...]
     setup: str
 
+    @property
+    def defined(self) -> tuple[str, ...]:
+        """The function, or the class that has it."""
+        return (self.entry.split(".")[0],)
+
     def jobs(self, program: str, limits: Limits) -> list[Job]:
         """Return one job with every call."""
         return [Job(program, calls=self.calls, setup=self.setup, limits=limits)]
@@ -187,10 +207,6 @@ class CallsPlan:
         if returned.raised:
             return f"raised {returned.raised}"
         return "" if equality.same_value(returned.value, self.expected[number]) else "wrong answer"
-
-
-def _with_prelude(prelude: str, program: str) -> str:
-    return f"{prelude}\n{program}" if prelude else program
 
 
 def _short(call: str) -> str:
@@ -223,7 +239,7 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     if split is None:
         call = f"\ncheck({entry})\n" if entry else ""
         return _whole_plan(f"{ours}\n{code}{call}", reference, ours)
-    here = SplitPlan(split, prelude, setup)
+    here = SplitPlan(split, prelude, setup, names)
     if not split.rest:
         return here
     return MixedPlan(here, _whole_plan(f"{ours}\n{split.rest}", reference, ours))

@@ -118,6 +118,7 @@ class Server:
                 "mode": mode,
                 "seconds": limits.seconds,
                 "memory_mb": limits.memory_mb,
+                "together_mb": limits.together_mb,
                 "processes": limits.processes + self._other_tasks(),
                 "files": limits.files,
                 "file_mb": limits.file_mb,

@@ -18,6 +18,8 @@ class Limits:
     """Wall-clock time."""
     memory_mb: int = 1024
     """Address space of each process, preloaded modules included."""
+    total_memory_mb: int = 0
+    """Memory in use of all processes together, measured every 50 ms; 0 for twice `memory_mb`."""
     processes: int = 128
     """Simultaneous processes and threads, the program's main thread included."""
     files: int = 256
@@ -31,8 +33,13 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) <= 0:
+            if getattr(self, name) <= 0 and (name, getattr(self, name)) != ("total_memory_mb", 0):
                 raise ValueError(f"limit {name} {getattr(self, name)}: expected a number above 0")
+
+    @property
+    def together_mb(self) -> int:
+        """Memory of all processes together, in MB."""
+        return self.total_memory_mb or 2 * self.memory_mb
 
 
 class RunStatus(StrEnum):

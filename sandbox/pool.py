@@ -212,7 +212,7 @@ def _run_tests(slot: _Slot, tests: TestJob) -> Result:
     if refused is not None:
         return refused
     requests, replies = os.pipe(), os.pipe()
-    longer = Limits(seconds=job.limits.seconds + 2, memory_mb=job.limits.memory_mb)
+    longer = Limits(job.limits.seconds + 2, job.limits.memory_mb, job.limits.total_memory_mb)
     stdin = job.stdin.encode("utf-8", "surrogateescape")
     program = Run(slot.server("program"), "serve", _payload(job), stdin, job.limits)
     payload = {
@@ -311,6 +311,8 @@ def _status(run: Run, report: dict[str, Any]) -> tuple[RunStatus, str]:
         return RunStatus.OUTPUT_LIMIT, "too much output"
     if report["reason"] == "scratch":
         return RunStatus.OUTPUT_LIMIT, "too many or too large files"
+    if report["reason"] == "memory":
+        return RunStatus.MEMORY, f"over {run.limits.together_mb} MB in all processes together"
     if report["reason"] == "timeout":
         return RunStatus.TIMEOUT, f"over {run.limits.seconds:g} s"
     if b"S" in said:

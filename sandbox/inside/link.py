@@ -1,4 +1,4 @@
-"""The connection of test code to the program's side (service.py): requests, values, exceptions, functions of the tests."""
+"""The connection of test code to the program (service.py): requests, values, exceptions, functions of the tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from rlvr.sandbox.inside import plain, service
+from rlvr.sandbox.inside.originals import Originals
 
 _MAX_LINE = 8 << 20
 _MAX_NAMES = 20
@@ -36,6 +37,10 @@ class Link:
         self.objects = bool(job["objects"])
         self.exceptions = {name: type(name, (RaisedByProgram,), {}) for name in job["exceptions"]}
         self.ended = False
+        # How often the program has answered, the last exception of it, and arguments that it changed.
+        self.answered = 0
+        self.raised: Exception | None = None
+        self.originals = Originals()
         self.known: dict[int, Any] = {}
         self._make = make
         self._replies: BinaryIO = open(replies, "rb", closefd=False)  # noqa: SIM115
@@ -43,7 +48,7 @@ class Link:
         # Functions and objects of the tests that the program knows by number.
         self._functions: list[Any] = []
         self._ours: dict[int, tuple[int, Any]] = {}
-        self._raised: Exception | None = None
+        self._raised_by_tests: Exception | None = None
 
     def ask(
         self, do: str, on: dict[str, Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **made: Any
@@ -53,16 +58,28 @@ class Link:
         `made` tells what an object becomes that is the value.
         """
         passed = list(args)
+        before = [self.originals.copy(value) for value in passed]
         written: set[int] = set()
-        request = {"do": do, "on": on, "args": self._write(passed, written), "kwargs": self._write(kwargs or {}, written)}
+        request = {
+            "do": do,
+            "on": on,
+            "args": self._write(passed, written),
+            "kwargs": self._write(kwargs or {}, written),
+        }
         streams = self._replaced_streams(written)
         answer = self._converse({**request, "streams": streams} if streams else request)
         self._hear(answer, streams)
         if "x" in answer:
-            raise self._exception(answer)
+            self.answered += 1
+            self.raised = self._exception(answer)
+            raise self.raised
         if "a" in answer:
             _update(passed, self._read(answer["a"]))
-        return self._read(answer.get("v"), **made)
+            self.originals.keep(passed, before)
+        value = self._read(answer.get("v"), **made)
+        # To look up a function is not to call it.
+        self.answered += do != "self" or self._make(self).handle(value) is None
+        return value
 
     def _converse(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request and return its answer; call what functions of the tests the program calls before."""
@@ -89,7 +106,7 @@ class Link:
         try:
             return {"r": self._write(self._functions[number](*args, **kwargs), set())}
         except Exception as error:
-            self._raised = error
+            self._raised_by_tests = error
             return {"x": type(error).__name__, "m": self._write([str(part) for part in error.args], set())}
 
     def _write(self, value: Any, written: set[int]) -> Any:
@@ -105,7 +122,7 @@ class Link:
         handle = self._make(self).handle(value)
         if handle is not None:
             return ["o", kind.__name__, handle, None]
-        if kind.__module__ == "test" and hasattr(value, "__dict__"):
+        if kind.__module__ == "__main__" and hasattr(value, "__dict__"):
             number = self._ours.setdefault(id(value), (len(self._ours), value))[0]
             if number in written:
                 return ["j", number]
@@ -115,7 +132,7 @@ class Link:
             return None
         module, name = getattr(value, "__module__", None), getattr(value, "__name__", "")
         if module in _SHARED and getattr(importlib.import_module(module), name, None) is value:
-            return ["B", module, name]
+            return ["G", module, name]
         number = next((n for n, known in enumerate(self._functions) if known == value), len(self._functions))
         if number == len(self._functions):
             self._functions.append(value)
@@ -169,7 +186,7 @@ class Link:
     def _exception(self, answer: dict[str, Any]) -> Exception:
         """Return an exception of the types that the tests know, by name."""
         names = [name for name in _list(answer["x"])[:_MAX_NAMES] if type(name) is str]
-        raised, self._raised = self._raised, None
+        raised, self._raised_by_tests = self._raised_by_tests, None
         if raised is not None and names[:1] == [type(raised).__name__]:
             return raised
         if "StopIteration" in names or "StopAsyncIteration" in names:

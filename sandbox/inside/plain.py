@@ -68,7 +68,12 @@ class Yielded:
     """Items of an iterator. Like an iterator it equals nothing and can be consumed once."""
 
     def __init__(self, items: list[Any]) -> None:
+        self._all = items
         self._items = iter(items)
+
+    def again(self) -> Yielded:
+        """Return the same items, none consumed."""
+        return Yielded(self._all)
 
     def __iter__(self) -> Iterator[Any]:
         return self._items

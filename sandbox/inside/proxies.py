@@ -8,15 +8,18 @@ must not answer for it. What a call returned can be called, awaited and iterated
 
 from __future__ import annotations
 
+import ast
+import builtins
+import operator
 import os
 import sys
 import traceback
 import types
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
-from rlvr.sandbox.inside import interpreter, service
+from rlvr.sandbox.inside import instrument, interpreter, service, testing
 from rlvr.sandbox.inside.link import Link, ProgramEnded
 from rlvr.sandbox.inside.plain import Opaque
 
@@ -26,11 +29,11 @@ _LOOPING = 64
 
 
 def _link(proxy: Any) -> Link:
-    return object.__getattribute__(proxy, "_link")  # type: ignore[no-any-return]
+    return object.__getattribute__(proxy, "_link")
 
 
 def _on(proxy: Any) -> dict[str, Any]:
-    return object.__getattribute__(proxy, "_on")  # type: ignore[no-any-return]
+    return object.__getattribute__(proxy, "_on")
 
 
 def _ask(proxy: Any, do: str, *args: Any, **made: Any) -> Any:
@@ -78,12 +81,12 @@ class Handle:
         return _link(self).ask("call", _on(self), args, kwargs, returned=True)
 
     def __bool__(self) -> bool:
-        return _of_type(bool, _on(self)["object"][3])  # type: ignore[no-any-return]
+        return _of_type(bool, _on(self)["object"][3])
 
     def __repr__(self) -> str:
         return "<object of the program>"
 
-    def __await__(self) -> Iterator[Any]:
+    def __await__(self) -> Generator[Any, Any, Any]:
         return _ask(self, "await", returned=True)
         yield
 
@@ -145,7 +148,9 @@ class Stream(Handle):
 
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)
-        return Member(_link(found), _on(found)) if name in ("send", "throw", "close") and type(found) is Handle else found
+        return (
+            Member(_link(found), _on(found)) if name in ("send", "throw", "close") and type(found) is Handle else found
+        )
 
 
 class Instance(Handle):
@@ -161,7 +166,7 @@ class Instance(Handle):
         return _link(self).ask("call", _on(self), args, kwargs, returned=True)
 
     def __len__(self) -> int:
-        return _of_type(int, _ask(self, "len"))  # type: ignore[no-any-return]
+        return _of_type(int, _ask(self, "len"))
 
     def __iter__(self) -> Iterator[Any]:
         found = _ask(self, "iter", returned=True)
@@ -186,7 +191,7 @@ class Instance(Handle):
         _ask(self, "delitem", key)
 
     def __format__(self, form: str) -> str:
-        return _of_type(str, _ask(self, "format", form))  # type: ignore[no-any-return]
+        return _of_type(str, _ask(self, "format", form))
 
 
 class Derived(Instance):
@@ -247,7 +252,7 @@ def _of_instance(do: str, kind: type) -> Callable[..., Any]:
 
 def _of_value(name: str) -> Callable[..., Any]:
     """An operation on the value of a global name, done here."""
-    operate = vars(service.operator).get(f"__{name}__") or getattr(service.builtins, name)
+    operate = vars(operator).get(f"__{name}__") or getattr(builtins, name)
     return lambda self, *args: operate(_ask(self, "self"), *args)
 
 
@@ -284,7 +289,7 @@ for _name in ("ne", "lt", "le", "gt", "ge", "neg", "pos", "invert", "contains", 
 for _name in ("len", "iter", "str", "repr", "bool", "float", "int", "abs", "round", "format"):
     setattr(Named, f"__{_name}__", _of_value(_name))
 for _name in service.OPERATORS:
-    _operate = getattr(service.operator, f"__{_name}__")
+    _operate = getattr(operator, f"__{_name}__")
     setattr(Named, f"__r{_name}__", lambda self, left, operate=_operate: operate(left, _ask(self, "self")))
 
 
@@ -302,9 +307,11 @@ class _Maker:
             return Opaque(kind, None, truth)
         known = self.link.known.get(handle)
         if known is None or (self.kind is not Handle and not isinstance(known, Instance)):
-            # For a test that asks for the name of its type.
-            named = type(kind, (self.kind,), {"__slots__": ()}) if kind.isidentifier() else self.kind
-            known = self.link.known[handle] = (named if self.kind is not Handle else Handle)(self.link, {"object": ["o", kind, handle, truth]})
+            made = self.kind
+            if made is not Handle and kind.isidentifier():
+                # For a test that asks for the name of its type.
+                made = type(kind, (made,), {"__slots__": ()})
+            known = self.link.known[handle] = made(self.link, {"object": ["o", kind, handle, truth]})
         if self.returned:
             object.__setattr__(known, "_returned", True)
         return known
@@ -343,23 +350,71 @@ def _run_handles(runners: Any) -> None:
     runners.Runner.run = run
 
 
-def run_tests(code: types.CodeType, job: dict[str, Any], *, requests: int, replies: int, verdict: int) -> None:
-    """Execute the test code and report the verdict. Only code that runs to its end passes. Ends by `os._exit`."""
+class _Counter:
+    """Counts the asserts that were executed after the program had answered."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.checked: set[int] = set()
+        self.started: set[str] = set()
+        self.loops: dict[int, tuple[int, ...]] = {}
+
+    def functions(self) -> dict[str, Any]:
+        """Return what instrumented code calls."""
+        return {
+            instrument.CHECKED: self._checked,
+            instrument.CAUGHT: self._caught,
+            instrument.ENTERED: self._entered,
+            instrument.STARTED: self.started.add,
+            instrument.BEFORE: self.link.originals.before,
+        }
+
+    def failure(self) -> tuple[str, int] | None:
+        """Return why the tests have not passed although none failed, and the line; None where they have."""
+        if not self.checked:
+            return "NoAssertExecuted", 0
+        empty = [line for line, sites in self.loops.items() if not self.checked.intersection(sites)]
+        return ("NothingToLoopOver", min(empty)) if empty else None
+
+    def _checked(self, site: int) -> None:
+        if self.link.answered:
+            self.checked.add(site)
+
+    def _caught(self, site: int) -> None:
+        """Count an expected exception if the program raised it; the test may have caught its own AssertionError."""
+        if self.link.raised is not None and sys.exc_info()[1] is self.link.raised:
+            self.checked.add(site)
+
+    def _entered(self, line: int, *sites: int) -> None:
+        self.loops[line] = sites
+
+
+def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int) -> None:
+    """Execute the test code and report the verdict. Ends by `os._exit`.
+
+    Only code that runs to its end passes, with its test functions and classes, if an assert that depends on the
+    program was executed.
+    """
     link = Link(job, requests, replies, _Maker)
     interpreter.PATCHES["asyncio.runners"] = _run_handles
-    # Classes of the tests have this module.
-    module = sys.modules["test"] = types.ModuleType("test")
-    space = vars(module)
+    counter = _Counter(link)
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    space = module.__dict__
     space.update({name: Named(link, {"name": name}) for name in job["names"]})
     space.update(link.exceptions)
+    space.update(counter.functions())
+    testing.provide_pytest()
     try:
-        exec(code, space)
+        tree = instrument.instrument(ast.parse(job["test"]), job["names"])
+        exec(compile(tree, "test.py", "exec", dont_inherit=True), space)
+        testing.run_defined(space, counter.started)
     except (Exception, ProgramEnded, SystemExit) as error:
         line = _line_of(error)
         service.send(verdict, {"passed": False, "error": type(error).__name__, "line": line})
     else:
-        ended = {"passed": False, "error": "ProgramEnded", "line": 0}
-        service.send(verdict, ended if link.ended else {"passed": True})
+        failure = ("ProgramEnded", 0) if link.ended else counter.failure()
+        service.send(verdict, {"passed": failure is None, **dict(zip(("error", "line"), failure or ()))})
     os._exit(0)
 
 

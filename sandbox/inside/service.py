@@ -53,7 +53,9 @@ def _static(owner: type, name: str) -> Any:
     return next((vars(kind)[name] for kind in owner.__mro__ if name in vars(kind)), None)
 
 
-def written(value: Any, keep: Callable[[Any], int | None] | None = None, other: Callable[..., Any] | None = None) -> Any:
+def written(
+    value: Any, keep: Callable[[Any], int | None] | None = None, other: Callable[..., Any] | None = None
+) -> Any:
     """Encode `value` as plain data. A value whose methods raise is encoded as opaque, whatever they raise."""
     try:
         return plain.encode(value, keep, other)
@@ -150,7 +152,9 @@ for _name in OPERATORS:
     _OPERATIONS[f"op {_name}"] = _operate
     _OPERATIONS[f"op r{_name}"] = lambda found, left, operate=_operate: operate(left, found)
     _OPERATIONS[f"op i{_name}"] = getattr(operator, f"__i{_name}__")
-_OPERATIONS |= {f"op {_name}": getattr(operator, f"__{_name}__") for _name in "eq ne lt le gt ge neg pos invert".split()}
+_OPERATIONS |= {
+    f"op {_name}": getattr(operator, f"__{_name}__") for _name in "eq ne lt le gt ge neg pos invert".split()
+}
 
 
 class _Function:
@@ -226,7 +230,7 @@ class Server:
             return self._read(answer["r"])
         known = getattr(builtins, answer["x"], None) or self._names.get(answer["x"])
         usable = isinstance(known, type) and issubclass(known, Exception)
-        raise (known if usable else type(answer["x"], (Exception,), {}))(*self._read(answer["m"]))  # type: ignore[operator,misc]
+        raise (known if usable else type(answer["x"], (Exception,), {}))(*self._read(answer["m"]))  # type: ignore[misc]
 
     def _keep(self, value: Any) -> int:
         handle = self._handles.get(id(value))
@@ -261,7 +265,7 @@ class Server:
     def _read_other(self, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
         if tag == "F":
             return self._functions.setdefault(rest[0], _Function(self, *rest))
-        if tag == "B":
+        if tag == "G":
             return getattr(importlib.import_module(rest[0]), rest[1])
         if tag == "j":
             return self._theirs[rest[0]]

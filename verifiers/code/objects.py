@@ -108,8 +108,8 @@ class _Finder:
             bound = {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
             if self.holds(value):
                 self.objects |= bound
-            if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in self.names:
-                self.returned |= bound
+            if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+                self.returned |= bound if value.func.id in self.names - self.classes else set()
 
     def holds(self, node: ast.AST) -> bool:
         """Whether a value may be, or hold, an object of the program's classes."""
@@ -121,8 +121,11 @@ class _Finder:
                 return True
             return name in _PASSING_ON and any(self.holds(part) for part in node.args)
         if isinstance(node, (ast.Attribute, ast.Constant, ast.Lambda, ast.Compare)):
-            return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in self.classes
-        return any(self.holds(part) for part in ast.iter_child_nodes(node) if isinstance(part, (ast.expr, ast.comprehension)))
+            return (
+                isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in self.classes
+            )
+        parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, (ast.expr, ast.comprehension))]
+        return any(map(self.holds, parts))
 
     def asks(self, node: ast.AST) -> bool:
         """Whether a node has the program's code decide."""

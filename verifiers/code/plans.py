@@ -6,25 +6,23 @@ Expected values stay in the plan, beside the verifier; none is in a job.
 from __future__ import annotations
 
 import ast
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any, Protocol
 
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
+from rlvr.sandbox.inside import analysis
 from rlvr.verifiers.code import equality
 from rlvr.verifiers.code import objects as code_objects
 from rlvr.verifiers.code import split as code_split
+from rlvr.verifiers.code.classes import PLAIN_METHODS, program_classes
 
 # Calls by which test code reads identities or types, or changes the program: stand-ins cannot support them.
 _UNSAFE_CALLS = frozenset(
     ("setattr", "delattr", "id", "issubclass", "vars", "globals", "locals", "patch", "monkeypatch")
 )
 _CONSTANT = (ast.Constant,)
-_PLAIN_TYPES = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset, deque, Fraction, Decimal)
-_PLAIN_METHODS = frozenset(name for kind in _PLAIN_TYPES for name in dir(kind))
+_PYTEST = ("approx", "fail", "main", "mark", "raises", "skip")
 
 
 @dataclass(frozen=True)
@@ -233,32 +231,54 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     tree = code_split.parse(code)
     if prelude:
         code_split.parse(prelude)
-    if setup:
-        code_split.parse(setup)
+    # What the setup defines for the tests is theirs: it runs in their sandbox too.
+    used = code_split.defined_in(code_split.parse(setup)) - {entry} if setup else set()
+    ours = f"{prelude}\n{setup}" if used & set(analysis.keys(tree)) else prelude
     code = code_split.implied_imports(tree) + code
-    if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
-        raise ValueError("the test code has no assert: every program would pass")
-    split = code_split.split(code, entry, prelude)
-    names = code_split.program_names(code, entry, prelude)
+    split = code_split.split(code, entry, ours, program_classes(code, entry, ours))
+    names = code_split.program_names(code, entry, ours)
     if not names or (split is not None and not split.calls and not split.rest):
-        raise ValueError("the tests use nothing of the program: every program would pass")
-    classes = code_split.program_classes(code, entry, prelude)
+        raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")
     if split is None:
         call = f"\ncheck({entry})\n" if entry else ""
-        return _whole_plan(f"{prelude}\n{code}{call}", names, classes, prelude, setup)
+        return _whole_plan(f"{ours}\n{code}{call}", reference, ours)
     here = SplitPlan(split, prelude, setup, names)
     if not split.rest:
         return here
-    return MixedPlan(here, _whole_plan(f"{prelude}\n{split.rest}", names, classes, prelude, setup))
+    return MixedPlan(here, _whole_plan(f"{ours}\n{split.rest}", reference, ours))
 
 
-def _whole_plan(
-    test: str, names: tuple[str, ...], classes: tuple[str, ...], prelude: str, setup: str
-) -> WholePlan:
+def _whole_plan(test: str, reference: Mapping[str, Any], ours: str) -> WholePlan:
+    """Return the plan of test code that runs whole. Raise ValueError where no assert of it can be executed and fail."""
+    entry = reference.get("entry", "")
+    names = code_split.program_names(test, entry)
     tree = code_split.parse(test)
+    if not any(isinstance(node, ast.stmt) for node in analysis.Analysis(tree, names).sites):
+        raise ValueError("no assert that is executed depends on the program: every program would pass")
+    _refuse_fixtures(tree)
+    classes = program_classes(test, entry)
     exceptions = code_objects.caught(tree, set(names))
     objects = code_objects.asks_objects(tree, set(names), set(classes))
-    return WholePlan(test, names, classes, prelude, setup, exceptions, objects)
+    texts = (_text(reference, "prelude"), _text(reference, "setup"))
+    return WholePlan(test, names, classes, *texts, exceptions, objects)
+
+
+def _refuse_fixtures(tree: ast.Module) -> None:
+    """Raise ValueError for what a test runner would provide, and the stand-in for pytest does not."""
+    for node in ast.walk(tree):
+        path = ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else [""]
+        if path[0] == "pytest" and len(path) == 2 and path[1] not in _PYTEST:
+            raise ValueError(f"the tests use pytest.{path[1]}; only {', '.join(_PYTEST)} are provided")
+    methods = [part for node in tree.body if isinstance(node, ast.ClassDef) for part in node.body]
+    for node in (*tree.body, *methods):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and analysis.is_test_name(node.name):
+            needed = len(node.args.args) - len(node.args.defaults) - (node in methods)
+            if needed > 0 and not node.decorator_list and not _calls(tree, node.name):
+                raise ValueError(f"the test {node.name} takes fixtures: they are not provided")
+
+
+def _calls(tree: ast.Module, name: str) -> bool:
+    return any(isinstance(node, ast.Call) and analysis.called_name(node) == name for node in ast.walk(tree))
 
 
 def _assert_plan(reference: Mapping[str, Any]) -> TestPlan:
@@ -330,7 +350,7 @@ def integrity(reference: Any) -> str:
 
 def _asks_an_object(node: ast.AST, values: set[str]) -> bool:
     """Whether a method that no built-in type has is called on what a function returned."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr in _PLAIN_METHODS:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr in PLAIN_METHODS:
         return False
     inner = node.func.value
     return isinstance(inner, ast.Call) and _reads(inner.func, values)

@@ -9,12 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rlvr.verifiers.math.binders import unevaluated
+from rlvr.verifiers.math.constants import same_general_solution
 from rlvr.verifiers.math.exact import Inexact, Undefined, rational
+from rlvr.verifiers.math.families import same_families
+from rlvr.verifiers.math.forms import same_forms
 from rlvr.verifiers.math.identity import same_value
+from rlvr.verifiers.math.matrices import resolved
+from rlvr.verifiers.math.piecewise import is_piecewise, same_piecewise
 from rlvr.verifiers.math.quantities import quantities
 from rlvr.verifiers.math.relations import relations
 from rlvr.verifiers.math.rounding import literal, rounded
-from rlvr.verifiers.math.structures import EITHER_SIDE, STRUCTURES, digits_of, distributed
+from rlvr.verifiers.math.structures import EITHER_SIDE, STRUCTURES, digits_of
 from rlvr.verifiers.math.tree import OO, Node, Op, Quantity, Rel, Words, number, symbols
 
 
@@ -30,7 +36,13 @@ class Rules:
 
     def same(self, gold: Node, answer: Node) -> bool:
         """Whether the answer equals the gold. Raises TooLarge or Undecided."""
-        gold, answer = distributed(gold), distributed(answer)
+        return self._same(gold, answer) or same_families(gold, answer)
+
+    def _same(self, gold: Node, answer: Node) -> bool:
+        try:
+            gold, answer = resolved(gold), resolved(answer)
+        except Undefined:
+            return False
         if isinstance(gold, Quantity) or isinstance(answer, Quantity):
             return quantities(gold, answer, self)
         if isinstance(gold, Rel) or isinstance(answer, Rel):
@@ -39,6 +51,8 @@ class Rules:
             answer = self._only_one(answer)
         if isinstance(gold, Op) and gold.head in STRUCTURES:
             return STRUCTURES[gold.head](gold, answer, self)
+        if is_piecewise(gold) or is_piecewise(answer):
+            return same_piecewise(gold, answer, self)
         if isinstance(answer, Op) and answer.head == "mod":
             return self.same(gold, answer.args[0])
         if isinstance(answer, Op) and answer.head == "based":
@@ -51,6 +65,8 @@ class Rules:
         """Whether two expressions are equal, exactly or to the digits that the options require."""
         if isinstance(gold, Words) or isinstance(answer, Words):
             return gold == answer
+        if unevaluated(gold) or unevaluated(answer):
+            return same_forms(gold, answer, self)
         infinite = _infinity(gold), _infinity(answer)
         if infinite != (0, 0):
             return infinite[0] == infinite[1]
@@ -59,7 +75,9 @@ class Rules:
         try:
             if same_value(gold, answer):
                 return True
-            return not symbols(gold) and not symbols(answer) and rounded(gold, answer, self)
+            if symbols(gold) or symbols(answer):
+                return same_general_solution(gold, answer, same_value)
+            return rounded(gold, answer, self)
         except (Inexact, Undefined):
             return False
 

@@ -71,6 +71,7 @@ class Quantity(NamedTuple):
 
 Node = Num | Sym | Op | Words | Rel | Quantity
 
+BOUND = "\\#"  # starts the names of bound variables: the k of a sum, see rlvr.verifiers.math.binders
 PI, E, IMAGINARY, OO = Sym("\\pi"), Sym("\\e"), Sym("\\i"), Sym("\\infty")
 CONSTANTS = frozenset({PI, E, IMAGINARY, OO})
 
@@ -107,6 +108,17 @@ def children(node: Node) -> tuple[Node, ...]:
     return (node.value,) if isinstance(node, Quantity) else ()
 
 
+def with_children(node: Node, below: tuple[Node, ...]) -> Node:
+    """Return the node with other nodes directly below."""
+    if isinstance(node, Op):
+        return Op(node.head, below)
+    if isinstance(node, Rel):
+        return Rel(node.ops, below)
+    return Quantity(below[0], node.unit) if isinstance(node, Quantity) else node
+
+
 def symbols(node: Node) -> frozenset[str]:
-    """Return the names of the variables (not of the constants)."""
-    return frozenset(n.name for n in walk(node) if isinstance(n, Sym) and n not in CONSTANTS)
+    """Return the names of the free variables: neither constants nor bound variables."""
+    return frozenset(
+        n.name for n in walk(node) if isinstance(n, Sym) and n not in CONSTANTS and not n.name.startswith(BOUND)
+    )

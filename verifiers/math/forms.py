@@ -1,0 +1,197 @@
+"""Comparison of sums, products, integrals and limits that are not evaluated, by rules that cost a few milliseconds.
+
+Equal are: bodies that are equal as functions of the bound variable, whatever its name, between equal limits; a sum whose
+index is shifted; an integral with its limits exchanged and the other sign; constant factors inside or in front; and
+expressions of such parts. Finite sums and products are also added up, at several values of the variables in their limits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from rlvr.verifiers.math.binders import is_binder, opened, outermost, renamed, replaced, substituted, unevaluated
+from rlvr.verifiers.math.exact import Inexact, Undefined, rational
+from rlvr.verifiers.math.identity import same_value
+from rlvr.verifiers.math.tree import (
+    BOUND,
+    OO,
+    Node,
+    Num,
+    Op,
+    Sym,
+    TooLarge,
+    children,
+    number,
+    symbols,
+    walk,
+    with_children,
+)
+
+if TYPE_CHECKING:
+    from rlvr.verifiers.math.compare import Rules
+
+MAX_PARTS = 8  # sums, integrals, ... of a tree that are compared with each other
+MAX_TERMS = 400  # of all sums of an expression together
+LARGEST_LIMIT = 40  # of a sum with a variable as its upper limit
+WANTED = 3  # values of such a variable at which both sides must have a value
+_LINEAR = frozenset(("sum", "int", "lim", "diff"))
+
+
+def same_forms(gold: Node, answer: Node, rules: Rules) -> bool:
+    """Whether an answer equals a gold that is not evaluated. An answer that is not evaluated needs such a gold."""
+    if gold == answer:
+        return True
+    return unevaluated(gold) and (_same(gold, answer) or _same_when_added_up(gold, answer, rules))
+
+
+def _same(gold: Node, answer: Node) -> bool:
+    """Whether two expressions are equal as functions of their variables and of the parts that are not evaluated."""
+    if gold == answer:
+        return True
+    parts = {part: None for tree in (gold, answer) for part in outermost(tree)}
+    if len(parts) > MAX_PARTS:
+        raise TooLarge(f"more than {MAX_PARTS} sums and integrals")
+    kept: list[tuple[Op, Sym]] = []
+    values: dict[Node, Node] = {}
+    for part in parts:
+        for known, name in kept:
+            factor = _factor(known, part)
+            if factor is not None:
+                values[part] = Op("mul", (factor, name))
+                break
+        else:
+            kept.append((part, Sym(f"part {len(kept)}")))
+            values[part] = kept[-1][1]
+    try:
+        return same_value(replaced(gold, values), replaced(answer, values))
+    except (Inexact, Undefined):
+        return False
+
+
+def _factor(known: Op, part: Op) -> Node | None:
+    """Return c where `part` is c times `known`; None where that is not shown."""
+    if known.head != part.head or len(known.args) != len(part.args):
+        return None
+    if not is_binder(known):
+        return _constant_ratio(known.args[0], part.args[0], known.args[1]) if known.args[1:] == part.args[1:] else None
+    name = f"bound {known.args[1]}"
+    known_body, body = opened(known, name), opened(part, name)
+    (low, high), (other_low, other_high) = known.args[2:], part.args[2:]
+    sign = 1
+    if known.head in ("sum", "prod"):
+        shift = rational(Op("add", (other_low, Op("neg", (low,)))))
+        if shift is None or shift.denominator != 1:
+            return None
+        if shift:
+            if any(isinstance(node, Sym) and f"({name})" in node.name for node in walk(body)):
+                return None
+            body = substituted(body, {name: Op("add", (Sym(name), Num(shift)))})
+            other_high = other_high if other_high == OO else Op("add", (other_high, Num(-shift)))
+        other_low = low
+    elif known.head == "int" and not _same(low, other_low):
+        sign, other_low, other_high = -1, other_high, other_low
+    if not _same(low, other_low) or not _same(high, other_high):
+        return None
+    if known.head == "prod":
+        return number(1) if _same(known_body, body) else None
+    factor = _constant_ratio(known_body, body, Sym(name))
+    return Op("neg", (factor,)) if factor is not None and sign < 0 else factor
+
+
+def _constant_ratio(known: Node, body: Node, variable: Node) -> Node | None:
+    """Return the constant c with body = c known as functions of the variable, None where there is none."""
+    if _same(known, body):
+        return number(1)
+    if unevaluated(known) or unevaluated(body) or not isinstance(variable, Sym):
+        return None
+    for value in (2, 3):
+        at = {variable.name: number(value)}
+        factor = Op("div", (substituted(body, at), substituted(known, at)))
+        if variable.name not in symbols(factor) and _same(body, Op("mul", (factor, known))):
+            return factor
+    return None
+
+
+# --- adding up --------------------------------------------------------------------------------------------------------
+
+
+def _same_when_added_up(gold: Node, answer: Node, rules: Rules) -> bool:
+    """Whether finite sums and products have the same values as the answer."""
+    names = sorted(_in_limits(gold) | _in_limits(answer))
+    try:
+        if not names:
+            return rules.values(_added_up(gold), _added_up(answer))
+        if len(names) > 2:
+            return False
+        good = 0
+        for values in _limits(names, gold, answer):
+            sides = [_added_up(substituted(side, values)) for side in (gold, answer)]
+            try:
+                if not same_value(*sides):
+                    return False
+            except Undefined:
+                continue
+            good += 1
+        return good >= WANTED
+    except (_NotFinite, Inexact, Undefined):
+        return False
+
+
+class _NotFinite(ValueError):
+    """An infinite sum, an integral or a limit."""
+
+
+def _in_limits(node: Node) -> frozenset[str]:
+    """The free variables in the limits of sums and products."""
+    found = (symbols(arg) for part in walk(node) if is_binder(part) for arg in children(part)[2:])
+    return frozenset(name for names in found for name in names)
+
+
+def _limits(names: list[str], gold: Node, answer: Node) -> Iterator[dict[str, Node]]:
+    """Yield values for the variables in limits. They depend on both sides, so that no answer is written to fit them."""
+    rng = random.Random(f"{gold}#{answer}")
+    firsts = [1, 2, 3, *sorted(rng.sample(range(4, LARGEST_LIMIT + 1), 4))]
+    for place, first in enumerate(firsts):
+        others = rng.sample(range(1, LARGEST_LIMIT + 1), len(names) - 1)
+        values = [first, *others] if place % 2 else [*others, first]
+        yield {name: number(value) for name, value in zip(names, values, strict=True)}
+
+
+def _added_up(node: Node) -> Node:
+    """Return the tree with finite sums and products written out. Raise _NotFinite or TooLarge."""
+    left = [MAX_TERMS]
+    return _written_out(node, left)
+
+
+def _written_out(node: Node, left: list[int]) -> Node:
+    if not isinstance(node, Op) or not unevaluated(node):
+        return node
+    if node.head not in ("sum", "prod"):
+        if node.head in ("int", "lim", "diff"):
+            raise _NotFinite
+        return with_children(node, tuple(_written_out(child, left) for child in node.args))
+    low, high = (rational(_written_out(limit, left)) for limit in node.args[2:])
+    if low is None or high is None or low.denominator != 1 or high.denominator != 1 or high < low - 1:
+        raise _NotFinite
+    left[0] -= int(high - low) + 1
+    if left[0] < 0:
+        raise _NotFinite
+    variable = node.args[1]
+    assert isinstance(variable, Sym)
+    terms = [_written_out(_at(node.args[0], variable, int(low) + k), left) for k in range(int(high - low) + 1)]
+    if not terms:
+        return number(0 if node.head == "sum" else 1)
+    return terms[0] if len(terms) == 1 else Op("add" if node.head == "sum" else "mul", tuple(terms))
+
+
+def _at(node: Node, variable: Sym, value: int) -> Node:
+    """Return the body at a value of its variable; x_k becomes x_3."""
+    if isinstance(node, Sym):
+        if node == variable:
+            return Num(Fraction(value)) if value >= 0 else Op("neg", (number(-value),))
+        return renamed(node, variable.name, Sym(str(value))) if BOUND in node.name else node
+    below = children(node)
+    return with_children(node, tuple(_at(child, variable, value) for child in below)) if below else node

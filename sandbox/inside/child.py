@@ -67,7 +67,6 @@ def run(isolation: Isolation, header: dict[str, Any], descriptors: list[int]) ->
         payload, *others = descriptors
         payload, ruleset = _place(payload, isolation.ruleset, others)
         _isolate(isolation, ruleset, header)
-        interpreter.open_streams()
         os.write(STATUS, b"R")
     except OSError as error:
         # The program has not run: the missing "R" tells the caller so, and the text tells why.

@@ -36,14 +36,20 @@ def prepare(scratch: str) -> None:
     for name in ("copyright", "credits", "license"):
         setattr(builtins, name, _sitebuiltins._Printer(name, name))
     builtins.help = _sitebuiltins._Helper()
+    _open_streams()
     sys.meta_path.insert(0, _Patcher(PATCHES))
     _thread.stack_size(_THREAD_STACK)
     _redirect(scratch)
     _ignore_attributes(scratch)
 
 
-def open_streams() -> None:
-    """Open stdin, stdout and stderr anew: those of the server were opened on other files."""
+def _open_streams() -> None:
+    """Open stdin, stdout and stderr as a child will find them: outputs are pipes, which have no position."""
+    reading, writing = os.pipe()
+    os.dup2(writing, 1)
+    os.dup2(writing, 2)
+    os.close(reading)
+    os.close(writing)
     for name, number, mode, errors in (
         ("stdin", 0, "r", "surrogateescape"),
         ("stdout", 1, "w", "surrogateescape"),

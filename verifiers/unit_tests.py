@@ -63,8 +63,8 @@ class UnitTests:
         {"type": "stdio", "cases": [{"input": "2\\n", "output": "4\\n"}]}
         {"type": "calls", "entry": "f", "cases": [{"args": [2], "expected": 4}]}
     with, for the first two, an optional "prelude" (code before the program, also known to the tests), and an optional
-    "setup" (code after the program, before its tests; for stdio before it). Neither may hold an expected value. What they
-    define is the tests' own: a program that redefines it changes nothing for them.
+    "setup" (code after the program, before its tests; for stdio before it). Neither may hold an expected value. What
+    they define is the tests' own: a program that redefines it changes nothing for them.
     `problem.info["prefix"]` is put before a completion that does not define the entry itself.
 
     The completion is a program, or holds one in its last python fence. `timeout` (seconds) and `memory_mb` apply to

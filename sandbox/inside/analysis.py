@@ -104,6 +104,9 @@ class Analysis:
         while self._spread():
             pass
         self.given = self._given()
+        # `k = f(xs)`, then `for i in range(k): assert xs[i] == want[i]` looks at what the program left in xs.
+        loops = [node for node in ast.walk(tree) if isinstance(node, ast.For) and called_name(node.iter) == "range"]
+        self.counters = {key for loop in loops for key in stored(loop.target)}
         dead = self._dead()
         self.sites = [s for s in _live_in(tree, dead) if self._is_site(s)]
         self.subjects, self.wanted = self._uses()
@@ -143,6 +146,8 @@ class Analysis:
             elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension, ast.If, ast.While)):
                 if self.from_program(node.test if isinstance(node, (ast.If, ast.While)) else node.iter):
                     self.results |= stored(node)
+            elif isinstance(node, ast.Match) and self.from_program(node.subject):
+                self.results |= stored(node)
             elif isinstance(node, (ast.With, ast.AsyncWith, ast.Try)) and self.from_program(node):
                 self.results |= stored(node)
                 # `with redirect_stdout(text): f(2)` fills the text.
@@ -271,7 +276,8 @@ class Analysis:
         if self.calls_program(node):
             return True
         ours = _BUILTINS | self.imported | self.functions.keys() | {"self", "cls"}
-        roots = {key for key in keys(node) if (key in self.results if key.startswith(".") else key not in ours)}
+        ours |= self.counters
+        roots = {key for key in _compared(node) if (key in self.results if key.startswith(".") else key not in ours)}
         return len(roots) > 1 and bool(roots & self.results)
 
 
@@ -311,9 +317,20 @@ def keys(node: ast.AST) -> Iterator[str]:
             yield f".{part.attr}"
 
 
+def _compared(node: ast.AST) -> Iterator[str]:
+    """Yield keys as `keys` does, without those of slices: `xs[:k] == [1, 3]` looks at xs only."""
+    if isinstance(node, ast.Slice):
+        return
+    if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+        yield node.id if isinstance(node, ast.Name) else f".{node.attr}"
+    for child in ast.iter_child_nodes(node):
+        yield from _compared(child)
+
+
 def stored(node: ast.AST) -> set[str]:
     """Return the names that are bound or changed, and ".attr" for each attribute. Not those in a nested function."""
-    found = {node.name} if isinstance(node, ast.ExceptHandler) and node.name else set()
+    named = isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar))
+    found = {node.name} if named and node.name else set()  # type: ignore[attr-defined]
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         found.add(node.id)
     elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):

@@ -210,6 +210,13 @@ class VerifierTraits:
     reads_prompt: bool = False
     """The score depends on the problem's prompt, not on its reference and the completion only."""
 
+    integrity: Callable[[Any], str] | None = None
+    """Return "weak" for a reference with which a pass shows little, else another word; task packs leave such problems
+    out of training."""
+
+    null_completions: Callable[[Any], Mapping[str, str]] | None = None
+    """Completions that solve nothing, by what they do, for a reference: `rlvr audit` checks that none is accepted."""
+
     components: Mapping[str, Verifier] = field(default_factory=dict)
     """Named parts, each run in the way that its own traits say; needs `problem_for` and `merge`."""
 

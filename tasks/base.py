@@ -11,6 +11,7 @@ import functools
 import hashlib
 import itertools
 import json
+import logging
 import random
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +20,11 @@ from typing import Any, Generic, TypeVar, overload
 
 from rlvr.registry import make_verifier
 from rlvr.seeding import derive_seed
-from rlvr.types import Problem, Prompt, Task
+from rlvr.types import Problem, Prompt, Task, VerifierTraits
 from rlvr.verifiers.runner.base import check_references as check_all_references
 from rlvr.verifiers.runner.base import describe
+
+logger = logging.getLogger("rlvr.tasks")
 
 T = TypeVar("T")
 Demonstration = tuple[Problem, str]
@@ -132,6 +135,27 @@ class Fingerprint:
         self._digest.update(json.dumps(values, sort_keys=True, default=str).encode() + b"\n")
 
 
+def is_weak(verifier: Any, problem: Problem) -> bool:
+    """Whether a pass of this problem would show little, as its verifier or one of its components says."""
+    traits = VerifierTraits.of(verifier)
+    if traits.components and traits.problem_for is not None:
+        return any(is_weak(part, traits.problem_for(name, problem)) for name, part in traits.components.items())
+    return traits.integrity is not None and traits.integrity(problem.reference) == "weak"
+
+
+def without_weak(name: str, verifier: Any, problems: Sequence[Problem]) -> Sequence[Problem]:
+    """Return the training problems whose rewards can be trusted, and log how many are left out."""
+    weak = {problem.id for problem in problems if is_weak(verifier, problem)}
+    if not weak:
+        return problems
+    shown = ", ".join(sorted(weak)[:5]) + (", ..." if len(weak) > 5 else "")
+    logger.warning(
+        f"task {name!r}: {len(weak)} of {len(problems)} training problems have weak tests and are left out: {shown}; "
+        "include_weak=True keeps them"
+    )
+    return [problem for problem in problems if problem.id not in weak]
+
+
 def build_task(
     name: str,
     *,
@@ -141,17 +165,23 @@ def build_task(
     verifier_options: Mapping[str, Any] | None = None,
     demonstrations: Sequence[Demonstration] = (),
     check_references: bool = True,
+    include_weak: bool = False,
 ) -> Task:
     """Return a checked task with a fingerprint.
 
     Raise ValueError for a pack without problems, for repeated ids, for parts that share a prompt, and for a reference
     that the verifier cannot read (packs that generate their references pass `check_references=False`); LookupError for
     an unknown verifier or option.
+
+    Where references are checked, training problems with weak ones are left out, unless `include_weak` is set.
     """
     options = dict(verifier_options or {})
     task = Task(name, train, test, make_verifier(verifier, **options), demonstrations)
     if check_references:
         check_all_references(task.verifier, itertools.chain(train, test))
+        traits = VerifierTraits.of(task.verifier)
+        if not include_weak and (traits.integrity is not None or traits.components):
+            task = replace(task, train=without_weak(name, task.verifier, train))
     return _seal(task, Fingerprint(verifier, options))
 
 

@@ -131,4 +131,4 @@ def mbpp(
     train = [problem(row) for row in train_rows]
     train = train if include_weak else secured(train)
     test = [problem(row) for row in test_rows]
-    return build_task("mbpp", train=train[:num_train], test=test[:num_test], verifier="unit_tests")
+    return build_task("mbpp", train=train[:num_train], test=test[:num_test], verifier="unit_tests", include_weak=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlvr.registry import VERIFIERS, make_verifier, register_task
 from rlvr.seeding import derive_seed
-from rlvr.tasks.base import build_task, normalized, prompt_text
+from rlvr.tasks.base import build_task, normalized, prompt_text, without_weak
 from rlvr.tasks.rows import Row, column, find_split, located
 from rlvr.types import Problem, Prompt, Task
 from rlvr.verifiers.runner.base import check_references
@@ -108,13 +108,15 @@ def jsonl(
     prompt_key: str = "prompt",
     reference_key: str = "reference",
     test_share: float = 0.1,
+    include_weak: bool = False,
     seed: int = 0,
 ) -> Task:
     """Your own prompts and references (JSON Lines), with any verifier.
 
     data: a folder with train.jsonl and test.jsonl (either may be missing), or one file, of which the share `test_share`
     is held out. A hash of the prompt decides, so that copies of a prompt stay together and the split does not change
-    when lines are added. verifier_options: key=value.
+    when lines are added. verifier_options: key=value. include_weak: also train on problems whose tests a program
+    could pass that solves nothing (unit_tests).
     """
     if not 0 <= test_share <= 1:
         raise ValueError(f"task 'jsonl', test_share {test_share}: expected a share in [0, 1]")
@@ -134,7 +136,7 @@ def jsonl(
         splits[split or ("test" if held_out else "train")].append(problem)
     return build_task(
         "jsonl",
-        train=splits["train"],
+        train=splits["train"] if include_weak else without_weak("jsonl", judge, splits["train"]),
         test=splits["test"],
         verifier=verifier,
         verifier_options=options,

@@ -12,6 +12,7 @@ from rlvr.registry import register
 from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob, forks
 from rlvr.types import Problem, Status, Verdict, bad_reference, error, no_answer
 from rlvr.verifiers.code import extract as code_extract
+from rlvr.verifiers.code.null import null_programs
 from rlvr.verifiers.code.plans import Outcome, TestPlan, integrity, make_plan
 
 __all__ = ["UnitTests", "integrity"]
@@ -62,7 +63,8 @@ class UnitTests:
         {"type": "stdio", "cases": [{"input": "2\\n", "output": "4\\n"}]}
         {"type": "calls", "entry": "f", "cases": [{"args": [2], "expected": 4}]}
     with, for the first two, an optional "prelude" (code before the program, also known to the tests), and an optional
-    "setup" (code after the program, before its tests; for stdio before it). Neither may hold an expected value.
+    "setup" (code after the program, before its tests; for stdio before it). Neither may hold an expected value. What
+    they define is the tests' own: a program that redefines it changes nothing for them.
     `problem.info["prefix"]` is put before a completion that does not define the entry itself.
 
     The completion, of at most 1,048,576 characters, is a program, or holds one in its last python fence. `timeout`
@@ -135,6 +137,14 @@ class UnitTests:
     def check_reference(self, reference: Any) -> None:
         """Raise ValueError where the reference cannot be used."""
         plan_of(reference)
+
+    def integrity(self, reference: Any) -> str:
+        """Return "strong", or "weak" where a pass does not show that a program solves the problem (code/plans.py)."""
+        return integrity(reference)
+
+    def null_completions(self, reference: Any) -> dict[str, str]:
+        """Return programs that solve nothing, by what they do."""
+        return null_programs(reference)
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         """Return the verdict on one completion."""

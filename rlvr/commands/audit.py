@@ -17,8 +17,8 @@ from rlvr.config.quantities import COUNT
 from rlvr.config.shared import VerifierSettings
 from rlvr.printable import printable
 from rlvr.registry import make_task
-from rlvr.tasks.base import normalized, sealed
-from rlvr.types import Problem, Task, Verdict
+from rlvr.tasks.base import is_weak, normalized, sealed
+from rlvr.types import Problem, Task, Verdict, VerifierTraits
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 
@@ -101,6 +101,7 @@ def audit(task: Task, runner: Runner, max_problems: int | None = None) -> Iterat
     problems = [*parts["train"][:max_problems], *parts["test"][:max_problems]]
     yield unreadable(task, problems)
     yield from verifier_checks(problems, runner)
+    yield from null_checks(task, {part: parts[part][:max_problems] for part in ("train", "test")}, runner)
     if task.demonstrations:
         yield wrong_demonstrations(task, runner, max_problems)
 
@@ -168,6 +169,26 @@ def verifier_checks(problems: Sequence[Problem], runner: Runner) -> Iterator[Che
     if unknown:
         yield CheckResult("references that are not an answer, not checked", len(problems), unknown, note=True)
     yield accepted("empty completions accepted", [(problem, "") for problem in problems], runner)
+
+
+def null_checks(task: Task, parts: dict[str, Sequence[Problem]], runner: Runner) -> Iterator[CheckResult]:
+    """Run completions that solve nothing, where the verifier offers such. Those of the test part are only listed."""
+    offered = VerifierTraits.of(task.verifier).null_completions
+    if offered is None:
+        return
+    for part, problems in parts.items():
+        named = [(problem, what, text) for problem in problems for what, text in offered(problem.reference).items()]
+        verdicts = runner.verify([(problem, text) for problem, _, text in named])
+        found: dict[str, list[str]] = {}
+        for (problem, what, _), verdict in zip(named, verdicts):
+            if verdict.correct or verdict.score is None:
+                found.setdefault(problem.id, []).append(what if verdict.correct else f"{what}: {verdict.reason}")
+        marked = [problem.id for problem in problems if problem.id not in found and is_weak(task.verifier, problem)]
+        lines = [f"{name}: weak, passed by a program that {', '.join(what[:3])}" for name, what in found.items()]
+        yield CheckResult(
+            f"problems of {part} that null programs pass", len(problems), len(found), tuple(lines), part == "test"
+        )
+        yield CheckResult(f"other weak problems of {part}", len(problems), len(marked), tuple(marked[:EXAMPLES]), True)
 
 
 def rejected_gold(answers: Sequence[tuple[Problem, str]], runner: Runner) -> CheckResult:

@@ -93,40 +93,45 @@ class Analysis:
 
     def __init__(self, tree: ast.Module, names: Iterable[str]) -> None:
         self.tree = tree
+        self.nodes = list(ast.walk(tree))
         self.program = frozenset(names)
         self.functions: dict[str, list[Any]] = {}
-        for node in ast.walk(tree):
+        for node in self.nodes:
             if isinstance(node, FUNCTIONS):
                 self.functions.setdefault(node.name, []).append(node)
-        imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+        imports = [node for node in self.nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
         self.imported = {(a.asname or a.name).split(".")[0] for node in imports for a in node.names} - self.program
         self.results = set(self.program)
         while self._spread():
             pass
         self.given = self._given()
+        # `k = f(xs)`, then `for i in range(k): assert xs[i] == want[i]` looks at what the program left in xs.
+        loops = [node for node in self.nodes if isinstance(node, ast.For) and called_name(node.iter) == "range"]
+        self.counters = {key for loop in loops for key in stored(loop.target)}
         dead = self._dead()
         self.sites = [s for s in _live_in(tree, dead) if self._is_site(s)]
+        self.ours = _BUILTINS | self.imported | self.functions.keys() | {"self", "cls"} | self.counters
         self.subjects, self.wanted = self._uses()
 
     def from_program(self, node: ast.AST) -> bool:
         """Whether an expression or statement reads anything that came from the program."""
-        return any(key in self.results for key in keys(node))
+        return not self.results.isdisjoint(keys(node))
 
     def depends(self, node: ast.AST) -> bool:
         """Whether an expression reads what came from the program, or an argument that the program may have changed."""
-        return any(key in self.results or key in self.given for key in keys(node))
+        return not (self.results.isdisjoint(keys(node)) and self.given.isdisjoint(keys(node)))
 
     def _given(self) -> set[str]:
         """Return the names of arguments of the program, and of what is taken out of them."""
         given: set[str] = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Call) and self.from_program(node.func):
                 for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
                     given |= set(keys(argument)) - _BUILTINS
         size = -1
         while len(given) > size:
             size = len(given)
-            for node in ast.walk(self.tree):
+            for node in self.nodes:
                 if isinstance(node, (ast.Assign, ast.AnnAssign, ast.For, ast.comprehension)):
                     value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else node.iter
                     targets = stored(node if isinstance(node, (ast.Assign, ast.AnnAssign)) else node.target)
@@ -136,7 +141,7 @@ class Analysis:
     def _spread(self) -> bool:
         """Add names that get their values from known ones. Return whether there were any."""
         size = len(self.results)
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
                 if node.value is not None and (self.from_program(node.value) or _replaces_output(node)):
                     self.results |= stored(node)
@@ -147,6 +152,8 @@ class Analysis:
             elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension, ast.If, ast.While)):
                 if self.from_program(node.test if isinstance(node, (ast.If, ast.While)) else node.iter):
                     self.results |= stored(node)
+            elif isinstance(node, ast.Match) and self.from_program(node.subject):
+                self.results |= stored(node)
             elif isinstance(node, (ast.With, ast.AsyncWith, ast.Try)) and self.from_program(node):
                 self.results |= stored(node)
                 # `with redirect_stdout(text): f(2)` fills the text.
@@ -236,7 +243,7 @@ class Analysis:
         changed = True
         while changed:
             size = len(subjects) + len(wanted)
-            for node in ast.walk(self.tree):
+            for node in self.nodes:
                 if isinstance(node, (ast.For, ast.comprehension)):
                     targets, value = stored(node.target), set(keys(node.iter))
                 elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
@@ -252,7 +259,7 @@ class Analysis:
 
     def atoms(self) -> Iterator[ast.expr]:
         """Yield the parts of asserts that are decided by themselves, without `and`, `or` and `not`."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Assert):
                 yield from _atoms(node.test)
             elif isinstance(node, ast.Call) and called_name(node).startswith("assert"):
@@ -274,8 +281,9 @@ class Analysis:
         """Whether an expression sets a value of the program beside others, which are then expected values."""
         if self.calls_program(node):
             return True
-        ours = _BUILTINS | self.imported | self.functions.keys() | {"self", "cls"}
-        roots = {key for key in keys(node) if (key in self.results if key.startswith(".") else key not in ours)}
+        roots = {
+            key for key in _compared(node) if (key in self.results if key.startswith(".") else key not in self.ours)
+        }
         return len(roots) > 1 and bool(roots & self.results)
 
 
@@ -311,18 +319,35 @@ def _always_fails(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and called_name(statement.value) == "fail"
 
 
-def keys(node: ast.AST) -> Iterator[str]:
-    """Yield the names that are read, and ".attr" for each attribute."""
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-            yield part.id
-        elif isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load):
-            yield f".{part.attr}"
+def keys(node: ast.AST) -> frozenset[str]:
+    """Return the names that are read, and ".attr" for each attribute; kept with the node, as it was at first."""
+    found: frozenset[str] | None = getattr(node, "read_keys", None)
+    if found is None:
+        parts = [keys(child) for child in ast.iter_child_nodes(node)]
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+            parts.append(frozenset((node.id if isinstance(node, ast.Name) else f".{node.attr}",)))
+        found = parts[0] if len(parts) == 1 else frozenset().union(*parts)
+        node.read_keys = found  # type: ignore[attr-defined]
+    return found
 
 
-def stored(node: ast.AST) -> set[str]:
+def _compared(node: ast.AST) -> Iterator[str]:
+    """Yield keys as `keys` does, without those of slices: `xs[:k] == [1, 3]` looks at xs only."""
+    if isinstance(node, ast.Slice):
+        return
+    if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+        yield node.id if isinstance(node, ast.Name) else f".{node.attr}"
+    for child in ast.iter_child_nodes(node):
+        yield from _compared(child)
+
+
+def stored(node: ast.AST) -> frozenset[str]:
     """Return the names that are bound or changed, and ".attr" for each attribute. Not those in a nested function."""
-    found = {node.name} if isinstance(node, ast.ExceptHandler) and node.name else set()
+    known: frozenset[str] | None = getattr(node, "stored_keys", None)
+    if known is not None:
+        return known
+    named = isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar))
+    found = {node.name} if named and node.name else set()  # type: ignore[attr-defined]
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         found.add(node.id)
     elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
@@ -332,7 +357,8 @@ def stored(node: ast.AST) -> set[str]:
     if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
         for child in ast.iter_child_nodes(node):
             found |= stored(child)
-    return found
+    node.stored_keys = frozenset(found)  # type: ignore[attr-defined]
+    return frozenset(found)
 
 
 def _used(body: list[ast.stmt], dead: set[int]) -> set[str]:

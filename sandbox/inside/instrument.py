@@ -8,7 +8,14 @@ from typing import Any
 
 from rlvr.sandbox.inside.analysis import FUNCTIONS, Analysis, called_name, is_test_name
 
-CHECKED, CAUGHT, BEFORE, ENTERED, STARTED = "_checked", "_caught", "_before", "_entered", "_started"
+CHECKED, CAUGHT, BEFORE, SETTLED, ENTERED, STARTED = (
+    "_checked",
+    "_caught",
+    "_before",
+    "_settled",
+    "_entered",
+    "_started",
+)
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
@@ -44,10 +51,22 @@ class _Instrument(ast.NodeTransformer):
             return self.generic_visit(node)
         if isinstance(node, ast.expr):
             return self._expression(node)
+        settled = self._changed_on_purpose(node) if isinstance(node, ast.Expr) else []
         changed = self.generic_visit(node)
+        if settled:
+            names: list[ast.expr] = [ast.Name(name, ast.Load()) for name in settled]
+            return [changed, ast.copy_location(ast.Expr(ast.Call(ast.Name(SETTLED, ast.Load()), names, [])), node)]
         if site is None:
             return changed
         return [changed, ast.copy_location(self._call(CHECKED, site), node)]
+
+    def _changed_on_purpose(self, node: ast.Expr) -> list[str]:
+        """`push(xs, 1)` is called for what it does to xs, where an assert looks at xs."""
+        if not isinstance(node.value, ast.Call) or called_name(node.value).startswith("assert"):
+            return []
+        given = [part.id for part in node.value.args if isinstance(part, ast.Name)]
+        calls = self.analysis.from_program(node.value.func)
+        return [name for name in given if calls and name in self.analysis.subjects - self.analysis.program]
 
     def _function(self, node: Any) -> ast.AST:
         changed: Any = self.generic_visit(node)

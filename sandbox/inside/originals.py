@@ -37,6 +37,11 @@ class Originals:
             first = known[2] if known is not None and _same(known[1], former) else former
             self._known[id(ours)] = (ours, self.copy(ours), first)
 
+    def settle(self, *values: Any) -> None:
+        """Take arguments as they are now: the program was to change them."""
+        for value in values:
+            self._known.pop(id(value), None)
+
     def before(self, value: Any) -> Any:
         """Return a value in which arguments are as they were before the program changed them, if nobody has since."""
         return self._restored(value, 0) if self._known else value

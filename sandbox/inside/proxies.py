@@ -367,6 +367,7 @@ class _Counter:
             instrument.ENTERED: self._entered,
             instrument.STARTED: self.started.add,
             instrument.BEFORE: self.link.originals.before,
+            instrument.SETTLED: self.link.originals.settle,
         }
 
     def failure(self) -> tuple[str, int] | None:

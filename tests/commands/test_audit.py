@@ -11,6 +11,7 @@ from rlvr.commands.audit import CheckResult, audit, main, perturbed
 from rlvr.commands.cli import main as cli
 from rlvr.commands.profile import expected_signal, profile, right_of_each
 from rlvr.registry import make_verifier, register
+from rlvr.sandbox import level
 from rlvr.types import Problem, Task
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import DataSets
@@ -251,3 +252,25 @@ def test_a_pack_without_a_fingerprint_shows_none(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(tmp_path)
     main(["by_hand:pack"])
     assert capsys.readouterr().out.splitlines()[0] == "by hand: 1 train, 1 test, 0 demonstrations"
+
+
+def code_pack(train: list[str], test: list[str]) -> Task:
+    problems = [
+        [Problem(f"{part}/{i}", f"{part} {i}", {"type": "assert", "code": code}) for i, code in enumerate(codes)]
+        for part, codes in (("train", train), ("test", test))
+    ]
+    return Task("code", *problems, make_verifier("unit_tests", slots=1))
+
+
+@pytest.mark.skipif(level().number < 2, reason="no sandbox of level 2 on this machine")
+def test_null_programs_are_run_on_code_packs() -> None:
+    """Problems that they pass fail the audit in train, and are listed in test; other weak ones are counted."""
+    value, truth, lazy = "assert f(2) == 4", "assert f(2)", "assert all(a == b for a, b in zip(f([1]), [3, 4]))"
+    found = findings(code_pack([value, truth], [value, truth, lazy]))
+    train, test = (found[f"problems of {part} that null programs pass"] for part in ("train", "test"))
+    assert (train.failed, train.note) == (1, False)
+    assert train.examples[0].startswith("train/1: weak, passed by a program that returns True")
+    assert (test.failed, test.note, len(test.examples)) == (2, True, 2)
+    assert found["other weak problems of train"].failed == 0
+    kept = findings(code_pack([value], [value]))
+    assert kept["problems of train that null programs pass"].failed == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlvr.registry import make_task
-from rlvr.tasks.base import prompt_text
+from rlvr.tasks.base import build_task, prompt_text
 from rlvr.tasks.code_packs import humaneval_reference, mbpp_prompt, mbpp_reference, unseen
 from rlvr.types import Problem, Task, Verdict
 from rlvr.verifiers.runner import Runner
@@ -161,3 +161,30 @@ def test_solutions_of_the_authors_pass_and_others_do_not(rlvr_data: DataSets) ->
     wrong = judge(task, [f"{row['prompt']}    return None\n" for row in rows])
     assert [verdict.correct for verdict in right] == [True] * 10
     assert [verdict.correct for verdict in wrong] == [False] * 10
+
+
+def test_weak_problems_of_ones_own_are_left_out_of_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A constant passes two of three: they stay in test, and in training only if asked for."""
+    codes = ["assert f(2) == 4", "assert f(2)", "assert not isinstance(f(2), str)"]
+    rows = [{"id": str(i), "prompt": f"p{i}", "reference": {"type": "assert", "code": c}} for i, c in enumerate(codes)]
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "train.jsonl", rows)
+    write(tmp_path / "data" / "test.jsonl", [{**row, "id": f"t{row['id']}", "prompt": f"t{row['id']}"} for row in rows])
+    options = {"data": tmp_path / "data", "verifier": "unit_tests"}
+    task = make_task("jsonl", **options)
+    assert [problem.id for problem in task.train] == ["0"]
+    assert len(task.test) == 3
+    assert "2 of 3 training problems have weak tests and are left out: 1, 2" in caplog.text
+    assert len(make_task("jsonl", **options, include_weak=True).train) == 3
+
+
+def test_build_task_leaves_weak_problems_out_too() -> None:
+    """With any pack that checks its references, and through `combine`."""
+    problems = [
+        Problem(str(i), f"p{i}", {"type": "assert", "code": f"assert f(2){w}"}) for i, w in enumerate((" == 4", ""))
+    ]
+    for verifier, options in (("unit_tests", {}), ("combine", {"parts": ("unit_tests",)})):
+        made = build_task("mine", train=problems, test=[], verifier=verifier, verifier_options=options)
+        assert [problem.id for problem in made.train] == ["0"]
+        both = {"verifier": verifier, "verifier_options": options, "include_weak": True}
+        assert len(build_task("mine", train=problems, test=[], **both).train) == 2

@@ -248,6 +248,16 @@ OVERWRITTEN: dict[str, tuple[dict[str, Any], str, str]] = {
         "def f(rows):\n    rows[0][:] = [0]\n    return 0",
         "def f(rows): return max(rows[0])",
     ),
+    "an index": (
+        asserts("xs = [3, 1, 2]\ni = f(xs, 2)\nassert xs[i] == 2"),
+        "def f(xs, x):\n    xs[:] = [x]\n    return 0",
+        "def f(xs, x): return xs.index(x)",
+    ),
+    "an index in place": (
+        asserts("xs = [3, 1, 2]\nassert xs[f(xs)] == max(xs)"),
+        "def f(xs):\n    xs[:] = [0]\n    return 0",
+        "def f(xs): return xs.index(max(xs))",
+    ),
     "by keyword": (asserts("xs = [3, 1]\nassert f(xs=xs) == max(xs)"), ZERO, LARGEST),
     "two calls": (
         asserts("xs = [3, 1]\nassert f(xs) == max(xs)\nassert g(xs) == min(xs)"),
@@ -269,6 +279,19 @@ CHANGES = {
     "a loop over what was changed": ("a = [1, 2]\nf(a)\nfor x in a:\n    assert x == 0", "def f(a): a[:] = [0, 0]"),
     "through a variable": ("a = [3, 1]\nf(a)\nb = a[0]\nassert b == 1", "def f(a): a.sort()"),
     "not changed": ("a = [3, 1]\nr = f(a)\nassert r == [1, 3]\nassert a == [3, 1]", SORTED),
+    "the first items": (
+        "a = [1, 2, 3]\nk = f(a)\nassert k == 2\nassert a[:k] == [1, 3]",
+        "def f(a): del a[1]; return 2",
+    ),
+    "item by item": (
+        "a = [3, 2, 3]\nwant = [3, 3]\nk = f(a)\nassert k == len(want)\nfor i in range(k):\n    assert a[i] == want[i]",
+        "def f(a): a.remove(2); return 2",
+    ),
+    "twice": ("a = [3]\nf(a)\nf(a)\nassert a == [3, 1, 1]", "def f(a): a.append(1)"),
+    "what the program made": (
+        "a = make()\nf(a, 1)\nf(a, 2)\nassert a == [1, 2] and last(a) == a[1]",
+        "def make(): return []\ndef f(a, x): a.append(x)\ndef last(a): return a[-1]",
+    ),
     "a dictionary": ("d = {}\nf(d)\nassert d['a'] == 1", "def f(d): d['a'] = 1"),
     "a test function": ("def test_f():\n    a = [3, 1]\n    f(a)\n    assert a == [1, 3]", "def f(a): a.sort()"),
 }

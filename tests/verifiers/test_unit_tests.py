@@ -329,11 +329,17 @@ def test_helpers_of_the_prompt_are_the_tests_own(verifier: UnitTests):
         (1, 1, True), (True, 1, False), (1, True, False), (1.0, 1, True), (0.1 + 0.2, 0.3, True),
         (float("nan"), float("nan"), True), ((1, [2]), [1, (2,)], True), ([1], [1, 2], False),
         ({"a": (1,)}, {"a": [1]}, True), ({"a": 1}, {"b": 1}, False), ("1", 1, False), (None, None, True),
+        (0, 6.6e-34, False), (0.0, 6.6e-34, False), (6.6e-34, 0, False), (1e-12, 0.0, True), (1e-300, 2e-300, False),
+        (1e22, 10**22, False), (2.0**53, 2**53 + 1, False), (10**22 + 1, 1e22, False), (10**22, 1e22, True),
+        (float(2**53 - 1), 2**53 - 1, True), (3, 3.0000000001, True), (3.0000000001, 3, False),
+        (float("inf"), 10**309, False),
+        (10**309, float("inf"), False), ({True: 1}, {1: 1}, False), ({1.0}, {1}, False), ({(True, 2)}, {(1, 2)}, False),
+        ([1.0], [True], False), (1e308 * 10, float("inf"), True), (0.1 + 0.2j, 0.1, False), ([0], [-0.0], True),
         (None, 0, False), (10**400, 1.0, False), ({1}, {1}, True), (b"a", "a", False),
     ],
 )  # fmt: skip
 def test_values_from_json_are_compared_by_meaning(value: Any, expected: Any, same: bool):
-    """Lists and tuples alike, floats nearly, True never as 1."""
+    """Lists and tuples alike, integers exactly, floats nearly, True never as 1."""
     assert equality.same_value(value, expected) is same
 
 

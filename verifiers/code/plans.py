@@ -15,6 +15,7 @@ from rlvr.sandbox.inside import analysis
 from rlvr.verifiers.code import equality
 from rlvr.verifiers.code import objects as code_objects
 from rlvr.verifiers.code import split as code_split
+from rlvr.verifiers.code import weak as code_weak
 from rlvr.verifiers.code.classes import PLAIN_METHODS, program_classes
 
 # Calls by which test code reads identities or types, or changes the program: stand-ins cannot support them.
@@ -330,22 +331,41 @@ def make_plan(reference: Any) -> TestPlan:
 
 
 def integrity(reference: Any) -> str:
-    """Return "strong", or "weak" where the tests can be secured against the program only in part.
+    """Return "strong", or "weak" where a pass does not show that a program solves the problem.
 
-    Weak tests run whole and compare the program's objects with each other, their identities or types, change them,
-    subclass its classes, enter its contexts, hand it functions, or call a method that no built-in type has on a
-    returned object.
+    The tests may be secured against the program only in part: they run whole and compare the program's objects
+    with each other, their identities or types, change them, subclass its classes, enter its contexts, hand it
+    functions, or call a method that no built-in type has on a returned object. Or they demand so little that a program which returns a constant or its argument, or raises
+    an exception, passes (see weak.py).
     """
     plan = make_plan(reference)
-    whole = plan.whole if isinstance(plan, MixedPlan) else plan
-    if not isinstance(whole, WholePlan):
-        return "strong"
-    if whole.objects:
+    if isinstance(plan, OutputPlan):
+        return _strength(code_weak.passing_output(plan.cases))
+    if isinstance(plan, CallsPlan):
+        return _strength(code_weak.passing_value([(c.args, e) for c, e in zip(plan.calls, plan.expected)]))
+    split = plan.split if isinstance(plan, MixedPlan) else plan if isinstance(plan, SplitPlan) else None
+    whole = plan.whole if isinstance(plan, MixedPlan) else plan if isinstance(plan, WholePlan) else None
+    if whole is not None and _can_be_fooled(whole):
         return "weak"
+    demanded = code_weak.demands(_analysis(whole)) if whole is not None else {code_weak.LOOSE}
+    constant = code_weak.passing_constant(split.split) if split is not None else ""
+    return _strength((split is None or constant) and code_weak.is_weak(demanded))
+
+
+def _strength(weak: Any) -> str:
+    return "weak" if weak else "strong"
+
+
+def _analysis(whole: WholePlan) -> analysis.Analysis:
+    return analysis.Analysis(code_split.parse(whole.test), whole.names)
+
+
+def _can_be_fooled(whole: WholePlan) -> bool:
+    if whole.objects:
+        return True
     tree, theirs = code_split.parse(whole.test), set(whole.names)
     values = theirs - set(whole.classes)
-    weak = any(_is_weak(node, theirs) or _asks_an_object(node, values) for node in ast.walk(tree))
-    return "weak" if weak else "strong"
+    return any(_is_weak(node, theirs) or _asks_an_object(node, values) for node in ast.walk(tree))
 
 
 def _asks_an_object(node: ast.AST, values: set[str]) -> bool:

@@ -26,7 +26,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import child, kernel, landlock, maps, namespaces, seccomp, semaphore, syscalls, usage
+from rlvr.sandbox.inside import child, keeper, kernel, landlock, maps, namespaces, seccomp, semaphore, syscalls, usage
 
 _MAX_DESCRIPTORS = 8
 _LOOK_EVERY, _LOOK_AT_LEAST_EVERY = 0.05, 0.25
@@ -48,6 +48,11 @@ def main(argument: str) -> NoReturn:
         isolation = _enter(setting, control)
         _import_from(setting["sys_path"], isolation)
         _multiprocessing.SemLock = semaphore.SemLock
+        group = keeper.Group()
+        if not isolation.namespaces:
+            keeper.leave_behind(group, control.close, lambda: _remove(isolation.scratch))
+            kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         if isolation.seccomp:
             maps.install()
         for module in (*_COMMON, *setting["preload"]):
@@ -65,11 +70,15 @@ def main(argument: str) -> NoReturn:
     gc.disable()
     gc.freeze()
     meter.begin()
-    _serve(control, isolation, meter)
+    _serve(control, isolation, meter, group)
     if not isolation.namespaces:
-        empty(isolation.scratch)
-        os.rmdir(isolation.scratch)
+        _remove(isolation.scratch)
     os._exit(0)
+
+
+def _remove(directory: str) -> None:
+    empty(directory)
+    os.rmdir(directory)
 
 
 def _import_from(paths: list[str], isolation: child.Isolation) -> None:
@@ -100,7 +109,6 @@ def _enter(setting: dict[str, Any], control: _socket.socket) -> child.Isolation:
         namespaces.enter(uid, setting["read"], child.DEVICES, scratch)
         _become_first_process(control)
         return child.Isolation(True, version, True, scratch, last_pid=pids)
-    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     root = os.geteuid() == 0 and uid is not None
     if root and _readable_by(uid, setting["sys_path"]):
         os.chown(scratch, uid, uid)
@@ -146,7 +154,7 @@ def _readable_by(uid: int, paths: list[str]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def _serve(control: _socket.socket, isolation: child.Isolation, meter: usage.Meter) -> None:
+def _serve(control: _socket.socket, isolation: child.Isolation, meter: usage.Meter, group: keeper.Group) -> None:
     while True:
         data, descriptors = _receive(control)
         if not data:
@@ -163,9 +171,11 @@ def _serve(control: _socket.socket, isolation: child.Isolation, meter: usage.Met
             os.close(descriptor)
         _join_group(pid)
         if not isolation.namespaces:
+            group.set(pid)
             control.send(json.dumps({"group": pid}).encode())
         reason = _watch(control, pid, header, isolation, meter)
         report = _end(pid, isolation)
+        group.set(0)
         if reason == "gone":
             return
         _forget(isolation)

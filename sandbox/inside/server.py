@@ -237,10 +237,13 @@ def _watch(
 
 
 def _exceeded(header: dict[str, Any], isolation: child.Isolation, meter: usage.Meter) -> str:
-    """Return which limit a run exceeds with all its processes together: "memory", "scratch" or none."""
+    """Return which limit a run exceeds with all its processes together: "memory", "processes", "scratch" or none."""
     most = header["together_mb"] << 20
-    if meter.use(most).memory > most:
+    use = meter.use(most)
+    if use.memory > most:
         return "memory"
+    if header["tasks"] and use.tasks > header["tasks"]:
+        return "processes"
     # A tmpfs has a size limit; a directory has to be measured.
     if not isolation.namespaces and _overfull(isolation.scratch, child.SCRATCH_FILES * header["file_mb"] << 20):
         return "scratch"

@@ -214,6 +214,7 @@ def _watch(
     """Wait until a run is over. Returns why: "ended", "timeout", "killed", "gone" (caller ended), or `_exceeded`."""
     deadline = time.monotonic() + header["seconds"]
     pause = _LOOK_EVERY
+    had_room = _has_room(isolation)
     handle = os.pidfd_open(pid)
     try:
         poll = select.poll()
@@ -229,6 +230,8 @@ def _watch(
             exceeded = _exceeded(header, isolation, meter)
             if exceeded:
                 return exceeded
+            if had_room and not _has_room(isolation):
+                return "scratch"
             # Many processes on the machine make the measurement slow.
             pause = min(max(_LOOK_EVERY, 10 * (time.monotonic() - start)), _LOOK_AT_LEAST_EVERY)
         return "timeout"
@@ -248,6 +251,17 @@ def _exceeded(header: dict[str, Any], isolation: child.Isolation, meter: usage.M
     if not isolation.namespaces and _overfull(isolation.scratch, child.SCRATCH_FILES * header["file_mb"] << 20):
         return "scratch"
     return ""
+
+
+def _has_room(isolation: child.Isolation) -> bool:
+    """Whether a twentieth of the scratch directory's file system is free.
+
+    Without a mount of its own a run can hold files that it has deleted, which no directory shows.
+    """
+    if isolation.namespaces:
+        return True
+    found = os.statvfs(isolation.scratch)
+    return found.f_bavail * 20 >= found.f_blocks
 
 
 def _overfull(directory: str, most: int) -> bool:

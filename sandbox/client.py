@@ -34,6 +34,9 @@ KILL = b"K"
 CHUNK = 1 << 16
 _OWN_TASKS = 4
 _COUNT_EVERY = 5.0
+# Where all runs have the caller's user: tasks by which a run may exceed its limit, since others count too, and a
+# reserve beyond, so that a run that starts too many leaves some to the others until the server ends it.
+_SPARE_TASKS, _RESERVED_TASKS = 64, 448
 
 
 class ServerDied(RuntimeError):
@@ -120,18 +123,22 @@ class Server:
                 "memory_mb": limits.memory_mb,
                 "together_mb": limits.together_mb,
                 "processes": limits.processes + self._other_tasks(),
+                "tasks": limits.processes + _SPARE_TASKS if self._shares_user() else 0,
                 "files": limits.files,
                 "file_mb": limits.file_mb,
             }
         ).encode()
 
+    def _shares_user(self) -> bool:
+        """Whether the kernel counts the run's tasks together with those of the caller and of other runs."""
+        return self.setting.level < 3 and self._uid is None
+
     def _other_tasks(self) -> int:
         """Count the tasks that RLIMIT_NPROC charges besides the run's own."""
-        if self.setting.level == 3 or self._uid is not None:
+        if not self._shares_user():
             return _OWN_TASKS
         if time.monotonic() - self._counted[0] > _COUNT_EVERY:
-            # 64 spare, for tasks that start before the next count.
-            self._counted = (time.monotonic(), host.tasks_of_user() + 64)
+            self._counted = (time.monotonic(), host.tasks_of_user() + _SPARE_TASKS + _RESERVED_TASKS)
         return self._counted[1]
 
     def send(self, data: bytes, descriptors: list[int]) -> None:

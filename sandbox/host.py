@@ -103,12 +103,31 @@ def package_root() -> str:
 def new_uid() -> int | None:
     """Return an unprivileged user id for another server, for callers that are root; None if none is mapped.
 
-    With all ids mapped, no other user has it. A rootless container may map only a few ids, or only root.
+    With all ids mapped, no other user has it. A rootless container may map only a few ids, or only root. An id that a
+    process has is not given out again: limits of processes and signals hold for all processes of a user.
     """
-    number = next(_server_numbers) % _SERVERS_EACH
-    own = _FIRST_UID + (os.getpid() & 0x3FFFFF) * _SERVERS_EACH + number
-    wanted = (own, _CONTAINER_UID + number)
-    return next((uid for uid in wanted if _mapped(uid, "uid_map") and _mapped(uid, "gid_map")), None)
+    number = next(_server_numbers)
+    numbers = [(number + more) % _SERVERS_EACH for more in range(_SERVERS_EACH)]
+    for first in (_FIRST_UID + (os.getpid() & 0x3FFFFF) * _SERVERS_EACH, _CONTAINER_UID):
+        mapped = [first + n for n in numbers if _mapped(first + n, "uid_map") and _mapped(first + n, "gid_map")]
+        if mapped:
+            taken = _users()
+            return next((uid for uid in mapped if uid not in taken), mapped[0])
+    return None
+
+
+def _users() -> set[int]:
+    """Return the ids of all users that have a process."""
+    found = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/status", "rb") as file:
+                    found |= {int(uid) for line in file if line.startswith(b"Uid:") for uid in line.split()[1:]}
+            except OSError:
+                # The process has just ended.
+                continue
+    return found
 
 
 def _mapped(number: int, name: str) -> bool:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from rlvr.printable import in_one_line
+
+MAX_DETAIL = 400  # characters
 MAX_PROGRAM = 1 << 20  # characters
 
 
@@ -78,6 +81,10 @@ class Returned:
     value: Any = None
     raised: str = ""
 
+    def __post_init__(self) -> None:
+        # The program chooses the name.
+        object.__setattr__(self, "raised", in_one_line(self.raised)[:MAX_DETAIL])
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -121,7 +128,8 @@ class Result:
     """Outcome of a run. `returned` has one entry per answered call, in order.
 
     `level` is the isolation it ran under (see Level); `seconds` is wall-clock time. `tests_passed` is set for a TestJob
-    only: None if the test program did not finish. `detail` says in one line what went wrong.
+    only: None if the test program did not finish. `detail` says in one line what went wrong, control characters as
+    escapes such as \\x1b.
     """
 
     status: RunStatus
@@ -134,6 +142,9 @@ class Result:
     cpu_seconds: float = 0.0
     detail: str = ""
     tests_passed: bool | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "detail", in_one_line(self.detail)[:MAX_DETAIL])
 
 
 @dataclass(frozen=True, slots=True)

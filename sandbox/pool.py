@@ -313,6 +313,8 @@ def _status(run: Run, report: dict[str, Any]) -> tuple[RunStatus, str]:
         return RunStatus.OUTPUT_LIMIT, "too many or too large files"
     if report["reason"] == "memory":
         return RunStatus.MEMORY, f"over {run.limits.together_mb} MB in all processes together"
+    if report["reason"] == "processes":
+        return RunStatus.CRASH, f"over {run.limits.processes} processes and threads"
     if report["reason"] == "timeout":
         return RunStatus.TIMEOUT, f"over {run.limits.seconds:g} s"
     if b"S" in said:

@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr.training": (*FOUNDATION, "rlvr", "rlvr.config", "rlvr.distributed", "rlvr.runs", "rlvr.algo", "rlvr.model"),
     "rlvr.train": (*FOUNDATION, "rlvr.config", "rlvr.distributed", "rlvr.runs", "rlvr.model", "rlvr.training"),
     "rlvr.reward_model": (*FOUNDATION, "rlvr.config", "rlvr.http", "rlvr.algo", "rlvr.model", "rlvr.training"),
-    "rlvr.sandbox": ("rlvr", "rlvr.types", "rlvr.sandbox.inside"),
+    "rlvr.sandbox": ("rlvr", "rlvr.types", "rlvr.printable", "rlvr.sandbox.inside"),
     "rlvr.sandbox.inside": (),
     "rlvr.verifiers.runner": (*FOUNDATION, "rlvr.sandbox"),
     "rlvr.verifiers.extract": FOUNDATION,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from rlvr.printable import in_one_line
 from rlvr.registry import register
 from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob, forks
 from rlvr.types import Problem, Status, Verdict, bad_reference, error, no_answer
@@ -201,6 +202,5 @@ class UnitTests:
 
 def _reason(outcome: Outcome) -> str:
     kind = "failed" if outcome.status is RunStatus.OK else str(outcome.status)
-    return (
-        f"{kind}: test {outcome.test} of {outcome.total}: {outcome.what}" if outcome.test else f"{kind}: {outcome.what}"
-    )
+    what = in_one_line(outcome.what)
+    return f"{kind}: test {outcome.test} of {outcome.total}: {what}" if outcome.test else f"{kind}: {what}"

@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 from rlvr.sandbox.inside import (
     child,
     interpreter,
+    keeper,
     kernel,
     landlock,
     library,
@@ -63,6 +64,11 @@ def main(argument: str) -> NoReturn:
             library.find_in(setting["sys_path"], setting["packages"])
         interpreter.prepare(isolation.scratch)
         _multiprocessing.SemLock = semaphore.SemLock
+        group = keeper.Group()
+        if not isolation.namespaces:
+            keeper.leave_behind(group, control.close, lambda: _remove(isolation.scratch))
+            kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         if isolation.seccomp:
             maps.install()
         for module in (*_COMMON, *setting["preload"]):
@@ -80,11 +86,15 @@ def main(argument: str) -> NoReturn:
     gc.disable()
     gc.freeze()
     meter.begin()
-    _serve(control, isolation, meter)
+    _serve(control, isolation, meter, group)
     if not isolation.namespaces:
-        empty(isolation.scratch)
-        os.rmdir(isolation.scratch)
+        _remove(isolation.scratch)
     os._exit(0)
+
+
+def _remove(directory: str) -> None:
+    empty(directory)
+    os.rmdir(directory)
 
 
 def _import_from(paths: list[str], isolation: child.Isolation) -> None:
@@ -116,7 +126,6 @@ def _enter(setting: dict[str, Any], control: _socket.socket) -> child.Isolation:
         namespaces.enter(uid, view, scratch)
         _become_first_process(control)
         return child.Isolation(True, version, True, scratch, last_pid=pids)
-    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     root = os.geteuid() == 0 and uid is not None
     readable = library.granted(setting["read"], setting["hidden"], setting["packages"])
     if root and _readable_by(uid, [*setting["sys_path"], *setting["packages"]]):
@@ -163,7 +172,7 @@ def _readable_by(uid: int, paths: list[str]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def _serve(control: _socket.socket, isolation: child.Isolation, meter: usage.Meter) -> None:
+def _serve(control: _socket.socket, isolation: child.Isolation, meter: usage.Meter, group: keeper.Group) -> None:
     while True:
         data, descriptors = _receive(control)
         if not data:
@@ -180,9 +189,11 @@ def _serve(control: _socket.socket, isolation: child.Isolation, meter: usage.Met
             os.close(descriptor)
         _join_group(pid)
         if not isolation.namespaces:
+            group.set(pid)
             control.send(json.dumps({"group": pid}).encode())
         reason = _watch(control, pid, header, isolation, meter)
         report = _end(pid, isolation)
+        group.set(0)
         if reason == "gone":
             return
         _forget(isolation)
@@ -221,6 +232,7 @@ def _watch(
     """Wait until a run is over. Returns why: "ended", "timeout", "killed", "gone" (caller ended), or `_exceeded`."""
     deadline = time.monotonic() + header["seconds"]
     pause = _LOOK_EVERY
+    had_room = _has_room(isolation)
     handle = os.pidfd_open(pid)
     try:
         poll = select.poll()
@@ -236,6 +248,8 @@ def _watch(
             exceeded = _exceeded(header, isolation, meter)
             if exceeded:
                 return exceeded
+            if had_room and not _has_room(isolation):
+                return "scratch"
             # Many processes on the machine make the measurement slow.
             pause = min(max(_LOOK_EVERY, 10 * (time.monotonic() - start)), _LOOK_AT_LEAST_EVERY)
         return "timeout"
@@ -244,14 +258,28 @@ def _watch(
 
 
 def _exceeded(header: dict[str, Any], isolation: child.Isolation, meter: usage.Meter) -> str:
-    """Return which limit a run exceeds with all its processes together: "memory", "scratch" or none."""
+    """Return which limit a run exceeds with all its processes together: "memory", "processes", "scratch" or none."""
     most = header["together_mb"] << 20
-    if meter.use(most).memory > most:
+    use = meter.use(most)
+    if use.memory > most:
         return "memory"
+    if header["tasks"] and use.tasks > header["tasks"]:
+        return "processes"
     # A tmpfs has a size limit; a directory has to be measured.
     if not isolation.namespaces and _overfull(isolation.scratch, child.SCRATCH_FILES * header["file_mb"] << 20):
         return "scratch"
     return ""
+
+
+def _has_room(isolation: child.Isolation) -> bool:
+    """Whether a twentieth of the scratch directory's file system is free.
+
+    Without a mount of its own a run can hold files that it has deleted, which no directory shows.
+    """
+    if isolation.namespaces:
+        return True
+    found = os.statvfs(isolation.scratch)
+    return found.f_bavail * 20 >= found.f_blocks
 
 
 def _overfull(directory: str, most: int) -> bool:

@@ -59,11 +59,15 @@ class Place:
 
     def run_many(self, rows: Sequence[dict[str, Any]]) -> list[Answer]:
         """Run programs at once; each row is a program with its stdin and limits."""
-        assert self.process.stdin
         assert self.process.stdout
-        print(json.dumps([{"seconds": 5.0, **row} for row in rows]), file=self.process.stdin, flush=True)
+        self.send(rows)
         found = json.loads(self.process.stdout.readline())
         return [Answer(**{name: row[name] for name in Answer.__dataclass_fields__}) for row in found]
+
+    def send(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Start programs without waiting for them."""
+        assert self.process.stdin
+        print(json.dumps([{"seconds": 5.0, **row} for row in rows]), file=self.process.stdin, flush=True)
 
     def run(self, program: str, **row: Any) -> Answer:
         """Run one program."""

@@ -117,8 +117,9 @@ for _ in range(400):
 print(started)
 """
     result = outcome(pool, bomb)
-    # Without a user namespace the tasks that this user has elsewhere count, and some are spared for them.
-    assert 0 < int(result.stdout) < 400
+    # Where all runs have this user, the server ends the run: the kernel's limit is one for all of them.
+    ended = (result.status, result.detail) == (RunStatus.CRASH, "over 16 processes and threads")
+    assert ended or 0 < int(result.stdout) < 400
     daemon = """
 import os, time
 if os.fork() == 0:

@@ -1,0 +1,96 @@
+"""The scratch directory, and space that its listing does not show."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlvr.sandbox import Pool, RunStatus, host
+from tests.helpers.programs import available, outcome
+from tests.helpers.users import PLACES, place
+
+# Ways to keep space beyond the end of a file, which its size does not tell; each is refused.
+BEYOND = {
+    "keeping the size": "libc.fallocate64(f, 1, 0, 64 << 20)",
+    "by number": "libc.syscall(285, f, 1, ctypes.c_long(0), ctypes.c_long(64 << 20))",
+    "unsharing": "libc.fallocate64(f, 0x41, 0, 64 << 20)",
+    "beyond the limit": "libc.fallocate64(f, 0, ctypes.c_long(0), ctypes.c_long(64 << 20))",
+}
+
+
+@pytest.mark.parametrize("kind", BEYOND)
+@pytest.mark.parametrize(("user", "number"), PLACES)
+def test_no_space_is_kept_beyond_a_file(user: str, number: int, kind: str):
+    """Within the limit of a file, allocation works; beyond it, and hidden, it does not."""
+    program = f"""
+import ctypes, os, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+libc = ctypes.CDLL(None)
+libc.fallocate64.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+f = os.open("f", os.O_RDWR | os.O_CREAT)
+print({BEYOND[kind]}, os.fstat(f).st_blocks)
+os.posix_fallocate(f, 0, 1 << 16)
+print(os.fstat(f).st_size)
+"""
+    with place(user, number) as pool:
+        assert pool.run(program).stdout == "-1 0\n65536\n"
+
+
+DELETED = {
+    "held open": "held.append(open(f'f{n}', 'wb')); held[-1].write(bytes(4 << 20)); held[-1].flush()\n"
+    "    os.unlink(f'f{n}')",
+    "without a name": "held.append(os.open('.', os.O_TMPFILE | os.O_RDWR)); os.write(held[-1], bytes(4 << 20))",
+    "held by a map": "f = os.open(f'f{n}', os.O_CREAT | os.O_RDWR); os.write(f, bytes(4 << 20))\n"
+    "    held.append(mmap.mmap(f, 4 << 20)); os.close(f); os.unlink(f'f{n}')",
+    "held by another process": "f = os.open(f'f{n}', os.O_CREAT | os.O_RDWR); os.write(f, bytes(4 << 20))\n"
+    "    os.unlink(f'f{n}')\n    if n % 8 == 7 and os.fork(): time.sleep(30)",
+}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file system of 64 MB for scratch directories."""
+    with tempfile.TemporaryDirectory(prefix="rlvr-small-") as folder:
+        command = ["mount", "-t", "tmpfs", "-o", "size=64m,mode=1777", "none", folder]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("only root with the right to mount can try a file system of its own")
+        os.chmod(folder, 0o1777)
+        monkeypatch.setattr(host, "scratch_parent", lambda: folder)
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.parametrize("kind", DELETED)
+def test_deleted_files_do_not_fill_the_file_system(small: Path, kind: str):
+    """At level 2 a run ends when the file system is nearly full, and all its space is free again."""
+    available(2)
+    program = f"""
+import mmap, os, time
+held = []
+for n in range(100):
+    {DELETED[kind]}
+    time.sleep(.08)
+"""
+    with Pool(1, level=2) as pool:
+        result = outcome(pool, program, seconds=10)
+        left = os.statvfs(small)
+    assert (result.status, result.detail) == (RunStatus.OUTPUT_LIMIT, "too many or too large files"), result
+    assert (left.f_blocks - left.f_bavail) * left.f_frsize < 1 << 20
+
+
+@pytest.mark.parametrize("kind", DELETED)
+def test_deleted_files_count_at_level_3(kind: str):
+    """The scratch directory is a file system of limited size there: writing fails."""
+    available(3)
+    program = f"import mmap, os, time\nheld = []\nfor n in range(100):\n    {DELETED[kind]}\n"
+    with Pool(1, level=3) as pool:
+        result = outcome(pool, program, seconds=3, file_mb=4)
+    assert result.status in (RunStatus.CRASH, RunStatus.TIMEOUT)
+    assert result.status is RunStatus.TIMEOUT or "No space left" in result.stderr

@@ -86,9 +86,7 @@ def _is_last_term(node: Node, name: str) -> bool:
 # --- constants that enter linearly ------------------------------------------------------------------------------------
 
 
-def _same_span(
-    gold: Node, answer: Node, names: list[str], others: list[str], variables: list[str]
-) -> bool | None:
+def _same_span(gold: Node, answer: Node, names: list[str], others: list[str], variables: list[str]) -> bool | None:
     """Whether both families are the same affine space of functions; None where one is not linear in its constants."""
     points = _points(variables, f"{gold}|{answer}")
     try:
@@ -128,9 +126,7 @@ def _weighted(left: list[list[float]], right: list[list[float]]) -> tuple[list[l
 def _points(variables: list[str], seed: str) -> list[tuple[float, ...]]:
     rng = random.Random(seed)
     sizes = [(0.2, 3.0), (0.2, 3.0), (0.1, 9.0), (3.0, 30.0)]
-    return [
-        tuple(rng.choice((-1, 1)) * rng.uniform(*sizes[index % 4]) for _ in variables) for index in range(POINTS)
-    ]
+    return [tuple(rng.choice((-1, 1)) * rng.uniform(*sizes[index % 4]) for _ in variables) for index in range(POINTS)]
 
 
 def _table(

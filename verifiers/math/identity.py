@@ -3,8 +3,8 @@
 Tried in this order: the same tree; exact rational numbers; residues modulo a prime near 2**127 for rational functions
 (which tell 2^{1000000} from 2^{1000000}+1 without computing either); values at points: plain floats look for a
 difference, an error bound or 60 digits confirm it, and 200 digits at two points are needed for "equal". The points
-(rlvr.verifiers.math.points) are seeded by both sides: the same pair always gets the same points, and an answer cannot be
-written to fit them.
+(rlvr.verifiers.math.points) are seeded by both sides: the same pair always gets the same points, and an answer cannot
+be written to fit them.
 """
 
 from __future__ import annotations
@@ -176,9 +176,7 @@ class Comparison:
             return False
         if self._differ_at(more_points(names, integers, sizes, base)):
             return False
-        if not smooth and self._differ_at(
-            kink_points((self.gold, self.answer), names, integers, base, self.log_base)
-        ):
+        if not smooth and self._differ_at(kink_points((self.gold, self.answer), names, integers, base, self.log_base)):
             return False
         if len(self._agreed) < WANTED:
             return None

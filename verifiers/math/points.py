@@ -7,6 +7,7 @@ analytic, so that one point in each cell and two values at 200 digits decide.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Mapping
@@ -266,9 +267,7 @@ def _changes(functions: list[Kink], place: int, start: Values, sizes: list[float
     points = [at(x) for x in grid]
     for function in functions:
         values = [function(point) for point in points]
-        found = [
-            (grid[k], grid[k + 1]) for k in range(len(grid) - 1) if _cell(values[k]) != _cell(values[k + 1])
-        ]
+        found = [(grid[k], grid[k + 1]) for k in range(len(grid) - 1) if _cell(values[k]) != _cell(values[k + 1])]
         found.sort(key=lambda pair: abs(pair[0]))
         for low, high in found[:MAX_CHANGES]:
             changes.append(_change(function, at, low, high))
@@ -315,7 +314,7 @@ def _beside(changes: list[float]) -> list[float]:
             values.append(place)
         scale = max(1e-3, abs(place))
         values += [place + step * scale for step in (-1e-7, 1e-7, -4e-3, 4e-3)]
-    values += [(low + high) / 2 for low, high in zip(changes, changes[1:], strict=False)]
+    values += [(low + high) / 2 for low, high in itertools.pairwise(changes)]
     if changes:
         values += [changes[0] - 1 - abs(changes[0]) * 0.3, changes[-1] + 1 + abs(changes[-1]) * 0.3]
     return [value for value in values if math.isfinite(value)]

@@ -44,7 +44,7 @@ def same_general_solution(gold: Node, answer: Node, same: Same, unknown: str = "
         return False
     variables = symbols(gold) - set(names)
     others = sorted(symbols(answer) - variables)
-    if len(others) != len(names) or not all(map(_is_constant_name, others)):
+    if len(others) != len(names) or not all(map(is_constant_name, others)):
         return False
     linear = _same_span(gold, answer, names, others, sorted(variables))
     if linear is not None:
@@ -52,7 +52,8 @@ def same_general_solution(gold: Node, answer: Node, same: Same, unknown: str = "
     return len(names) <= MAX_RENAMED and _renamed(gold, answer, names, others, same)
 
 
-def _is_constant_name(name: str) -> bool:
+def is_constant_name(name: str) -> bool:
+    """Whether an arbitrary constant may have this name."""
     return name.rstrip("'") in _LETTERS or bool(_NUMBERED.match(name))
 
 

@@ -21,6 +21,7 @@ from rlvr.verifiers.math.tree import Node, Num, Op, Rel, Sym, TooLarge, number, 
 
 MAX_DEGREE = 8
 MAX_COEFFICIENT = 100_000
+MAX_CANDIDATES = 500
 _POINTS = 12
 
 _Polynomial = list[Fraction]  # coefficients, the constant first; no zeros at the end
@@ -189,11 +190,16 @@ def _rational_root(whole: list[int]) -> Fraction:
         return Fraction(0)
     if max(abs(whole[0]), abs(whole[-1])) > MAX_COEFFICIENT:
         raise NotASet
-    for p in _divisors(abs(whole[0])):
-        for q in _divisors(abs(whole[-1])):
-            for root in (Fraction(p, q), Fraction(-p, q)):
-                if not _at([Fraction(value) for value in whole], root):
-                    return root
+    tops, bottoms = _divisors(abs(whole[0])), _divisors(abs(whole[-1]))
+    if len(tops) * len(bottoms) > MAX_CANDIDATES:
+        raise NotASet
+    degree = len(whole) - 1
+    for q in bottoms:
+        powers = [q ** (degree - k) for k in range(degree + 1)]
+        for p in tops:
+            for root in (p, -p):
+                if not sum(value * root**k * powers[k] for k, value in enumerate(whole)):
+                    return Fraction(root, q)
     raise NotASet
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.constants import same_general_solution
+from rlvr.verifiers.math.constants import is_constant_name, same_general_solution
 from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
 from rlvr.verifiers.math.inequalities import same_up_to_factor, solution_set
@@ -16,6 +16,7 @@ from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, TooLarge, number, symbo
 if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
 
+MAX_SIDES = 6  # of a chain whose sides are compared with each other
 _EQUAL = frozenset("=~")
 _INTERVALS = frozenset(("()", "[]", "[)", "(]", "union", "inter", "minus", "domain", "set", "list", "either", "both"))
 _LABELS = frozenset(("add", "mul", "div", "abs", "()", "neg", "max", "min"))
@@ -257,6 +258,8 @@ def _same_chain(gold: Rel, answer: Rel, rules: Rules) -> bool:
         left, right = chain_value(gold, rules), chain_value(answer, rules)
         if left is not None and right is not None:
             return rules.same(left, right)
+    if max(len(gold.sides), len(answer.sides)) > MAX_SIDES:
+        return ordered(gold.sides, answer.sides, rules)
     shown, wanted = _distinct(answer, rules), _distinct(gold, rules)
     return all(any(rules.same(side, one) for one in wanted) for side in shown) and all(
         any(rules.same(side, one) for one in shown) for side in wanted if _is_name(side) or side == wanted[-1]
@@ -278,10 +281,41 @@ def _distinct(chain: Rel, rules: Rules) -> list[Node]:
 
 def _same_solution(gold: Rel, answer: Rel, rules: Rules) -> bool:
     """y = c_1 e^x + c_2 against y = A + B e^x: general solutions for the same unknown."""
-    unknown = _unknown(gold.sides[0])
-    if not unknown or unknown != _unknown(answer.sides[0]) or len(gold.sides) != 2 or len(answer.sides) != 2:
+    if len(gold.sides) != 2 or len(answer.sides) != 2:
         return False
+    unknown = _unknown(gold.sides[0])
+    if not unknown or unknown != _unknown(answer.sides[0]):
+        return _same_levels(gold, answer, rules)
     return same_general_solution(gold.sides[1], answer.sides[1], rules.same, unknown)
+
+
+def _same_levels(gold: Rel, answer: Rel, rules: Rules) -> bool:
+    """x^2 + y^2 = C against 2x^2 + 2y^2 = K: the same curves, one for each value of the constant."""
+    left, right = _level(gold), _level(answer)
+    if left is None or right is None:
+        return False
+    return same_general_solution(_affine(left), _affine(right), rules.same)
+
+
+def _level(chain: Rel) -> Node | None:
+    """The F of F(x, y) = C, where C is a term of either side and nowhere else."""
+    terms = [*_terms(chain.sides[0]), *(Op("neg", (term,)) for term in _terms(chain.sides[1]))]
+    for place, term in enumerate(terms):
+        while isinstance(term, Op) and term.head == "neg":
+            term = term.args[0]
+        rest = Op("add", (*terms[:place], *terms[place + 1 :], number(0)))
+        names = symbols(rest)
+        if isinstance(term, Sym) and is_constant_name(term.name) and len(names) > 1 and term.name not in names:
+            return rest
+    return None
+
+
+def _terms(side: Node) -> tuple[Node, ...]:
+    return side.args if isinstance(side, Op) and side.head == "add" else (side,)
+
+
+def _affine(node: Node) -> Op:
+    return Op("add", (Op("mul", (Sym("c_1"), node)), Sym("c_2")))
 
 
 def _unknown(side: Node) -> str:

@@ -248,7 +248,8 @@ def real_grid() -> list[tuple[float, float]]:
     """Points of both signs to 1,500, on and beside integers, in an order that finds differences early."""
     rng = random.Random(5)
     points = [(float(x), rng.uniform(-170, 170)) for x in range(-170, 171)]
-    points += [(x + 0.37, rng.choice((-1, 1)) * 10 ** rng.uniform(-1, 2.3)) for x in range(-170, 171)]
+    points += [(x + rng.random(), rng.choice((-1, 1)) * 10 ** rng.uniform(-1, 2.3)) for x in range(-170, 171)]
+    points += [(x / 2, rng.uniform(-170, 170)) for x in range(-101, 102, 2)]
     points += [(rng.uniform(-2.5, 2.5), rng.uniform(-2.5, 2.5)) for _ in range(120)]
     points += [(rng.choice((-1, 1)) * 10 ** rng.uniform(2, 3.2), rng.uniform(-9, 9)) for _ in range(40)]
     rng.shuffle(points)

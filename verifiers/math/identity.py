@@ -225,7 +225,7 @@ class Comparison:
             return exact(substituted(self.gold, filled)) != exact(substituted(self.answer, filled))
         except (Inexact, Undefined, TooLarge):
             pass
-        place: dict[str, float] = dict(zip(self.names, point, strict=True))
+        place: dict[str, Any] = dict(zip(self.names, point, strict=True))
         for numbers in (Numbers(True, self.log_base), Digits(True, self.log_base, 60)):
             try:
                 apart = _apart(self.gold, self.answer, place, numbers)
@@ -237,11 +237,11 @@ class Comparison:
 
     def _close_at_two(self) -> bool | None:
         """Whether the values agree at 200 digits at two of the points where floats agree."""
-        points = sorted(self._agreed[:12], key=lambda point: max(map(abs, point)))
+        points = sorted(self._agreed[:12], key=lambda point: max(abs(float(value)) for value in point))
         too_large: TooLarge | None = None
         checked = 0
         for point in points[len(points) // 4 :] + points[: len(points) // 4]:
-            place: dict[str, float] = dict(zip(self.names, point, strict=True))
+            place: dict[str, Any] = dict(zip(self.names, point, strict=True))
             try:
                 if not _close(self.gold, self.answer, place, True, self.log_base, floats=False):
                     return False

@@ -290,7 +290,7 @@ def _change(function: Kink, at: Callable[[float], Values], low: float, high: flo
     if isinstance(first, float) and isinstance(last, float):
         guess = low - first * (high - low) / (last - first)
         value = function(at(guess))
-        if isinstance(value, float) and abs(value) <= 1e-12 * max(abs(first), abs(last)):
+        if low <= guess <= high and isinstance(value, float) and abs(value) <= 1e-12 * max(abs(first), abs(last)):
             return guess
     cell = _cell(first)
     for _ in range(40):

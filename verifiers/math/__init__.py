@@ -48,7 +48,14 @@ class MathVerifier:
     and the other way round; a chain of equalities must hold; an equation to be solved (2x = 10), a tautology and an
     unsolved inequality are not their solutions. A name of the value (f(2), P(X = 2), a limit) may precede it; f(x)
     may be y or f(t); a bound on a variable of the formula beside it (k in Z) is dropped. Equations are equal up to
-    a factor and cleared denominators, inequalities as sets of numbers. 3:2 is 3/2. A determinant is not a matrix.
+    a factor and cleared denominators, inequalities as sets of numbers or up to a factor; |x| < 3 and -x > -1 count as
+    solved. 3:2 is 3/2. A determinant is not a matrix.
+
+    Functions. Equal where they agree wherever both have real values: x^2/x is x, \\ln x^2 is 2 \\ln x, \\sqrt{x}^2 is
+    x; but \\sqrt{x^2} is |x|, and the answer must have values in every part of |x|, max, floor and the like in which
+    the gold has some: \\ln x is not \\ln|x|. n, m, k and j in a floor are integers, in a factorial or gcd natural
+    numbers. Arbitrary constants (+ C, c_1, ...; see `constants`) may have other names and scales, and k in
+    \\pi/4 + k\\pi too: solutions with parameters are compared as sets.
 
     Units. Dropped where one side has none, converted where both have one (`units="ignore"`: always dropped); other
     dimensions are wrong. Degrees are radians against a multiple of pi. 4:30 p.m. is 4:30 and 16:30. Dates in either

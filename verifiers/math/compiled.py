@@ -14,7 +14,7 @@ from typing import Any
 from rlvr.verifiers.math.exact import Inexact, Undefined, rational
 from rlvr.verifiers.math.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Sym
 
-Point = Sequence[float]
+Point = Sequence[float | Fraction]
 Closure = Callable[[Point], Any]  # raises ValueError, ZeroDivisionError, OverflowError or TypeError where undefined
 
 MAX_ARGUMENT = 1_000  # of a factorial
@@ -95,6 +95,8 @@ def _div(top: Closure, bottom: Closure) -> Closure:
 
 
 def _quotient(above: Any, below: Any) -> Any:
+    if isinstance(above, int) and isinstance(below, Fraction):
+        return Fraction(above) / below
     if isinstance(above, int) and isinstance(below, int) and below and not above % below:
         return above // below
     return above / below
@@ -133,8 +135,9 @@ def _raised(x: Any, y: Any) -> Any:
         if x == 0 == y:
             raise ValueError("zero to the power zero")
         return x**y
-    if isinstance(x, int):
-        x = float(x)
+    if isinstance(x, Fraction) and isinstance(y, int) and x and abs(y) <= 30:
+        return x**y
+    x = float(x)
     if x == 0 and y <= 0:
         raise ZeroDivisionError
     return math.pow(x, y)

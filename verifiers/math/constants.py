@@ -44,7 +44,7 @@ def same_general_solution(gold: Node, answer: Node, same: Same, unknown: str = "
         return False
     variables = symbols(gold) - set(names)
     others = sorted(symbols(answer) - variables)
-    if len(others) != len(names) or not all(map(_is_constant_name, others)):
+    if len(others) != len(names) or not all(map(is_constant_name, others)):
         return False
     linear = _same_span(gold, answer, names, others, sorted(variables))
     if linear is not None:
@@ -52,7 +52,8 @@ def same_general_solution(gold: Node, answer: Node, same: Same, unknown: str = "
     return len(names) <= MAX_RENAMED and _renamed(gold, answer, names, others, same)
 
 
-def _is_constant_name(name: str) -> bool:
+def is_constant_name(name: str) -> bool:
+    """Whether an arbitrary constant may have this name."""
     return name.rstrip("'") in _LETTERS or bool(_NUMBERED.match(name))
 
 
@@ -86,9 +87,7 @@ def _is_last_term(node: Node, name: str) -> bool:
 # --- constants that enter linearly ------------------------------------------------------------------------------------
 
 
-def _same_span(
-    gold: Node, answer: Node, names: list[str], others: list[str], variables: list[str]
-) -> bool | None:
+def _same_span(gold: Node, answer: Node, names: list[str], others: list[str], variables: list[str]) -> bool | None:
     """Whether both families are the same affine space of functions; None where one is not linear in its constants."""
     points = _points(variables, f"{gold}|{answer}")
     try:
@@ -128,9 +127,7 @@ def _weighted(left: list[list[float]], right: list[list[float]]) -> tuple[list[l
 def _points(variables: list[str], seed: str) -> list[tuple[float, ...]]:
     rng = random.Random(seed)
     sizes = [(0.2, 3.0), (0.2, 3.0), (0.1, 9.0), (3.0, 30.0)]
-    return [
-        tuple(rng.choice((-1, 1)) * rng.uniform(*sizes[index % 4]) for _ in variables) for index in range(POINTS)
-    ]
+    return [tuple(rng.choice((-1, 1)) * rng.uniform(*sizes[index % 4]) for _ in variables) for index in range(POINTS)]
 
 
 def _table(

@@ -1,7 +1,8 @@
 """Families of numbers with an integer parameter: \\pi/4 + k\\pi and -3\\pi/4 + m\\pi are the same set.
 
-A family is a list of arithmetic progressions whose step is a rational multiple of \\pi; only there is a k or n known to be
-a parameter and not given data. Families are equal as sets: shifted, renamed, split and joined. (-1)^k is split by parity.
+A family is a list of arithmetic progressions whose step is a rational multiple of \\pi; only there is a k or n known
+to be a parameter and not given data. Families are equal as sets: shifted, renamed, split and joined. (-1)^k is split by
+parity.
 """
 
 from __future__ import annotations

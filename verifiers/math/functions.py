@@ -37,7 +37,10 @@ def _arccot(numbers: Numbers, x: Any) -> Any:
 def _exp(numbers: Numbers, x: Any) -> Any:
     if abs(x) > MAX_LOG:
         raise TooLarge("an exponential beyond what is evaluated")
-    return numbers.call("exp", x)
+    value = numbers.call("exp", x)
+    if not value:
+        raise OverflowError  # a float too small to be one
+    return value
 
 
 def _sgn(numbers: Numbers, x: Any) -> Any:

@@ -3,8 +3,8 @@
 Tried in this order: the same tree; exact rational numbers; residues modulo a prime near 2**127 for rational functions
 (which tell 2^{1000000} from 2^{1000000}+1 without computing either); values at points: plain floats look for a
 difference, an error bound or 60 digits confirm it, and 200 digits at two points are needed for "equal". The points
-(rlvr.verifiers.math.points) are seeded by both sides: the same pair always gets the same points, and an answer cannot be
-written to fit them.
+(rlvr.verifiers.math.points) are seeded by both sides: the same pair always gets the same points, and an answer cannot
+be written to fit them.
 """
 
 from __future__ import annotations
@@ -176,9 +176,7 @@ class Comparison:
             return False
         if self._differ_at(more_points(names, integers, sizes, base)):
             return False
-        if not smooth and self._differ_at(
-            kink_points((self.gold, self.answer), names, integers, base, self.log_base)
-        ):
+        if not smooth and self._differ_at(kink_points((self.gold, self.answer), names, integers, base, self.log_base)):
             return False
         if len(self._agreed) < WANTED:
             return None
@@ -227,7 +225,7 @@ class Comparison:
             return exact(substituted(self.gold, filled)) != exact(substituted(self.answer, filled))
         except (Inexact, Undefined, TooLarge):
             pass
-        place: dict[str, float] = dict(zip(self.names, point, strict=True))
+        place: dict[str, Any] = dict(zip(self.names, point, strict=True))
         for numbers in (Numbers(True, self.log_base), Digits(True, self.log_base, 60)):
             try:
                 apart = _apart(self.gold, self.answer, place, numbers)
@@ -239,11 +237,11 @@ class Comparison:
 
     def _close_at_two(self) -> bool | None:
         """Whether the values agree at 200 digits at two of the points where floats agree."""
-        points = sorted(self._agreed[:12], key=lambda point: max(map(abs, point)))
+        points = sorted(self._agreed[:12], key=lambda point: max(abs(float(value)) for value in point))
         too_large: TooLarge | None = None
         checked = 0
         for point in points[len(points) // 4 :] + points[: len(points) // 4]:
-            place: dict[str, float] = dict(zip(self.names, point, strict=True))
+            place: dict[str, Any] = dict(zip(self.names, point, strict=True))
             try:
                 if not _close(self.gold, self.answer, place, True, self.log_base, floats=False):
                     return False

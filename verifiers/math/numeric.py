@@ -16,6 +16,8 @@ from rlvr.verifiers.math.functions import FUNCTIONS, apply
 from rlvr.verifiers.math.systems import MAX_LOG, Numbers, Value
 from rlvr.verifiers.math.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Rel, Sym, TooLarge
 
+_TINY = 1e-300  # floats below have fewer digits
+
 
 def evaluate(node: Node, point: Mapping[str, float], numbers: Numbers) -> Value:
     """Return the value of a tree at a point, and the bound of its error.
@@ -63,8 +65,17 @@ def _add(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
 
 def _times(left: Value, right: Value, numbers: Numbers) -> Value:
     value = left[0] * right[0]
+    if not numbers.precise and abs(value) < _TINY and left[0] and right[0]:
+        raise OverflowError
     error = abs(left[0]) * right[1] + abs(right[0]) * left[1] + left[1] * right[1] + abs(value) * numbers.epsilon
     return value, error
+
+
+def _kept(value: Any, numbers: Numbers) -> Any:
+    """Return a value that is not 0 mathematically. Raise OverflowError where floats have lost its digits."""
+    if not numbers.precise and abs(value) < _TINY:
+        raise OverflowError
+    return value
 
 
 def _mul(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
@@ -125,7 +136,7 @@ def _integer_power(base: Value, n: int, numbers: Numbers) -> Value:
         return _inverse(_integer_power(base, -n, numbers), numbers)
     if n > 1 and size and n * abs(_log_size(size)) > MAX_LOG:
         raise TooLarge("a power beyond what is evaluated")
-    value = x**n
+    value = _kept(x**n, numbers) if size else x**n
     relative = n * (error / size + numbers.epsilon) if size else 0
     if relative > 0.1:
         raise Undefined("a power without a significant digit")
@@ -146,7 +157,7 @@ def _general_power(base: Value, exponent: Value, numbers: Numbers) -> Value:
     log_size = _log_size(size)
     if abs(y) * (abs(log_size) + 4) > MAX_LOG:
         raise TooLarge("a power beyond what is evaluated")
-    value = numbers.power(x, y)
+    value = _kept(numbers.power(x, y), numbers)
     relative = abs(y) * dx / size + (abs(log_size) + 4) * (dy + abs(y) * numbers.epsilon) + numbers.epsilon
     if relative > 0.1:
         raise Undefined("a power without a significant digit")

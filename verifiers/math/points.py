@@ -7,9 +7,11 @@ analytic, so that one point in each cell and two values at 200 digits decide.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from rlvr.verifiers.math.compiled import Closure, compiled
@@ -30,7 +32,7 @@ _UNIT_DOMAIN = frozenset(("arcsin", "arccos", "arcsec", "arccsc", "arctanh", "ar
 _SCAN = (0.003, 0.04, 0.13, 0.37, 0.62, 0.85, 1.13, 1.6, 2.3, 3.3, 5.2, 8.4, 13.0, 22.0, 37.0, 61.0, 96.0, 143.0, 260.0,
          480.0, 900.0, 1.7e3, 3.2e3, 6.1e3, 1.2e4, 5e4, 2e5, 1e6)  # fmt: skip
 
-Values = tuple[float, ...]
+Values = tuple[float | Fraction, ...]
 
 
 def integer_names(*trees: Node) -> dict[str, int]:
@@ -198,8 +200,10 @@ def kink_points(
     places = [place for place, name in enumerate(names) if name not in integers]
     lines = [(place, start) for start in base[: 1 if len(places) == 1 else 2] for place in places]
     sizes = constants(*trees)
+    near = [size * factor for size in sizes if size <= 1e6 for factor in (0.93, 1.07)]
+    grid = sorted({sign * size for size in (*_SCAN, *near) for sign in (1, -1)})
     for place, start in lines[: 2 * MAX_LINES]:
-        for value in _beside(_changes(functions, place, start, sizes)):
+        for value in (*grid, *_beside(_changes(functions, place, start, grid))):
             result.append((*start[:place], value, *start[place + 1 :]))
     return result
 
@@ -254,10 +258,8 @@ def _total(function: Closure) -> Kink:
     return value
 
 
-def _changes(functions: list[Kink], place: int, start: Values, sizes: list[float]) -> list[float]:
+def _changes(functions: list[Kink], place: int, start: Values, grid: list[float]) -> list[float]:
     """Return where a sign or a step changes along a line."""
-    near = [size * factor for size in sizes if size <= 1e6 for factor in (0.93, 1.07)]
-    grid = sorted({sign * size for size in (*_SCAN, *near) for sign in (1, -1)})
     changes: list[float] = []
 
     def at(x: float) -> Values:
@@ -266,9 +268,7 @@ def _changes(functions: list[Kink], place: int, start: Values, sizes: list[float
     points = [at(x) for x in grid]
     for function in functions:
         values = [function(point) for point in points]
-        found = [
-            (grid[k], grid[k + 1]) for k in range(len(grid) - 1) if _cell(values[k]) != _cell(values[k + 1])
-        ]
+        found = [(grid[k], grid[k + 1]) for k in range(len(grid) - 1) if _cell(values[k]) != _cell(values[k + 1])]
         found.sort(key=lambda pair: abs(pair[0]))
         for low, high in found[:MAX_CHANGES]:
             changes.append(_change(function, at, low, high))
@@ -290,7 +290,7 @@ def _change(function: Kink, at: Callable[[float], Values], low: float, high: flo
     if isinstance(first, float) and isinstance(last, float):
         guess = low - first * (high - low) / (last - first)
         value = function(at(guess))
-        if isinstance(value, float) and abs(value) <= 1e-12 * max(abs(first), abs(last)):
+        if low <= guess <= high and isinstance(value, float) and abs(value) <= 1e-12 * max(abs(first), abs(last)):
             return guess
     cell = _cell(first)
     for _ in range(40):
@@ -305,17 +305,16 @@ def _change(function: Kink, at: Callable[[float], Values], low: float, high: flo
     return high
 
 
-def _beside(changes: list[float]) -> list[float]:
-    """Return places beside each change, and between neighbours."""
-    values: list[float] = []
+def _beside(changes: list[float]) -> list[float | Fraction]:
+    """Return places at and beside each change, and between neighbours."""
+    values: list[float | Fraction] = []
     for place in changes:
-        nearest = float(round(place))
-        if abs(place - nearest) < 1e-9:
-            place = nearest
-            values.append(place)
+        nearest = Fraction(place).limit_denominator(1_000)
+        if abs(place - nearest) < 1e-9 * max(1.0, abs(place)):
+            values.append(nearest)  # exactly at the kink
         scale = max(1e-3, abs(place))
         values += [place + step * scale for step in (-1e-7, 1e-7, -4e-3, 4e-3)]
-    values += [(low + high) / 2 for low, high in zip(changes, changes[1:], strict=False)]
+    values += [(low + high) / 2 for low, high in itertools.pairwise(changes)]
     if changes:
         values += [changes[0] - 1 - abs(changes[0]) * 0.3, changes[-1] + 1 + abs(changes[-1]) * 0.3]
     return [value for value in values if math.isfinite(value)]

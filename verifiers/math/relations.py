@@ -5,23 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.binders import unevaluated
-from rlvr.verifiers.math.constants import same_general_solution
+from rlvr.verifiers.math.constants import is_constant_name, same_general_solution
 from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
+from rlvr.verifiers.math.inequalities import same_up_to_factor, solution_set
 from rlvr.verifiers.math.labels import is_label, names_value
 from rlvr.verifiers.math.labels import is_name as _is_name
 from rlvr.verifiers.math.rounding import approximates, literal
-from rlvr.verifiers.math.sets import NotASet, real_set
+from rlvr.verifiers.math.sets import TURNED, NotASet, Piece, real_set, same_real_set
 from rlvr.verifiers.math.structures import ordered, real_sets
-from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, number, symbols, walk
+from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, TooLarge, number, symbols, walk
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
 
+MAX_SIDES = 6  # of a chain whose sides are compared with each other
 _EQUAL = frozenset("=~")
 _INTERVALS = frozenset(("()", "[]", "[)", "(]", "union", "inter", "minus", "domain", "set", "list", "either", "both"))
 _FUNCTIONS = frozenset("fghFGHP")
-_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
 
 
 def relations(gold: Node, answer: Node, rules: Rules) -> bool:
@@ -44,7 +45,7 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
         return value is not None and rules.same(value, answer)
     if gold.ops == ("in",):
         return rules.same(gold.sides[1], answer)
-    return isinstance(answer, Op) and real_sets(gold, answer, rules)
+    return isinstance(answer, Op) and (real_sets(gold, answer, rules) or _same_solutions(gold, answer, rules))
 
 
 def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
@@ -54,7 +55,11 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
     tautology (x = x), or an equation to be solved (2x = 10).
     """
     sides, ops = list(chain.sides), list(chain.ops)
+    if not _may_hold(chain):
+        return None
+    named: frozenset[str] = frozenset()
     if len(sides) > 1 and is_label(sides[0]) and not _is_name(sides[-1]):
+        named = symbols(sides[0])
         del sides[0], ops[0]
     elif len(sides) > 1 and _is_name(sides[-1]) and not _is_name(sides[0]):
         del sides[-1], ops[-1]
@@ -71,13 +76,29 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
         if unevaluated(side):
             continue
         if symbols(side) and not symbols(value):
-            if not is_label(side):
+            if not is_label(side) and not (named and named.isdisjoint(symbols(side))):
                 return None
         elif (
             not symbols(side) and not symbols(value) and not (rules.same(side, value) or _rounded_decimal(side, value))
         ):
             return None
     return None if len(kept) > 1 and kept[0] == value and symbols(value) else value
+
+
+def _may_hold(chain: Rel) -> bool:
+    """Whether no side contradicts the last one: a formula in the same variables, as in x - 1 = x + 1, must be equal."""
+    value = chain.sides[-1]
+    names = symbols(value)
+    if not names or _is_name(value):
+        return True
+    for side in chain.sides[:-1]:
+        if symbols(side) and symbols(side) <= names and isinstance(side, (Sym, Op)) and side != value:
+            try:
+                if not same_value(side, value):
+                    return False
+            except (Inexact, Undefined, Undecided, TooLarge):
+                continue
+    return True
 
 
 def _rounded_decimal(side: Node, value: Node) -> bool:
@@ -144,12 +165,39 @@ def _both_relations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         and ordered(gold.sides, answer.sides, rules)
     ):
         return True
+    turned = Rel(tuple(TURNED.get(op, op) for op in reversed(answer.ops)), answer.sides[::-1])
+    if gold.ops == turned.ops and ordered(gold.sides, turned.sides, rules):
+        return True
     try:
         real_set(gold)
     except NotASet:
-        return len(gold.ops) == 1 == len(answer.ops) and _inequalities(gold, answer)
+        if len(gold.ops) == 1 == len(answer.ops) and same_up_to_factor(gold, answer):
+            return True
+        return _same_solutions(gold, answer, rules)
     # A solved gold needs a solved answer, not the inequality to be solved.
     return real_sets(gold, answer, rules)
+
+
+def _same_solutions(gold: Rel, answer: Node, rules: Rules) -> bool:
+    """Whether an unsolved gold, |x - 2| < 3 or x^2 < 4, has the solutions that the answer gives."""
+    try:
+        wanted = solution_set(gold)
+        found = _solutions(answer)
+    except NotASet:
+        return False
+    names = symbols(gold), symbols(answer)
+    if isinstance(answer, Rel) and answer.ops != ("in",) and names[0] != names[1]:
+        return False
+    return same_real_set(wanted, found, rules.values)
+
+
+def _solutions(answer: Node) -> list[Piece]:
+    try:
+        return real_set(answer)
+    except NotASet:
+        if isinstance(answer, Rel):
+            return solution_set(answer)
+        raise
 
 
 def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
@@ -162,6 +210,8 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         return True
     if _same_solution(gold, answer, rules):
         return True
+    if max(len(gold.sides), len(answer.sides)) > 2 and {*gold.ops, *answer.ops} == {"="}:
+        return _same_chain(gold, answer, rules)
     if _is_value(gold) and not _is_value(answer):
         return False
     if not _is_solved(gold) or not _is_solved(answer):
@@ -173,12 +223,73 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     return left is not None and right is not None and rules.same(left, right)
 
 
+def _same_chain(gold: Rel, answer: Rel, rules: Rules) -> bool:
+    """Whether chains of equalities say the same: the same names with one value, or the same expressions."""
+    if _names(gold) != _names(answer):
+        return False
+    value, other = gold.sides[-1], answer.sides[-1]
+    if not symbols(value) or not symbols(other):
+        left, right = chain_value(gold, rules), chain_value(answer, rules)
+        if left is not None and right is not None:
+            return rules.same(left, right)
+    if max(len(gold.sides), len(answer.sides)) > MAX_SIDES:
+        return ordered(gold.sides, answer.sides, rules)
+    shown, wanted = _distinct(answer, rules), _distinct(gold, rules)
+    return all(any(rules.same(side, one) for one in wanted) for side in shown) and all(
+        any(rules.same(side, one) for one in shown) for side in wanted if _is_name(side) or side == wanted[-1]
+    )
+
+
+def _names(chain: Rel) -> frozenset[str]:
+    return frozenset(side.name for side in chain.sides if isinstance(side, Sym) and symbols(side))
+
+
+def _distinct(chain: Rel, rules: Rules) -> list[Node]:
+    """The sides of a chain without those that equal an earlier one."""
+    kept: list[Node] = []
+    for side in chain.sides:
+        if not any(rules.same(side, one) for one in kept):
+            kept.append(side)
+    return kept
+
+
 def _same_solution(gold: Rel, answer: Rel, rules: Rules) -> bool:
     """y = c_1 e^x + c_2 against y = A + B e^x: general solutions for the same unknown."""
-    unknown = _unknown(gold.sides[0])
-    if not unknown or unknown != _unknown(answer.sides[0]) or len(gold.sides) != 2 or len(answer.sides) != 2:
+    if len(gold.sides) != 2 or len(answer.sides) != 2:
         return False
+    unknown = _unknown(gold.sides[0])
+    if not unknown or unknown != _unknown(answer.sides[0]):
+        return _same_levels(gold, answer, rules)
     return same_general_solution(gold.sides[1], answer.sides[1], rules.same, unknown)
+
+
+def _same_levels(gold: Rel, answer: Rel, rules: Rules) -> bool:
+    """x^2 + y^2 = C against 2x^2 + 2y^2 = K: the same curves, one for each value of the constant."""
+    left, right = _level(gold), _level(answer)
+    if left is None or right is None:
+        return False
+    return same_general_solution(_affine(left), _affine(right), rules.same)
+
+
+def _level(chain: Rel) -> Node | None:
+    """The F of F(x, y) = C, where C is a term of either side and nowhere else."""
+    terms = [*_terms(chain.sides[0]), *(Op("neg", (term,)) for term in _terms(chain.sides[1]))]
+    for place, term in enumerate(terms):
+        while isinstance(term, Op) and term.head == "neg":
+            term = term.args[0]
+        rest = Op("add", (*terms[:place], *terms[place + 1 :], number(0)))
+        names = symbols(rest)
+        if isinstance(term, Sym) and is_constant_name(term.name) and len(names) > 1 and term.name not in names:
+            return rest
+    return None
+
+
+def _terms(side: Node) -> tuple[Node, ...]:
+    return side.args if isinstance(side, Op) and side.head == "add" else (side,)
+
+
+def _affine(node: Node) -> Op:
+    return Op("add", (Op("mul", (Sym("c_1"), node)), Sym("c_2")))
 
 
 def _unknown(side: Node) -> str:
@@ -212,19 +323,3 @@ def _same_equation(gold: Op, answer: Op, rules: Rules) -> bool:
 
 def _difference(chain: Rel) -> Op:
     return Op("add", (chain.sides[0], Op("neg", (chain.sides[-1],))))
-
-
-def _inequalities(gold: Rel, answer: Rel) -> bool:
-    """Whether both inequalities have the same left minus right (no scaling is tried)."""
-    op, other = gold.ops[0], answer.ops[0]
-    if op not in _TURNED or other not in _TURNED:
-        return False
-    right = _difference(answer)
-    if op != other:
-        if _TURNED[other] != op:
-            return False
-        right = Op("neg", (right,))
-    try:
-        return same_value(_difference(gold), right)
-    except (Inexact, Undefined, Undecided):
-        return False

@@ -12,6 +12,7 @@ from rlvr.verifiers.math.tree import OO, Node, Op, Quantity, Rel, Sym, TooLarge,
 
 MAX_PIECES = 200
 MAX_NESTED_SIGNS = 4  # plus-minus signs one below another
+TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 
 
 class NotASet(ValueError):
@@ -77,7 +78,7 @@ def real_set(node: Node) -> list[Piece]:
     if node.head == "both" or (node.head == "list" and all(isinstance(arg, Rel) for arg in node.args)):
         result = ALL
         for arg in node.args:
-            result = _intersection(result, real_set(arg))
+            result = intersection(result, real_set(arg))
         if result or node.head == "both":
             return result
     if node.head == "list" and isinstance(node.args[0], Rel) and node.args[0].ops == ("!=",):
@@ -88,18 +89,18 @@ def real_set(node: Node) -> list[Piece]:
         pieces: list[Piece] = []
         for arg in node.args:
             pieces += real_set(arg)
-        return _merged(pieces)
+        return merged(pieces)
     if node.head == "inter":
         result = ALL
         for arg in node.args:
-            result = _intersection(result, real_set(arg))
+            result = intersection(result, real_set(arg))
         return result
     if node.head == "add" and len(node.args) == 2 and isinstance(node.args[1], Op) and node.args[1].head == "neg":
         node = Op("minus", (node.args[0], node.args[1].args[0]))  # R - {5}
     if node.head == "minus":
-        return _intersection(real_set(node.args[0]), _complement(real_set(node.args[1])))
+        return intersection(real_set(node.args[0]), _complement(real_set(node.args[1])))
     if node.head == "set":
-        return _merged([piece for arg in node.args for piece in _piece(_end(arg, True), _end(arg, True))])
+        return merged([piece for arg in node.args for piece in _piece(_end(arg, True), _end(arg, True))])
     if node.head == "domain" and node.args[0] == Words("reals"):
         return ALL
     raise NotASet
@@ -144,8 +145,8 @@ def _piece(low: End, high: End) -> list[Piece]:
     return [Piece(low, high)]
 
 
-def _merged(pieces: list[Piece]) -> list[Piece]:
-    """Sorted, with touching pieces joined."""
+def merged(pieces: list[Piece]) -> list[Piece]:
+    """Return the pieces sorted, with touching pieces joined."""
     if len(pieces) > MAX_PIECES:
         raise NotASet
     pieces = sorted(pieces, key=lambda p: (p.low.place, not p.low.closed))
@@ -177,7 +178,8 @@ def _complement(pieces: list[Piece]) -> list[Piece]:
     return result
 
 
-def _intersection(left: list[Piece], right: list[Piece]) -> list[Piece]:
+def intersection(left: list[Piece], right: list[Piece]) -> list[Piece]:
+    """Return the pieces that belong to both sets."""
     result: list[Piece] = []
     for a in left:
         for b in right:
@@ -190,34 +192,52 @@ def _intersection(left: list[Piece], right: list[Piece]) -> list[Piece]:
     return result
 
 
-_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
-
-
 def _relation(chain: Rel) -> list[Piece]:
-    """A solved inequality (a bare variable on one side or in the middle), or `x in S`."""
+    """A solved inequality (x, -x or |x| on one side or in the middle), or `x in S`."""
     if chain.ops in (("in",), ("notin",)) and isinstance(chain.sides[0], Sym):
         inner = real_set(chain.sides[1])
         return inner if chain.ops == ("in",) else _complement(inner)
     result = ALL
     names = set()
     for op, left, right in zip(chain.ops, chain.sides, chain.sides[1:], strict=False):
-        if op not in _TURNED:
+        if op not in TURNED:
             raise NotASet
-        if isinstance(right, Sym) and symbols(right):
-            op, left, right = _TURNED[op], right, left
-        if not isinstance(left, Sym) or not symbols(left) or symbols(right):
+        if symbols(right) and _bare(right) is not None:
+            op, left, right = TURNED[op], right, left
+        variable = _bare(left)
+        if variable is None or symbols(right):
             raise NotASet
-        names.add(left.name)
-        result = _intersection(result, _half(op, right))
+        names.add(variable.name)
+        result = intersection(result, _reached(left, op, right))
     if len(names) != 1:
         raise NotASet
     return result
 
 
+def _bare(node: Node) -> Sym | None:
+    """The x of x, -x and |x|."""
+    if isinstance(node, Op) and node.head in ("neg", "abs"):
+        node = node.args[0]
+    return node if isinstance(node, Sym) and symbols(node) else None
+
+
+def _reached(left: Node, op: str, bound: Node) -> list[Piece]:
+    """The numbers x for which x, -x or |x| has the relation to a bound."""
+    opposite: Node = bound.args[0] if isinstance(bound, Op) and bound.head == "neg" else Op("neg", (bound,))
+    if isinstance(left, Sym):
+        return _half(op, bound)
+    if isinstance(left, Op) and left.head == "neg":
+        return _half(TURNED[op], opposite)
+    if op in ("=", "!=") or _end(bound, True).place <= 0:
+        raise NotASet
+    above, below = _half(op, bound), _half(TURNED[op], opposite)
+    return intersection(above, below) if op in ("<", "<=") else merged(below + above)
+
+
 def _half(op: str, bound: Node) -> list[Piece]:
     if op in ("=", "!="):
         points = [point for one in signs(bound) for point in _piece(_end(one, True), _end(one, True))]
-        return points if op == "=" else _complement(_merged(points))
+        return points if op == "=" else _complement(merged(points))
     end = _end(bound, op in ("<=", ">="))
     if op in ("<", "<="):
         return [Piece(LOWEST, end)]

@@ -125,9 +125,10 @@ def readings(
         except (ParseError, TooLarge) as error:
             problem = problem or error
             # 8 m in \\frac{1}{8 m^4}: the letter is no unit there.
-            tree = _without_units(text, style) if isinstance(error, ParseError) else None
-            if tree is None:
+            bare = _without_units(text, style) if isinstance(error, ParseError) else None
+            if bare is None:
                 continue
+            tree = bare
         if tree not in trees:
             trees.append(tree)
         # Letters after a number are a unit, or variables: 3 m.

@@ -17,7 +17,7 @@ _WORDS = frozenset("or about approximately approx roughly i.e. ie".split())
 
 def is_restated(parser: Parser, value: Node) -> bool:
     """Whether the bracket here repeats the value before it, and is no factor."""
-    if parser.op(1) in _MARKS or parser.peek().text in _WORDS:
+    if parser.op(1) in _MARKS or (parser.peek().text in _WORDS and parser.peek(2).kind == "num"):
         return not symbols(value)
     if not parser.token.spaced:
         return False
@@ -41,9 +41,7 @@ def restated(parser: Parser, value: Node) -> None:
         again = parser.side()
         parser.expect(")")
     try:
-        same = rational(again) is not None and (
-            rational(value) == rational(again) or approximates(value, again)
-        )
+        same = rational(again) is not None and (rational(value) == rational(again) or approximates(value, again))
     except (Inexact, Undefined):
         same = False
     if not same:

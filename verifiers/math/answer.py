@@ -34,8 +34,10 @@ _STATED = re.compile(
 )
 # A probability or expectation, which only names the answer: P(X = 2) = 5.
 _LABELLED = re.compile(
-    r"\$?\s*(?:(?:\\Pr|\\math(?:bb|rm|bf)\{(?:P|E|Pr|Var)\}|Pr|Var|E(?=\s*\[))\s*(?:\\left\s*)?[(\[][^()\[\]]{1,60}"
-    r"|P\s*(?:\\left\s*)?\([^()\[\]]{1,30}(?:[=<>|]|\\[a-z]+)[^()\[\]]{1,30})(?:\\right\s*)?[)\]]\s*=(?=[^=])(.+)\Z",
+    r"(?:\$|\s|\\[(\[]|\\displaystyle)*"
+    r"(?:(?:\\Pr|\\math(?:bb|rm|bf)\{(?:P|E|Pr|Var)\}|Pr|Var|E(?=\s*\[))\s*(?:\\left\s*)?[(\[][^()\[\]]{1,60}"
+    r"|P\s*(?:\\left\s*)?\([^()\[\]]{1,30}(?:[=<>|]|\\[a-z]+)[^()\[\]]{1,30})"
+    r"(?:\\right\s*)?[)\]](?:\s|\\[!,;: ])*=(?=[^=])(.+)\Z",
     re.DOTALL,
 )
 _LETTER_UNIT = re.compile(r"\d[~\s]+[A-Za-z]")

@@ -25,6 +25,7 @@ from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
+MAX_POWER_TOKENS = 8  # of the exponent of a unit
 CJK = "\u2e80"  # from here on letters are words, never variables
 _AFTER_NOUN = frozenset((",", ";", ")", "]", "}", "(", ".", "newline", "and", "or", "&"))
 _OPENERS = frozenset(
@@ -92,9 +93,23 @@ def is_factor(parser: Parser, token: Token, before: Token) -> bool:
             return is_product(text) and not _is_unit(text) and not (token.spaced and _ends_in_noun(parser))
         return is_product(text)
     if parser.units and token.spaced and before.kind == "num" and text in LETTER_UNITS:
-        following = parser.peek().kind != "end" and parser.op(1) not in ("/", ",", "^")
-        return following and not is_unit_run(parser)
+        if parser.op(1) == "^":
+            return _power_is_factor(parser) and not is_unit_run(parser)
+        return parser.peek().kind != "end" and parser.op(1) not in ("/", ",") and not is_unit_run(parser)
     return True
+
+
+def _power_is_factor(parser: Parser) -> bool:
+    """Whether the power of a letter here, m^2, is followed by mathematics: a variable or a sign."""
+    place = 3
+    if parser.op(2) == "{":
+        while parser.op(place) != "}" and parser.peek(place).kind != "end" and place < MAX_POWER_TOKENS:
+            place += 1
+        place += 1
+    after = parser.peek(place)
+    if after.kind == "op":
+        return after.text not in _AFTER_NOUN and after.text != "/"
+    return after.kind == "num" or (after.kind == "name" and not is_word(parser, after))
 
 
 def _ends_in_noun(parser: Parser) -> bool:

@@ -37,8 +37,8 @@ def is_label(node: Node) -> bool:
         return bool(symbols(node))
     if not isinstance(node, Op) or node.head not in _PARTS or not symbols(node):
         return False
-    if node.head == "add" and not all(map(_is_term, node.args)):
-        return False
+    if node.head == "add":
+        return all(map(_is_term, node.args))
     return all(isinstance(part, Sym) or (isinstance(part, Op) and part.head in _PARTS) for part in walk(node))
 
 
@@ -46,10 +46,13 @@ def _is_term(node: Node) -> bool:
     """Whether a term of a sum has a name of its own: a, AB, f(x); not the r y of an equation."""
     if isinstance(node, Op) and node.head == "neg":
         node = node.args[0]
+    if isinstance(node, Op) and node.head == "pow" and isinstance(node.args[0], Sym):
+        return node.args[0].name[0].isupper()  # x^2 + y^2 is a circle's
     if not isinstance(node, Op) or node.head != "mul":
-        return True
+        return is_label(node)
     first = _base(node.args[0])
-    return isinstance(first, Sym) and (first.name[0].isupper() or first.name.rstrip("'") in _FUNCTION_NAMES)
+    named = isinstance(first, Sym) and (first.name[0].isupper() or first.name.rstrip("'") in _FUNCTION_NAMES)
+    return named and is_label(node)
 
 
 def _is_plain(node: Node) -> bool:

@@ -73,7 +73,7 @@ def plain(text: str) -> str:
     if not text.isprintable():
         text = escapes_restored(text)
     if "\\\\" in text:
-        text = one_backslash(text)
+        text = one_backslash(text, _COMMANDS)
     if text.isascii():
         return text
     text = without_pictures(text)
@@ -149,6 +149,12 @@ _KEPT = frozenset(
     "begin end mathbb Bbb not dot ddot pmod bmod mod int sum prod lim iint iiint oint partial nabla xrightarrow "
     "substack choose "
     "underbrace overbrace".split()
+)
+
+_COMMANDS = frozenset(
+    name
+    for name in (*_OPS, *_SKIPPED, *_UPRIGHT, *_PLAIN_GROUPS, *_ARGUMENT_DROPPED, *_KEPT)
+    if len(name) > 1 and name.isalpha()
 )
 
 _LONG = r"\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d\d)+,\d{3}|\d{1,3}(?:(?:\\[,; ]|['\u0020~])\d{3})+"

@@ -55,7 +55,9 @@ def _grouped(parser: Parser) -> Unit | None:
     start = parser.mark()
     if not parser.take("("):
         return None
+    parser.deeper()
     inner = unit(parser)
+    parser.shallower()
     if inner is None or not parser.take(")"):
         parser.backtrack(start)
         return None

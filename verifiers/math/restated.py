@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.exact import Inexact, Undefined, rational
 from rlvr.verifiers.math.rounding import approximates
-from rlvr.verifiers.math.tree import Node, Num, ParseError, symbols
+from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, symbols
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
@@ -25,7 +25,8 @@ def is_restated(parser: Parser, value: Node) -> bool:
     if first is None:
         return False
     if parser.op(2) == ")":  # 1/2 (0.5)
-        return first.places is not None and not isinstance(value, Num) and rational(value) == first.value
+        fraction = isinstance(value, Op) and value.head in ("div", "neg")
+        return first.places is not None and fraction and rational(value) == first.value
     quotient = second is not None and second.value and parser.op(2) == "/" and parser.op(4) == ")"  # 0.5 (1/2)
     if not quotient or second is None or not isinstance(value, Num) or value.places is None:
         return False
@@ -37,9 +38,11 @@ def restated(parser: Parser, value: Node) -> None:
     parser.expect("(")
     parser.skip(*_MARKS)
     parser.skip_words(_WORDS)
+    parser.deeper()
     with parser.group():
         again = parser.side()
         parser.expect(")")
+    parser.shallower()
     try:
         same = rational(again) is not None and (rational(value) == rational(again) or approximates(value, again))
     except (Inexact, Undefined):

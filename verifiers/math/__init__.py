@@ -43,13 +43,14 @@ class MathVerifier:
     42. Unevaluated arithmetic is accepted (`unevaluated="reject"`: not for a rational gold). Limits, integrals, sums
     and derivatives are not evaluated: they usually restate the question. 0/0 and 0^0 equal nothing.
 
-    Structures. Lists and sets in any order; tuples, vectors and matrices in theirs; a tuple may lack its brackets,
-    (a, b) is also an open interval. Alternatives ("5 or 6") are a list, so no answer to a question with one. x = 5 is 5
-    and the other way round; a chain of equalities must hold; an equation to be solved (2x = 10), a tautology and an
-    unsolved inequality are not their solutions. A name of the value (f(2), P(X = 2), a limit) may precede it; f(x)
-    may be y or f(t); a bound on a variable of the formula beside it (k in Z) is dropped. Equations are equal up to
-    a factor and cleared denominators, inequalities as sets of numbers or up to a factor; |x| < 3 and -x > -1 count as
-    solved. 3:2 is 3/2. A determinant is not a matrix.
+    Structures. Lists and sets in any order; tuples, vectors and matrices in theirs; a tuple may lack its brackets, (a,
+    b) is also an open interval. `\\quad`, other dollar signs and new lines between formulas separate them. 1, 2, ...,
+    10 is written out. Both values of a plus-minus count; signs below one another are independent. Alternatives ("5 or
+    6") are a list, so no answer to a question with one. x = 5 is 5 and the other way round; a chain of equalities must
+    hold; an equation to be solved (2x = 10), a tautology and an unsolved inequality are not their solutions. A name of
+    the value (f(2), P(X = 2), |AB|, sin A, a limit) may precede it; f(x) may be y or f(t); a bound on a variable of the
+    formula beside it (k in Z) is dropped. Equations are equal up to a factor and cleared denominators, inequalities as
+    sets of numbers or up to a factor; |x| < 3 and -x > -1 count as solved. 3:2 is 3/2. A determinant is not a matrix.
 
     Functions. Equal where they agree wherever both have real values: x^2/x is x, \\ln x^2 is 2 \\ln x, \\sqrt{x}^2 is
     x; but \\sqrt{x^2} is |x|, and the answer must have values in every part of |x|, max, floor and the like in which
@@ -58,8 +59,9 @@ class MathVerifier:
     \\pi/4 + k\\pi too: solutions with parameters are compared as sets.
 
     Units. Dropped where one side has none, converted where both have one (`units="ignore"`: always dropped); other
-    dimensions are wrong. Degrees are radians against a multiple of pi. 4:30 p.m. is 4:30 and 16:30. Dates in either
-    order.
+    dimensions are wrong. Words after a number are a noun (42 cats), letters in alphabetical order or without a vowel a
+    product (42 abc, 42 mgh), letters that may be both are read both ways (3 m). 42 tenths is 4.2. Degrees are radians
+    against a multiple of pi. 4:30 p.m. is 4:30 and 16:30. Dates in either order.
 
     Text. Compared without case, articles and punctuation, never as a product of letters. A choice is its letter, with
     or without the text after it. Letters that look alike in another script are other letters.

@@ -34,8 +34,10 @@ _STATED = re.compile(
 )
 # A probability or expectation, which only names the answer: P(X = 2) = 5.
 _LABELLED = re.compile(
-    r"\$?\s*(?:(?:\\Pr|\\math(?:bb|rm|bf)\{(?:P|E|Pr|Var)\}|Pr|Var|E(?=\s*\[))\s*(?:\\left\s*)?[(\[][^()\[\]]{1,60}"
-    r"|P\s*(?:\\left\s*)?\([^()\[\]]{1,30}(?:[=<>|]|\\[a-z]+)[^()\[\]]{1,30})(?:\\right\s*)?[)\]]\s*=(?=[^=])(.+)\Z",
+    r"(?:\$|\s|\\[(\[]|\\displaystyle)*"
+    r"(?:(?:\\Pr|\\math(?:bb|rm|bf)\{(?:P|E|Pr|Var)\}|Pr|Var|E(?=\s*\[))\s*(?:\\left\s*)?[(\[][^()\[\]]{1,60}"
+    r"|P\s*(?:\\left\s*)?\([^()\[\]]{1,30}(?:[=<>|]|\\[a-z]+)[^()\[\]]{1,30})"
+    r"(?:\\right\s*)?[)\]](?:\s|\\[!,;: ])*=(?=[^=])(.+)\Z",
     re.DOTALL,
 )
 _LETTER_UNIT = re.compile(r"\d[~\s]+[A-Za-z]")
@@ -125,9 +127,10 @@ def readings(
         except (ParseError, TooLarge) as error:
             problem = problem or error
             # 8 m in \\frac{1}{8 m^4}: the letter is no unit there.
-            tree = _without_units(text, style) if isinstance(error, ParseError) else None
-            if tree is None:
+            bare = _without_units(text, style) if isinstance(error, ParseError) else None
+            if bare is None:
                 continue
+            tree = bare
         if tree not in trees:
             trees.append(tree)
         # Letters after a number are a unit, or variables: 3 m.

@@ -13,6 +13,7 @@ from rlvr.verifiers.math.vocabulary import FUNCTIONS
 _SETS = frozenset(("union", "inter", "minus"))
 _PARTS = frozenset(("add", "mul", "div", "abs", "()", "neg", "max", "min")) | _SETS
 _MEASURES = frozenset(FUNCTIONS.values()) - {"binom", "fact", "sqrt", "cbrt", "exp"} | {"logb"}
+_FUNCTION_NAMES = frozenset("fghp")
 _COORDINATES = frozenset("xyz")
 
 
@@ -37,7 +38,22 @@ def is_label(node: Node) -> bool:
         return bool(symbols(node))
     if not isinstance(node, Op) or node.head not in _PARTS or not symbols(node):
         return False
+    if node.head == "add":
+        return all(map(_is_term, node.args))
     return all(isinstance(part, Sym) or (isinstance(part, Op) and part.head in _PARTS) for part in walk(node))
+
+
+def _is_term(node: Node) -> bool:
+    """Whether a term of a sum has a name of its own: a, AB, f(x); not the r y of an equation."""
+    if isinstance(node, Op) and node.head == "neg":
+        node = node.args[0]
+    if isinstance(node, Op) and node.head == "pow" and isinstance(node.args[0], Sym):
+        return node.args[0].name[0].isupper()  # x^2 + y^2 is a circle's
+    if not isinstance(node, Op) or node.head != "mul":
+        return is_label(node)
+    first = _base(node.args[0])
+    named = isinstance(first, Sym) and (first.name[0].isupper() or first.name.rstrip("'") in _FUNCTION_NAMES)
+    return named and is_label(node)
 
 
 def _is_plain(node: Node) -> bool:
@@ -84,12 +100,23 @@ def _names(label: Node, value: Node) -> bool:
     names = symbols(label)
     if is_name(label) or not names:
         return is_name(label) or not symbols(value)
-    if isinstance(label, Op) and label.head in ("pow", "abs") and len(names) == 1 and names <= _COORDINATES - {"z"}:
+    if not is_label(label) or not isinstance(label, Op):
         return False
-    if isinstance(label, Op) and label.head in ("add", "mul", "neg", "div") and names <= _COORDINATES:
-        return False
-    if isinstance(label, Op) and label.head == "pow":
-        return is_label(label) and isinstance(label.args[0], Op)
-    if isinstance(label, Op) and label.head not in ("mul", "()", "ratio", *_SETS) and not is_derivative(label):
-        return is_label(label) and not symbols(value)
-    return is_label(label)
+    if {name.rstrip("'") for name in names} <= _COORDINATES:
+        return _names_all_the_same(label, value)
+    if label.head == "pow":
+        return isinstance(label.args[0], Op)
+    if label.head in ("mul", "()", "ratio", *_SETS) or is_derivative(label):
+        return True
+    return not symbols(value)
+
+
+def _names_all_the_same(label: Op, value: Node) -> bool:
+    """Whether names of coordinates only name a value all the same: y(x), |z|, tan x, dy/dx."""
+    if is_derivative(label):
+        return True
+    if label.head == "mul" and len(label.args) == 2 and all(map(is_name, label.args)):
+        function, variable = (symbols(arg) for arg in label.args)
+        return variable <= symbols(value) and not function & symbols(value)
+    modulus = label.head == "abs" and symbols(label) == {"z"}
+    return (modulus or (label.head in _MEASURES and label.head != "abs")) and not symbols(value)

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from fractions import Fraction
 from typing import NamedTuple
 
+from rlvr.verifiers.math.formulas import FORMULA_SIGNS, Formulas, new_equation
+from rlvr.verifiers.math.literals import decimal, repeating
 from rlvr.verifiers.math.spelling import escapes_restored, one_backslash, regular, without_pictures
 from rlvr.verifiers.math.tree import Num, ParseError, TooLarge
 
 MAX_CHARS = 6_000
 MAX_TOKENS = 4_000
-MAX_DIGITS = 2_000
-MAX_EXPONENT_DIGITS = 30
 
 
 class Token(NamedTuple):
     """`kind`: num, name (letters), op (a sign or a command's meaning), end. `spaced`: white space comes before it.
-    `upright`: a name inside `\\text{}` or the like, never a product of letters. `apart`: it begins a formula of its own,
-    after `\\quad`, in other dollar signs or on another line than the formula before it."""
+    `upright`: a name inside `\\text{}` or the like, never a product of letters. `apart`: it begins a formula
+    of its own, after `\\quad`, in other dollar signs or on another line than the formula before it."""
 
     kind: str
     text: str
@@ -76,7 +75,7 @@ def plain(text: str) -> str:
     if not text.isprintable():
         text = escapes_restored(text)
     if "\\\\" in text:
-        text = one_backslash(text)
+        text = one_backslash(text, _COMMANDS)
     if text.isascii():
         return text
     text = without_pictures(text)
@@ -154,6 +153,12 @@ _KEPT = frozenset(
     "underbrace overbrace".split()
 )
 
+_COMMANDS = frozenset(
+    name
+    for name in (*_OPS, *_SKIPPED, *_UPRIGHT, *_PLAIN_GROUPS, *_ARGUMENT_DROPPED, *_KEPT)
+    if len(name) > 1 and name.isalpha()
+)
+
 _LONG = r"\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d\d)+,\d{3}|\d{1,3}(?:(?:\\[,; ]|['\u0020~])\d{3})+"
 _AFTER = r"(?![\d]|,\d|\\[,; ]\d|[ '~]\d)"
 _TOKEN = re.compile(
@@ -178,8 +183,6 @@ _UNIT_NAME = r"\s*\{\s*\\(?:text|mathrm)\s*\{\s*~?([A-Za-z][A-Za-z~ ]{0,20})\s*\
 _UNIT_QUOTIENT = re.compile(r"\\[dt]?frac" + 2 * _UNIT_NAME)
 _NEGATED = re.compile(r"\\not\s*(=|\\in(?![A-Za-z]))")
 _BETWEEN_SETS = re.compile(r"\s*(?:\\left\s*)?[(\[]")
-_FORMULA_SIGNS = frozenset(("\\quad", "\\qquad", "\\(", "\\)", "\\[", "\\]"))
-_EQUATION = re.compile(r"\$?[A-Za-z\\(][^\n=<>]{0,60}(?<![\\&])=")
 _SPACES = frozenset(" ~'\\")
 # After these one digit, or a number without spaces, is the operand.
 _ONE_NUMBER = frozenset(
@@ -222,7 +225,7 @@ def _scan(text: str, commas: str) -> list[Token]:
     groups: list[bool] = []  # for each open brace: whether it belongs to \text{} or the like
     upright = 0
     apart: set[int] = set()  # places of the tokens that begin a formula of their own
-    dollars = _Formulas()
+    dollars = Formulas()
     while position < end:
         match = _TOKEN.match(text, position)
         assert match is not None
@@ -238,11 +241,11 @@ def _scan(text: str, commas: str) -> list[Token]:
         position = match.end()
         if kind == "space":
             spaced = True
-            if "\n" in value and not groups and _new_equation(text, position, tokens):
+            if "\n" in value and not groups and new_equation(text, position, tokens):
                 apart.add(len(tokens))
             continue
         if kind == "num":
-            tokens.append(Token("num", value, spaced, bool(upright), _decimal(value)))
+            tokens.append(Token("num", value, spaced, bool(upright), decimal(value)))
         elif kind == "repeat":
             tokens.append(Token("num", value, spaced, bool(upright), repeating(value)))
         elif kind == "name":
@@ -252,7 +255,7 @@ def _scan(text: str, commas: str) -> list[Token]:
                 continue
             tokens.append(Token("name", value, spaced, bool(upright)))
         elif kind == "cmd":
-            if value in _FORMULA_SIGNS:
+            if value in FORMULA_SIGNS:
                 dollars.sign(value, tokens, spaced, apart)
             position, wrapper = _command(text, position, value[1:], spaced, tokens)
             if wrapper:
@@ -280,34 +283,6 @@ def _scan(text: str, commas: str) -> list[Token]:
     for place in apart:
         tokens[place] = tokens[place]._replace(apart=True)
     return tokens
-
-
-class _Formulas:
-    """Where formulas in dollar signs (or `\\(`, `\\[`) begin and end, and where `\\quad` separates them."""
-
-    def __init__(self) -> None:
-        self._open = False
-        self._closed_at = 0
-
-    def sign(self, text: str, tokens: list[Token], spaced: bool, apart: set[int]) -> None:
-        """Take notice of a sign; `apart` gets the place of the token that comes next, if it begins another formula."""
-        place = len(tokens)
-        if text in ("\\quad", "\\qquad"):
-            apart.add(place)
-            return
-        opens = not self._open if text == "$" else text in ("\\(", "\\[")
-        self._open = opens
-        if not opens:
-            self._closed_at = place
-        elif place and self._closed_at == place and spaced:
-            apart.add(place)
-
-
-def _new_equation(text: str, position: int, tokens: list[Token]) -> bool:
-    """Whether the line that begins here is an equation, below a line that is one."""
-    if not tokens or tokens[-1].kind == "op" and tokens[-1].text not in (")", "}", "]", "|", "!", "deg", "%"):
-        return False
-    return any(token.text in ("=", "~") for token in tokens[-60:]) and bool(_EQUATION.match(text, position))
 
 
 def _command(text: str, position: int, name: str, spaced: bool, tokens: list[Token]) -> tuple[int, bool]:
@@ -345,58 +320,3 @@ def _command(text: str, position: int, name: str, spaced: bool, tokens: list[Tok
     else:
         tokens.append(Token("name", "\\" + name, spaced))
     return position, False
-
-
-# --- numbers --------------------------------------------------------------------------------------------------------
-
-
-def _decimal(text: str) -> Num:
-    """An integer, decimal or scientific literal, without its thousands marks."""
-    if text.isdigit():
-        if len(text) > MAX_DIGITS:
-            raise TooLarge(f"a number of {len(text)} digits; at most {MAX_DIGITS} are read")
-        return Num(Fraction(int(text)))
-    mantissa, _, exponent = text.lower().partition("e")
-    mantissa = "".join(c for c in mantissa if c.isdigit() or c == ".")
-    if len(mantissa) > MAX_DIGITS or len(exponent) > MAX_EXPONENT_DIGITS:
-        raise TooLarge(f"a number of {len(mantissa)} digits; at most {MAX_DIGITS} are read")
-    power = int(exponent) if exponent else 0
-    if abs(power) > MAX_DIGITS:
-        raise TooLarge(f"a number with the exponent {power}; at most {MAX_DIGITS} is read")
-    whole, _, fraction = mantissa.partition(".")
-    value = Fraction(int(whole + fraction or "0"), 10 ** len(fraction)) * Fraction(10) ** power
-    if not fraction and power == 0:
-        return Num(value)
-    return Num(value, max(0, len(fraction) - power), len((whole + fraction).lstrip("0")))
-
-
-_BLOCK = re.compile(r"(\d*)\.(\d*?)(\d{1,12}?)\3{2,}\Z")
-_LONG_BLOCK = re.compile(r"(\d*)\.(\d*?)(\d{2,12}?)\3+\Z")
-
-
-def repeating(text: str) -> Num:
-    """Read 0.1\\overline{6}, 0.1\\dot{6}, 0.\\dot{1}4\\dot{2}, 0.(3), 0.333... as exact numbers.
-
-    Raises ParseError where the dots follow no repeated block."""
-    if len(text) > MAX_DIGITS:
-        raise TooLarge(f"a number of {len(text)} characters; at most {MAX_DIGITS} are read")
-    text = "".join(text.split())
-    if text.endswith(("...", "dots")):
-        digits = text.removesuffix("...").rstrip() if text.endswith("...") else text[: text.rindex("\\")].rstrip()
-        digits = digits[:40] if len(digits) > 40 else digits
-        match = _BLOCK.match(digits) or _LONG_BLOCK.match(digits)
-        if match is None:
-            return _decimal(digits)
-        whole, fixed, block = match.groups()
-    else:
-        head = re.match(r"(\d*)\.(\d*)", text)
-        assert head is not None
-        whole, fixed = head.groups()
-        block = "".join(c for c in text[head.end() :] if c.isdigit())
-        if "overline" in text or "bar" in text:
-            inner = re.match(r"\\\w+\s*(?:\{(\d+)\}|(\d))(\d*)", text[head.end() :])
-            if inner is None or inner[3]:
-                raise ParseError("digits after a repeating block")
-    value = Fraction(int(whole + fixed or "0"), 10 ** len(fixed))
-    value += Fraction(int(block), (10 ** len(block) - 1) * 10 ** len(fixed))
-    return Num(value)

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.operators import flat
-from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, Unit
+from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, Quantity, Unit
 from rlvr.verifiers.math.units import (
     NO_UNIT,
     POWERS,
@@ -55,7 +55,9 @@ def _grouped(parser: Parser) -> Unit | None:
     start = parser.mark()
     if not parser.take("("):
         return None
+    parser.deeper()
     inner = unit(parser)
+    parser.shallower()
     if inner is None or not parser.take(")"):
         parser.backtrack(start)
         return None
@@ -138,8 +140,10 @@ def sign_is_unit(parser: Parser) -> bool:
     following = parser.peek()
     if parser.token.text == "\\Omega":
         return following.kind == "end" or parser.op(1) in (",", ")", "/")
-    return following.kind == "name" and (following.upright or parser.peek(2).kind == "end") and (
-        find_unit("μ" + following.text, True) is not None
+    return (
+        following.kind == "name"
+        and (following.upright or parser.peek(2).kind == "end")
+        and (find_unit("μ" + following.text, True) is not None)
     )
 
 
@@ -172,3 +176,22 @@ def _part(whole: Unit, smaller: Unit) -> Num | None:
         return Num(whole.factor / _DEGREES_OF_TIME[int(smaller.factor)])
     return None
 
+
+# The signs of the smaller unit, "" for none, and the names of both units.
+_SHORT = {"'": (("", "''", '"'), "foot", "inch"), "h": (("m", "min"), "hour", "minute")}
+
+
+def two_units(parser: Parser, whole: Num) -> Node | None:
+    """Parse the rest of 5'6" and 2h30m after the first number; None (and no move) where another value stands here."""
+    if parser.token.text not in _SHORT or parser.peek().kind != "num":
+        return None
+    seconds, first, second = _SHORT[parser.token.text]
+    more, mark = parser.peek().number, parser.peek(2)
+    count = 2 if mark.kind == "end" else 3
+    if (mark.text not in seconds and mark.kind != "end") or more is None or parser.peek(count).kind != "end":
+        return None
+    if mark.kind == "end" and "" not in seconds:
+        return None
+    parser.advance(count)
+    part = UNITS[second].factor / UNITS[first].factor
+    return Quantity(Num(whole.value + more.value * part), UNITS[first])

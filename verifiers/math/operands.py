@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from rlvr.verifiers.math.brackets import without_sign
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.lex import Token
+from rlvr.verifiers.math.measures import two_units
 from rlvr.verifiers.math.operators import exponent
-from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Quantity, Rel, Sym, Words, number, walk
-from rlvr.verifiers.math.units import UNITS
+from rlvr.verifiers.math.spoken import OPERATIONS, operation
+from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Sym, Words, number
 from rlvr.verifiers.math.vocabulary import (
     ARITY,
     BLOCKED,
@@ -30,13 +32,9 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
 _FRACTIONS = ("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac")
-_SIGN_HEADS = {UNITS["°"]: "deg", UNITS["%"]: "percent"}
-_ROOTS = {"root": 2, "square": 2, "cube": 3, "cubic": 3, "fourth": 4, "fifth": 5}
-_SHARES = {"half": 2, "third": 3, "quarter": 4}
 _DOMAINS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
 _DOMAIN_OPS = frozenset(_DOMAINS.values())
 _MATRICES = frozenset("matrix pmatrix bmatrix Bmatrix smallmatrix array".split())
-_VALUES = frozenset("add mul div pow neg root abs".split()) | set(FUNCTIONS.values())
 _ROWS = frozenset("aligned align align* cases gathered gather gather* split equation equation* alignedat".split())
 _CLOSERS = {"(": (")", "]"), "[": ("]", ")", "["), "<(": (")>", ">"), "]": ("[", "]")}
 
@@ -53,11 +51,19 @@ def numeral(parser: Parser, token: Token) -> Node:
     whole = token.number
     if whole.places is not None or whole.value.denominator != 1:
         return whole
+    if parser.token.text in ("'", "h") and (quantity := two_units(parser, whole)) is not None:
+        return quantity
     start = parser.mark()
     if parser.op() in _FRACTIONS and not parser.token.apart:
         parser.advance()
         part = _fraction(parser, "")
-    elif parser.kind == "num" and parser.token.spaced and not parser.token.apart and parser.op(1) == "/" and parser.peek(2).kind == "num":
+    elif (
+        parser.kind == "num"
+        and parser.token.spaced
+        and not parser.token.apart
+        and parser.op(1) == "/"
+        and parser.peek(2).kind == "num"
+    ):
         top, bottom = parser.token.number, parser.peek(2).number
         parser.advance(3)
         part = Op("div", (top, bottom)) if top and bottom else whole
@@ -93,8 +99,8 @@ def name(parser: Parser, token: Token) -> Node:
         return E if text == "e" else IMAGINARY if text == "i" else Sym(text)
     if text.lower() in NUMBER_WORDS:
         return _spelled(parser)
-    if text.lower() in _ROOTS or text.lower() in _SHARES:
-        return _in_words(parser)
+    if text.lower() in OPERATIONS:
+        return operation(parser)
     if text.lower() in BLOCKED or text in STOP:
         raise ParseError(f"the word {text!r}")
     if token.upright or not is_product(text):
@@ -105,19 +111,6 @@ def name(parser: Parser, token: Token) -> Node:
         return product(letters[:-1], parser.expression(30))
     parser.advance()
     return product(letters[:-1], letters[-1])
-
-
-def _in_words(parser: Parser) -> Node:
-    """The (square, cube) root of 42, half of 42."""
-    word = parser.token.text.lower()
-    if word in _SHARES and parser.peek().text == "of":
-        parser.advance(2)
-        return Op("div", (parser.expression(30), number(_SHARES[word])))
-    named = 0 if word == "root" else 1
-    if word not in _ROOTS or parser.peek(named).text.lower() != "root" or not parser.is_root_of(named):
-        raise ParseError(f"the word {word!r}")
-    parser.advance(named + 2)
-    return Op("root", (number(_ROOTS[word]), parser.expression(30)))
 
 
 def _spelled(parser: Parser) -> Node:
@@ -175,9 +168,9 @@ def _function(parser: Parser, head: str) -> Node:
 def _log_base(parser: Parser) -> Node:
     """The base of \\log_2 8; of plain text also log_10 100 and log_25(5), whose base has several digits."""
     token, following = parser.token, parser.peek()
-    if token.kind == "num" and len(token.text) > 1 and token.text.isdigit():
-        if token.text[0] == "1" or following.kind == "num" or following.text == "(":
-            return parser.prefix()
+    digits = token.text if token.kind == "num" and token.text.isdigit() else ""
+    if len(digits) > 1 and (digits[0] == "1" or following.kind == "num" or following.text == "("):
+        return parser.prefix()
     return _argument(parser)
 
 
@@ -186,7 +179,7 @@ def _function_arguments(parser: Parser) -> tuple[Node, ...]:
     if parser.take("("):
         inner = parser.answer()
         parser.expect(")")
-        return inner.args if isinstance(inner, Op) and inner.head == "list" else (_without_sign(inner),)
+        return inner.args if isinstance(inner, Op) and inner.head == "list" else (without_sign(inner),)
     if parser.op() == "{":  # \sin{x}^2 is (sin x)^2
         return (_argument(parser),)
     if parser.take("-"):
@@ -292,47 +285,10 @@ def _bracket(parser: Parser, opener: str) -> Node:
         closer = parser.expect(*_CLOSERS[opener])
     if not isinstance(inner, Op) or inner.head != "list":
         if opener + closer in ("()", "[]"):
-            return _without_sign(inner)
+            return without_sign(inner)
         raise ParseError("brackets that do not match")
     head = opener + closer if opener != "<(" else "()"
     return Op({"[[": "[)", "]]": "(]", "][": "()"}.get(head, head) if len(inner.args) == 2 else head, inner.args)
-
-
-def is_bracketed_factor(parser: Parser) -> bool:
-    """Whether [ opens a factor, as in 2[x + 1], and not an interval that is written ]0, 1[."""
-    first = parser.peek()
-    if parser.is_word(first) or not (first.kind in ("num", "name") or (first.kind == "op" and first.text in PREFIX)):
-        return False
-    level, offset = 0, 1
-    while (token := parser.peek(offset)).kind != "end":
-        if token.kind == "op":
-            if token.text in ("(", "[", "{", "{{"):
-                level += 1
-            elif token.text in (")", "]", "}", "}}"):
-                if not level:
-                    return token.text == "]"
-                level -= 1
-            elif not level and token.text in (",", ";", "newline", "&"):
-                return False
-        offset += 1
-    return False
-
-
-def two_valued(tree: Node) -> Node:
-    """Return an answer with plus-minus inside as a list, so that both of its values are compared."""
-    if isinstance(tree, Quantity):
-        return Quantity(two_valued(tree.value), tree.unit)
-    nested = isinstance(tree, Rel) or (isinstance(tree, Op) and tree.head in _VALUES)
-    if not nested or not any(isinstance(node, Op) and node.head in ("pm", "mp") for node in walk(tree)):
-        return tree
-    return Op("list", (tree,))
-
-
-def _without_sign(node: Node) -> Node:
-    """Return 30° or 50% within brackets as a value that may be reckoned with, not as a quantity."""
-    if isinstance(node, Quantity) and node.unit in _SIGN_HEADS:
-        return Op(_SIGN_HEADS[node.unit], (node.value,))
-    return node
 
 
 def _braces(parser: Parser, _: str) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.binders import unevaluated
@@ -113,7 +114,7 @@ def _is_point(node: Node) -> bool:
 
 def _holds(chain: Rel, rules: Rules) -> bool:
     """Whether all sides are equal: (-2a)^3 = -8a^3 is solved, whatever it is that it solves."""
-    return all(rules.same(left, right) for left, right in zip(chain.sides, chain.sides[1:], strict=False))
+    return all(rules.same(left, right) for left, right in itertools.pairwise(chain.sides))
 
 
 def _definition(chain: Rel) -> tuple[str, str, Node] | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.exact import Inexact, Undefined, rational
 from rlvr.verifiers.math.rounding import approximates
-from rlvr.verifiers.math.tree import Node, Num, ParseError, symbols
+from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, symbols
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
@@ -17,7 +17,7 @@ _WORDS = frozenset("or about approximately approx roughly i.e. ie".split())
 
 def is_restated(parser: Parser, value: Node) -> bool:
     """Whether the bracket here repeats the value before it, and is no factor."""
-    if parser.op(1) in _MARKS or parser.peek().text in _WORDS:
+    if parser.op(1) in _MARKS or (parser.peek().text in _WORDS and parser.peek(2).kind == "num"):
         return not symbols(value)
     if not parser.token.spaced:
         return False
@@ -25,7 +25,8 @@ def is_restated(parser: Parser, value: Node) -> bool:
     if first is None:
         return False
     if parser.op(2) == ")":  # 1/2 (0.5)
-        return first.places is not None and not isinstance(value, Num) and rational(value) == first.value
+        fraction = isinstance(value, Op) and value.head in ("div", "neg")
+        return first.places is not None and fraction and rational(value) == first.value
     quotient = second is not None and second.value and parser.op(2) == "/" and parser.op(4) == ")"  # 0.5 (1/2)
     if not quotient or second is None or not isinstance(value, Num) or value.places is None:
         return False
@@ -37,13 +38,13 @@ def restated(parser: Parser, value: Node) -> None:
     parser.expect("(")
     parser.skip(*_MARKS)
     parser.skip_words(_WORDS)
+    parser.deeper()
     with parser.group():
         again = parser.side()
         parser.expect(")")
+    parser.shallower()
     try:
-        same = rational(again) is not None and (
-            rational(value) == rational(again) or approximates(value, again)
-        )
+        same = rational(again) is not None and (rational(value) == rational(again) or approximates(value, again))
     except (Inexact, Undefined):
         same = False
     if not same:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 from rlvr.verifiers.math.exact import rational
@@ -35,7 +36,7 @@ def _arithmetic(first: list[Fraction], last: Fraction) -> list[Fraction] | None:
     if len(first) == 1 and first[0] not in (0, 1):
         return None
     step = first[1] - first[0] if len(first) > 1 else Fraction(1)
-    if not step or any(b - a != step for a, b in zip(first, first[1:], strict=False)):
+    if not step or any(b - a != step for a, b in itertools.pairwise(first)):
         return None
     count = (last - first[0]) / step
     if count.denominator != 1 or not len(first) <= count < MAX_TERMS:
@@ -48,7 +49,7 @@ def _geometric(first: list[Fraction], last: Fraction) -> list[Fraction] | None:
     if len(first) < 3 or not all(first):
         return None
     ratio = first[1] / first[0]
-    if abs(ratio) == 1 or any(b / a != ratio for a, b in zip(first, first[1:], strict=False)):
+    if abs(ratio) == 1 or any(b / a != ratio for a, b in itertools.pairwise(first)):
         return None
     terms = list(first)
     growing = abs(ratio) > 1
@@ -61,5 +62,5 @@ def _continues(terms: list[Fraction], last: list[Fraction]) -> bool:
     """Whether the terms after the ellipsis go on as those before it."""
     step, ratio = terms[1] - terms[0], terms[1] / terms[0] if terms[0] else None
     arithmetic = terms[2] - terms[1] == step if len(terms) > 2 else True
-    follow = (b - a == step if arithmetic else b == a * (ratio or 0) for a, b in zip(last, last[1:], strict=False))
+    follow = (b - a == step if arithmetic else b == a * (ratio or 0) for a, b in itertools.pairwise(last))
     return all(follow)

@@ -179,7 +179,7 @@ def _based(gold: Op, answer: Node, rules: Rules) -> bool:
 
 
 def digits_of(node: Node) -> str:
-    """Return the digits of an integer literal, or of one with letters (3A is read as a product), "" for anything else."""
+    """Return the digits of an integer, with letters too (3A is read as a product), "" for anything else."""
     parts = node.args if isinstance(node, Op) and node.head == "mul" else (node,)
     digits = ""
     for part in parts:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rlvr.verifiers.math.conditions import skip_condition
 from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.measures import unit
+from rlvr.verifiers.math.spoken import is_root_of
 from rlvr.verifiers.math.tree import Node, Op, ParseError, Unit, number, symbols
 from rlvr.verifiers.math.units import NO_UNIT, UNITS
 from rlvr.verifiers.math.vocabulary import BLOCKED, LEAD, SEPARATORS
@@ -42,7 +43,7 @@ def _is_mathematics(parser: Parser) -> bool:
     token = parser.token
     if parser.in_group and len(token.text) <= 2 and not token.upright:
         return True
-    return token.text.lower() == "root" and parser.is_root_of(0)
+    return token.text.lower() == "root" and is_root_of(parser, 0)
 
 
 def _introduces(token: Token, following: Token) -> bool:
@@ -87,7 +88,9 @@ def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
     while parser.word() in MULTIPLIERS:
         value = Op("mul", (value, number(MULTIPLIERS[parser.word()])))
         parser.advance()
-    if (part := parser.word()) in PARTS or (f"{part}s" in PARTS and (value == number(1) or parser.peek().kind == "end")):
+    if (part := parser.word()) in PARTS or (
+        f"{part}s" in PARTS and (value == number(1) or parser.peek().kind == "end")
+    ):
         if part not in PARTS and value != number(1):
             raise ParseError(f"the word {part!r} beside a value")
         value = Op("div", (value, number(PARTS.get(part) or PARTS[f"{part}s"])))

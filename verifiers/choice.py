@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
 from rlvr.verifiers.extract import BYTE_ORDER_MARK, after_thinking, extract
-from rlvr.verifiers.extract.answers import excerpt, read_answer
+from rlvr.verifiers.extract.answers import excerpt, read_answer, without_answer
 from rlvr.verifiers.runner.base import check_choices
 
 # LaTeX commands around the letter, emphasis and delimiters carry no meaning.
@@ -64,7 +64,7 @@ class ChoiceVerifier:
         # "Answer:" on one line and the letter on the next.
         text = answer.text or (_last_line(completion) if answer.how == "no boxed or marked answer" else None)
         if text is None:
-            return no_answer(answer.how)
+            return without_answer(completion, answer)
         said = _chosen(text, several=len(wanted) > 1)
         shown = excerpt(text.strip(), 200)
         if said == HEDGED:

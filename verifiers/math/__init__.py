@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
-from rlvr.types import Problem, Verdict, bad_reference, no_answer
+from rlvr.types import Problem, Verdict, bad_reference
 from rlvr.verifiers.extract import Conflict, Mode, extract
-from rlvr.verifiers.extract.answers import reference_text
-from rlvr.verifiers.math.answer import Reference, judge_answer, read_reference
+from rlvr.verifiers.extract.answers import reference_text, without_answer
+from rlvr.verifiers.math.answer import Reference, judge_answer, read_reference, readable
 from rlvr.verifiers.math.compare import Rules
 from rlvr.verifiers.runner.base import check_choices
 
@@ -94,9 +94,9 @@ class MathVerifier:
             gold = _reference(problem.reference)
         except ValueError as error:
             return bad_reference(str(error))
-        answer = extract(completion, self.extract, self.conflict)
+        answer = extract(completion, self.extract, self.conflict, readable)
         if answer.text is None:
-            return no_answer(answer.how)
+            return without_answer(completion, answer)
         if longest is not None and len(answer.text) > longest:
             return None
         return judge_answer(gold, answer.text, self._rules)

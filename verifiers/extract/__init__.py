@@ -7,6 +7,7 @@ says which of them the completion does not give: negated, called wrong, taken ba
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple
 
 from rlvr.verifiers.extract.boxed import Box, boxes, joined, last_boxes
@@ -72,6 +73,7 @@ def _from_boxes(text: str, conflict: Conflict) -> Extracted | None:
     return Extracted(word.join(content for content in contents if content), "box")
 
 
+_STRUCK = re.compile(r"(?<!\S)~~(?=\S)[^~\n]{1,400}(?<=\S)~~(?!\w)")  # crossed out in Markdown
 _TAG_CLOSE = "</answer>"
 
 
@@ -102,6 +104,8 @@ def extract(
     text = after_thinking(completion)
     if text is None:
         return Extracted(None, "unterminated <think> block")
+    if "~~" in text:
+        text = _STRUCK.sub(" ", text)
     found = _from_boxes(text, conflict) if "box" in text else None
     if found is None and mode != "strict":
         found = _tagged(text)

@@ -70,7 +70,7 @@ _LABEL = re.compile(rf"(?<![A-Za-z\\])({_NAME})\Z")
 OR = r"(?:or|oder|ou|oppure|или|або|lub|veya|atau|eller|maybe|perhaps|possibly|vielleicht|quiz[áa]s?|alternatively)"
 _OR = re.compile(rf"\b{OR}\b|\b[eo]\s|或|または|또는", re.IGNORECASE)
 _JOINT = re.compile(
-    r"(?:\s|[$,;&*()]|\\[()\[\],;:! ]|\\(?:q?quad|text|mbox|mathrm)(?![A-Za-z])|[{}]"
+    r"(?:\s|[$,;&*()]|\\[()\[\],;:! ]|[/|]|\bvs\b\.?|\\(?:q?quad|text|mbox|mathrm)(?![A-Za-z])|[{}]"
     rf"|\b(?:and|und|et|y|e|o|{OR})\b|和|或者?|可能是?|もしくは|または|또는)*\Z",
     re.IGNORECASE,
 )

@@ -14,6 +14,11 @@ MAX_WORDS = 3  # after a formula: a unit or what is counted
 Readable = Callable[[str], bool]
 
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:/\d+)?%?")
+_UNKNOWN = re.compile(
+    r"\bI\s+(?:do\s+not|don['’]t)\s+know\b|\bI\s*(?:am|['’]m)\s+not\s+sure\b"
+    r"|\b(?:I|we)\s+(?:can['’]?t|cannot|could\s+not|am\s+unable\s+to)\s+(?:solve|determine|answer|find)\b",
+    re.IGNORECASE,
+)
 _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
 _SENTENCE_END = re.compile(r"\n|[.!?](?=\s|\Z)|。")
 _CHUNK = re.compile(r"\S+")
@@ -35,6 +40,8 @@ def last_expression(text: str, readable: Readable | None) -> tuple[str | None, s
     text = without_special_tokens(text).strip()
     if not text:
         return None, "the completion is empty"
+    if _UNKNOWN.search(text, max(len(text) - 200, 0)):
+        return None, "the completion says that it does not know"
     for start, end in _candidates(text, whole=readable is not None):
         answer = text[start:end].strip("* \n")
         displayed = DISPLAYED.fullmatch(answer)

@@ -6,7 +6,15 @@ import collections
 import re
 from typing import NamedTuple
 
-from rlvr.verifiers.extract.rejected import alternative, clause_before, continues, denied, refused, taken_back
+from rlvr.verifiers.extract.rejected import (
+    alternative,
+    clause_before,
+    continues,
+    denied,
+    refused,
+    refused_sentence,
+    taken_back,
+)
 
 MAX_TAIL = 10_000  # marked answers are searched in these last characters only
 MAX_SENTENCE = 400
@@ -34,6 +42,10 @@ _PHRASES = (
     r"(?:the\s+)?result\s+is",
     r"最终答案(?:是|为)?",
     r"答案(?:是|为)?\s*[：:]?",
+    r"答[：:]",
+    r"answer\s*(?:->|→|=>|⇒)",
+    r"answer,\s+\w+,\s+is",
+    r"\b(?:I|we)\s+(?:choose|pick|select)\s+(?:(?:option|choice|answer)\s+)?(?=\(?[A-J](?![A-Za-z]))",
     r"所以(?:是|为)",
     r"故选",
     r"选(?:择|项|擇|項)?(?:是|为)?\s*[：:]?(?=\s*[（(]?\s*[A-J](?![A-Za-z]))",
@@ -77,10 +89,13 @@ _MARKER = re.compile("|".join((_BEHIND, *(f"(?:{phrase})" for phrase in _PHRASES
 # Every marker contains one of these; a text without them is not searched.
 _KEYWORDS = (
     *"answer result solution ans a: #### respuesta ponse antwort resposta risposta đáp ответ option choice jibu "
-    "antwoord svar odpowied odpověď cevap jawaban відповідь απάντηση".split(),
+    "choose pick select antwoord svar odpowied odpověď cevap jawaban відповідь απάντηση".split(),
     *"答 所以 选 정답 답 الجواب الإجابة उत्तर উত্তর సమాధానం คำตอบ".split(),
 )
-_SPECIAL = re.compile(r"<\|[A-Za-z_]{1,40}\|>|</s>|<eos>|<end_of_turn>")
+_SPECIAL = re.compile(
+    r"<\|[A-Za-z_]{1,40}\|>|</s>|<eos>|<end_of_turn>"
+    r"|</?(?:b|i|u|em|strong|p|br|span|div)\s*/?>"
+)
 DISPLAYED = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _SENTENCE_END = re.compile(r"\n|\.(?=\s|$|\*)|[。！？।]|(?<=[^\d!])!(?=\s|$)|</answer>")
 # A reason after the answer, or what it is not: "42, since 6 * 7 = 42", "42, not 41".
@@ -90,7 +105,8 @@ _CLAUSE = re.compile(
     re.IGNORECASE,
 )
 _LEADING = re.compile(
-    r"(?:[\s:：=*_`>~}]|\bis\b|\bthat\b|\bindeed\b|\btherefore\b|\bsimply\b|\bdonc\b|\balso\b|是|为)*", re.IGNORECASE
+    r"(?:\n[ \t]*[-•+]\s|->|→|=>|⇒|[\s:：=*_`>~}]|\b(?:is|that|indeed|therefore|simply|donc|also)\b|是|为)*",
+    re.IGNORECASE,
 )
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 
@@ -153,7 +169,9 @@ def _read(text: str, found: list[re.Match[str]], index: int) -> Mark | None:
         answer = answer.split("|")[0].strip(" *_")
     if not answer:
         return None
-    return Mark(answer, marker.end() + end, refused(f"{clause} {marker.group()}") or denied(answer))
+    rejected = refused(f"{clause} {marker.group()}") or denied(answer)
+    rejected = rejected or refused_sentence(text, marker.start(), marker.end())
+    return Mark(answer, marker.end() + end, rejected)
 
 
 _INTRODUCTION = re.compile(r"\s*(?:(?:we\s+(?:see|conclude)\s+)?that\s+)?", re.IGNORECASE)
@@ -169,7 +187,11 @@ def _before(marker: re.Match[str], clause: str, text: str) -> Mark | None:
         return None
     if text[marker.end() : marker.end() + 2].strip().startswith("?"):
         return None
-    return Mark(chosen[1] if chosen else answer, marker.end(), refused(clause))
+    return Mark(
+        chosen[1] if chosen else answer,
+        marker.end(),
+        refused(clause) or refused_sentence(text, marker.start(), marker.end()),
+    )
 
 
 def _bold(text: str) -> tuple[str | None, str] | None:

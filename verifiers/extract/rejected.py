@@ -42,7 +42,8 @@ _STEMS = frozenset(
         "wenn falls angenommen supongamos supposons nicht kein niemals pas jamais non nunca nem niet geen nie ne "
         "bukan tidak inte ikke equivocada errada errata sbagliata scorretta fausse faux mauvaise falsche fehlerhafte "
         "unrichtige inkorrekte foute verkeerde niepoprawna salah felaktig sai impossible absurd scratch second "
-        "correction ignore disregard take mal isn wasn don doesn didn won aren hasn haven est"
+        "correction ignore disregard take mal just edit update wait sorry actually oops nope rather some claim guess "
+        "allege pretend isn wasn don doesn didn won aren hasn haven est"
     ).split()
 )
 _LATIN_WORD = re.compile(r"[A-Za-z]+")
@@ -69,6 +70,9 @@ _NEGATED = re.compile(
 )
 _SUPPOSED = re.compile(
     r"\b(?:if|unless|whether|suppose|supposing|assume|assuming|wenn|falls|angenommen|supongamos|supposons|если)\b"
+    r"|(?<!\bI )(?<!\bwe )\b(?:claim(?:s|ed)?|guess(?:es|ed)?|alleges?|pretends?)\b"
+    r"|\b(?:some|many|few|most|people|others?|students|someone|anyone)\s+(?:\w+\s+)?(?:say|think|believe|answer|get)\b"
+    r"|\b(?:false|wrong|incorrect|untrue)\s+(?:that|to)\b|\bno\s+way\b"
     r"|\b(?:might|may|could|would)\s+(?:\w+\s+){0,2}(?:think|say|believe|guess|expect|conclude|claim|answer)\b|可能|如果|假设",
     re.IGNORECASE,
 )
@@ -98,6 +102,27 @@ def clause_before(text: str, position: int, opening: str = " \t*_>#") -> str:
 
 
 DISPLAY = " \n\t$*_`[({:~>\\"  # may stand between words and the box or formula that they announce
+
+
+_SENTENCE_START = re.compile(r"[.!?\n。！？]")
+_COUNTERFACTUAL = re.compile(r"\A\W*if\b.*\bwould\b", re.IGNORECASE | re.DOTALL)
+_ON_FALSE_GROUNDS = re.compile(
+    r"\A\W*(?:under|with|by|using|assuming)\b.*\b(?:false|wrong|incorrect|mistaken)\b"
+    r"|\b(?:неверно|неправильно|falso|falsch|faux|false|wrong|incorrect|not\s+true)\W{1,3}(?:что|que|che|dass|that)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def refused_sentence(text: str, start: int, end: int) -> bool:
+    """Whether the sentence of an announcement supposes what is not so: "If x were 3, the answer would be"."""
+    before = text[max(start - 2 * MAX_CLAUSE, 0) : end]
+    if not _suspect(before):
+        return False
+    place = 0
+    for found in _SENTENCE_START.finditer(before, 0, len(before) - (end - start)):
+        place = found.end()
+    before = before[place:]
+    return bool(_COUNTERFACTUAL.search(before) or _ON_FALSE_GROUNDS.search(before))
 
 
 def refused(clause: str) -> bool:
@@ -152,13 +177,18 @@ def denied(answer: str) -> bool:
 
 # --- what follows an answer -------------------------------------------------------------------------------------------
 
-_THIS = r"(?:that|this|it|the\s+(?:above\s+)?(?:answer|result)|my\s+(?:\w+\s+)?(?:answer|result)|the\s+above)"
+_THIS = (
+    r"(?:(?:that|this)(?:\s+(?:answer|result))?|it|the\s+(?:above\s+)?(?:answer|result)"
+    r"|my\s+(?:\w+\s+)?(?:answer|result)|the\s+above)"
+)
 _OH = r"(?:wait|no|nope|actually|hm+|oops|sorry|hold\s+on|but|however|unfortunately|in\s+fact)"
 _AT_ONCE = re.compile(
     # "... is wrong", ", which is wrong", ". That is wrong", "Wait, no, that's not right"
     rf"[\s$.,;:!)\]}}*_~`\\|-]*(?:</answer>\s*)?(?:(?:which\s+)?(?:is|was)\s+(?:\w+ly\s+)?(?:{_FALSE}|impossible|absurd)\b"
     rf"|(?:{_OH}\b\W{{0,5}}){{0,3}}(?:I\s+(?:think|see|realize)\s+(?:that\s+)?)?{_THIS}(?:\s+(?:above|given))?"
-    rf"\s*(?:['’]s|is|was|seems|looks|can['’]?t\s+be|cannot\s+be)\s+(?:\w+\s+)?(?:{_FALSE}|impossible|right\s*\?\s*no)\b"
+    rf"\s*(?:['’]s|is|was|seems|looks|can['’]?t\s+be|cannot\s+be)\s+(?:\w+\s+)?(?:{_FALSE}|impossible)\b"
+    rf"|(?:(?:{_OH})\b\W{{0,5}}){{0,3}}{_THIS}\s+do(?:es)?(?:\s+not|n['’]t)\s+(?:look|seem|sound)\s+(?:right|correct)\b"
+    r"|(?:but\s+|though\s+|although\s+)?(?:it|the\s+answer)\s+(?:might|may|could)\s+(?:also\s+|well\s+)?be\b"
     rf"|(?:no|non|nein|nee|нет|não|nie)\W{{1,3}}\s*(?:(?:eso|esto|das|dies|c['’]|ce|questo|ciò|isso|isto|это|dat|è|é)\W?\s*)?"
     rf"(?:\w+\s+)?(?:{_WRONG}|falso|mal|falsch|faux|sbagliato|errato|errado|неверно|неправильно|ошибка|nicht\s+richtig)(?!\w)"
     rf"|(?:eso\s+(?:es|está)|esto\s+es|das\s+ist|c['’]est|questo\s+è|isso\s+(?:é|está)|это)\s+(?:\w+\s+)?"
@@ -168,7 +198,7 @@ _AT_ONCE = re.compile(
 )
 _LATER = re.compile(
     r"(?<!if )\bI(?:\s+have|['’]ve)?\s+(?:\w+\s+)?made\s+an?\s+(?:\w+\s+)?(?:mistake|error)\b(?!\s*[?,])"
-    r"|\bI\s+(?:was|am)\s+(?:wrong|mistaken)\b|\bscratch\s+that\b|\bon\s+second\s+thoughts?\b|\bcorrection\s*:"
+    r"|\bI\s+(?:was|am)\s+(?:wrong|mistaken)\b|\bscratch\s+that\b|\bjust\s+kidding\b|\bon\s+second\s+thoughts?\b|\bcorrection\s*:"
     r"|\b(?:ignore|disregard)\s+(?:that|this|the\s+above|my\s+(?:\w+\s+)?answer)\b|\bI\s+take\s+(?:that|it)\s+back\b"
     rf"|\b(?:the|my)\s+(?:(?:above|previous)\s+answer|answer\s+above|answer\s+(?:I\s+gave|is\s+not))\s*(?:(?:is|was)\s+)?{_FALSE}\b"
     rf"|\b(?:wait|no|oops|actually|hm+)\b\W{{1,5}}(?:no\W{{1,3}})?{_THIS}\s*(?:['’]s|is|was)\s+(?:\w+\s+)?{_FALSE}\b",
@@ -177,6 +207,18 @@ _LATER = re.compile(
 _OF_VALUE = re.compile(
     r"\s(?:is|was)(?:(?:\s+not|n['’]t|\s+definitely\s+not)\s+(?:the|our|my|a)\s+(?:\w+\s+)?(?:answer|solution)"
     rf"|\s+{_WRONG_EN})\b|\b(?:answer|result)\s+(?:is\s+not|isn['’]t|cannot\s+be)\s+(\S{{1,80}})",
+    re.IGNORECASE,
+)
+_MATH_VALUE = r"\$[^$\n]{1,100}\$|\\\([^\n]{1,100}?\\\)|\\(?:boxed|d?frac|sqrt|pi)(?![A-Za-z])[^\s.,;]{0,60}"
+_NUMBER_VALUE = r"[-−]?\d(?:[\d.,/]*\d)?(?:\s?(?:%|\\%))?(?!\s+(?:in|out)\b)"
+# Another answer in its place: "No, 6.", "Sorry, the correct answer is 6."
+_INSTEAD = re.compile(
+    r"(?:\A,\s*(?=no,)|\A[\s$.;:!)\]}*_~`-]*|[.!?\n]\s*)"
+    r"(?:(?:no|nope|wait|actually|sorry|oops|edit|update|correction|rather)\b[\s,.:!-]{0,4}){1,4}"
+    r"(?:(?:I\s+mean|it\s*(?:['’]s|is|should\s+be|must\s+be)"
+    r"|(?:so\s+)?(?:the|my)\s+(?:\w+\s+){0,2}answer\s*(?:is|should\s+be|:))\s*)?"
+    r"(?:actually\s+|rather\s+|instead\s+)?"
+    rf"(?P<value>{_MATH_VALUE}|{_NUMBER_VALUE})(?=[\s$)]*(?:[.!\n]|\Z))",
     re.IGNORECASE,
 )
 _DELIMITERS = re.compile(r"\\boxed|\\[()\[\]]|[\s${}.,;:!*]")
@@ -193,6 +235,8 @@ def taken_back(text: str, end: int, answer: str) -> bool:
     if any(not _is_question(behind, found.end()) for found in _LATER.finditer(behind)):
         return True
     bare = _DELIMITERS.sub("", answer)
+    if any(bare != _DELIMITERS.sub("", found["value"]) for found in _INSTEAD.finditer(behind)):
+        return True
     return bool(bare) and any(
         bare == _DELIMITERS.sub("", found[1] or behind[max(found.start() - 80, 0) : found.start()].rpartition(" ")[2])
         for found in _OF_VALUE.finditer(behind)
@@ -208,8 +252,6 @@ def _is_question(text: str, position: int) -> bool:
     return end is not None and end.group() == "?"
 
 
-_MATH_VALUE = r"\$[^$\n]{1,100}\$|\\\([^\n]{1,100}?\\\)|\\(?:boxed|d?frac|sqrt|pi)(?![A-Za-z])[^\s.,;]{0,60}"
-_NUMBER_VALUE = r"[-−]?\d(?:[\d.,/]*\d)?(?:\s?(?:%|\\%))?(?!\s+(?:in|out)\b)"
 _ALTERNATIVE = re.compile(
     r"(?:[\s$.,;)\]}*_~`]|\\[()\[\],;: ])*(?:\(\s*|\\text\s*\{\s*\(?\s*)?"
     r"(?P<word>or|oder|ou|o|oppure|или|或者?|alternatively|maybe|perhaps|possibly)\b[\s,:}$]{0,4}"

@@ -118,7 +118,7 @@ def _stated(text: str) -> Iterator[str]:
         return
     copulas = list(_COPULA.finditer(words))
     if len(copulas) == 1:
-        subject, value = text[: copulas[0].start()], text[copulas[0].end() :].strip()
+        subject, value = text[: copulas[0].start()], text[copulas[0].end() :].strip().removeprefix("at ").strip()
         if not _is_doubtful(subject) and not (" and " in subject and re.search(r"\d", _outside(subject))):
             if _COUNTED.match(value):
                 yield from _only_value(value)

@@ -101,7 +101,7 @@ _SENTENCE_END = re.compile(r"\n|\.(?=\s|$|\*)|[。！？।]|(?<=[^\d!])!(?=\s|$
 # A reason after the answer, or what it is not: "42, since 6 * 7 = 42", "42, not 41".
 _CLAUSE = re.compile(
     r",?\s+(?:because|since|which|where|so\s+that|considering|given\s+that)\b"
-    r"|,\s+(?:and\s+)?(?:not|nicht|no|non|pas|não|не)\b|\s+and\s+not\b|(?<=\$):\s",
+    r"|,\s+(?:and\s+)?(?:not|nicht|no|non|pas|não|не)\b|\s+and\s+not\b|(?<=\$):\s|[，,]\s*(?:而)?不是",
     re.IGNORECASE,
 )
 _LEADING = re.compile(

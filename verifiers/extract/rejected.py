@@ -257,7 +257,8 @@ _ALTERNATIVE = re.compile(
     r"(?P<word>or|oder|ou|o|oppure|или|或者?|alternatively|maybe|perhaps|possibly)\b[\s,:}$]{0,4}"
     r"(?:(?:maybe|perhaps|possibly|even|else|it\s+(?:is|could\s+be|might\s+be|may\s+be)|equivalently|simply|just"
     r"|the\s+(?:\w+\s+)?answer\s+(?:is|could\s+be|might\s+be))[\s,]{1,2}){0,4}"
-    rf"(?P<value>{_MATH_VALUE}|{_NUMBER_VALUE})(?P<rest>(?:\s?[A-Za-z°%]+){{0,2}}(?=[).\s$]*(?:[.!?\n)]|\Z)))?",
+    rf"(?P<value>{_MATH_VALUE}|{_NUMBER_VALUE}|\(?(?-i:[A-J])\)?(?=[\s$)}}]*(?:[.!?\n]|\Z)))"
+    r"(?P<rest>(?:\s?[A-Za-z°%]+){0,2}(?=[).\s$]*(?:[.!?\n)]|\Z)))?",
     re.IGNORECASE,
 )
 

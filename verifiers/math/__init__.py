@@ -30,7 +30,10 @@ class MathVerifier:
     Extraction. From the text after the last `</think>`; an unclosed `<think>` holds no answer. The last complete box
     counts, an empty last box is no answer, boxes with only separators between them are one list. Without a box, a
     marked answer ("the answer is", "####", `<answer>`, bold, ...). `extract`: "strict" boxes only; "marked"; "lenient"
-    also the last formula or number. `conflict`: "reject" makes several different boxes no answer.
+    also the whole of a short text, else its last formula, else its last number. An answer that is rejected ("the wrong
+    answer is 42"), taken back ("wait, that's wrong") or followed by another ("or 6") is none, or not alone. A sentence
+    states its one value: "The largest n is 34", "42 (the sum of both)"; `1/2 (0.5)` must agree with itself.
+    `conflict`: "reject" makes several different boxes no answer.
 
     Precision. An exact gold needs an exact answer; where no decimal equals it, a decimal of at least `exact_digits`
     right digits (the last one rounded or cut) counts too. A decimal gold of at least 3 digits is matched by an

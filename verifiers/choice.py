@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
 from rlvr.verifiers.extract import BYTE_ORDER_MARK, after_thinking, extract
-from rlvr.verifiers.extract.answers import excerpt, read_answer
+from rlvr.verifiers.extract.answers import excerpt, read_answer, without_answer
 from rlvr.verifiers.runner.base import check_choices
 
 # LaTeX commands around the letter, emphasis and delimiters carry no meaning.
@@ -20,7 +20,7 @@ _ALONE = re.compile(r"[(\[]?([A-Za-z])[)\]]?[.:]?")
 _LABELLED = re.compile(r"(?:[(\[]([A-Za-z])[)\]]|([A-Z])[.):])[\s:.-]*(?=\S)")
 # A letter and the rest of its sentence: "B because ...", "(B), since ...".
 _GROUNDS = re.compile(
-    r"(?:[(\[]([A-Za-z])[)\]]|([A-Z]))\s*,?\s+(?:because|since|as|for|which|so|is\s+(?:correct|right)|-+|–|—)(?:\s|$)",
+    r"(?:[(\[]([A-Za-z])[)\]]|([A-Z]))\s*,?\s+(?:because|since|as(?!\s+well)|for|which|so|is\s+(?:correct|right)|-+|–|—)(?:\s|$)",
 )
 _SEVERAL = re.compile(
     r"[(\[]?\b([A-Za-z])\b[)\]]?[.:]?(?:\s*(?:,|;|/|&|\+|\bor\b|\band\b|\beither\b)\s*[(\[]?\b[A-Za-z]\b[)\]]?)+",
@@ -35,6 +35,10 @@ _SECOND = re.compile(
     r"\b(?:or|maybe|perhaps|possibly)\s+(?:option\s+|choice\s+)?[(\[]?([A-Z])\b(?!\s+[a-z])|[(\[]([A-Z])[)\]]",
     re.IGNORECASE,
 )
+# After a letter other letters instead of an option's text ("A. B, C, D"), or a second label ("A) 12, B) 13").
+_LETTERS_ONLY = re.compile(r"(?:\W*\b(?:[A-Z]|and|or|&)\b)+\W*")
+_NEXT_LABEL = re.compile(r"[,;.]\s*\(?[B-Z][).:]\s")
+_LIST = re.compile(r"(?<![A-Za-z'’])[A-Z](?:\s*(?:[,;/&|]|\band\b|\bor\b)*\s*[A-Z](?![A-Za-z]))+")
 HEDGED = "hedged"
 
 
@@ -64,7 +68,7 @@ class ChoiceVerifier:
         # "Answer:" on one line and the letter on the next.
         text = answer.text or (_last_line(completion) if answer.how == "no boxed or marked answer" else None)
         if text is None:
-            return no_answer(answer.how)
+            return without_answer(completion, answer)
         said = _chosen(text, several=len(wanted) > 1)
         shown = excerpt(text.strip(), 200)
         if said == HEDGED:
@@ -116,5 +120,8 @@ def _chosen(text: str, *, several: bool) -> frozenset[str] | str:
         return HEDGED if _HEDGE.search(bare) and _STANDING.search(bare) else "not a choice"
     letter = (match[1] or match[2]).upper()
     rest = bare[match.end() :]
+    listed = any(letter in found.group() for found in _LIST.finditer(rest))
+    if listed or _NEXT_LABEL.search(rest) or (_LETTERS_ONLY.fullmatch(rest) and letter not in rest.split()):
+        return HEDGED
     others = {(one or two).upper() for one, two in _SECOND.findall(rest)} - {letter}
     return HEDGED if others or _HEDGE.match(rest) else frozenset(letter)

@@ -15,8 +15,8 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
-from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, limit, no_answer, unparseable
-from rlvr.verifiers.extract.answers import excerpt, read_answer
+from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, limit, unparseable
+from rlvr.verifiers.extract.answers import excerpt, read_answer, without_answer
 from rlvr.verifiers.runner.base import check_choices
 
 MAX_CHARS = 1000
@@ -72,7 +72,7 @@ class CountdownVerifier:
         if answer.text is None and answer.how == "no boxed or marked answer":
             answer = read_answer(completion, "last_line")
         if answer.text is None:
-            return no_answer(answer.how)
+            return without_answer(completion, answer)
         text = answer.text.strip()
         try:
             value, used = evaluate(text, target)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rlvr.registry import register
-from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer
-from rlvr.verifiers.extract.answers import Part, excerpt, read_answer, reference_text
+from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect
+from rlvr.verifiers.extract.answers import Part, excerpt, read_answer, reference_text, without_answer
 from rlvr.verifiers.runner.base import check_choices
 
 
@@ -39,7 +39,7 @@ class ExactVerifier:
             return bad_reference(str(error))
         answer = read_answer(completion, self.extract)
         if answer.text is None:
-            return no_answer(answer.how)
+            return without_answer(completion, answer)
         said = self._normalized(answer.text)
         if any(said == self._normalized(text) for text in accepted):
             return correct(excerpt(answer.text.strip()))

@@ -10,8 +10,8 @@ from functools import cache
 from typing import Any, ClassVar
 
 from rlvr.registry import did_you_mean, register
-from rlvr.types import Problem, Status, Verdict, bad_reference, no_answer
-from rlvr.verifiers.extract.answers import read_answer
+from rlvr.types import Problem, Status, Verdict, bad_reference
+from rlvr.verifiers.extract.answers import read_answer, without_answer
 from rlvr.verifiers.instruction_checks import CHECKS, language_detector
 
 Instruction = tuple[str, dict[str, Any]]
@@ -40,7 +40,7 @@ class InstructionsVerifier:
             return bad_reference(str(error))
         answer = read_answer(completion, "all")
         if answer.text is None:
-            return no_answer(answer.how)
+            return without_answer(completion, answer)
         forms = _loose_forms(answer.text) if self.loose else [answer.text]
         followed = [any(CHECKS[name](form, **wanted) for form in forms) for name, wanted in instructions]
         broken = [name for (name, _), good in zip(instructions, followed) if not good]

@@ -9,11 +9,11 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from rlvr.registry import register
-from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, limit, no_answer, unparseable
-from rlvr.verifiers.extract.answers import excerpt, read_answer
+from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, limit, unparseable
+from rlvr.verifiers.extract.answers import excerpt, read_answer, without_answer
 
 MAX_CHARS = 1_000_000
-_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:json[c5]?)?[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:json[c5]?[ \t]*)?$", re.IGNORECASE | re.MULTILINE)
 
 
 @register("json_schema")
@@ -45,7 +45,7 @@ class JsonSchemaVerifier:
             return bad_reference(str(error))
         answer = read_answer(completion, "all")
         if answer.text is None:
-            return no_answer(answer.how)
+            return without_answer(completion, answer)
         text = json_text(answer.text)
         if len(text) > MAX_CHARS:
             return limit(f"JSON of {len(text)} characters; at most {MAX_CHARS} are read")

@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
-from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer
+from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect
 from rlvr.verifiers.extract import BYTE_ORDER_MARK
-from rlvr.verifiers.extract.answers import Part, excerpt, read_answer
+from rlvr.verifiers.extract.answers import Part, excerpt, read_answer, without_answer
 from rlvr.verifiers.runner.base import check_choices
 
 
@@ -45,7 +45,7 @@ class RegexVerifier:
             return bad_reference(str(error))
         answer = read_answer(completion, self.extract)
         if answer.text is None:
-            return no_answer(answer.how)
+            return without_answer(completion, answer)
         text = answer.text.strip()
         found = pattern.fullmatch(text) if self.match == "full" else pattern.search(text)
         if found is None:

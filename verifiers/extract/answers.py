@@ -5,7 +5,8 @@ from __future__ import annotations
 import numbers
 from typing import Any, Literal
 
-from rlvr.verifiers.extract import BYTE_ORDER_MARK, Extracted, after_thinking, extract
+from rlvr.types import Verdict, limit, no_answer
+from rlvr.verifiers.extract import BYTE_ORDER_MARK, MAX_COMPLETION, Extracted, after_thinking, extract, too_long
 
 Part = Literal["all", "last_line", "marked", "strict"]
 
@@ -18,6 +19,8 @@ def read_answer(completion: str, part: Part) -> Extracted:
     """
     if part in ("marked", "strict"):
         return extract(completion, "strict" if part == "strict" else "marked")
+    if len(completion) > MAX_COMPLETION:
+        return too_long(completion)
     text = after_thinking(completion)
     if text is None:
         return Extracted(None, "unterminated <think> block")
@@ -26,6 +29,11 @@ def read_answer(completion: str, part: Part) -> Extracted:
     if not text.strip():
         return Extracted(None, "the completion is empty")
     return Extracted(text, part)
+
+
+def without_answer(completion: str, found: Extracted) -> Verdict:
+    """Return the verdict on a completion that holds no answer, or is too long to be read."""
+    return limit(found.how) if len(completion) > MAX_COMPLETION else no_answer(found.how)
 
 
 def reference_text(reference: Any) -> str:

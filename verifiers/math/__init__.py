@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
-from rlvr.types import Problem, Verdict, bad_reference, no_answer
+from rlvr.types import Problem, Verdict, bad_reference
 from rlvr.verifiers.extract import Conflict, Mode, extract
-from rlvr.verifiers.extract.answers import reference_text
-from rlvr.verifiers.math.answer import Reference, judge_answer, read_reference
+from rlvr.verifiers.extract.answers import reference_text, without_answer
+from rlvr.verifiers.math.answer import Reference, judge_answer, read_reference, readable
 from rlvr.verifiers.math.compare import Rules
 from rlvr.verifiers.runner.base import check_choices
 
@@ -30,7 +30,10 @@ class MathVerifier:
     Extraction. From the text after the last `</think>`; an unclosed `<think>` holds no answer. The last complete box
     counts, an empty last box is no answer, boxes with only separators between them are one list. Without a box, a
     marked answer ("the answer is", "####", `<answer>`, bold, ...). `extract`: "strict" boxes only; "marked"; "lenient"
-    also the last formula or number. `conflict`: "reject" makes several different boxes no answer.
+    also the whole of a short text, else its last formula, else its last number. An answer that is rejected ("the wrong
+    answer is 42"), taken back ("wait, that's wrong") or followed by another ("or 6") is none, or not alone. A sentence
+    states its one value: "The largest n is 34", "42 (the sum of both)"; `1/2 (0.5)` must agree with itself.
+    `conflict`: "reject" makes several different boxes no answer.
 
     Precision. An exact gold needs an exact answer; where no decimal equals it, a decimal of at least `exact_digits`
     right digits (the last one rounded or cut) counts too. A decimal gold of at least 3 digits is matched by an
@@ -103,9 +106,9 @@ class MathVerifier:
             gold = _reference(problem.reference)
         except ValueError as error:
             return bad_reference(str(error))
-        answer = extract(completion, self.extract, self.conflict)
+        answer = extract(completion, self.extract, self.conflict, readable)
         if answer.text is None:
-            return no_answer(answer.how)
+            return without_answer(completion, answer)
         if longest is not None and len(answer.text) > longest:
             return None
         return judge_answer(gold, answer.text, self._rules)

@@ -10,11 +10,13 @@ from typing import NamedTuple, TypeVar
 
 from rlvr.types import Verdict, correct, incorrect, limit, no_answer, unparseable
 from rlvr.verifiers.extract import extract, is_placeholder
+from rlvr.verifiers.extract.rejected import denied
 from rlvr.verifiers.math.compare import Rules
 from rlvr.verifiers.math.identity import Undecided
 from rlvr.verifiers.math.lex import plain
 from rlvr.verifiers.math.parse import parse
 from rlvr.verifiers.math.rounding import literal
+from rlvr.verifiers.math.statements import cleaned, is_statement, restated, rewritten
 from rlvr.verifiers.math.tree import Node, Op, ParseError, Quantity, Rel, Sym, TooLarge, Words, number, symbols, walk
 from rlvr.verifiers.math.words import NUMBER_WORDS, calendar_date, clock_time, normal_text, same_time
 
@@ -28,10 +30,9 @@ _INTEGER = re.compile(r"[+-]?\d{1,18}\Z")
 _THOUSANDS_OR_LIST = re.compile(r"\d,\d{3}(?!\d)")
 _DECIMAL_COMMA = re.compile(r"-?\d+(?:,|\{,\})\d+\Z")
 _BASED = re.compile(r"\(?([0-9A-F]+)\)?(?:_|\(?(?:in)?base)(\d{1,2}|[a-z]{3,9})\)?\Z", re.IGNORECASE)
-# The stated value of a limit, sum or integral, which are not evaluated.
-_STATED = re.compile(
-    r"[^=]{0,40}\\(?:lim|sum|prod|int|iint|oint|sup|inf)(?![A-Za-z]).{0,400}=([^={}]*(?:\{[^=]*)?)\Z", re.DOTALL
-)
+# A limit, sum or integral, which are not evaluated: its stated value counts.
+_UNEVALUATED = re.compile(r"[^=]{0,40}\\(?:lim|sum|prod|int|iint|oint|sup|inf)(?![A-Za-z])")
+_TOP_LEVEL = re.compile(r"\\(?:q?quad|text|mbox|mathrm|begin)(?![A-Za-z])|\\.|[{}()\[\]=,;]", re.DOTALL)
 # A probability or expectation, which only names the answer: P(X = 2) = 5.
 _LABELLED = re.compile(
     r"(?:\$|\s|\\[(\[]|\\displaystyle)*"
@@ -87,7 +88,7 @@ def read_reference(text: str) -> Reference:
         if found.text is None:
             raise ValueError(f"the reference holds no answer: {found.how}")
         answer = found.text
-    answer = answer.strip()
+    answer = cleaned(answer.strip())
     normal = normal_text(plain(answer))
     trees, error = readings(answer, normal, gold=True)
     if not normal and not trees:
@@ -137,8 +138,8 @@ def readings(
         if "\\text" not in text and "\\m" not in text and any(isinstance(node, Quantity) for node in walk(tree)):
             with contextlib.suppress(ParseError, TooLarge):
                 trees.append(parse(text, style, units=False))
-    if not trees and isinstance(problem, ParseError) and (stated := _STATED.match(text)):
-        return readings(stated[1], normal_text(plain(stated[1])), gold=gold, decimal_comma=decimal_comma)
+    if not trees and isinstance(problem, ParseError) and (value := _value_of_unevaluated(text)):
+        return readings(value, normal_text(plain(value)), gold=gold, decimal_comma=decimal_comma)
     return tuple(trees), problem
 
 
@@ -149,6 +150,57 @@ def _without_units(text: str, style: str) -> Node | None:
     with contextlib.suppress(ParseError, TooLarge):
         return parse(text, style, units=False)
     return None
+
+
+def _value_of_unevaluated(text: str) -> str:
+    """Return 5 of `\\lim a_n = 5`; "" for `\\sum a_n x^n, R = 1`, where the sum has a neighbour."""
+    if len(text) > MAX_TEXT or not _UNEVALUATED.match(text):
+        return ""
+    depth, value = 0, -1
+    for match in _TOP_LEVEL.finditer(text):
+        sign = match.group()
+        if sign in "{([":
+            depth += 1
+        elif sign in "})]":
+            depth -= 1
+        elif depth == 0 and sign == "=":
+            value = match.end()
+        elif (depth == 0 and sign in ",;") or (len(sign) > 2 and value < 0):
+            return ""
+    return text[value:] if value >= 0 else ""
+
+
+def answer_readings(
+    text: str, normal: str, *, decimal_comma: bool = False
+) -> tuple[tuple[Node, ...], ValueError | None]:
+    """Return `readings` of a model's answer, which may be a sentence, or repeat its value in brackets."""
+    if denied(normal):
+        return (), ParseError("the text denies its value")
+    if again := restated(text):
+        value, repeated = (readings(part, part)[0] for part in again)
+        if value and repeated:
+            sign = "=" if "%" in text else "~"
+            return (Rel((sign,), (value[0], repeated[0])),), None
+    if is_statement(text) and (stated := rewritten(text, _is_readable)):
+        return readings(stated, normal_text(plain(stated)), decimal_comma=decimal_comma)
+    trees, problem = readings(text, normal, decimal_comma=decimal_comma)
+    if not trees and isinstance(problem, ParseError) and (stated := rewritten(text, _is_readable)):
+        return readings(stated, normal_text(plain(stated)), decimal_comma=decimal_comma)
+    return trees, problem
+
+
+def _is_readable(text: str) -> bool:
+    return bool(readings(text, normal_text(plain(text)))[0])
+
+
+def readable(text: str) -> bool:
+    """Whether a text is an answer as a whole: mathematics, a choice, a time or a date."""
+    if len(text) > MAX_TEXT:
+        return False
+    normal = normal_text(plain(text))
+    if _choice(normal)[0] or clock_time(normal.casefold()) or calendar_date(normal.casefold()):
+        return True
+    return bool(answer_readings(text, normal)[0])
 
 
 def _in_base(normal: str) -> Node | None:
@@ -172,7 +224,11 @@ _CHOICE = re.compile(
     r"(?:option|choice|answer)?\s*(?:\{?\(\s*([A-Ja-j])\s*\)\}?|\{?([A-Ja-j])[.:)](?:\}|(?=\s|\Z))|([A-J])\Z)\s*[.:]?\s*(.*)\Z",
     re.DOTALL,
 )
-_OTHER_CHOICE = re.compile(r"\A[+*/^_=!]|\([A-Ja-j]\)|\b[B-J]\b[.)]|\b(?:or|and|not)\b")
+_OTHER_CHOICE = re.compile(
+    r"\A(?:[+*/^_=!,;&|]|\bthrough\b)|\([A-Ja-j]\)|\b[B-J]\b[.)]|\b(?:or|and|not)\b"
+    r"|(?<![A-Za-z])[A-J]\s*(?:[,;/&|]|\bto\b)\s*[A-J](?![A-Za-z])"
+    r"|\A(?:all|any|both|each|either|every|none|neither)\b(?=[^.]*\b(?:of\b|[A-J]\b|above\b|options\b|them\b))"
+)
 
 
 def _choice(normal: str) -> tuple[str, str]:
@@ -199,6 +255,44 @@ def _choices(normal: str) -> str:
     return "".join(sorted(letters)) if len(set(letters)) == len(letters) else ""
 
 
+# --- text -------------------------------------------------------------------------------------------------------------
+
+_SPACING = re.compile(
+    r"(?:\\(?:left|right|displaystyle|quad|qquad)(?![A-Za-z])|(?<!\\)\\[,;:! ]|[~$\s])+(?P<digit>(?=\d))?"
+)
+_SPELLINGS = (
+    (re.compile(r"\\[dt]frac(?![A-Za-z])"), r"\\frac"),
+    (re.compile(r"\\[lc]?dots[bc]?(?![A-Za-z])|\.\.\."), r"\\dots"),
+    (re.compile(r"\^(?:\\prime(?![A-Za-z])|\{\s*\\prime\s*\})"), "'"),
+    (re.compile(r"(?<=[\^_])\{\s*(\w|\\[A-Za-z]+)\s*\}"), r"\1"),
+)
+
+
+def spelled(text: str) -> str:
+    """Return a formula without what never changes its meaning: spaces, `\\left`, braces of one character."""
+    if len(text) > MAX_TEXT:
+        return text
+    text = plain(text)
+    for pattern, form in _SPELLINGS:
+        text = pattern.sub(form, text)
+    return _SPACING.sub(_space, text).rstrip(".")
+
+
+def _space(match: re.Match[str]) -> str:
+    """What stays of spacing: a space between digits."""
+    before = match.string[match.start() - 1 : match.start()]
+    return " " if match["digit"] is not None and before.isdigit() else ""
+
+
+_NAMES_OF_IT = frozenset("the it this series integral sequence sum limit therefore so thus hence".split())
+
+
+def _said(gold: str, normal: str) -> bool:
+    """Whether a sentence says the gold, one word, of what the question asks about: "The series diverges"."""
+    words = normal.casefold().split()
+    return gold.isalpha() and gold.casefold() in words and set(words) - {gold.casefold()} <= _NAMES_OF_IT
+
+
 # --- the verdict ------------------------------------------------------------------------------------------------------
 
 
@@ -211,6 +305,7 @@ def judge_answer(gold: Reference, answer: str, rules: Rules) -> Verdict:
             return correct(answer, "the same number")
         return incorrect(f"{answer}, not {gold.text}", answer)
     shown = answer if len(answer) <= MAX_SHOWN else answer[:MAX_SHOWN] + "..."
+    answer = cleaned(answer) if len(answer) <= MAX_TEXT else answer
     normal = normal_text(plain(answer)) if len(answer) <= MAX_TEXT else ""
     if gold.is_text and normal and normal.casefold() == gold.normal.casefold():
         return correct(shown, "the same text")
@@ -221,12 +316,16 @@ def judge_answer(gold: Reference, answer: str, rules: Rules) -> Verdict:
     if verdict is not None:
         return verdict
     if gold.is_text:
+        if spelled(answer) == spelled(gold.text) or _said(gold.normal, normal):
+            return correct(shown, "the same text")
         return incorrect("a different text", shown)
     decimal = any((literal(tree) or number(0)).places for tree in gold.readings)
-    trees, problem = readings(answer, normal, decimal_comma=decimal)
+    trees, problem = answer_readings(answer, normal, decimal_comma=decimal)
     if letter and rest and not any(isinstance(node, Sym) for tree in gold.readings for node in walk(tree)):
         trees += readings(rest, rest)[0]
     if not trees:
+        if normal and spelled(answer) == spelled(gold.text):
+            return correct(shown, "the same formula")
         return limit(str(problem), shown) if isinstance(problem, TooLarge) else unparseable(str(problem), shown)
     return _by_trees(gold.readings, trees, shown, rules)
 

@@ -1,0 +1,102 @@
+r"""Boxes: `\boxed{...}` and its relatives, and those that make one answer together."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_BRACES = re.compile(r"\\\\|\\[{}]|\\(?:boxed|fbox|framebox|bbox)(?![A-Za-z])\s*(?:\[[^\[\]]{0,40}\])?\s*|[{}]")
+_BARE = re.compile(
+    r"-?(?:\\?\$)?\s*(?:\\d?frac\s*(?:\{[^{}]{1,200}\}|\d)\s*(?:\{[^{}]{1,200}\}|\d)|\d[\d,./:]*\d|\w)%?"
+)
+
+
+class Box(NamedTuple):
+    """A complete box: where it starts and ends in the text, and its contents."""
+
+    start: int
+    end: int
+    text: str
+
+
+def boxes(text: str) -> list[Box]:
+    """Return the complete outermost boxes, in order. A box that is never closed is skipped; boxes inside it count."""
+    stack: list[tuple[int, int] | None] = []  # of each open brace: (start of the command, start of the contents)
+    found: list[tuple[int, int, int, int]] = []  # (start, end, start and end of the contents)
+    position = max(text.find("box") - 6, 0)
+    while match := _BRACES.search(text, position):
+        sign = match.group()
+        position = match.end()
+        if sign == "{":
+            stack.append(None)
+        elif sign == "}":
+            opened = stack.pop() if stack else None
+            if opened is not None:
+                start, inside = opened
+                while found and found[-1][0] > start:
+                    found.pop()
+                found.append((start, position, inside, position - 1))
+        elif len(sign) > 2:
+            if text[position : position + 1] == "{":
+                position += 1
+                stack.append((match.start(), position))
+            elif bare := _BARE.match(text, position):
+                found.append((match.start(), bare.end(), bare.start(), bare.end()))
+                position = bare.end()
+    # Contents are cut out last: those of nested boxes would take quadratic time.
+    return [Box(start, end, text[first:last]) for start, end, first, last in found]
+
+
+def last_boxes(text: str) -> list[Box]:
+    """Return the end of `boxes(text)`: the last box and those shortly before it.
+
+    The search starts from the end, unless the last box is not closed or may lie inside another one.
+    """
+    start = text.rfind("\\boxed{")
+    if start < 0 or text.find("box", start + 6) >= 0:
+        return boxes(text)
+    tail = boxes(text[start:])
+    if not tail or text.find("}", start + tail[-1].end) >= 0:
+        return boxes(text)
+    before = text.rfind("box", 0, start)
+    if before >= 0 and start - before < 2_000:
+        return boxes(text)
+    return [Box(start, start + tail[-1].end, tail[-1].text)]
+
+
+# Between boxes that make one answer together: \boxed{1} and \boxed{2}, \boxed{1} (or maybe \boxed{2}).
+_NAME = r"[A-Za-z](?:_(?:\d|\{\d\}))?\s*=\s*"
+_LABEL = re.compile(rf"(?<![A-Za-z\\])({_NAME})\Z")
+OR = r"(?:or|oder|ou|oppure|или|або|lub|veya|atau|eller|maybe|perhaps|possibly|vielleicht|quiz[áa]s?|alternatively)"
+_OR = re.compile(rf"\b{OR}\b|\b[eo]\s|或|または|또는", re.IGNORECASE)
+_JOINT = re.compile(
+    r"(?:\s|[$,;&*()]|\\[()\[\],;:! ]|[/|]|\bvs\b\.?|\\(?:q?quad|text|mbox|mathrm)(?![A-Za-z])|[{}]"
+    rf"|\b(?:and|und|et|y|e|o|{OR})\b|和|或者?|可能是?|もしくは|または|또는)*\Z",
+    re.IGNORECASE,
+)
+
+
+def _unlabelled(text: str, left: Box, right: Box) -> str:
+    """The text between two boxes, without the label in `x = \\boxed{1} or x = \\boxed{2}`."""
+    between = text[left.end : right.start]
+    label = _LABEL.search(between[-16:])
+    before = label and _LABEL.search(text[max(left.start - 16, 0) : left.start])
+    return between[: -len(label[1])] if label and before and label[1][0] == before[1][0] else between
+
+
+def joined(text: str, found: list[Box]) -> tuple[list[Box], str]:
+    """Return the last run of boxes with nothing but separators between them, and the word that joins them."""
+    run = [found[-1]]
+    word = ", "
+    for box in reversed(found[:-1]):
+        if run[0].start - box.end > 60:
+            break
+        between = _unlabelled(text, box, run[0])
+        if len(between) > 40 or not _JOINT.match(between):
+            break
+        if _OR.search(between):
+            word = " or "
+        run.insert(0, box)
+        if len(run) > 64:
+            break
+    return run, word

@@ -1,0 +1,146 @@
+"""Lenient extraction: the whole of a short text, else its last formula, else its last number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from rlvr.verifiers.extract.marks import DISPLAYED, last_match, without_special_tokens
+from rlvr.verifiers.extract.rejected import denied, refused_value, taken_back
+
+MAX_WHOLE = 300
+MAX_WORDS = 3  # after a formula: a unit or what is counted
+
+Readable = Callable[[str], bool]
+
+_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:/\d+)?%?")
+_UNKNOWN = re.compile(
+    r"\bI\s+(?:do\s+not|don['’]t)\s+know\b|\bI\s*(?:am|['’]m)\s+not\s+sure\b"
+    r"|\b(?:I|we)\s+(?:can['’]?t|cannot|could\s+not|am\s+unable\s+to)\s+(?:solve|determine|answer|find)\b",
+    re.IGNORECASE,
+)
+_EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
+_SENTENCE_END = re.compile(r"\n|[.!?](?=\s|\Z)|。")
+_CHUNK = re.compile(r"\S+")
+_WORDS = re.compile(r"\\[A-Za-z]+|[^\W\d_]+")
+_FUNCTIONS = frozenset(
+    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp sqrt cbrt pi inf infinity oo min max gcd "
+    "lcm abs floor ceil mod".split()
+)
+_JOINING = frozenset(("or", "and", "to"))
+_SIGN_LAST = re.compile(r"[-+*/^=<>≤≥(,\[{|×÷·−]\Z")
+_ENDS = re.compile(r"[.;:!?。]+[)*_]*\Z")
+
+
+def last_expression(text: str, readable: Readable | None) -> tuple[str | None, str]:
+    """Return the answer, or None and why there is none.
+
+    `readable` says whether a text is an answer as a whole; without it the last side of the last formula is the answer.
+    """
+    text = without_special_tokens(text).strip()
+    if not text:
+        return None, "the completion is empty"
+    if _UNKNOWN.search(text, max(len(text) - 200, 0)):
+        return None, "the completion says that it does not know"
+    for start, end in _candidates(text, whole=readable is not None):
+        answer = text[start:end].strip("* \n")
+        displayed = DISPLAYED.fullmatch(answer)
+        if displayed:
+            answer = next(group for group in displayed.groups() if group is not None).strip()
+        if readable is None:
+            answer = _EQUALS.split(answer)[-1].strip()
+        elif not readable(answer):
+            continue
+        if refused_value(text, start) or denied(_sentence(text, start)) or taken_back(text, end, answer):
+            return None, "the last expression is rejected"
+        return answer, "last"
+    line = text.rsplit("\n", 1)[-1].strip()
+    return (None, "no expression that can be read") if re.search(r"\d", line) else (line, "last")
+
+
+def _sentence(text: str, start: int) -> str:
+    """The rest of the sentence from `start` on."""
+    end = _SENTENCE_END.search(text, start, start + MAX_WHOLE)
+    return text[start : end.start() if end else start + MAX_WHOLE]
+
+
+def _candidates(text: str, whole: bool) -> Iterator[tuple[int, int]]:
+    """The places where the answer may stand, the likeliest first; with `whole` also all of a short text, and units."""
+    bare = len(text.rstrip(".。"))
+    if whole and bare <= MAX_WHOLE:
+        yield 0, bare
+    tail = max(len(text) - 4_000, 0)
+    span = last_match(DISPLAYED, text, tail)
+    formula = last_formula(text, max(text.rfind("\n") + 1, len(text) - 1000))
+    if span is not None and (formula is None or formula[0] < span.end()):
+        yield span.span()
+    elif formula is not None:
+        if whole:
+            yield from _with_words(text, *formula)
+        yield formula
+    number = last_match(_NUMBER, text, tail)
+    if number is not None and _stands_alone(text, number.start(), number.end()):
+        yield number.span()
+
+
+def _with_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """A formula with up to three words after it (12 square metres), then with fewer."""
+    ends = [end]
+    for chunk in _CHUNK.finditer(text, end, min(len(text), end + 80)):
+        if (
+            "\n" in text[ends[-1] : chunk.start()]
+            or len(ends) > MAX_WORDS
+            or _ENDS.search(text[ends[-1] - 3 : ends[-1]])
+        ):
+            break
+        ends.append(chunk.end())
+    for place in reversed(ends):
+        yield start, start + len(text[start:place].rstrip(".,;:!?"))
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether no sign joins a number to what is around it."""
+    before = text[max(start - 3, 0) : start].rstrip(" ")
+    after = text[end : end + 3].lstrip(" ")
+    return not (
+        re.search(r"[-+*/^=<>≤≥√(\[{|\\A-Za-z\d_,:−]\Z", before) or re.match(r"[-+*/^<>=≤≥)\]}|!A-Za-z\d_:(\\]", after)
+    )
+
+
+def last_formula(text: str, start: int) -> tuple[int, int] | None:
+    """Return the place of the last run of mathematics in text[start:], found by its words."""
+    run: tuple[int, int] | None = None
+    found: tuple[int, int] | None = None
+    joining = False
+    for chunk in _CHUNK.finditer(text, start):
+        word = chunk.group()
+        bare = _ENDS.sub("", word).strip("*_`") or word
+        if bare in _JOINING and run is not None:
+            joining = True
+            continue
+        signed = run is not None and _SIGN_LAST.search(text[run[1] - 1 : run[1]]) is not None
+        if not _is_mathematics(bare, signed or joining):
+            run, joining = None, False
+            continue
+        begin = chunk.start() + (len(word) - len(word.lstrip("*_`")))
+        end = begin + len(bare)
+        run = (run[0] if run is not None else begin, end)
+        joining = False
+        if re.search(r"[\d∞π√]|\\[A-Za-z]|pi\b|[A-Za-z][-+*/^=<>]", text[run[0] : run[1]]):
+            found = run
+        if _ENDS.search(word):
+            run = None
+    return found
+
+
+def _is_mathematics(chunk: str, after_sign: bool) -> bool:
+    """Whether a piece of text between spaces is a part of a formula."""
+    words = [word for word in _WORDS.findall(chunk) if not word.startswith("\\") and word not in _FUNCTIONS]
+    if not words:
+        return bool(chunk)
+    if chunk in ("a", "I", "A"):
+        return after_sign
+    if any(word[0] >= "\u2e80" for word in words):
+        return False
+    longest = max(map(len, words))
+    return longest == 1 or (longest == 2 and re.search(r"[\d^*/+=<>()]", chunk) is not None)

@@ -1,0 +1,285 @@
+r"""Answers that a completion does not give: negated, called wrong, supposed, taken back, or one of several.
+
+`refused` and `refused_value` look at the words before an answer, `denied` at those of its own sentence, `taken_back`
+and `alternative` at what follows it. Each reads a bounded stretch of text.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_CLAUSE = 120
+MAX_BEHIND = 2_000
+
+_WRONG_EN = r"(?:wrong|incorrect|false|mistaken|erroneous|invalid|bad|flawed)"
+_NOUN_EN = r"(?:answer|result|option|choice|solution|value|conclusion|guess)"
+# Adjectives for a wrong answer in other languages, and the answer's name.
+_WRONG = (
+    r"(?:incorrect[ao]?|incorrecte|equivocad[ao]|fals[ao]|err[óo]ne[ao]|errad[ao]|incorret[ao]|sbagliat[ao]|errat[ao]"
+    r"|scorrett[ao]|fausse|faux|mauvaise|erron[ée]e?|falsche?[rs]?|fehlerhafte?|unrichtige?|inkorrekte?|foute?|verkeerde?"
+    r"|неправильн\w+|неверн\w+|ошибочн\w+|хибн\w+|b[łl][ęe]dn\w+|niepoprawn\w+|yanlış|salah|felaktig\w*|sai|λάθος|خاطئ\w*)"
+)
+_NOUN = (
+    r"(?:respuesta|soluci[óo]n|resposta|solução|risposta|soluzione|r[ée]ponse|antwort|l[öo]sung|antwoord|ответ|відповідь"
+    r"|odpowied[źz]|odpověď|svar(?:et)?|cevap|jawaban|đáp\s+án|απάντηση|الجواب|الإجابة)"
+)
+_WRONG_CJK = r"错(?!排|位|开)|錯|误(?!差)|誤(?!差)|不对|不對|不正确|不正確|間違|틀린|틀렸|오답|잘못"
+_NOT_CJK = (
+    r"不(?!同|等式|大于|小于|超过|少于|多于|相等|足|变|妨|难|仅|相邻|重复|定|含|包)|没|沒|非(?!负|零|常|空|平凡)|未必"
+    r"|ない|ません|않|아니|아닙"
+)
+_NOT = (
+    r"(?:nicht|keine?[rsn]?|niemals|pas|jamais|non|não|nunca|nem|не|нет|ні|niet|geen|nie|není|ne|değil|değildir|bukan"
+    r"|tidak|inte|ikke|không|phải\s+không|δεν|ليس(?:ت)?|नहीं)"
+)
+# The first letters of the words that the patterns of this module look for, in texts of ASCII characters: where none
+# occurs, nothing is searched.
+_STEMS = frozenset(
+    word[:4]
+    for word in (
+        "not never cannot can doubt deny neither nobody no wrong wrongly incorrect false falsely mistaken mistake "
+        "erroneous error invalid bad flawed if unless whether suppose supposing assume assuming might may could would "
+        "wenn falls angenommen supongamos supposons nicht kein niemals pas jamais non nunca nem niet geen nie ne "
+        "bukan tidak inte ikke equivocada errada errata sbagliata scorretta fausse faux mauvaise falsche fehlerhafte "
+        "unrichtige inkorrekte foute verkeerde niepoprawna salah felaktig sai impossible absurd scratch second "
+        "correction ignore disregard take mal just edit update wait sorry actually oops nope rather some claim guess "
+        "allege pretend isn wasn don doesn didn won aren hasn haven est"
+    ).split()
+)
+_LATIN_WORD = re.compile(r"[A-Za-z]+")
+
+
+def _suspect(text: str) -> bool:
+    """Whether a text may match a pattern of this module."""
+    if not text.isascii():
+        return True
+    return not _STEMS.isdisjoint([word[:4] for word in _LATIN_WORD.findall(text.lower())])
+
+
+_CALLED_WRONG = re.compile(
+    rf"\A\W*(?:(?:so|thus|but|hence|then|another|the|an?|one|my|our|your|common|typical|most|first|obvious)\s+)*"
+    rf"(?:\w+\s+)?{_WRONG_EN}\s+(?:\w+\s+)?{_NOUN_EN}(?!\w)"
+    rf"|\b{_WRONG}\W{{1,2}}(?:\w+\W+)?{_NOUN}(?!\w)|\b{_NOUN}\W{{1,2}}(?:\w+\s+)?{_WRONG}(?!\w)"
+    rf"|(?:{_WRONG_CJK})(?:误|誤)?(?:的|な|った)?\s?(?:最终)?(?:答案|答え|解答|选项|選項|답)|(?:답안?|答案)은?\s*(?:{_WRONG_CJK})",
+    re.IGNORECASE,
+)
+_NEGATED = re.compile(
+    rf"\b(?:not|never|cannot|doubt|deny|neither|nobody\s+\w+|no\s+one\s+\w+|wrongly|incorrectly|mistakenly|falsely)\b"
+    rf"|n['’]t\b|(?<![\\\w-]){_NOT}(?![\w-])|\bno\s+(?:es|son|sea)\b|\bn['’]est\b|{_NOT_CJK}",
+    re.IGNORECASE,
+)
+_SUPPOSED = re.compile(
+    r"\b(?:if|unless|whether|suppose|supposing|assume|assuming|wenn|falls|angenommen|supongamos|supposons|если)\b"
+    r"|(?<!\bI )(?<!\bwe )\b(?:claim(?:s|ed)?|guess(?:es|ed)?|alleges?|pretends?)\b"
+    r"|\b(?:some|many|few|most|people|others?|students|someone|anyone)\s+(?:\w+\s+)?(?:say|think|believe|answer|get)\b"
+    r"|\b(?:false|wrong|incorrect|untrue)\s+(?:that|to)\b|\bno\s+way\b"
+    r"|\b(?:might|may|could|would)\s+(?:\w+\s+){0,2}(?:think|say|believe|guess|expect|conclude|claim|answer)\b|可能|如果|假设",
+    re.IGNORECASE,
+)
+_AFFIRMED = re.compile(
+    r"\b(?:no\s+doubt|without\s+(?:a\s+|any\s+)?doubt|not\s+only|not\s+(?:wrong|incorrect)|sin\s+duda)\b|不妨|不难|不仅",
+    re.IGNORECASE,
+)
+# What separates an answer's clause from the ones before it.
+_STOPS = re.compile(r"[.!?\n,;:。！？，；：、]")
+_CONJUNCTIONS = re.compile(
+    r"\b(?:so|therefore|thus|hence|then|and|but|because|since|where|which|also|daher|somit|also"
+    r"|donc|alors|luego|entonces|portanto|então|quindi|dunque|perci[òo]|значит|поэтому|следовательно)\b"
+    r"|故|所以|因此|因而|从而|则|但",
+    re.IGNORECASE,
+)
+
+
+def clause_before(text: str, position: int, opening: str = " \t*_>#") -> str:
+    """Return the clause that ends at `position`, without what opens there: emphasis and space, or `opening`."""
+    before = text[max(position - MAX_CLAUSE, 0) : position].rstrip(opening)
+    for separators in (_STOPS, _CONJUNCTIONS):
+        last = 0
+        for found in separators.finditer(before):
+            last = found.end()
+        before = before[last:]
+    return before
+
+
+DISPLAY = " \n\t$*_`[({:~>\\"  # may stand between words and the box or formula that they announce
+
+
+_SENTENCE_START = re.compile(r"[.!?\n。！？]")
+_COUNTERFACTUAL = re.compile(r"\A\W*if\b.*\bwould\b", re.IGNORECASE | re.DOTALL)
+_ON_FALSE_GROUNDS = re.compile(
+    r"\A\W*(?:under|with|by|using|assuming)\b.*\b(?:false|wrong|incorrect|mistaken)\b"
+    r"|\b(?:неверно|неправильно|falso|falsch|faux|false|wrong|incorrect|not\s+true)\W{1,3}(?:что|que|che|dass|that)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def refused_sentence(text: str, start: int, end: int) -> bool:
+    """Whether the sentence of an announcement supposes what is not so: "If x were 3, the answer would be"."""
+    before = text[max(start - 2 * MAX_CLAUSE, 0) : end]
+    if not _suspect(before):
+        return False
+    place = 0
+    for found in _SENTENCE_START.finditer(before, 0, len(before) - (end - start)):
+        place = found.end()
+    before = before[place:]
+    return bool(_COUNTERFACTUAL.search(before) or _ON_FALSE_GROUNDS.search(before))
+
+
+def refused(clause: str) -> bool:
+    """Whether the words that announce an answer say that it is none: a wrong one, a supposed one, "not"."""
+    if not _suspect(clause):
+        return False
+    clause = _AFFIRMED.sub(" ", clause)
+    return bool(_CALLED_WRONG.search(clause) or _NEGATED.search(clause) or _SUPPOSED.search(clause))
+
+
+_ENDS_NEGATED = re.compile(
+    rf"(?:\bnot|n['’]t|\bnever|\bcannot|\bno\s+(?:es|son)|\b{_NOT}(?:\s+(?:è|é|est|ist|son|sono|são))?"
+    rf"|不(?:是|等于|为)?|并非)(?:\s+(?:be|equal(?:\s+to)?|just|simply|gleich|igual\s+a))?\Z",
+    re.IGNORECASE,
+)
+
+
+_DISBELIEVED = re.compile(
+    r"(?:\b(?:not|cannot|never)|n['’]t)\s+(?:true|think|believe|say|claim|mean|the\s+case|correct|right|certain)\b|\bdoubt\b(?!less)",
+    re.IGNORECASE,
+)
+
+
+def refused_value(text: str, position: int) -> bool:
+    """Whether the clause before a box or formula rejects it. Other negations ("not divisible by 3") do not."""
+    if not _suspect(text[max(position - MAX_CLAUSE, 0) : position]):
+        return False
+    clause = _AFFIRMED.sub(" ", clause_before(text, position, DISPLAY)).strip()
+    return any(pattern.search(clause) for pattern in (_CALLED_WRONG, _ENDS_NEGATED, _DISBELIEVED))
+
+
+_NO = r"(?:not|never|no|nicht|keine?|pas|non|não|не|нет|niet|nie|değil|bukan|không|不是?|不等于|並不|并不|并非)"
+_STARTS_NEGATED = re.compile(rf"[\W_]*(?:{_NO})(?![\w-])|[\W_]*(?:不是|不等于|不为|并非|并不|可能)", re.IGNORECASE)
+_FALSE = (
+    rf"(?:{_WRONG_EN}|not\s+(?:quite\s+)?(?:right|correct|true|(?:a\s+|the\s+|my\s+|our\s+)?(?:\w+\s+){{0,2}}"
+    rf"(?:answer|solution|option|choice)))"
+)
+_SAYS_NOT = re.compile(
+    rf"\b(?:is|was|are)\s+(?:\w+ly\s+)?{_FALSE}\b|\b(?:is|was|are|wo|does|do)n['’]t\b|(?<![\\\w]){_NOT}(?![\w-])"
+    rf"|\bno\s+(?:es|son)\b|\bn['’]est\b|\b{_WRONG}\b|{_WRONG_CJK}|{_NOT_CJK}",
+    re.IGNORECASE,
+)
+_VALUE = re.compile(r"\d|\$|\\[A-Za-z(]|\A\W*[A-J](?![A-Za-z])")
+
+
+def denied(answer: str) -> bool:
+    """Whether the sentence of an answer with a value says that the value is not the answer."""
+    if not _suspect(answer) or not _VALUE.search(answer):
+        return False  # "False", "not possible" and the like are answers in words
+    return bool(_STARTS_NEGATED.match(answer) or _SAYS_NOT.search(answer))
+
+
+# --- what follows an answer -------------------------------------------------------------------------------------------
+
+_THIS = (
+    r"(?:(?:that|this)(?:\s+(?:answer|result))?|it|the\s+(?:above\s+)?(?:answer|result)"
+    r"|my\s+(?:\w+\s+)?(?:answer|result)|the\s+above)"
+)
+_OH = r"(?:wait|no|nope|actually|hm+|oops|sorry|hold\s+on|but|however|unfortunately|in\s+fact)"
+_AT_ONCE = re.compile(
+    # "... is wrong", ", which is wrong", ". That is wrong", "Wait, no, that's not right"
+    rf"[\s$.,;:!)\]}}*_~`\\|-]*(?:</answer>\s*)?(?:(?:which\s+)?(?:is|was)\s+(?:\w+ly\s+)?(?:{_FALSE}|impossible|absurd)\b"
+    rf"|(?:{_OH}\b\W{{0,5}}){{0,3}}(?:I\s+(?:think|see|realize)\s+(?:that\s+)?)?{_THIS}(?:\s+(?:above|given))?"
+    rf"\s*(?:['’]s|is|was|seems|looks|can['’]?t\s+be|cannot\s+be)\s+(?:\w+\s+)?(?:{_FALSE}|impossible)\b"
+    rf"|(?:(?:{_OH})\b\W{{0,5}}){{0,3}}{_THIS}\s+do(?:es)?(?:\s+not|n['’]t)\s+(?:look|seem|sound)\s+(?:right|correct)\b"
+    r"|(?:but\s+|though\s+|although\s+)?(?:it|the\s+answer)\s+(?:might|may|could)\s+(?:also\s+|well\s+)?be\b"
+    rf"|(?:no|non|nein|nee|нет|não|nie)\W{{1,3}}\s*(?:(?:eso|esto|das|dies|c['’]|ce|questo|ciò|isso|isto|это|dat|è|é)\W?\s*)?"
+    rf"(?:\w+\s+)?(?:{_WRONG}|falso|mal|falsch|faux|sbagliato|errato|errado|неверно|неправильно|ошибка|nicht\s+richtig)(?!\w)"
+    rf"|(?:eso\s+(?:es|está)|esto\s+es|das\s+ist|c['’]est|questo\s+è|isso\s+(?:é|está)|это)\s+(?:\w+\s+)?"
+    rf"(?:{_WRONG}|falso|mal|falsch|faux|неверно|неправильно|nicht\s+richtig)(?!\w)"
+    rf"|[。，,；\s]*(?:(?:等等|等一下|不|哦)[，,。！\s]*)?(?:这(?:个答案)?(?:是|不)?|該|该答案)?(?:不对|不對|错了|錯了|错误|不正确))",
+    re.IGNORECASE,
+)
+_LATER = re.compile(
+    r"(?<!if )\bI(?:\s+have|['’]ve)?\s+(?:\w+\s+)?made\s+an?\s+(?:\w+\s+)?(?:mistake|error)\b(?!\s*[?,])"
+    r"|\bI\s+(?:was|am)\s+(?:wrong|mistaken)\b|\bscratch\s+that\b|\bjust\s+kidding\b|\bon\s+second\s+thoughts?\b|\bcorrection\s*:"
+    r"|\b(?:ignore|disregard)\s+(?:that|this|the\s+above|my\s+(?:\w+\s+)?answer)\b|\bI\s+take\s+(?:that|it)\s+back\b"
+    rf"|\b(?:the|my)\s+(?:(?:above|previous)\s+answer|answer\s+above|answer\s+(?:I\s+gave|is\s+not))\s*(?:(?:is|was)\s+)?{_FALSE}\b"
+    rf"|\b(?:wait|no|oops|actually|hm+)\b\W{{1,5}}(?:no\W{{1,3}})?{_THIS}\s*(?:['’]s|is|was)\s+(?:\w+\s+)?{_FALSE}\b",
+    re.IGNORECASE,
+)
+_OF_VALUE = re.compile(
+    r"\s(?:is|was)(?:(?:\s+not|n['’]t|\s+definitely\s+not)\s+(?:the|our|my|a)\s+(?:\w+\s+)?(?:answer|solution)"
+    rf"|\s+{_WRONG_EN})\b|\b(?:answer|result)\s+(?:is\s+not|isn['’]t|cannot\s+be)\s+(\S{{1,80}})",
+    re.IGNORECASE,
+)
+_MATH_VALUE = r"\$[^$\n]{1,100}\$|\\\([^\n]{1,100}?\\\)|\\(?:boxed|d?frac|sqrt|pi)(?![A-Za-z])[^\s.,;]{0,60}"
+_NUMBER_VALUE = r"[-−]?\d(?:[\d.,/]*\d)?(?:\s?(?:%|\\%))?(?!\s+(?:in|out)\b)"
+# Another answer in its place: "No, 6.", "Sorry, the correct answer is 6."
+_INSTEAD = re.compile(
+    r"(?:\A,\s*(?=no,)|\A[\s$.;:!)\]}*_~`-]*|[.!?\n]\s*)"
+    r"(?:(?:no|nope|wait|actually|sorry|oops|edit|update|correction|rather)\b[\s,.:!-]{0,4}){1,4}"
+    r"(?:(?:I\s+mean|it\s*(?:['’]s|is|should\s+be|must\s+be)"
+    r"|(?:so\s+)?(?:the|my)\s+(?:\w+\s+){0,2}answer\s*(?:is|should\s+be|:))\s*)?"
+    r"(?:actually\s+|rather\s+|instead\s+)?"
+    rf"(?P<value>{_MATH_VALUE}|{_NUMBER_VALUE})(?=[\s$)]*(?:[.!\n]|\Z))",
+    re.IGNORECASE,
+)
+_DELIMITERS = re.compile(r"\\boxed|\\[()\[\]]|[\s${}.,;:!*]")
+
+
+def taken_back(text: str, end: int, answer: str) -> bool:
+    """Whether the text behind an answer, which ends at `end`, takes it back. A question ("Is that wrong?") does not."""
+    behind = text[end : end + MAX_BEHIND]
+    if not _suspect(behind):
+        return False
+    at_once = _AT_ONCE.match(behind)
+    if at_once and not _is_question(behind, at_once.end()):
+        return True
+    if any(not _is_question(behind, found.end()) for found in _LATER.finditer(behind)):
+        return True
+    bare = _DELIMITERS.sub("", answer)
+    if any(bare != _DELIMITERS.sub("", found["value"]) for found in _INSTEAD.finditer(behind)):
+        return True
+    return bool(bare) and any(
+        bare == _DELIMITERS.sub("", found[1] or behind[max(found.start() - 80, 0) : found.start()].rpartition(" ")[2])
+        for found in _OF_VALUE.finditer(behind)
+        if not _is_question(behind, found.end())
+    )
+
+
+_SENTENCE = re.compile(r"[.!?\n]")
+
+
+def _is_question(text: str, position: int) -> bool:
+    end = _SENTENCE.search(text, position)
+    return end is not None and end.group() == "?"
+
+
+_ALTERNATIVE = re.compile(
+    r"(?:[\s$.,;)\]}*_~`]|\\[()\[\],;: ])*(?:\(\s*|\\text\s*\{\s*\(?\s*)?"
+    r"(?P<word>or|oder|ou|o|oppure|или|或者?|alternatively|maybe|perhaps|possibly)\b[\s,:}$]{0,4}"
+    r"(?:(?:maybe|perhaps|possibly|even|else|it\s+(?:is|could\s+be|might\s+be|may\s+be)|equivalently|simply|just"
+    r"|the\s+(?:\w+\s+)?answer\s+(?:is|could\s+be|might\s+be))[\s,]{1,2}){0,4}"
+    rf"(?P<value>{_MATH_VALUE}|{_NUMBER_VALUE}|\(?(?-i:[A-J])\)?(?=[\s$)}}]*(?:[.!?\n]|\Z)))"
+    r"(?P<rest>(?:\s?[A-Za-z°%]+){0,2}(?=[).\s$]*(?:[.!?\n)]|\Z)))?",
+    re.IGNORECASE,
+)
+
+
+def alternative(text: str, end: int) -> str:
+    """Return the value of "or 6" right behind an answer that ends at `end`; "" where there is none."""
+    found = _ALTERNATIVE.match(text[end : end + 300])
+    if found is None or (found["word"].lower() == "alternatively" and not _stands_alone(text, end + found.end())):
+        return ""
+    return (found["value"] + (found["rest"] or "")).strip("$ ")
+
+
+def _stands_alone(text: str, position: int) -> bool:
+    return re.match(r"[\s$)]*(?:[.!?\n]|\Z)", text[position : position + 10]) is not None
+
+
+_JOINS = re.compile(
+    r"\b(?:or|oder|ou|oppure|или)[\s,]*(?:(?:maybe|perhaps|possibly|else|even)[\s,]*)*(?:(?:the|that|my)\s+)?\Z"
+)
+
+
+def continues(text: str, position: int) -> bool:
+    """Whether the announcement that starts at `position` is joined by "or" to what comes before it."""
+    return _JOINS.search(text[max(position - 60, 0) : position]) is not None

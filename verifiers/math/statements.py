@@ -1,0 +1,178 @@
+r"""Answers in sentences and with remarks: "The largest n is 34", "42 (the sum of both)", `1/2 (0.5)`.
+
+`rewritten` returns the answer that such a text states, as a text that the grammar reads; nothing where it states
+several values, or says what the answer is not. `cleaned` removes what carries no meaning around any answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from rlvr.verifiers.extract.rejected import denied, refused
+from rlvr.verifiers.math.vocabulary import BLOCKED
+from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
+
+MAX_STATEMENT = 300
+
+_PICTURES = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\u2b50\u2b55\ufe0f\u20e3]+")
+_MODULE = re.compile(r"(?<![\w.\\])(?:np|numpy|math|cmath|sp|sympy)\.(?=[A-Za-z])")
+_ONE_CELL = re.compile(
+    r"\\begin\s*\{(array|aligned|align\*?|gathered|split|center|equation\*?)\}(?:\s*\{[lcr|]{1,3}\})?"
+    r"((?:(?!\\\\|\\begin|\\end).)*)\\end\s*\{\1\}",
+    re.DOTALL,
+)
+
+
+def cleaned(text: str) -> str:
+    r"""Return an answer without emoji, the module of a function (np.arcsin), and the environment around one cell."""
+    if not text.isascii():
+        text = _PICTURES.sub(" ", text).strip()
+    if "." in text:
+        text = _MODULE.sub("", text)
+    if "\\begin" in text and (cell := _ONE_CELL.fullmatch(text.strip())):
+        inner = cell[2].replace("&", " ")
+        text = text if cell[1] == "array" and "&" in cell[2] else inner.strip()
+    return text
+
+
+# The value again in another form: 1/2 (0.5), \sqrt{2} (\approx 1.414).
+_AGAIN = re.compile(
+    r"(?P<value>.*\S)(?P<gap>\\[ ,;]|\s|\\q?quad|\\text\s*\{)\s*\("
+    r"(?P<sign>\s*(?:\\approx(?![A-Za-z])|≈|~|=|\\text\s*\{|\}|i\.e\.,?|or|about"
+    r"|approximately|approx\.?|roughly|equivalently|which\s+is|\s){0,6})"
+    r"(?P<again>[-−]?\$?[\d.,]+\s?(?:\\?%)?)\s*\)\s*\}?\s*",
+    re.DOTALL,
+)
+
+
+def restated(text: str) -> tuple[str, str] | None:
+    r"""Return the value and what repeats it in brackets, as texts; None where nothing does.
+
+    A bracket without a sign is a factor, `2 (3)`, unless it holds a decimal or percentage.
+    """
+    if not text.rstrip("} ").endswith(")") or len(text) > MAX_STATEMENT or not (match := _AGAIN.fullmatch(text)):
+        return None
+    if not match["sign"].strip() and "." not in match["again"] and "%" not in match["again"]:
+        return None
+    return match["value"], match["again"].strip()
+
+
+_WRAPPER = re.compile(r"\\(?:text|textbf|textit|mbox|mathrm)\s*\{([^{}]*)\}")
+_FORMULA = re.compile(r"\$[^$]+\$|\\\(.+?\\\)|(?<![\w.])[-−]?\$?\s?\d(?:[\d.,/]*\d)?(?:\\?%)?(?![\w.]*\d)")
+_COPULA = re.compile(
+    r"(?<!that )(?<!which )(?<!who )\b(?:is|are|was|were|equals|becomes)\b"
+    r"(?:\s+(?:equal\s+to|exactly|thus|therefore))?:?"
+)
+_REMARK = re.compile(r"(?P<value>.*[^\s(])\s*\((?P<words>[^()\d\\$=+*/^]{3,200})\)\s*")
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+# Before a number they make another value of it; "of" does unless a total or the like precedes it.
+_CHANGING = (
+    BLOCKED
+    | frozenset(MULTIPLIERS)
+    | frozenset(
+        "of by over under above below beyond until before after exceeds exceed from except minus plus per every "
+        "nearly almost up down within outside inside than not non times root square cube power logarithm log "
+        "reciprocal inverse negative opposite multiple multiples factor divisor remainder base modulo mod digits "
+        "nor few hardly definitely certainly surely obviously clearly undoubtedly".split()
+    )
+) - {"and", "all", "any", "correct", "true", "open", "system", "that"}
+_OF_WHAT = frozenset("total sum value distance speed area volume length maximum minimum average mean".split())
+_PREPOSITIONS = frozenset("to in for that which on at with during among between when".split())
+_COUNTED = re.compile(r"\d+\s+[A-Za-z]+\s")  # "7 ways to do it"
+_FRACTIONS = re.compile(
+    r"(?:half|halves|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|\w+tenths?|tenths?|hundredths?"
+    r"|thousandths?|millionths?|factorial|squared|cubed)\Z",
+    re.IGNORECASE,
+)
+_UNSURE = re.compile(
+    r"\b(?:if|unless|or|either|neither|nor|maybe|perhaps|possibly|probably|might|may|could|should|would|not|never|nobody"
+    r"|none|no\s+one|nothing|false|untrue|wrong|incorrect|doubt|unlikely|except|without|least|most|guess|suppose|assume)\b",
+    re.IGNORECASE,
+)
+_HARMLESS = re.compile(
+    r"\b(?:least\s+common|without\s+(?:loss|replacement)|non-?\w+|at\s+(?:least|most)\s+one)\b", re.IGNORECASE
+)
+
+
+def rewritten(text: str, readable: Callable[[str], bool]) -> str | None:
+    """Return the one value that a sentence states, where `readable` accepts it; None where it states none."""
+    if len(text) > MAX_STATEMENT:
+        return None
+    if "\\" in text:
+        text = _WRAPPER.sub(r" \1 ", text)
+    text = " ".join(text.replace("~", " ").split()).strip(" .*")
+    if denied(text):
+        return None
+    for candidate in _stated(text):
+        if readable(candidate):
+            return candidate
+    return None
+
+
+def _stated(text: str) -> Iterator[str]:
+    if (remark := _REMARK.fullmatch(text)) and not _changes(remark["words"]):
+        yield remark["value"]
+    words = _outside(text)
+    if len(_WORD.findall(words)) < 2:
+        return
+    copulas = list(_COPULA.finditer(words))
+    if len(copulas) == 1:
+        subject, value = text[: copulas[0].start()], text[copulas[0].end() :].strip().removeprefix("at ").strip()
+        if not _is_doubtful(subject) and not (" and " in subject and re.search(r"\d", _outside(subject))):
+            if _COUNTED.match(value):
+                yield from _only_value(value)
+            yield value
+            if (remark := _REMARK.fullmatch(value)) and not _changes(remark["words"]):
+                yield remark["value"]
+            text = value
+        else:
+            return
+    elif copulas:
+        return
+    yield from _only_value(text)
+
+
+def _outside(text: str) -> str:
+    """The text with its formulas blanked out, character for character."""
+    return re.sub(r"\$[^$]+\$|\\\(.+?\\\)", lambda formula: " " * len(formula.group()), text)
+
+
+def _is_doubtful(words: str) -> bool:
+    words = _HARMLESS.sub(" ", _outside(words))
+    return bool(_UNSURE.search(words)) or refused(words)
+
+
+def _changes(words: str) -> bool:
+    """Whether words beside a value may change it."""
+    return any(
+        word.lower() in _CHANGING - {"of", "from", "by", "per", "every", "digits", "square"} or _FRACTIONS.match(word)
+        for word in _WORD.findall(words)
+    )
+
+
+def _only_value(text: str) -> Iterator[str]:
+    """The only number or formula of a sentence, with the words after it that the grammar reads."""
+    values = list(_FORMULA.finditer(text))
+    if len(values) != 1:
+        return
+    before, value, after = text[: values[0].start()], values[0].group(), text[values[0].end() :].strip()
+    leading = [word.lower() for word in _WORD.findall(before)]
+    trailing = after.split()
+    if re.search(r"[\\{}]", before) or _is_doubtful(before) or any(word in NUMBER_WORDS for word in leading):
+        return
+    last = leading[-1] if leading else ""
+    if last in _CHANGING and not (last == "of" and _OF_WHAT & set(leading[-2:])):
+        return
+    if re.search(r"[-+*/^=<>]\s*\Z", before) or re.match(r"[-+*/^=<>!(\[{_,;:]", after):
+        return
+    if any(_changes(word) or word.lower() in NUMBER_WORDS or not _WORD.match(word) for word in trailing):
+        return
+    read = next((place for place, word in enumerate(trailing) if word in _PREPOSITIONS), len(trailing))
+    for count in range(min(read, 4), -1, -1):
+        yield " ".join([value, *trailing[:count]])
+
+
+def is_statement(text: str) -> bool:
+    """Whether a text may be a sentence that says what something is."""
+    return len(text) <= MAX_STATEMENT and _COPULA.search(text) is not None and len(_WORD.findall(_outside(text))) > 2

@@ -1,5 +1,5 @@
-"""The grammar of sums, products, integrals, limits and derivatives: `\\sum_{k=1}^n`, `\\int_0^1 ... dx`, `\\lim_{x\\to0}`,
-`\\frac{d}{dx}`.
+"""The grammar of sums, products, integrals, limits and derivatives: `\\sum_{k=1}^n`, `\\int_0^1 ... dx`,
+`\\lim_{x\\to0}`, `\\frac{d}{dx}`.
 
 A sum reaches over the factors that follow, an integral up to its differential. Where more terms with the same variable
 follow a sum or a derivative, what it reaches over is not clear, and the text is no answer.
@@ -29,7 +29,7 @@ from rlvr.verifiers.math.tree import (
     Words,
     number,
 )
-from rlvr.verifiers.math.vocabulary import GREEK
+from rlvr.verifiers.math.vocabulary import FUNCTIONS, GREEK, is_product
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
@@ -65,7 +65,8 @@ def _free(name: str) -> Node:
 def _group(parser: Parser) -> list[Token]:
     """Pass a group in braces; return its tokens."""
     parser.expect("{")
-    level, tokens = 1, []
+    level = 1
+    tokens: list[Token] = []
     while True:
         token = parser.token
         if token.kind == "end":
@@ -167,6 +168,11 @@ def _follows(parser: Parser, name: str) -> bool:
     return True
 
 
+def _has_variable(text: str, name: str) -> bool:
+    """Whether a name is the variable, or a product of letters with it."""
+    return text.removeprefix("\\") == name or (text not in FUNCTIONS and is_product(text) and name in text)
+
+
 # --- integrals --------------------------------------------------------------------------------------------------------
 
 
@@ -187,13 +193,7 @@ def _integral(parser: Parser, _: str) -> Node:
     if len(limits) == 1:
         raise ParseError("an integral with one limit")
     placed = _with_differentials(parser)
-    level = 1
-    for place, (token, _end) in enumerate(placed):
-        level += (token.text == "\\int") - (token.text == _DIFFERENTIAL)
-        if not level:
-            break
-    else:
-        raise ParseError("an integral without its differential")
+    place = _own_differential(placed)
     name = _named(placed[place + 1].token)
     integrand = [token for token, _end in placed[:place]]
     parser.advance(placed[place + 1].end)
@@ -203,6 +203,16 @@ def _integral(parser: Parser, _: str) -> Node:
     if limits:
         return bind("int", body, name, limits["_"], limits["^"])
     return Op("int", (body, _free(name)))
+
+
+def _own_differential(placed: list[_Placed]) -> int:
+    """Return the place of the mark that belongs to this integral, not to one within it."""
+    level = 1
+    for place, (token, _) in enumerate(placed):
+        level += (token.text == "\\int") - (token.text == _DIFFERENTIAL)
+        if not level:
+            return place
+    raise ParseError("an integral without its differential")
 
 
 def _with_differentials(parser: Parser) -> list[_Placed]:
@@ -270,7 +280,8 @@ def _fraction_of_differential(parser: Parser, offset: int) -> list[_Placed]:
 
 def _group_at(parser: Parser, offset: int) -> list[Token]:
     """Return the tokens of the group in braces at an offset; none where there is no group."""
-    level, tokens = 0, []
+    level = 0
+    tokens: list[Token] = []
     for place in range(offset, offset + MAX_AHEAD):
         token = parser.peek(place)
         level += {"{": 1, "}": -1}.get(token.text, 0) if token.kind == "op" else 0

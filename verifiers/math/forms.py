@@ -1,14 +1,15 @@
 """Comparison of sums, products, integrals and limits that are not evaluated, by rules that cost a few milliseconds.
 
-Equal are: bodies that are equal as functions of the bound variable, whatever its name, between equal limits; a sum whose
-index is shifted; an integral with its limits exchanged and the other sign; constant factors inside or in front; and
-expressions of such parts. Finite sums and products are also added up, at several values of the variables in their limits.
+Equal are: bodies that are equal as functions of the bound variable, whatever its name, between equal limits; a sum
+whose index is shifted; an integral with its limits exchanged and the other sign; constant factors inside or in front;
+and expressions of such parts. Finite sums and products are also added up, at several values of the variables in their
+limits.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -150,7 +151,7 @@ def _in_limits(node: Node) -> frozenset[str]:
     return frozenset(name for names in found for name in names)
 
 
-def _limits(names: list[str], gold: Node, answer: Node) -> Iterator[dict[str, Node]]:
+def _limits(names: list[str], gold: Node, answer: Node) -> Iterator[Mapping[str, Node]]:
     """Yield values for the variables in limits. They depend on both sides, so that no answer is written to fit them."""
     rng = random.Random(f"{gold}#{answer}")
     firsts = [1, 2, 3, *sorted(rng.sample(range(4, LARGEST_LIMIT + 1), 4))]

@@ -1,7 +1,7 @@
 """Comparison of functions by cases: `\\begin{cases}x & x \\ge 0\\\\ -x & x < 0\\end{cases}` is |x|.
 
-The line is cut at the ends of all conditions. Both sides must be defined on the same parts, and equal there: at a point by
-the values, on an interval as functions of a variable that runs through it.
+The line is cut at the ends of all conditions. Both sides must be defined on the same parts, and equal there: at a point
+by the values, on an interval as functions of a variable that runs through it.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ from rlvr.verifiers.math.tree import (
     Rel,
     Sym,
     Words,
+    children,
     number,
+    with_children,
 )
 from rlvr.verifiers.math.vocabulary import FUNCTIONS, GREEK, is_product
 
@@ -200,9 +202,32 @@ def _integral(parser: Parser, _: str) -> Node:
     if not integrand and parser.kind in ("num", "name"):
         raise ParseError("an integrand after its differential")
     body = _whole(parser.part(integrand)) if integrand else number(1)
+    for letter in _functions_of(name, integrand):
+        body = _with_calls(body, letter, name)
     if limits:
         return bind("int", body, name, limits["_"], limits["^"])
     return Op("int", (body, _free(name)))
+
+
+def _functions_of(name: str, tokens: list[Token]) -> set[str]:
+    """The letters before the variable in parentheses: a of a(t)."""
+    texts = [token.text.removeprefix("\\") for token in tokens]
+    places = range(len(texts) - 3)
+    return {texts[k] for k in places if texts[k + 1 : k + 4] == ["(", name, ")"] and _is_variable(tokens[k])}
+
+
+def _with_calls(node: Node, letter: str, name: str) -> Node:
+    """Return the tree with a_(t), the term of a sequence whose terms are not known, for the product of a and t."""
+    below = tuple(_with_calls(child, letter, name) for child in children(node))
+    if not isinstance(node, Op) or node.head != "mul":
+        return with_children(node, below) if below else node
+    factors: list[Node] = []
+    for factor in below:
+        if factors and factors[-1] == Sym(letter) and factor == _free(name):
+            factors[-1] = Sym(f"{letter}_({name})")
+        else:
+            factors.append(factor)
+    return factors[0] if len(factors) == 1 else Op("mul", tuple(factors))
 
 
 def _own_differential(placed: list[_Placed]) -> int:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
 
 MAX_PARTS = 8  # sums, integrals, ... of a tree that are compared with each other
-MAX_TERMS = 400  # of all sums of an expression together
+MAX_TERMS = 1_000  # of all sums of an expression together
 LARGEST_LIMIT = 40  # of a sum with a variable as its upper limit
 WANTED = 3  # values of such a variable at which both sides must have a value
 _LINEAR = frozenset(("sum", "int", "lim", "diff"))

@@ -36,7 +36,7 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
         return isinstance(gold, Op) and gold.head in _INTERVALS and real_sets(gold, answer, rules)
     assert isinstance(gold, Rel)
     if set(gold.ops) <= _EQUAL:
-        if not any(_is_name(side) or _is_function(side) or _is_point(side) for side in (gold.sides[0], gold.sides[-1])):
+        if not any(map(_names_a_value, (gold.sides[0], gold.sides[-1]))):
             return False
         value = chain_value(gold, rules)
         return value is not None and rules.same(value, answer)
@@ -64,6 +64,8 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
             if not decimal:
                 break
         kept.append(side)
+    while len(kept) > 1 and unevaluated(kept[-1]) and _gives(kept[-2], kept[-1]):
+        del kept[-1]  # what restates the value: \frac{1}{1-x} = \sum x^n
     value = kept[-1]
     for side in kept[:-1]:
         if unevaluated(side):
@@ -76,6 +78,10 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
         ):
             return None
     return None if len(kept) > 1 and kept[0] == value and symbols(value) else value
+
+
+def _gives(value: Node, restated: Node) -> bool:
+    return not unevaluated(value) and symbols(value) <= symbols(restated)
 
 
 def _rounded_decimal(side: Node, value: Node) -> bool:
@@ -110,6 +116,11 @@ def _is_call(node: Node) -> bool:
 
 def _base(node: Node) -> Node:
     return node.args[0] if isinstance(node, Op) and node.head == "pow" else node
+
+
+def _names_a_value(node: Node) -> bool:
+    """A variable, f(x), (x, y), or an integral before its value."""
+    return _is_name(node) or _is_function(node) or _is_point(node) or unevaluated(node)
 
 
 def _is_point(node: Node) -> bool:

@@ -35,7 +35,8 @@ MAX_BITS = 2_000  # of a number, and of a power of numbers
 MAX_LIMIT = 10_000  # of a sum or product
 MAX_EXPONENT = 100  # a number in an exponent with variables
 MAX_FACTORIAL = 400
-_UNKNOWN = frozenset("fghFGHPpuvy")  # before a variable they are functions, which trees do not know
+# Before a variable these are functions, f(x), which parse as products.
+_UNKNOWN = frozenset("fghpqrsuvwyzABDEFGHIJKLMNOPQRSTUVWXYZ")
 
 _FUNCTIONS = {
     "sin": "sin", "cos": "cos", "tan": "tan", "cot": "cot", "sec": "sec", "csc": "csc", "sinh": "sinh", "cosh": "cosh",
@@ -261,6 +262,11 @@ def _check_limits(node: Op) -> None:
         value = rational(limit)
         if value is not None and abs(value) > MAX_LIMIT:
             raise TooLarge("a sum too long to be evaluated")
+        if value is not None and value.denominator != 1:
+            raise NoSymbolicForm("a sum between numbers that are no integers")
+    low, high = rational(node.args[2]), rational(node.args[3])
+    if low is not None and high is not None and high < low - 1:
+        raise NoSymbolicForm("a sum whose limits are exchanged")
 
 
 _BOUNDS: dict[str, Callable[[Op], None]] = {

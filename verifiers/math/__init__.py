@@ -18,7 +18,7 @@ from rlvr.verifiers.extract.answers import reference_text
 from rlvr.verifiers.math.answer import Reference, judge_answer, read_reference
 from rlvr.verifiers.math.compare import Rules
 from rlvr.verifiers.math.judge import Symbolic, is_open, reconsidered
-from rlvr.verifiers.math.symbolic import parse_answer, to_sympy
+from rlvr.verifiers.math.symbolic import parse_answer, to_sympy, warm_up
 from rlvr.verifiers.math.to_sympy import NoSymbolicForm
 from rlvr.verifiers.runner.base import check_choices
 
@@ -58,16 +58,17 @@ class MathVerifier:
     Sums, products, integrals, limits, derivatives. An answer that is not evaluated needs a gold that is not: else it
     only restates the question. Two such are equal under another bound variable or index, with constant factors moved,
     and where their finite sums are. `symbolic`: by "gold" sympy evaluates a gold, by "both" the answer too, by "off"
-    neither; it also decides what values leave open. This is done in the worker pool, `symbolic_seconds` for each
-    evaluation. An indefinite integral is any function with that derivative. f(x) in an integrand is not evaluated.
+    neither; it also decides what values leave open. This is done in the worker pool, `symbolic_seconds` of processor
+    time for each evaluation. An indefinite integral is any function with that derivative. f(x) in an integrand is not
+    evaluated.
 
-    Structures. Cases are compared as functions, matrices after their arithmetic.
-    Lists and sets in any order; tuples, vectors and matrices in theirs; a tuple may lack its brackets,
-    (a, b) is also an open interval. Alternatives ("5 or 6") are a list, so no answer to a question with one. x = 5 is 5
-    and the other way round; a chain of equalities must hold; an equation to be solved (2x = 10), a tautology and an
-    unsolved inequality are not their solutions. A name of the value (f(2), P(X = 2), a limit) may precede it; f(x)
-    may be y or f(t); a bound on a variable of the formula beside it (k in Z) is dropped. Equations are equal up to
-    a factor and cleared denominators, inequalities as sets of numbers. 3:2 is 3/2. A determinant is a number.
+    Structures. Cases are compared as functions, matrices after their arithmetic. Lists and sets in any order; tuples,
+    vectors and matrices in theirs; a tuple may lack its brackets, (a, b) is also an open interval. Alternatives ("5 or
+    6") are a list, so no answer to a question with one. x = 5 is 5 and the other way round; a chain of equalities must
+    hold; an equation to be solved (2x = 10), a tautology and an unsolved inequality are not their solutions. A name of
+    the value (f(2), P(X = 2), a limit) may precede it; f(x) may be y or f(t); a bound on a variable of the formula
+    beside it (k in Z) is dropped. Equations are equal up to a factor and cleared denominators, inequalities as sets of
+    numbers. 3:2 is 3/2. A determinant is a number.
 
     Units. Dropped where one side has none, converted where both have one (`units="ignore"`: always dropped); other
     dimensions are wrong. Degrees are radians against a multiple of pi. 4:30 p.m. is 4:30 and 16:30. Dates in either
@@ -85,13 +86,13 @@ class MathVerifier:
     units: Literal["convert", "ignore"] = "convert"
     unevaluated: Literal["accept", "reject"] = "accept"
     symbolic: Symbolic = "gold"
-    symbolic_seconds: float = 2.0
+    symbolic_seconds: float = 3.0
 
     isolate: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name, lowest in (("digits", 1), ("rel_tol", 0), ("exact_digits", 1), ("symbolic_seconds", 0)):
+        for name, lowest in (("digits", 1), ("rel_tol", 0), ("exact_digits", 1), ("symbolic_seconds", 0.01)):
             value = getattr(self, name)
             if value is not None and not value >= lowest:
                 raise ValueError(f"{name} {value}: expected a number of at least {lowest}")
@@ -107,9 +108,9 @@ class MathVerifier:
         return self._decide(problem, completion, quick=True)
 
     def warm_up(self) -> None:
-        """Import sympy before the worker processes are forked, which may need it."""
+        """Import sympy before the worker processes, which may need it, are forked."""
         if self.symbolic != "off":
-            import sympy  # noqa: F401
+            warm_up()
 
     def without_deadline(self, problem: Problem, completion: str) -> Verdict:
         """Return the verdict, however long it takes."""

@@ -1,4 +1,4 @@
-"""What sympy adds to a verdict: it evaluates the gold, with `both` the answer too, and decides what values leave open."""
+"""What sympy adds to a verdict: it evaluates the gold (`both`: the answer too) and decides what values left open."""
 
 from __future__ import annotations
 

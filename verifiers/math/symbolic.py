@@ -59,26 +59,35 @@ class OutOfTime(BaseException):
 
 @contextlib.contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise OutOfTime after some seconds. It needs SIGALRM: without effect in other threads and where it is in use."""
-    free = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
-    if seconds is None or not free:
+    """Raise OutOfTime after some seconds of processor time, so that a busy machine changes no verdict.
+
+    It needs the signal SIGVTALRM: it has no effect in other threads than the main one, and where a program uses it.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if seconds is None or not main or signal.getsignal(signal.SIGVTALRM) != signal.SIG_DFL:
         yield
         return
 
     def stop(*_: object) -> None:
         raise OutOfTime
 
-    signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+
+
+def warm_up() -> None:
+    """Import sympy with the modules that it imports when they are first used."""
+    for text in (r"\int_0^\infty e^{-x^2} dx", r"\sum_{k=0}^\infty \frac{x^k}{k!}", r"\lim_{x\to0} \frac{\sin x}{x}"):
+        evaluated(parse(text), None)
 
 
 def evaluated(node: Node, seconds: float | None) -> Node:
-    """Return the tree with the values of its sums, integrals, ... where sympy finds them.
+    """Return the tree with the values of its sums, integrals, ... where sympy finds them. Values are kept.
 
     Raise TooLarge where one takes longer than `seconds`.
     """

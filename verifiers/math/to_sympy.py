@@ -316,6 +316,12 @@ def _ratio(s: Any, *parts: Any) -> Any:
     return parts[0] / parts[1]
 
 
+def _either(s: Any, *parts: Any) -> Any:
+    if not all(isinstance(part, s.logic.boolalg.Boolean) for part in parts):
+        raise NoSymbolicForm("alternatives have no form in sympy")
+    return s.Or(*parts)
+
+
 def _integers(name: str) -> Callable[..., Any]:
     def of_integers(s: Any, *args: Any) -> Any:
         if not all(arg.is_Integer for arg in args):
@@ -337,7 +343,8 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "gcd": _integers("gcd"),
     "lcm": _integers("lcm"),
     "ratio": _ratio,
-    **dict.fromkeys(("list", "either", "()"), lambda s, *items: s.Tuple(*items)),
+    **dict.fromkeys(("list", "()"), lambda s, *items: s.Tuple(*items)),
+    "either": _either,
     "set": lambda s, *items: s.FiniteSet(*items),
     "[]": _interval(False, False),
     "[)": _interval(False, True),

@@ -42,18 +42,18 @@ def test_table(symbolic):
 
 
 def test_table_is_balanced():
-    """Half of the pairs are right under some option, and there are at least a hundred."""
+    """About half of the pairs are right under some option."""
     right = sum(options != "none" for _, _, options in ROWS)
-    assert len(ROWS) >= 100
-    assert right == len(ROWS) - right
+    assert len(ROWS) > 200
+    assert 0.4 < right / len(ROWS) < 0.6
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_golds_equal_themselves_in_trivial_respellings(place):
-    """An unevaluated gold is equal to itself with other spaces, braces and sizes."""
-    for row in ROWS:
-        spelled = row[place].replace("\\frac", "\\dfrac").replace("\\,", " ").replace("{n}", "{ n }")
-        assert verify_math(row[place], boxed(spelled), symbolic="off").correct, spelled
+def test_golds_equal_themselves_in_trivial_respellings():
+    """An unevaluated gold, and a right answer, are equal to themselves with other spaces, braces and sizes."""
+    texts = [text for gold, answer, options in ROWS for text in (gold, answer) if options != "none"]
+    for text in texts:
+        spelled = text.replace("\\frac", "\\dfrac").replace("\\,", " ").replace("{n}", "{ n }")
+        assert verify_math(text, boxed(spelled), symbolic="off").correct, spelled
 
 
 def test_the_fast_path_leaves_sympy_to_the_pool():

@@ -87,8 +87,8 @@ def _factor(known: Op, part: Op) -> Node | None:
         if shift is None or shift.denominator != 1:
             return None
         if shift:
-            if any(isinstance(node, Sym) and f"({name})" in node.name for node in walk(body)):
-                return None
+            if any(isinstance(node, Sym) and name in node.name and name != node.name for node in walk(body)):
+                return None  # the terms of a sequence
             body = substituted(body, {name: Op("add", (Sym(name), Num(shift)))})
             other_high = other_high if other_high == OO else Op("add", (other_high, Num(-shift)))
         other_low = low
@@ -137,6 +137,16 @@ def _same_when_added_up(gold: Node, answer: Node, rules: Rules) -> bool:
                 continue
             good += 1
         return good >= WANTED
+    except (_NotFinite, Inexact, Undefined):
+        return False
+
+
+def contradicts(part: Node, value: Node, rules: Rules) -> bool:
+    """Whether a finite sum without variables has another value than the one that is given for it."""
+    if symbols(part) or symbols(value) or unevaluated(value):
+        return False
+    try:
+        return not rules.values(_added_up(part), value)
     except (_NotFinite, Inexact, Undefined):
         return False
 

@@ -111,10 +111,11 @@ def _same_at(gold: Node | None, answer: Node | None, values: dict[str, Node], ru
 
 
 def _same_cases(left: list[_Case], right: list[_Case], rules: Rules) -> bool:
-    """Whether the cases can be paired, by their conditions and then their values."""
+    """Whether the cases can be paired, by their conditions, of the same variables, and then their values."""
     rest = list(right)
     for value, condition in left:
-        match = next((case for case in rest if rules.same(condition, case[1]) and rules.same(value, case[0])), None)
+        named = (case for case in rest if symbols(case[1]) == symbols(condition))
+        match = next((case for case in named if rules.same(condition, case[1]) and rules.same(value, case[0])), None)
         if match is None:
             return False
         rest.remove(match)

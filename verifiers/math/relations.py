@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.binders import unevaluated
 from rlvr.verifiers.math.exact import Inexact, Undefined
+from rlvr.verifiers.math.forms import contradicts
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
 from rlvr.verifiers.math.rounding import approximates, literal
 from rlvr.verifiers.math.sets import NotASet, real_set
@@ -52,6 +53,8 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
     tautology (x = x), or an equation to be solved (2x = 10).
     """
     sides, ops = list(chain.sides), list(chain.ops)
+    if any(contradicts(side, sides[-1], rules) for side in sides[:-1] if unevaluated(side)):
+        return None
     if len(sides) > 1 and is_label(sides[0]) and not _is_name(sides[-1]):
         del sides[0], ops[0]
     elif len(sides) > 1 and _is_name(sides[-1]) and not _is_name(sides[0]):
@@ -65,6 +68,8 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
                 break
         kept.append(side)
     while len(kept) > 1 and unevaluated(kept[-1]) and _gives(kept[-2], kept[-1]):
+        if contradicts(kept[-1], kept[-2], rules):
+            return None
         del kept[-1]  # what restates the value: \frac{1}{1-x} = \sum x^n
     value = kept[-1]
     for side in kept[:-1]:

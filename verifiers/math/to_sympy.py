@@ -281,9 +281,9 @@ _BOUNDS: dict[str, Callable[[Op], None]] = {
 
 
 def _root(s: Any, index: Any, radicand: Any) -> Any:
-    if not index.is_Integer:
+    if index.is_number and not index.is_Integer:
         raise NoSymbolicForm("a root whose index is no integer")
-    return _power(s, radicand, s.Rational(1, index))
+    return _power(s, radicand, 1 / index)
 
 
 def _power(s: Any, base: Any, exponent: Any) -> Any:

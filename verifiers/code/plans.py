@@ -333,10 +333,10 @@ def make_plan(reference: Any) -> TestPlan:
 def integrity(reference: Any) -> str:
     """Return "strong", or "weak" where a pass does not show that a program solves the problem.
 
-    The tests may be secured against the program only in part: they run whole and compare the program's objects
-    with each other, their identities or types, change them, subclass its classes, enter its contexts, hand it
-    functions, or call a method that no built-in type has on a returned object. Or they demand so little that a program which returns a constant or its argument, or raises
-    an exception, passes (see weak.py).
+    The tests may be secured against the program only in part: they run whole and compare the program's objects with
+    each other, their identities or types, change them, subclass its classes, enter its contexts, hand it functions, or
+    call a method that no built-in type has on a returned object. Or they demand so little that a program which returns
+    a constant or its argument, or raises an exception, passes (see weak.py).
     """
     plan = make_plan(reference)
     if isinstance(plan, OutputPlan):

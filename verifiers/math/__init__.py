@@ -17,7 +17,20 @@ from rlvr.verifiers.extract import Conflict, Mode, extract
 from rlvr.verifiers.extract.answers import reference_text, without_answer
 from rlvr.verifiers.math.answer import Reference, judge_answer, read_reference, readable
 from rlvr.verifiers.math.compare import Rules
+from rlvr.verifiers.math.judge import Symbolic, is_open, reconsidered
+from rlvr.verifiers.math.symbolic import parse_answer, to_sympy, warm_up
+from rlvr.verifiers.math.to_sympy import NoSymbolicForm
 from rlvr.verifiers.runner.base import check_choices
+
+__all__ = [
+    "MathVerifier",
+    "NoSymbolicForm",
+    "parse_answer",
+    "to_sympy",
+    "verify_math",
+    "verify_math_async",
+    "verify_math_batch",
+]
 
 QUICK_CHARS = 1_000  # longer answers are compared in the pool
 
@@ -43,17 +56,24 @@ class MathVerifier:
     Numbers. Thousands in all spellings; 1,234 is also read as a list, 3,14 as a decimal where the gold is one. Mixed
     numbers are sums. 50% is 0.5 or, against a number without the sign, 50. Numbers in words are read. The real odd root
     of a negative number is real. `\\log` is natural or of base 10, the same on both sides. 52_8 may be written 52, not
-    42. Unevaluated arithmetic is accepted (`unevaluated="reject"`: not for a rational gold). Limits, integrals, sums
-    and derivatives are not evaluated: they usually restate the question. 0/0 and 0^0 equal nothing.
+    42. Unevaluated arithmetic is accepted (`unevaluated="reject"`: not for a rational gold). 0/0 and 0^0 equal nothing.
 
-    Structures. Lists and sets in any order; tuples, vectors and matrices in theirs; a tuple may lack its brackets, (a,
-    b) is also an open interval. `\\quad`, other dollar signs and new lines between formulas separate them. 1, 2, ...,
-    10 is written out. Both values of a plus-minus count; signs below one another are independent. Alternatives ("5 or
-    6") are a list, so no answer to a question with one. x = 5 is 5 and the other way round; a chain of equalities must
-    hold; an equation to be solved (2x = 10), a tautology and an unsolved inequality are not their solutions. A name of
-    the value (f(2), P(X = 2), |AB|, sin A, a limit) may precede it; f(x) may be y or f(t); a bound on a variable of the
-    formula beside it (k in Z) is dropped. Equations are equal up to a factor and cleared denominators, inequalities as
-    sets of numbers or up to a factor; |x| < 3 and -x > -1 count as solved. 3:2 is 3/2. A determinant is not a matrix.
+    Sums, products, integrals, limits, derivatives. An answer that is not evaluated needs a gold that is not: else it
+    only restates the question. Two such are equal under another bound variable or index, with constant factors moved,
+    and where their finite sums are. `symbolic`: by "gold" sympy evaluates a gold, by "both" the answer too, by "off"
+    neither; it also decides what values leave open. This is done in the worker pool, `symbolic_seconds` of processor
+    time for each evaluation. An indefinite integral is any function with that derivative. f(x) in an integrand is not
+    evaluated.
+
+    Structures. Cases are compared as functions, matrices after their arithmetic. Lists and sets in any order; tuples,
+    vectors and matrices in theirs; a tuple may lack its brackets, (a, b) is also an open interval. `\\quad`, other
+    dollar signs and new lines between formulas separate them. 1, 2, ..., 10 is written out. Both values of a plus-minus
+    count; signs below one another are independent. Alternatives ("5 or 6") are a list, so no answer to a question with
+    one. x = 5 is 5 and the other way round; a chain of equalities must hold; an equation to be solved (2x = 10), a
+    tautology and an unsolved inequality are not their solutions. A name of the value (f(2), P(X = 2), |AB|, sin A, a
+    limit) may precede it; f(x) may be y or f(t); a bound on a variable of the formula beside it (k in Z) is dropped.
+    Equations are equal up to a factor and cleared denominators, inequalities as sets of numbers or up to a factor; |x|
+    < 3 and -x > -1 count as solved. 3:2 is 3/2. A determinant is a number.
 
     Functions. Equal where they agree wherever both have real values: x^2/x is x, \\ln x^2 is 2 \\ln x, \\sqrt{x}^2 is
     x; but \\sqrt{x^2} is |x|, and the answer must have values in every part of |x|, max, floor and the like in which
@@ -77,31 +97,46 @@ class MathVerifier:
     exact_digits: int = 10
     units: Literal["convert", "ignore"] = "convert"
     unevaluated: Literal["accept", "reject"] = "accept"
+    symbolic: Symbolic = "gold"
+    symbolic_seconds: float = 3.0
 
     isolate: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name, lowest in (("digits", 1), ("rel_tol", 0), ("exact_digits", 1)):
+        for name, lowest in (("digits", 1), ("rel_tol", 0), ("exact_digits", 1), ("symbolic_seconds", 0.01)):
             value = getattr(self, name)
             if value is not None and not value >= lowest:
                 raise ValueError(f"{name} {value}: expected a number of at least {lowest}")
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         """Return the verdict."""
-        verdict = self._decide(problem, completion, None)
+        verdict = self._decide(problem, completion, seconds=self.symbolic_seconds)
         assert verdict is not None
         return verdict
 
     def fast_path(self, problem: Problem, completion: str) -> Verdict | None:
         """Return the verdict where it takes at most a few milliseconds; None leaves it to the worker pool."""
-        return self._decide(problem, completion, QUICK_CHARS)
+        return self._decide(problem, completion, quick=True)
+
+    def warm_up(self) -> None:
+        """Import sympy before the worker processes, which may need it, are forked."""
+        if self.symbolic != "off":
+            warm_up()
+
+    def without_deadline(self, problem: Problem, completion: str) -> Verdict:
+        """Return the verdict, however long it takes."""
+        verdict = self._decide(problem, completion)
+        assert verdict is not None
+        return verdict
 
     def check_reference(self, reference: Any) -> None:
         """Raise ValueError where the reference cannot be read."""
         _reference(reference)
 
-    def _decide(self, problem: Problem, completion: str, longest: int | None) -> Verdict | None:
+    def _decide(
+        self, problem: Problem, completion: str, *, quick: bool = False, seconds: float | None = None
+    ) -> Verdict | None:
         try:
             gold = _reference(problem.reference)
         except ValueError as error:
@@ -109,9 +144,12 @@ class MathVerifier:
         answer = extract(completion, self.extract, self.conflict, readable)
         if answer.text is None:
             return without_answer(completion, answer)
-        if longest is not None and len(answer.text) > longest:
+        if quick and len(answer.text) > QUICK_CHARS:
             return None
-        return judge_answer(gold, answer.text, self._rules)
+        verdict = judge_answer(gold, answer.text, self._rules)
+        if not is_open(gold, answer.text, verdict, self.symbolic):
+            return verdict
+        return None if quick else reconsidered(gold, answer.text, verdict, self._rules, self.symbolic, seconds)
 
     @functools.cached_property
     def _rules(self) -> Rules:
@@ -124,7 +162,7 @@ def _reference(reference: Any) -> Reference:
 
 def verify_math(reference: str | float, completion: str, **options: Any) -> Verdict:
     """Return the verdict on one completion, without a deadline; options are those of MathVerifier."""
-    return MathVerifier(**options)(Problem("", "", reference), completion)
+    return MathVerifier(**options).without_deadline(Problem("", "", reference), completion)
 
 
 def _pairs(pairs: Iterable[tuple[str | float, str]]) -> list[tuple[Problem, str]]:

@@ -3,14 +3,14 @@
     sum, prod, int (body, variable, low, high)    int (body, variable): an antiderivative, whose variable is free
     lim (body, variable, target, side in words)   diff (body, variable, order): the variable is free
 
-A bound variable is named by its level, the number of binders on the longest path below it: `\\#1` is innermost. So trees
-that differ in the names of bound variables only are the same tree, and nothing that is put into a body is captured.
+A bound variable is named by its level, the number of binders on the longest path below it: `\\#1` is innermost. So
+trees that differ in the names of bound variables only are the same tree, and what is put into a body is not captured.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rlvr.verifiers.math.tree import BOUND, IMAGINARY, Node, Op, Sym, children, walk, with_children
 
@@ -84,7 +84,7 @@ def _renamed_index(index: str, old: str, new: str) -> str:
     return _LETTERS.sub(letters, index)
 
 
-def substituted(node: Node, values: dict[str, Node]) -> Node:
+def substituted(node: Node, values: Mapping[str, Node]) -> Node:
     """Return the tree with values for free variables."""
     if isinstance(node, Sym):
         return values.get(node.name, node)

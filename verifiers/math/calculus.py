@@ -1,5 +1,5 @@
-"""The grammar of sums, products, integrals, limits and derivatives: `\\sum_{k=1}^n`, `\\int_0^1 ... dx`, `\\lim_{x\\to0}`,
-`\\frac{d}{dx}`.
+"""The grammar of sums, products, integrals, limits and derivatives: `\\sum_{k=1}^n`, `\\int_0^1 ... dx`,
+`\\lim_{x\\to0}`, `\\frac{d}{dx}`.
 
 A sum reaches over the factors that follow, an integral up to its differential. Where more terms with the same variable
 follow a sum or a derivative, what it reaches over is not clear, and the text is no answer.
@@ -27,9 +27,11 @@ from rlvr.verifiers.math.tree import (
     Rel,
     Sym,
     Words,
+    children,
     number,
+    with_children,
 )
-from rlvr.verifiers.math.vocabulary import GREEK
+from rlvr.verifiers.math.vocabulary import FUNCTIONS, GREEK, is_product
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
@@ -65,7 +67,8 @@ def _free(name: str) -> Node:
 def _group(parser: Parser) -> list[Token]:
     """Pass a group in braces; return its tokens."""
     parser.expect("{")
-    level, tokens = 1, []
+    level = 1
+    tokens: list[Token] = []
     while True:
         token = parser.token
         if token.kind == "end":
@@ -167,6 +170,11 @@ def _follows(parser: Parser, name: str) -> bool:
     return True
 
 
+def _has_variable(text: str, name: str) -> bool:
+    """Whether a name is the variable, or a product of letters with it."""
+    return text.removeprefix("\\") == name or (text not in FUNCTIONS and is_product(text) and name in text)
+
+
 # --- integrals --------------------------------------------------------------------------------------------------------
 
 
@@ -187,22 +195,49 @@ def _integral(parser: Parser, _: str) -> Node:
     if len(limits) == 1:
         raise ParseError("an integral with one limit")
     placed = _with_differentials(parser)
-    level = 1
-    for place, (token, _end) in enumerate(placed):
-        level += (token.text == "\\int") - (token.text == _DIFFERENTIAL)
-        if not level:
-            break
-    else:
-        raise ParseError("an integral without its differential")
+    place = _own_differential(placed)
     name = _named(placed[place + 1].token)
     integrand = [token for token, _end in placed[:place]]
     parser.advance(placed[place + 1].end)
     if not integrand and parser.kind in ("num", "name"):
         raise ParseError("an integrand after its differential")
     body = _whole(parser.part(integrand)) if integrand else number(1)
+    for letter in _functions_of(name, integrand):
+        body = _with_calls(body, letter, name)
     if limits:
         return bind("int", body, name, limits["_"], limits["^"])
     return Op("int", (body, _free(name)))
+
+
+def _functions_of(name: str, tokens: list[Token]) -> set[str]:
+    """The letters before the variable in parentheses: a of a(t)."""
+    texts = [token.text.removeprefix("\\") for token in tokens]
+    places = range(len(texts) - 3)
+    return {texts[k] for k in places if texts[k + 1 : k + 4] == ["(", name, ")"] and _is_variable(tokens[k])}
+
+
+def _with_calls(node: Node, letter: str, name: str) -> Node:
+    """Return the tree with a_(t), the term of a sequence whose terms are not known, for the product of a and t."""
+    below = tuple(_with_calls(child, letter, name) for child in children(node))
+    if not isinstance(node, Op) or node.head != "mul":
+        return with_children(node, below) if below else node
+    factors: list[Node] = []
+    for factor in below:
+        if factors and factors[-1] == Sym(letter) and factor == _free(name):
+            factors[-1] = Sym(f"{letter}_({name})")
+        else:
+            factors.append(factor)
+    return factors[0] if len(factors) == 1 else Op("mul", tuple(factors))
+
+
+def _own_differential(placed: list[_Placed]) -> int:
+    """Return the place of the mark that belongs to this integral, not to one within it."""
+    level = 1
+    for place, (token, _) in enumerate(placed):
+        level += (token.text == "\\int") - (token.text == _DIFFERENTIAL)
+        if not level:
+            return place
+    raise ParseError("an integral without its differential")
 
 
 def _with_differentials(parser: Parser) -> list[_Placed]:
@@ -270,7 +305,8 @@ def _fraction_of_differential(parser: Parser, offset: int) -> list[_Placed]:
 
 def _group_at(parser: Parser, offset: int) -> list[Token]:
     """Return the tokens of the group in braces at an offset; none where there is no group."""
-    level, tokens = 0, []
+    level = 0
+    tokens: list[Token] = []
     for place in range(offset, offset + MAX_AHEAD):
         token = parser.peek(place)
         level += {"{": 1, "}": -1}.get(token.text, 0) if token.kind == "op" else 0

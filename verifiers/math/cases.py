@@ -2,7 +2,8 @@
 
     piecewise (case (value, condition), ...)    a condition is a relation, several of them, or Words
 
-Rows are cases where every one of them has a value and then a condition; else they are a list, as in a system of equations.
+Rows are cases where every one of them has a value and then a condition; else they are a list, as in a system of
+equations.
 """
 
 from __future__ import annotations

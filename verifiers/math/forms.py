@@ -1,14 +1,15 @@
 """Comparison of sums, products, integrals and limits that are not evaluated, by rules that cost a few milliseconds.
 
-Equal are: bodies that are equal as functions of the bound variable, whatever its name, between equal limits; a sum whose
-index is shifted; an integral with its limits exchanged and the other sign; constant factors inside or in front; and
-expressions of such parts. Finite sums and products are also added up, at several values of the variables in their limits.
+Equal are: bodies that are equal as functions of the bound variable, whatever its name, between equal limits; a sum
+whose index is shifted; an integral with its limits exchanged and the other sign; constant factors inside or in front;
+and expressions of such parts. Finite sums and products are also added up, at several values of the variables in their
+limits.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
 
 MAX_PARTS = 8  # sums, integrals, ... of a tree that are compared with each other
-MAX_TERMS = 400  # of all sums of an expression together
+MAX_TERMS = 1_000  # of all sums of an expression together
 LARGEST_LIMIT = 40  # of a sum with a variable as its upper limit
 WANTED = 3  # values of such a variable at which both sides must have a value
 _LINEAR = frozenset(("sum", "int", "lim", "diff"))
@@ -86,8 +87,8 @@ def _factor(known: Op, part: Op) -> Node | None:
         if shift is None or shift.denominator != 1:
             return None
         if shift:
-            if any(isinstance(node, Sym) and f"({name})" in node.name for node in walk(body)):
-                return None
+            if any(isinstance(node, Sym) and name in node.name and name != node.name for node in walk(body)):
+                return None  # the terms of a sequence
             body = substituted(body, {name: Op("add", (Sym(name), Num(shift)))})
             other_high = other_high if other_high == OO else Op("add", (other_high, Num(-shift)))
         other_low = low
@@ -140,6 +141,16 @@ def _same_when_added_up(gold: Node, answer: Node, rules: Rules) -> bool:
         return False
 
 
+def contradicts(part: Node, value: Node, rules: Rules) -> bool:
+    """Whether a finite sum without variables has another value than the one that is given for it."""
+    if symbols(part) or symbols(value) or unevaluated(value):
+        return False
+    try:
+        return not rules.values(_added_up(part), value)
+    except (_NotFinite, Inexact, Undefined):
+        return False
+
+
 class _NotFinite(ValueError):
     """An infinite sum, an integral or a limit."""
 
@@ -150,7 +161,7 @@ def _in_limits(node: Node) -> frozenset[str]:
     return frozenset(name for names in found for name in names)
 
 
-def _limits(names: list[str], gold: Node, answer: Node) -> Iterator[dict[str, Node]]:
+def _limits(names: list[str], gold: Node, answer: Node) -> Iterator[Mapping[str, Node]]:
     """Yield values for the variables in limits. They depend on both sides, so that no answer is written to fit them."""
     rng = random.Random(f"{gold}#{answer}")
     firsts = [1, 2, 3, *sorted(rng.sample(range(4, LARGEST_LIMIT + 1), 4))]

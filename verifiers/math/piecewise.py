@@ -1,7 +1,7 @@
 """Comparison of functions by cases: `\\begin{cases}x & x \\ge 0\\\\ -x & x < 0\\end{cases}` is |x|.
 
-The line is cut at the ends of all conditions. Both sides must be defined on the same parts, and equal there: at a point by
-the values, on an interval as functions of a variable that runs through it.
+The line is cut at the ends of all conditions. Both sides must be defined on the same parts, and equal there: at a point
+by the values, on an interval as functions of a variable that runs through it.
 """
 
 from __future__ import annotations
@@ -111,10 +111,11 @@ def _same_at(gold: Node | None, answer: Node | None, values: dict[str, Node], ru
 
 
 def _same_cases(left: list[_Case], right: list[_Case], rules: Rules) -> bool:
-    """Whether the cases can be paired, by their conditions and then their values."""
+    """Whether the cases can be paired, by their conditions, of the same variables, and then their values."""
     rest = list(right)
     for value, condition in left:
-        match = next((case for case in rest if rules.same(condition, case[1]) and rules.same(value, case[0])), None)
+        named = (case for case in rest if symbols(case[1]) == symbols(condition))
+        match = next((case for case in named if rules.same(condition, case[1]) and rules.same(value, case[0])), None)
         if match is None:
             return False
         rest.remove(match)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rlvr.verifiers.math.binders import unevaluated
 from rlvr.verifiers.math.constants import is_constant_name, same_general_solution
 from rlvr.verifiers.math.exact import Inexact, Undefined
+from rlvr.verifiers.math.forms import contradicts
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
 from rlvr.verifiers.math.inequalities import same_up_to_factor, solution_set
 from rlvr.verifiers.math.labels import is_label, names_value
@@ -40,7 +41,9 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
         return isinstance(gold, Op) and gold.head in _INTERVALS and real_sets(gold, answer, rules)
     assert isinstance(gold, Rel)
     if set(gold.ops) <= _EQUAL:
-        if not (names_value(gold) or _is_point(gold.sides[0]) or _is_point(gold.sides[-1]) or _holds(gold, rules)):
+        first, last = gold.sides[0], gold.sides[-1]
+        named = names_value(gold) or any(_is_point(side) or unevaluated(side) for side in (first, last))
+        if not (named or _holds(gold, rules)):
             return False
         value = chain_value(gold, rules)
         return value is not None and rules.same(value, answer)
@@ -56,7 +59,7 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
     tautology (x = x), or an equation to be solved (2x = 10).
     """
     sides, ops = list(chain.sides), list(chain.ops)
-    if not _may_hold(chain):
+    if not _may_hold(chain) or any(contradicts(side, sides[-1], rules) for side in sides[:-1] if unevaluated(side)):
         return None
     named: frozenset[str] = frozenset()
     if len(sides) > 1 and is_label(sides[0]) and not _is_name(sides[-1]):
@@ -72,6 +75,10 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
             if not decimal:
                 break
         kept.append(side)
+    while len(kept) > 1 and unevaluated(kept[-1]) and _gives(kept[-2], kept[-1]):
+        if contradicts(kept[-1], kept[-2], rules):
+            return None
+        del kept[-1]  # what restates the value: \frac{1}{1-x} = \sum x^n
     value = kept[-1]
     for side in kept[:-1]:
         if unevaluated(side):
@@ -100,6 +107,10 @@ def _may_hold(chain: Rel) -> bool:
             except (Inexact, Undefined, Undecided, TooLarge):
                 continue
     return True
+
+
+def _gives(value: Node, restated: Node) -> bool:
+    return not unevaluated(value) and symbols(value) <= symbols(restated)
 
 
 def _rounded_decimal(side: Node, value: Node) -> bool:

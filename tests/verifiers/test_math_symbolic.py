@@ -1,0 +1,243 @@
+"""sympy behind the math verifier: the option `symbolic`, its limits in time and size, and the public conversion."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import sympy
+
+from rlvr.types import Problem, Status
+from rlvr.verifiers import Runner
+from rlvr.verifiers.math import MathVerifier, NoSymbolicForm, parse_answer, to_sympy, verify_math, verify_math_batch
+from rlvr.verifiers.math.parse import parse
+from rlvr.verifiers.math.symbolic import OutOfTime, difference_vanishes, evaluated, time_limit
+from rlvr.verifiers.math.tree import ParseError, TooLarge
+
+x, n, a = sympy.symbols("x n a")
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ROOT / "tests" / "golden" / "math_symbolic.txt"
+ROWS = [line.split(" | ") for line in TABLE.read_text().splitlines() if line and not line.startswith("#")]
+HARD = r"\int_0^1 \frac{\ln(1+x^5)\sqrt{1+x^3}}{\sqrt{2+\sin x}}\,dx"  # sympy works on it for minutes
+
+
+def boxed(answer: str) -> str:
+    return f"The answer is $\\boxed{{{answer}}}$."
+
+
+@pytest.mark.parametrize("symbolic", ["off", "gold", "both"])
+def test_table(symbolic):
+    """Every pair of the table has the verdict that it names for the option."""
+    wrong = [
+        (gold, answer)
+        for gold, answer, right in ROWS
+        if verify_math(gold, boxed(answer), symbolic=symbolic).correct is not (symbolic in right.split())
+    ]
+    assert wrong == []
+
+
+def test_table_is_balanced():
+    """About half of the pairs are right under some option."""
+    right = sum(options != "none" for _, _, options in ROWS)
+    assert len(ROWS) > 200
+    assert 0.4 < right / len(ROWS) < 0.6
+
+
+def test_golds_equal_themselves_in_trivial_respellings():
+    """An unevaluated gold, and a right answer, are equal to themselves with other spaces, braces and sizes."""
+    texts = [text for gold, answer, options in ROWS for text in (gold, answer) if options != "none"]
+    for text in texts:
+        spelled = text.replace("\\frac", "\\dfrac").replace("\\,", " ").replace("{n}", "{ n }")
+        assert verify_math(text, boxed(spelled), symbolic="off").correct, spelled
+
+
+def test_the_fast_path_leaves_sympy_to_the_pool():
+    """It decides what rules decide, and None what sympy may change."""
+    verifier = MathVerifier()
+    problem = Problem("p", "", r"\sum_{k=1}^{\infty} \frac{1}{k^2}")
+    same = verifier.fast_path(problem, boxed(r"\sum_{j=1}^{\infty} \frac{1}{j^2}"))
+    assert same is not None
+    assert same.correct
+    assert verifier.fast_path(problem, boxed(r"\frac{\pi^2}{6}")) is None
+    off = MathVerifier(symbolic="off").fast_path(problem, boxed(r"\frac{\pi^2}{6}"))
+    assert off is not None
+    assert off.status is Status.INCORRECT
+
+
+def test_the_fast_path_imports_no_sympy():
+    """Neither for numbers and formulas nor for sums that are equal by rules."""
+    code = (
+        "import sys; from rlvr.types import Problem; from rlvr.verifiers.math import MathVerifier as M\n"
+        "for gold, answer in (('x^2-1', '(x-1)(x+1)'), ('\\\\sum_{k=1}^n k', '\\\\sum_{j=1}^n j')):\n"
+        "    assert M().fast_path(Problem('p', '', gold), '\\\\boxed{' + answer + '}').correct\n"
+        "print('sympy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_in_the_pool():
+    """The pool evaluates a gold; one that takes too long costs its own limit, not the deadline of the item."""
+    with Runner(MathVerifier(symbolic_seconds=0.5), workers=1, timeout=60) as runner:
+        pairs = [
+            (Problem("1", "", r"\int_0^{\infty} e^{-x^2}\,dx"), boxed(r"\frac{\sqrt\pi}{2}")),
+            (Problem("2", "", HARD), boxed("3")),
+            (Problem("2", "", HARD), boxed("4")),
+        ]
+        start = time.monotonic()
+        verdicts = runner.verify(pairs)
+    assert [verdict.status for verdict in verdicts] == [Status.CORRECT, Status.LIMIT, Status.LIMIT]
+    assert verdicts[1].reason == "not evaluated within 0.5 s"
+    assert time.monotonic() - start < 30
+
+
+def test_batch():
+    """verify_math_batch gives the verdicts of verify_math."""
+    pairs = [(gold, boxed(answer)) for gold, answer, _ in ROWS[::9]]
+    found = [verdict.correct for verdict in verify_math_batch(pairs, timeout=60)]
+    assert found == [verify_math(*pair).correct for pair in pairs]
+
+
+def test_time_limit():
+    """It ends a computation in the main thread, also where the computation catches Exceptions."""
+    code = (
+        "from rlvr.verifiers.math.symbolic import OutOfTime, time_limit\n"
+        "try:\n"
+        "    with time_limit(0.2):\n"
+        "        while True:\n"
+        "            try:\n"
+        "                sum(range(1000))\n"
+        "            except Exception:\n"
+        "                pass\n"
+        "except OutOfTime:\n"
+        "    print('ended')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.strip() == "ended"
+    assert not issubclass(OutOfTime, Exception)
+    with time_limit(None):
+        pass
+
+
+@pytest.mark.parametrize(
+    "gold",
+    [r"\lim_{n\to\infty} n^{n^n}", r"\sum_{k=1}^{50} 2^{2^k}", r"\sum_{k=1}^{50} (k^{10})!", r"\prod_{k=1}^{50} k!!",
+     r"\sum_{k=1}^{10^9} k^k", r"\int_0^1 x^{10^9}\,dx", r"\int_0^1 2^{10^{10^{10}}x}\,dx"],
+)  # fmt: skip
+def test_sizes_are_bounded_before_sympy(gold):
+    """Towers, long sums and large powers are not handed to it."""
+    start = time.monotonic()
+    assert not verify_math(gold, boxed("5")).correct
+    assert time.monotonic() - start < 30  # sympy would not end at all
+
+
+@pytest.mark.parametrize(
+    "gold, answer",
+    [
+        (r"\int_a^b f(x)\,dx", r"\frac{f}{2}(b^2-a^2)"),
+        (r"\int_0^1 a(t)\,dt", r"\frac{a}{2}"),
+        (r"\lim_{h\to0}\frac{f(x+h)-f(x)}{h}", "f"),
+        (r"\sum_{k=1}^{n} a_k", r"n a_k"),
+        (r"\sum_{k=5}^{1} k", "-9"),  # as sympy has it
+        (r"\int_{-1}^{1} \frac{dx}{x}", "0"),
+        (r"\lim_{x\to0}\frac{|x|}{x}", "1"),
+        (r"\sum_{n=0}^{\infty} (-1)^n", r"\frac12"),
+    ],
+)
+def test_what_has_no_value_is_not_evaluated(gold, answer):
+    """Unknown functions, empty ranges, divergent integrals and limits that do not exist."""
+    assert not verify_math(gold, boxed(answer), symbolic="both").correct
+
+
+def test_bound_variables_are_not_free():
+    """The variable of a sum names nothing outside of it, even where it is i; that of a derivative does."""
+    assert parse_answer(r"\sum_{k=1}^{n} k x^k").free_symbols == {n, x}
+    assert parse_answer(r"\sum_{i=1}^{n} i^2").free_symbols == {n}
+    assert parse_answer(r"\int_0^{a} t^2\,dt").free_symbols == {a}
+    assert parse_answer(r"\frac{d}{dx} x^2").free_symbols == {x}
+    assert parse(r"\sum_{k=1}^{n}\sum_{j=1}^{k} j") == parse(r"\sum_{a=1}^{n}\sum_{b=1}^{a} b")
+    assert parse(r"\sum_{k=1}^{n}\sum_{j=1}^{k} j") != parse(r"\sum_{a=1}^{n}\sum_{b=1}^{a} a")
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        (r"\frac{x^2-1}{2}", (x**2 - 1) / 2),
+        (r"2\sqrt{3}", 2 * sympy.sqrt(3)),
+        (r"0.25", sympy.Rational(1, 4)),
+        (r"\sqrt[3]{-8}", sympy.Integer(-2)),
+        (r"e^{i\pi}", sympy.Integer(-1)),
+        (r"\log_2 (x)", sympy.log(x, 2)),
+        (r"\binom{n}{2}", sympy.binomial(n, 2)),
+        (r"1, 2", sympy.Tuple(1, 2)),
+        (r"\{1, 2\}", sympy.FiniteSet(1, 2)),
+        (r"[0, 1)", sympy.Interval.Ropen(0, 1)),
+        (r"x = 5", sympy.Eq(x, 5)),
+        (r"0 < x \le 1", sympy.And(sympy.Lt(0, x), x <= 1)),
+        (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", sympy.ImmutableMatrix([[1, 2], [3, 4]])),
+        (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^{T}", sympy.ImmutableMatrix([[1, 3], [2, 4]])),
+        (r"\begin{cases}x & x\ge0\\ -x & x<0\end{cases}", sympy.Piecewise((x, x >= 0), (-x, x < 0))),
+        (r"x<0 \text{ or } x>1", sympy.Or(x < 0, x > 1)),
+        (r"\mathbb{R}", sympy.S.Reals),
+        (r"50\%", sympy.Rational(1, 2)),
+    ],
+)
+def test_parse_answer(text, expected):
+    """It gives the object that sympy has for the answer."""
+    assert parse_answer(text) == expected
+
+
+def test_parse_answer_leaves_calculus_unevaluated():
+    """Integrals and sums are objects to be evaluated by doit."""
+    assert parse_answer(r"\int_0^1 x^2\,dx").doit() == sympy.Rational(1, 3)
+    assert parse_answer(r"\lim_{x\to0}\frac{\sin x}{x}").doit() == 1
+    assert parse_answer(r"\sum_{k=1}^{3} k") == parse_answer(r"\sum_{j=1}^{3} j")
+    assert to_sympy(parse(r"\frac{d}{dx}\sin x")).doit() == sympy.cos(x)
+
+
+def test_what_is_no_sympy_object():
+    """Each has one exception, and all of them are ValueErrors."""
+    for text, error in (("Paris (France", ParseError), (r"\pm 2", NoSymbolicForm), ("5 or 6", NoSymbolicForm)):
+        with pytest.raises(error):
+            parse_answer(text)
+    with pytest.raises(NoSymbolicForm, match="units"):
+        parse_answer("5 cm")
+    with pytest.raises(TooLarge):
+        parse_answer("2^{10^{9}}")
+    assert issubclass(NoSymbolicForm, ValueError)
+
+
+def test_the_example_of_the_readme_prints_what_it_says(tmp_path):
+    """A verifier of one's own with parse_answer, saved as a file and run."""
+    readme = (ROOT / "verifiers" / "math" / "README.md").read_text()
+    [example] = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    (tmp_path / "solves_equation.py").write_text(example)
+    command, env = [sys.executable, str(tmp_path / "solves_equation.py")], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert (done.stdout.split("\n"), done.stderr) == (["correct 1.0", "incorrect 0.0", ""], "")
+    assert "prints `correct 1.0` and `incorrect 0.0`" in readme
+
+
+def test_difference_vanishes():
+    """Equality that values leave open is decided by simplification."""
+    assert difference_vanishes(parse(r"\sin^2 x + \cos^2 x"), parse("1"), None) is True
+    assert difference_vanishes(parse("x"), parse("x+10^{-300}"), None) is False
+    assert difference_vanishes(parse("(1, 2)"), parse("1"), None) is None
+
+
+def test_evaluated_replaces_parts_only():
+    """What is not a sum or an integral stays as it is written."""
+    assert evaluated(parse(r"2x+\int_0^1 6t\,dt"), None) == parse("2x+3")
+
+
+def test_options_are_checked():
+    """Unknown values and no time at all are refused in one line."""
+    with pytest.raises(ValueError, match="symbolic"):
+        MathVerifier(symbolic="always")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="symbolic_seconds"):
+        MathVerifier(symbolic_seconds=0)

@@ -53,6 +53,8 @@ WEAK = {
     "itself": "for n in (1, 2):\n    assert f(n) == f(n)",
     "its argument": "for n in (1, 2):\n    assert f(n) == n",
     "its argument, literally": "assert f(1) == 1\nassert f('ab') == 'ab'",
+    "its argument, in a variable": "for n in (1, 2):\n    r = f(n)\n    assert r == n",
+    "the start of its argument": "for w in ('ab', 'c'):\n    assert f(w).startswith(w)",
     "a bound": "for n in (1, 2):\n    assert f(n) >= n",
     "a length": "for n in (1, 2):\n    assert len(f(n)) >= 0",
     "True": "assert f(1) == True\nassert f(2) is True",

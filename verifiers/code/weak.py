@@ -113,6 +113,11 @@ class _Demands:
     def __init__(self, found: analysis.Analysis) -> None:
         self.found = found
         self.over_results: set[int] = set()
+        self.returned: dict[str, list[ast.expr]] = {}
+        for node in found.nodes:
+            if isinstance(node, ast.Assign) and found.calls_program(node.value):
+                for name in node.targets:
+                    self.returned.setdefault(ast.unparse(name), []).append(node.value)
         for node in ast.walk(found.tree):
             if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
                 source = node.test if isinstance(node, ast.While) else node.iter
@@ -179,7 +184,8 @@ class _Demands:
         elif name in _OVER_ITEMS:
             yield LOOSE
         elif isinstance(node.func, ast.Attribute) and name in PLAIN_METHODS and self.found.from_program(node.func):
-            yield LOOSE if not wanted or name == "issubset" else FIRM
+            echo = any(self._is_echo(node.func.value, part) for part in node.args)
+            yield LOOSE if not wanted or name == "issubset" or echo else FIRM
         elif self.found.is_program(node.func) or self.found.from_program(node.func):
             yield str(wanted)
         else:
@@ -222,8 +228,10 @@ class _Demands:
         return repr(value) if repr(value) in _TRIVIAL else FIRM
 
     def _is_echo(self, theirs: ast.expr, ours: ast.expr) -> bool:
-        """`f(x) == x`."""
-        return isinstance(theirs, ast.Call) and any(ast.dump(part) == ast.dump(ours) for part in theirs.args)
+        """`f(x) == x`, also where the result has a name."""
+        calls = self.returned.get(theirs.id, []) if isinstance(theirs, ast.Name) else [theirs]
+        given = {ast.dump(part) for call in calls if isinstance(call, ast.Call) for part in call.args}
+        return ast.dump(ours) in given
 
     def _is_distance(self, node: ast.expr) -> bool:
         """`abs(f(2) - 4)`, or the sum of such: not the largest of them, which leaves NaN out."""

@@ -178,10 +178,14 @@ class Server:
             self.control.close()
         if hasattr(self, "process"):
             # When the connection closes, the server ends its run and exits; the process waited for here exits last.
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 self.process.wait(_STOP_SECONDS)
-            self.process.kill()
-            self.process.wait()
+            except subprocess.TimeoutExpired:
+                # Its group: the server itself is a child of the process started here.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.kill()
+                self.process.wait()
         if self._group:
             # Without a pid namespace a run can outlive its server.
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,7 +1,7 @@
 """Random pairs of functions: the verifier against dense evaluation by Python's own functions, which shares no code.
 
 An expression is built as LaTeX and as a Python function at the same time. Its twin is spelled in another way, or
-differs in a constant, a sign or a function. The oracle compares the Python functions on a fixed grid of 800 points to
+differs in a constant, a sign or a function. The oracle compares the Python functions on a fixed grid of 900 points to
 1,500, wherever both have values. What smaller domains mean is stated by test_domains.
 """
 

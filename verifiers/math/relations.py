@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
-from rlvr.verifiers.math.labels import is_label, names_value
+from rlvr.verifiers.math.labels import is_function_value, is_label, names_value
 from rlvr.verifiers.math.labels import is_name as _is_name
 from rlvr.verifiers.math.rounding import approximates, literal
 from rlvr.verifiers.math.sets import NotASet, real_set
@@ -155,6 +155,8 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         return True
     if gold.sides[0] == answer.sides[0] and len(gold.sides) == len(answer.sides) == 2 and is_label(gold.sides[0]):
         return rules.same(gold.sides[1], answer.sides[1])
+    if is_function_value(gold.sides[0]) and gold.sides[0] not in (answer.sides[0], answer.sides[-1]):
+        return False
     if _same_definition(gold, answer, rules):
         return True
     if _is_value(gold) and not _is_value(answer):

@@ -13,7 +13,7 @@ from rlvr.verifiers.math.vocabulary import FUNCTIONS
 _SETS = frozenset(("union", "inter", "minus"))
 _PARTS = frozenset(("add", "mul", "div", "abs", "()", "neg", "max", "min")) | _SETS
 _MEASURES = frozenset(FUNCTIONS.values()) - {"binom", "fact", "sqrt", "cbrt", "exp"} | {"logb"}
-_FUNCTION_NAMES = frozenset("fghp")
+_FUNCTION_NAMES = frozenset("fghpFGHP")
 _COORDINATES = frozenset("xyz")
 
 
@@ -69,6 +69,13 @@ def _is_call(node: Node) -> bool:
     if not isinstance(node, Op) or node.head != "mul" or len(node.args) != 2 or not is_name(node.args[0]):
         return False
     return literal(node.args[1]) is not None or isinstance(node.args[1], Rel)
+
+
+def is_function_value(node: Node) -> bool:
+    """Whether a side is f(2) or g(-1): what another function or argument gives is another statement."""
+    if not _is_call(node) or not isinstance(node, Op) or not isinstance(node.args[0], Sym):
+        return False
+    return node.args[0].name.rstrip("'") in _FUNCTION_NAMES
 
 
 def _base(node: Node) -> Node:

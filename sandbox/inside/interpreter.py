@@ -68,8 +68,10 @@ def flush_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not getattr(stream, "closed", False):
             stream.flush()
+    # The first ones are unknown to the collector, which the server has told to forget what it knew.
+    others = [sys.__stdout__, sys.__stderr__, *gc.get_objects()]
     for kinds in ((io.TextIOWrapper,), (io.BufferedWriter, io.BufferedRandom)):
-        for found in gc.get_objects():
+        for found in others:
             if issubclass(type(found), kinds):
                 # Closed or detached, or nothing reads any longer.
                 with contextlib.suppress(ValueError, OSError):

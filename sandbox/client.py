@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.sandbox import host
+from rlvr.sandbox import host, packages
 from rlvr.sandbox.limits import Limits
 
 # Register stub packages, so that rlvr/__init__ and rlvr/sandbox/__init__ are not executed in the server.
@@ -50,6 +50,7 @@ class ServerSetting:
 
     level: int
     preload: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
     landlock_at_most: int = 1 << 30
 
 
@@ -81,6 +82,8 @@ class Server:
             "uid": self._uid,
             "scratch": self.scratch,
             "read": host.readable_paths(),
+            "hidden": host.hidden_paths(),
+            "packages": packages.files(self.setting.packages, self.setting.preload),
             "sys_path": host.library_paths(),
             "preload": self.setting.preload,
             "landlock_at_most": self.setting.landlock_at_most,
@@ -115,6 +118,7 @@ class Server:
                 "mode": mode,
                 "seconds": limits.seconds,
                 "memory_mb": limits.memory_mb,
+                "together_mb": limits.together_mb,
                 "processes": limits.processes + self._other_tasks(),
                 "files": limits.files,
                 "file_mb": limits.file_mb,

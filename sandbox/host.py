@@ -8,6 +8,8 @@ import sys
 import sysconfig
 from functools import cache
 
+from rlvr.sandbox import packages
+
 _SYSTEM_PATHS = (
     "/lib",
     "/lib64",
@@ -15,8 +17,12 @@ _SYSTEM_PATHS = (
     "/usr/lib64",
     "/usr/local/lib",
     "/etc/ld.so.cache",
+    # Where Debian's libblas.so leads.
+    "/etc/alternatives",
     "/usr/share/zoneinfo",
 )
+# Names of directories of other Pythons and their packages start with these.
+_PYTHONS = ("python", "pypy")
 _MEMORY_FILES, _ROOM = "/dev/shm", 1 << 30
 _FIRST_UID = 0x40000000
 _CONTAINER_UID = 61000
@@ -33,6 +39,8 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
+    # Each of malloc's arenas, by default one a thread, reserves 64 MB of the address space.
+    "MALLOC_ARENA_MAX": "2",
 }
 
 
@@ -44,20 +52,42 @@ def interpreter() -> str:
 
 @cache
 def library_paths() -> tuple[str, ...]:
-    """Return the directories a program may import from: standard library and this process's site-packages, resolved."""
-    kinds = ("lib-dynload", "site-packages", "dist-packages")
-    named = [sysconfig.get_path("stdlib"), *(path for path in sys.path if os.path.basename(path) in kinds)]
-    paths = [os.path.realpath(path) for path in named]
+    """Return the directories of the standard library, resolved."""
+    standard = os.path.realpath(sysconfig.get_path("stdlib"))
+    paths = [standard, *(os.path.realpath(path) for path in sys.path if os.path.basename(path) == "lib-dynload")]
     return tuple(dict.fromkeys(path for path in paths if os.path.isdir(path)))
 
 
 @cache
 def readable_paths() -> tuple[str, ...]:
-    """Return the paths a program may read: `library_paths`, and the shared libraries of interpreter and system."""
+    """Return what a program may read, but for `hidden_paths`: standard library, libraries of interpreter and system."""
     paths = [*library_paths(), os.path.realpath(os.path.join(sys.base_prefix, "lib")), *_SYSTEM_PATHS]
     kept: list[str] = []
     for path in sorted(dict.fromkeys(paths), key=len):
         if not any(path.startswith(above + "/") and not os.path.islink(above) for above in kept):
+            kept.append(path)
+    return tuple(kept)
+
+
+@cache
+def hidden_paths() -> tuple[str, ...]:
+    """Return the directories below `readable_paths` that hold packages, and other Pythons; resolved, none within
+    another. What a program sees of them is named by `packages.files`."""
+    found = list(packages.sites())
+    standard = library_paths()[0]
+    found += [os.path.join(standard, name) for name in packages.SITES]
+    for directory in {os.path.realpath(path) for path in readable_paths()}:
+        for name in os.listdir(directory) if os.path.isdir(directory) else ():
+            path = os.path.join(directory, name)
+            if name.startswith(_PYTHONS) and not (standard + "/").startswith(path + "/"):
+                found.append(path)
+    within = {os.path.realpath(path) for path in readable_paths()}
+    there = sorted({path for path in found if os.path.isdir(path) and not os.path.islink(path)}, key=len)
+    kept: list[str] = []
+    for path in there:
+        if any(path.startswith(above + "/") for above in within) and not any(
+            path.startswith(above + "/") for above in kept
+        ):
             kept.append(path)
     return tuple(kept)
 

@@ -18,9 +18,11 @@ class Limits:
     """Wall-clock time."""
     memory_mb: int = 1024
     """Address space of each process, preloaded modules included."""
-    processes: int = 16
+    total_memory_mb: int = 0
+    """Memory in use of all processes together, measured every 50 ms; 0 for twice `memory_mb`."""
+    processes: int = 128
     """Simultaneous processes and threads, the program's main thread included."""
-    files: int = 64
+    files: int = 256
     """Open files of each process."""
     file_mb: int = 16
     """Size of one file; the scratch directory holds four times that."""
@@ -31,8 +33,13 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) <= 0:
+            if getattr(self, name) <= 0 and (name, getattr(self, name)) != ("total_memory_mb", 0):
                 raise ValueError(f"limit {name} {getattr(self, name)}: expected a number above 0")
+
+    @property
+    def together_mb(self) -> int:
+        """Memory of all processes together, in MB."""
+        return self.total_memory_mb or 2 * self.memory_mb
 
 
 class RunStatus(StrEnum):
@@ -76,8 +83,8 @@ class Returned:
 class Job:
     """A program to run, its input, and calls to make after it.
 
-    `setup` is code that runs after the program, in its namespace. A job must not contain expected values: the program
-    can read everything in it.
+    `prelude` is code that runs before the program, `setup` code that runs after it, both in its namespace. A job must
+    not contain expected values: the program can read everything in it.
     """
 
     program: str
@@ -85,6 +92,7 @@ class Job:
     calls: tuple[Call, ...] = ()
     setup: str = ""
     limits: Limits = field(default_factory=Limits)
+    prelude: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from rlvr.sandbox import forks
 from rlvr.sandbox.client import Server, ServerDied, ServerRefused, ServerSetting
 from rlvr.sandbox.inside import plain
 from rlvr.sandbox.limits import MAX_PROGRAM, Job, Level, Limits, Result, Returned, RunStatus, TestJob
+from rlvr.sandbox.packages import files as package_files
 from rlvr.sandbox.runs import Run, supervise
 from rlvr.types import RunError
 
@@ -60,7 +61,9 @@ class _Slot:
 class Pool:
     """Executor that runs jobs on this machine, `slots` at a time (default: one per core). Thread-safe and fork-safe.
 
-    `preload`: modules already imported in every program; their memory counts against its limit. `level`: isolation to
+    `preload`: modules already imported in every program; their memory counts against its limit. `packages`: what
+    programs may import beside the standard library, numpy and those modules, by the name of the package or the module,
+    dependencies included; ValueError for one that is not in site-packages. `level`: isolation to
     use, by default the best that the self-test finds. Level 2 logs a warning once; level 1 raises SandboxUnavailable
     without `allow_weak`, level 0 without `unsafe`. Close it, or use it as a context manager.
     """
@@ -74,6 +77,7 @@ class Pool:
         allow_weak: bool = False,
         unsafe: bool = False,
         landlock_at_most: int = 1 << 30,
+        packages: Sequence[str] = (),
     ) -> None:
         from rlvr.sandbox.selftest import permitted
 
@@ -81,7 +85,8 @@ class Pool:
         if count < 1:
             raise ValueError(f"{count} slots: expected at least 1")
         self.level: Level = permitted(level, allow_weak=allow_weak, unsafe=unsafe)
-        self._setting = ServerSetting(self.level.number, tuple(preload), landlock_at_most)
+        package_files(tuple(packages), tuple(preload))  # refuses names now instead of at the first run
+        self._setting = ServerSetting(self.level.number, tuple(preload), tuple(packages), landlock_at_most)
         self.slots = count
         self._closed = threading.Event()
         self._open()
@@ -173,7 +178,7 @@ def _payload(job: Job) -> dict[str, Any]:
         }
         for c in job.calls
     ]
-    return {"program": job.program, "setup": job.setup, "calls": calls}
+    return {"program": job.program, "prelude": job.prelude, "setup": job.setup, "calls": calls}
 
 
 def _keywords(kwargs: Any) -> Any:
@@ -207,7 +212,7 @@ def _run_tests(slot: _Slot, tests: TestJob) -> Result:
     if refused is not None:
         return refused
     requests, replies = os.pipe(), os.pipe()
-    longer = Limits(seconds=job.limits.seconds + 2, memory_mb=job.limits.memory_mb)
+    longer = Limits(job.limits.seconds + 2, job.limits.memory_mb, job.limits.total_memory_mb)
     stdin = job.stdin.encode("utf-8", "surrogateescape")
     program = Run(slot.server("program"), "serve", _payload(job), stdin, job.limits)
     payload = {"test": tests.test, "names": list(tests.names), "classes": list(tests.classes)}
@@ -300,6 +305,8 @@ def _status(run: Run, report: dict[str, Any]) -> tuple[RunStatus, str]:
         return RunStatus.OUTPUT_LIMIT, "too much output"
     if report["reason"] == "scratch":
         return RunStatus.OUTPUT_LIMIT, "too many or too large files"
+    if report["reason"] == "memory":
+        return RunStatus.MEMORY, f"over {run.limits.together_mb} MB in all processes together"
     if report["reason"] == "timeout":
         return RunStatus.TIMEOUT, f"over {run.limits.seconds:g} s"
     if b"S" in said:

@@ -24,8 +24,10 @@ _ATTEMPTS = 3
 class Worker:
     """A pool inside a Ray actor."""
 
-    def __init__(self, slots: int, preload: Sequence[str], level: int | None, allow_weak: bool) -> None:
-        self.pool = Pool(slots, preload, level, allow_weak=allow_weak)
+    def __init__(
+        self, slots: int, preload: Sequence[str], level: int | None, allow_weak: bool, packages: Sequence[str]
+    ) -> None:
+        self.pool = Pool(slots, preload, level, allow_weak=allow_weak, packages=packages)
         self.pool.warm()
 
     def level(self) -> int:
@@ -42,8 +44,8 @@ class RayExecutor:
 
     Each of `workers` actors takes `slots` CPUs and has a pool of that many slots. `batch` jobs are sent at a time, to a
     worker with no batch waiting, so that slow programs do not delay the others. A batch whose worker dies is sent to
-    another one, up to three times in all; then its results are SANDBOX_ERROR. `preload`, `level` and `allow_weak` are
-    Pool's. `address` is passed to `ray.init` if Ray is not running yet.
+    another one, up to three times in all; then its results are SANDBOX_ERROR. `preload`, `level`, `allow_weak` and
+    `packages` are Pool's. `address` is passed to `ray.init` if Ray is not running yet.
     Raises ImportError without Ray, and SandboxUnavailable if a machine's isolation is too weak.
     """
 
@@ -57,6 +59,7 @@ class RayExecutor:
         allow_weak: bool = False,
         batch: int = 32,
         address: str | None = None,
+        packages: Sequence[str] = (),
     ) -> None:
         for name, value in (("workers", workers), ("slots", slots), ("batch", batch)):
             if value < 1:
@@ -67,7 +70,9 @@ class RayExecutor:
         self.batch = batch
         # Ray restarts a worker that dies; `run_many` sends its batch again.
         actor = self._ray.remote(Worker).options(num_cpus=slots, max_restarts=-1, max_task_retries=0)
-        self._workers = [actor.remote(slots, tuple(preload), level, allow_weak) for _ in range(workers)]
+        self._workers = [
+            actor.remote(slots, tuple(preload), level, allow_weak, tuple(packages)) for _ in range(workers)
+        ]
         try:
             self.levels: list[int] = self._get([worker.level.remote() for worker in self._workers])
         except BaseException:

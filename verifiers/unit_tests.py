@@ -65,9 +65,10 @@ class UnitTests:
     "setup" (code after the program, before its tests; for stdio before it). Neither may hold an expected value.
     `problem.info["prefix"]` is put before a completion that does not define the entry itself.
 
-    The completion is a program, or holds one in its last python fence. `timeout` (seconds) and `memory_mb` apply to
-    each run; `partial` scores the share of tests passed instead of all or nothing. `slots` (0: one for each core),
-    `preload` (modules to import in advance), `level`, `allow_weak` and `unsafe` are settings of rlvr.sandbox.Pool.
+    The completion, of at most 1,048,576 characters, is a program, or holds one in its last python fence. `timeout`
+    (seconds) and `memory_mb` apply to each run; `partial` scores the share of tests passed instead of all or nothing.
+    `slots` (0: one for each core), `preload` (modules to import in advance), `packages` (what programs may import
+    besides the standard library, numpy and `preload`), `level`, `allow_weak` and `unsafe` are settings of rlvr.sandbox.Pool.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class UnitTests:
         partial: bool = False,
         slots: int = 0,
         preload: tuple[str, ...] = (),
+        packages: tuple[str, ...] = (),
         level: int | None = None,
         allow_weak: bool = False,
         unsafe: bool = False,
@@ -87,6 +89,7 @@ class UnitTests:
         self._pool_options: dict[str, Any] = {
             "slots": slots or None,
             "preload": preload,
+            "packages": packages,
             "level": level,
             "allow_weak": allow_weak,
             "unsafe": unsafe,
@@ -153,7 +156,10 @@ class UnitTests:
             plan = plan_of(problem.reference)
         except ValueError as error:
             return bad_reference(str(error))
-        program = code_extract.program_of(completion)
+        if len(completion) > code_extract.MAX_COMPLETION:
+            most = f"at most {code_extract.MAX_COMPLETION:,} are read"
+            return Verdict(Status.LIMIT, 0.0, f"the completion has {len(completion):,} characters; {most}")
+        program = code_extract.program_of(completion, plan.defined)
         if not program.strip() and problem.reference["type"] != "stdio":
             return no_answer("the completion holds no program")
         entry = problem.reference.get("entry", "")

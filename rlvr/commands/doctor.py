@@ -120,11 +120,15 @@ def imports() -> Finding:
     if level().number < LOWEST_LEVEL or not asked:
         return Finding(name, "not tried: no isolation" if asked else f"none of {', '.join(PROMISED)} installed", "note")
     program = "\n".join(f"import {package}; print('{package}', {package}.__version__)" for package in asked)
-    with Pool(1) as pool:
-        result = pool.run(Job(program, limits=Limits(seconds=60)))
-    if result.status is RunStatus.OK:
-        return Finding(name, "; ".join(result.stdout.split("\n")).strip("; "))
-    last_line = (result.stderr.strip().splitlines() or [result.detail])[-1]
+    try:
+        with Pool(1, packages=asked) as pool:
+            result = pool.run(Job(program, limits=Limits(seconds=60)))
+    except ValueError as error:
+        last_line = str(error)
+    else:
+        if result.status is RunStatus.OK:
+            return Finding(name, "; ".join(result.stdout.split("\n")).strip("; "))
+        last_line = (result.stderr.strip().splitlines() or [result.detail])[-1]
     return Finding(
         name,
         f"a program that imports {' and '.join(asked)} fails: {last_line}",

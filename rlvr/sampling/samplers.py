@@ -1,4 +1,4 @@
-"""Samplers by name: a row in SAMPLERS makes a sampler known to `rlvr train --sampler NAME` and `rlvr eval`.
+"""Samplers by name: a row in SAMPLER_KINDS is what `rlvr train --sampler NAME` and `rlvr eval` use.
 
 The settings of a sampler are a class in rlvr/config/sampler.py, where its name has a row too.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from rlvr.config import EngineConfig, SamplerConfig, TorchSamplerConfig
@@ -27,24 +28,43 @@ def vllm_sampler(policy: Policy, config: EngineConfig) -> Sampler:
     return VLLMSampler(policy, config)
 
 
-SAMPLERS: dict[str, Callable[[Policy, Any], Sampler]] = {
-    "torch": torch_sampler,
-    "vllm": vllm_sampler,
-    "vllm-server": vllm_sampler,
+def check_vllm(config: EngineConfig) -> None:
+    """Raise ValueError that names the extra where vLLM is not installed."""
+    from rlvr.vllm.engine import check_installed
+
+    check_installed(config)
+
+
+def check_nothing(config: SamplerConfig) -> None:
+    """Do nothing: the sampler needs no extra."""
+
+
+@dataclass(frozen=True)
+class SamplerKind:
+    """How a sampler is made, of (policy, config): its first weights are the policy's present ones.
+
+    `check` takes the config, and raises ValueError where an extra is not installed.
+    """
+
+    make: Callable[[Policy, Any], Sampler]
+    check: Callable[[Any], None] = check_nothing
+
+
+SAMPLER_KINDS: dict[str, SamplerKind] = {
+    "torch": SamplerKind(torch_sampler),
+    "vllm": SamplerKind(vllm_sampler, check_vllm),
+    "vllm-server": SamplerKind(vllm_sampler, check_vllm),
 }
 
 
 def check_sampler(config: SamplerConfig) -> None:
     """Raise ValueError where the sampler needs an extra that is not installed, before anything is loaded or written."""
-    if not isinstance(config, TorchSamplerConfig):
-        from rlvr.vllm.engine import check_installed
-
-        check_installed(config)
+    SAMPLER_KINDS[config.name].check(config)
 
 
 def make_sampler(config: SamplerConfig, policy: Policy) -> Sampler:
     """Return the sampler of these settings. Raises ValueError for one whose extra is not installed."""
-    return SAMPLERS[config.name](policy, config)
+    return SAMPLER_KINDS[config.name].make(policy, config)
 
 
 @contextmanager

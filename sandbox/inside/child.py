@@ -18,15 +18,17 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from rlvr.sandbox.inside import kernel, landlock, plain, proxies, seccomp, service, syscalls
+from rlvr.sandbox.inside import interpreter, kernel, landlock, plain, proxies, seccomp, service, syscalls
 
 # Descriptors of the status pipe, and the first of the channels for answers.
 STATUS, FIRST_CHANNEL = 3, 4
 # Exit codes after MemoryError, and after another uncaught exception (the interpreter's own).
 EXIT_MEMORY, EXIT_CRASH = 86, 1
 # Devices that a program may open.
-DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+# Not /dev/zero: mapped, it is shared memory that no limit counts.
+DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
 _STACK = 64 << 20  # bytes, the limit of the stack
+_SIGNALS = 128  # queued, of all processes of the user
 _HIGH = 200  # descriptors are moved up to here first, and down from here to their places
 # The scratch directory holds this many files of maximum size, and this many files in all.
 SCRATCH_FILES, MAX_FILES = 4, 4096
@@ -36,7 +38,8 @@ class Isolation(NamedTuple):
     """Isolation layers that a server determined once and each of its children applies.
 
     `landlock`: ABI version, 0 for none. `scratch`: directory that the program may write to. `ruleset`: descriptor of a
-    prepared Landlock ruleset, or None. `uid`: user to become if the server had to stay root, else None.
+    prepared Landlock ruleset, or None. `uid`: user to become if the server had to stay root, else None. `last_pid`:
+    descriptor that sets process numbers, or None.
     """
 
     namespaces: bool
@@ -45,6 +48,17 @@ class Isolation(NamedTuple):
     scratch: str
     ruleset: int | None = None
     uid: int | None = None
+    last_pid: int | None = None
+
+    @property
+    def place(self) -> str:
+        """The directory in which a program starts. Without a mount for each run, it is made for each run."""
+        return self.scratch if self.namespaces else os.path.join(self.scratch, "run")
+
+
+def make_place(isolation: Isolation) -> None:
+    """Make the directory of the next run, whose dates and size tell nothing of the one before."""
+    os.mkdir(isolation.place, 0o700)
 
 
 def run(isolation: Isolation, header: dict[str, Any], descriptors: list[int]) -> NoReturn:
@@ -53,6 +67,7 @@ def run(isolation: Isolation, header: dict[str, Any], descriptors: list[int]) ->
         payload, *others = descriptors
         payload, ruleset = _place(payload, isolation.ruleset, others)
         _isolate(isolation, ruleset, header)
+        interpreter.open_streams()
         os.write(STATUS, b"R")
     except OSError as error:
         # The program has not run: the missing "R" tells the caller so, and the text tells why.
@@ -86,17 +101,19 @@ def _place(payload: int, ruleset: int | None, others: list[int]) -> tuple[int, i
 
 def _isolate(isolation: Isolation, ruleset: int | None, header: dict[str, Any]) -> None:
     os.setpgid(0, 0)
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if isolation.namespaces:
         size = SCRATCH_FILES * header["file_mb"]
         kernel.unshare(kernel.CLONE_NEWNS)
         flags = kernel.MS_NOSUID | kernel.MS_NODEV
         kernel.mount("tmpfs", isolation.scratch, "tmpfs", flags, f"size={size}m,nr_inodes={MAX_FILES},mode=0700")
-    os.chdir(isolation.scratch)
+    os.chdir(isolation.place)
     _limit(header)
     if isolation.uid is not None:
         kernel.become_but_for_files(isolation.uid)
     kernel.drop_capabilities()
+    # Set last of these: the kernel resets both where ids or capabilities change.
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if isolation.landlock:
         if ruleset is None:
@@ -121,6 +138,7 @@ def _limit(header: dict[str, Any]) -> None:
         (resource.RLIMIT_STACK, _STACK),
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_SIGPENDING, _SIGNALS),
     ):
         hard = resource.getrlimit(what)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -147,6 +165,7 @@ def _module(name: str) -> dict[str, Any]:
     module = types.ModuleType(name)
     sys.modules[name] = module
     sys.argv = sys.orig_argv = ["main.py"]
+    sys.path.insert(0, os.getcwd())
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.enable()
     return module.__dict__
@@ -159,9 +178,7 @@ def _finish(code: int) -> NoReturn:
         # Private, but the only way to wait for threads as the interpreter does.
         threading._shutdown()
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.__stdout__, sys.stderr, sys.__stderr__):
-        if stream is not None:
-            stream.flush()
+    interpreter.flush_streams()
     os._exit(code)
 
 
@@ -176,10 +193,17 @@ def _exit_code(error: BaseException) -> int:
     return EXIT_MEMORY if isinstance(error, MemoryError) else EXIT_CRASH
 
 
+def _prelude(job: dict[str, Any], names: dict[str, Any]) -> None:
+    """Execute the prelude by itself, so that the program may begin with a docstring and imports from __future__."""
+    if job["prelude"]:
+        exec(compile(job["prelude"], "prelude.py", "exec", dont_inherit=True), names)
+
+
 def _run_plain(job: dict[str, Any]) -> None:
     code = _compile(job["program"], "main.py")
     names = _module("__main__")
     try:
+        _prelude(job, names)
         exec(code, names)
     except BaseException as error:
         result = _exit_code(error)
@@ -192,6 +216,7 @@ def _load(job: dict[str, Any]) -> dict[str, Any]:
     """Return the program's namespace after program and setup. Its `__name__` is not "__main__": it is imported."""
     code = _compile(job["program"], "solution.py")
     names = _module("solution")
+    _prelude(job, names)
     exec(code, names)
     if job["setup"]:
         exec(compile(job["setup"], "setup.py", "exec", dont_inherit=True), names)
@@ -224,10 +249,10 @@ def _serve(names: dict[str, Any], job: dict[str, Any]) -> None:
 
 
 def _test(job: dict[str, Any]) -> None:
-    code = _compile(job["test"], "test.py")
+    _compile(job["test"], "test.py")
     gc.enable()
     channels = {"requests": FIRST_CHANNEL, "replies": FIRST_CHANNEL + 1, "verdict": FIRST_CHANNEL + 2}
-    proxies.run_tests(code, job["names"], job["classes"], **channels)
+    proxies.run_tests(job["test"], job["names"], job["classes"], **channels)
 
 
 MODES: dict[str, Callable[[dict[str, Any]], None]] = {

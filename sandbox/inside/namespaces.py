@@ -7,7 +7,8 @@ run then mounts a scratch directory.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from rlvr.sandbox.inside import kernel
 
@@ -26,7 +27,16 @@ _MOVED = "/environment"
 _MOUNT_POINTS = ("/sys", "/mnt", "/srv", "/media", "/tmp")
 
 
-def enter(uid: int | None, read: Iterable[str], devices: Iterable[str], scratch: str) -> None:
+class View(NamedTuple):
+    """What of the file system a program sees: `read`, but for `hidden`, the packages {directory: names}, `devices`."""
+
+    read: Sequence[str]
+    hidden: Sequence[str]
+    packages: Mapping[str, Sequence[str]]
+    devices: Sequence[str]
+
+
+def enter(uid: int | None, view: View, scratch: str) -> None:
     """Give this process and its future children a new root directory and namespaces. Raises OSError if refused.
 
     Root changes to `uid` (None: no other is mapped) in between: first it builds the root directory, so that an
@@ -35,13 +45,13 @@ def enter(uid: int | None, read: Iterable[str], devices: Iterable[str], scratch:
     process = os.open("/proc/self", os.O_RDONLY | os.O_DIRECTORY)
     try:
         if os.geteuid() == 0 and _own_mounts():
-            _build_root(read, devices, scratch)
+            _build_root(view, scratch)
             become(uid)
             _new_user_namespace(process)
         else:
             become(uid)
             _new_user_namespace(process)
-            _build_root(read, devices, scratch)
+            _build_root(view, scratch)
     finally:
         os.close(process)
 
@@ -87,20 +97,42 @@ def _new_user_namespace(process: int) -> None:
             os.close(descriptor)
 
 
-def _build_root(read: Iterable[str], devices: Iterable[str], scratch: str) -> None:
-    paths = [*read, *devices]
+def _build_root(view: View, scratch: str) -> None:
+    paths = [*view.read, *view.devices, *view.packages]
     base = next(point for point in _MOUNT_POINTS if not any(_within(path, point) for path in paths))
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", base, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=0755")
-    for path in read:
-        attributes = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
-        _bind(path, base + placed(path, scratch), attributes)
-    for path in devices:
+    bound = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
+    for path in view.read:
+        _bind(path, base + placed(path, scratch), bound)
+    covers = [base + placed(path, scratch) for path in view.hidden]
+    for cover in covers:
+        kernel.mount("tmpfs", cover, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=0755")
+    for site, names in view.packages.items():
+        for name in names:
+            _bind(os.path.realpath(os.path.join(site, name)), base + placed(f"{site}/{name}", scratch), bound)
+    for path in view.devices:
         _bind(path, base + path, kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID)
     os.makedirs(base + scratch, exist_ok=True)
+    _keep_from_listing(base, [placed(path, scratch) for path in paths])
     kernel.pivot_root(base)
-    flags = _MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV
-    kernel.mount("none", "/", None, flags)
+    for cover in ("/", *(cover.removeprefix(base) for cover in covers)):
+        flags = _MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV
+        kernel.mount("none", cover, None, flags)
+
+
+def _keep_from_listing(base: str, paths: Iterable[str]) -> None:
+    """Let programs pass through directories on the way to what they see, and not list them: their names are ours."""
+    device = os.stat(base).st_dev
+    for directory in {parent for path in paths for parent in _parents(path)}:
+        if os.stat(base + directory).st_dev == device:
+            os.chmod(base + directory, 0o111)
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path != "/":
+        path = os.path.dirname(path)
+        yield path
 
 
 def _within(path: str, directory: str) -> bool:

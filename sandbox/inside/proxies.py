@@ -7,15 +7,18 @@ has no methods: the test expects a value there, and the program's code must not 
 
 from __future__ import annotations
 
+import ast
 import builtins
 import contextlib
 import os
+import sys
 import traceback
 import types
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rlvr.sandbox.inside import plain, service
+from rlvr.sandbox.inside import instrument, plain, service, testing
+from rlvr.sandbox.inside.originals import Originals
 
 _MAX_LINE = 8 << 20
 
@@ -35,12 +38,16 @@ class _Link:
         self.requests = requests
         self.classes = classes
         self.ended = False
+        self.answered = 0
+        self.raised: Exception | None = None
+        self.originals = Originals()
         self._known: dict[int, Handle] = {}
         self.replies: BinaryIO = open(replies, "rb", closefd=False)  # noqa: SIM115
 
     def ask(self, do: str, on: dict[str, Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Do an operation on an object of the program and return its value, or raise what it raised."""
         passed = list(args)
+        before = [self.originals.copy(value) for value in passed]
         encoded = [plain.encode(value, _handle) for value in (passed, kwargs or {})]
         request = {"do": do, "on": on, "args": encoded[0], "kwargs": encoded[1]}
         with contextlib.suppress(BrokenPipeError):
@@ -52,11 +59,17 @@ class _Link:
             self.ended = True
             raise ProgramEnded
         if "x" in answer:
-            raise self._exception(answer)
+            self.answered += 1
+            self.raised = self._exception(answer)
+            raise self.raised
         if "a" in answer:
             self._update(passed, plain.decode(answer["a"], self._handle))
+            self.originals.keep(passed, before)
         made = self._instance if self._is_class(do, on) else self._handle
-        return plain.decode(answer.get("v"), made)
+        value = plain.decode(answer.get("v"), made)
+        # To look up a function is not to call it.
+        self.answered += do != "self" or type(value) is not Handle
+        return value
 
     def _is_class(self, do: str, on: dict[str, Any]) -> bool:
         """Check whether the answer counts as an instance of a class. The program has no say in it."""
@@ -268,21 +281,68 @@ def _of_type(kind: type, value: Any) -> Any:
     return value
 
 
-def run_tests(
-    code: types.CodeType, names: list[str], classes: list[str], *, requests: int, replies: int, verdict: int
-) -> None:
-    """Execute the test code and report the verdict. Only code that runs to its end passes. Ends by `os._exit`."""
+class _Counter:
+    """Counts the asserts that were executed after the program had answered."""
+
+    def __init__(self, link: _Link) -> None:
+        self.link = link
+        self.checked: set[int] = set()
+        self.started: set[str] = set()
+        self.loops: dict[int, tuple[int, ...]] = {}
+
+    def functions(self) -> dict[str, Any]:
+        """Return what instrumented code calls."""
+        return {
+            instrument.CHECKED: self._checked,
+            instrument.CAUGHT: self._caught,
+            instrument.ENTERED: self._entered,
+            instrument.STARTED: self.started.add,
+            instrument.BEFORE: self.link.originals.before,
+        }
+
+    def failure(self) -> tuple[str, int] | None:
+        """Return why the tests have not passed although none failed, and the line; None where they have."""
+        if not self.checked:
+            return "NoAssertExecuted", 0
+        empty = [line for line, sites in self.loops.items() if not self.checked.intersection(sites)]
+        return ("NothingToLoopOver", min(empty)) if empty else None
+
+    def _checked(self, site: int) -> None:
+        if self.link.answered:
+            self.checked.add(site)
+
+    def _caught(self, site: int) -> None:
+        """Count an expected exception if the program raised it; the test may have caught its own AssertionError."""
+        if self.link.raised is not None and sys.exc_info()[1] is self.link.raised:
+            self.checked.add(site)
+
+    def _entered(self, line: int, *sites: int) -> None:
+        self.loops[line] = sites
+
+
+def run_tests(test: str, names: list[str], classes: list[str], *, requests: int, replies: int, verdict: int) -> None:
+    """Execute the test code and report the verdict. Ends by `os._exit`.
+
+    Only code that runs to its end passes, with its test functions and classes, if an assert that depends on the
+    program was executed.
+    """
     link = _Link(requests, replies, frozenset(classes))
-    space: dict[str, Any] = {"__name__": "test"}
+    counter = _Counter(link)
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    space = module.__dict__
     space.update({name: Named(link, {"name": name}) for name in names})
+    space.update(counter.functions())
+    testing.provide_pytest()
     try:
-        exec(code, space)
+        exec(compile(instrument.instrument(ast.parse(test), names), "test.py", "exec", dont_inherit=True), space)
+        testing.run_defined(space, counter.started)
     except (Exception, ProgramEnded, SystemExit) as error:
         line = _line_of(error)
         service.send(verdict, {"passed": False, "error": type(error).__name__, "line": line})
     else:
-        ended = {"passed": False, "error": "ProgramEnded", "line": 0}
-        service.send(verdict, ended if link.ended else {"passed": True})
+        failure = ("ProgramEnded", 0) if link.ended else counter.failure()
+        service.send(verdict, {"passed": failure is None, **dict(zip(("error", "line"), failure or ()))})
     os._exit(0)
 
 

@@ -1,7 +1,8 @@
 """The seccomp filter: an allow-list as classic BPF (Linux Documentation/userspace-api/seccomp_filter.rst).
 
 Calls of another architecture and of x32 kill the process. Calls that are not allowed fail with EPERM; those newer than
-Linux 5.0 with ENOSYS, so that libc falls back to an older one. setsid and setpgid return 0 without effect.
+Linux 5.0 with ENOSYS, so that libc falls back to an older one. setsid, setpgid and locks on files return 0 without
+effect.
 """
 
 from __future__ import annotations
@@ -24,8 +25,13 @@ _CLONE_FORBIDDEN = 0x7E020000 | 0x8000 | 0x800000 | 0x2000 | 0x1000 | 0x80
 _PRCTL = (3, 15, 16, 38, 39, 0x53564D41)
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX. TIOCSTI is the one to keep out.
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-# Duplication, flags and locks. Not F_SETOWN and F_SETSIG (signals to others) and F_NOTIFY (watches directories).
-_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 36, 37, 38)
+# Duplication and flags. Not F_SETOWN and F_SETSIG (signals to others), F_NOTIFY (watches directories), F_GETLK and
+# F_OFD_GETLK (locks of other runs, on files that all can read).
+_FCNTL = (0, 1, 2, 3, 4, 1030)
+# F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW.
+_LOCK = (6, 7, 37, 38)
+_O_TRUNC, _O_ACCMODE = 0x200, 3
+_MAP_SHARED, _MAP_ANONYMOUS = 0x1, 0x20
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE = 1, 1, 0xF
 
 
@@ -61,6 +67,34 @@ def _none_of_bits(index: int, bits: int) -> _Program:
     return [_argument(index), _jump(_JUMP_SET, bits, 0, 1), _REFUSE, _PASS]
 
 
+def _fcntl() -> _Program:
+    locks = [step for value in _LOCK for step in (_jump(_JUMP_EQUAL, value, 0, 1), _PRETEND)]
+    return [_argument(1), *locks, *_one_of(1, _FCNTL)]
+
+
+def _opening(index: int) -> _Program:
+    """Allow the call unless its flags truncate a file, or open it for ioctl, without the right to write to it.
+
+    Before version 3 Landlock does not know truncation, and asks for no right at all in the access mode 3.
+    """
+    return [
+        _argument(index),
+        _statement(_AND, _O_TRUNC | _O_ACCMODE),
+        _jump(_JUMP_EQUAL, _O_TRUNC, 0, 1),
+        _REFUSE,
+        _statement(_AND, _O_ACCMODE),
+        _jump(_JUMP_EQUAL, _O_ACCMODE, 0, 1),
+        _REFUSE,
+        _PASS,
+    ]
+
+
+def _mapping() -> _Program:
+    # Shared memory without a file is counted for no process once it is unmapped there: see inside/maps.py.
+    both = _MAP_SHARED | _MAP_ANONYMOUS
+    return [_argument(3), _statement(_AND, both), _jump(_JUMP_EQUAL, both, 0, 1), _REFUSE, _PASS]
+
+
 def _stream_socketpair() -> _Program:
     # A datagram socket could send to any local socket by path; a connected stream socket cannot.
     return [
@@ -86,7 +120,15 @@ def build(arch: syscalls.Architecture, own_pid: int | None) -> bytes:
         "clone": _none_of_bits(0, _CLONE_FORBIDDEN),
         "prctl": _one_of(0, _PRCTL),
         "ioctl": _one_of(1, _IOCTL),
-        "fcntl": _one_of(1, _FCNTL),
+        "fcntl": _fcntl(),
+        "open": _opening(1),
+        "openat": _opening(2),
+        "mmap": _mapping(),
+        # Space beyond the end of a file is not in its size.
+        "fallocate": _one_of(1, (0,)),
+        # RWF_NOWAIT tells what is in the page cache.
+        "preadv2": _one_of(5, (0,)),
+        "pwritev2": _one_of(5, (0,)),
         "prlimit64": _one_of(0, (0,)),
         "socketpair": _stream_socketpair(),
     }

@@ -26,10 +26,22 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import child, kernel, landlock, namespaces, seccomp, semaphore, syscalls
+from rlvr.sandbox.inside import (
+    child,
+    interpreter,
+    kernel,
+    landlock,
+    library,
+    maps,
+    namespaces,
+    seccomp,
+    semaphore,
+    syscalls,
+    usage,
+)
 
 _MAX_DESCRIPTORS = 8
-_LOOK_EVERY = 0.05
+_LOOK_EVERY, _LOOK_AT_LEAST_EVERY = 0.05, 0.25
 KILL = b"K"
 # Common imports, preloaded for every child. Not threading and random: their after-fork hooks would double the time of a
 # fork.
@@ -44,9 +56,15 @@ def main(argument: str) -> NoReturn:
     control = _socket.socket(fileno=setting["control"])
     try:
         _oom_first()
+        meter = usage.Meter()
         isolation = _enter(setting, control)
-        _import_from(setting["sys_path"], isolation)
+        _import_from([*setting["sys_path"], *setting["packages"]], isolation)
+        if not isolation.namespaces:
+            library.find_in(setting["sys_path"], setting["packages"])
+        interpreter.prepare(isolation.scratch)
         _multiprocessing.SemLock = semaphore.SemLock
+        if isolation.seccomp:
+            maps.install()
         for module in (*_COMMON, *setting["preload"]):
             importlib.import_module(module)
     except (OSError, ImportError, LookupError) as error:
@@ -55,11 +73,14 @@ def main(argument: str) -> NoReturn:
     if isolation.seccomp:
         # Cached here for all children.
         seccomp.build(syscalls.architecture(), None)
+    if not isolation.namespaces:
+        child.make_place(isolation)
     control.send(json.dumps({"ready": os.getpid()}).encode())
     gc.collect()
     gc.disable()
     gc.freeze()
-    _serve(control, isolation)
+    meter.begin()
+    _serve(control, isolation, meter)
     if not isolation.namespaces:
         empty(isolation.scratch)
         os.rmdir(isolation.scratch)
@@ -90,19 +111,30 @@ def _enter(setting: dict[str, Any], control: _socket.socket) -> child.Isolation:
     if level >= 2 and not version:
         raise OSError("Landlock: not in this kernel, or disabled")
     if level == 3:
-        namespaces.enter(uid, setting["read"], child.DEVICES, scratch)
+        pids = _open_last_pid()
+        view = namespaces.View(setting["read"], setting["hidden"], setting["packages"], child.DEVICES)
+        namespaces.enter(uid, view, scratch)
         _become_first_process(control)
-        return child.Isolation(True, version, True, scratch)
+        return child.Isolation(True, version, True, scratch, last_pid=pids)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     root = os.geteuid() == 0 and uid is not None
-    if root and _readable_by(uid, setting["sys_path"]):
+    readable = library.granted(setting["read"], setting["hidden"], setting["packages"])
+    if root and _readable_by(uid, [*setting["sys_path"], *setting["packages"]]):
         os.chown(scratch, uid, uid)
         namespaces.become(uid)
         root = False
-    ruleset = landlock.create(version, setting["read"], [scratch], child.DEVICES) if level == 2 else None
+    ruleset = landlock.create(version, readable, [scratch], child.DEVICES) if level == 2 else None
     return child.Isolation(
         False, version if level == 2 else 0, level >= 1, scratch, ruleset, uid if root and level else None
     )
+
+
+def _open_last_pid() -> int | None:
+    """Open the file that sets the number of a namespace's next process; None where it cannot be written to."""
+    try:
+        return os.open("/proc/sys/kernel/ns_last_pid", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
 
 
 def _become_first_process(control: _socket.socket) -> None:
@@ -131,7 +163,7 @@ def _readable_by(uid: int, paths: list[str]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def _serve(control: _socket.socket, isolation: child.Isolation) -> None:
+def _serve(control: _socket.socket, isolation: child.Isolation, meter: usage.Meter) -> None:
     while True:
         data, descriptors = _receive(control)
         if not data:
@@ -149,13 +181,23 @@ def _serve(control: _socket.socket, isolation: child.Isolation) -> None:
         _join_group(pid)
         if not isolation.namespaces:
             control.send(json.dumps({"group": pid}).encode())
-        reason = _watch(control, pid, header, isolation)
+        reason = _watch(control, pid, header, isolation, meter)
         report = _end(pid, isolation)
         if reason == "gone":
             return
-        if not isolation.namespaces:
-            empty(isolation.scratch)
+        _forget(isolation)
         control.send(json.dumps({**report, "reason": reason}).encode())
+
+
+def _forget(isolation: child.Isolation) -> None:
+    """Remove what would tell the next run of this one: files, the state of their directory, process numbers counted."""
+    if not isolation.namespaces:
+        empty(isolation.scratch)
+        child.make_place(isolation)
+    elif isolation.last_pid is not None:
+        # Refused without the rights over this namespace; then only the numbers tell how many processes there were.
+        with contextlib.suppress(OSError):
+            os.pwrite(isolation.last_pid, b"1", 0)
 
 
 def _receive(control: _socket.socket) -> tuple[bytes, list[int]]:
@@ -173,11 +215,12 @@ def _join_group(pid: int) -> None:
         os.setpgid(pid, pid)
 
 
-def _watch(control: _socket.socket, pid: int, header: dict[str, Any], isolation: child.Isolation) -> str:
-    """Wait until a run is over. Returns why: "ended", "timeout", "killed", "scratch" (full), "gone" (caller ended)."""
+def _watch(
+    control: _socket.socket, pid: int, header: dict[str, Any], isolation: child.Isolation, meter: usage.Meter
+) -> str:
+    """Wait until a run is over. Returns why: "ended", "timeout", "killed", "gone" (caller ended), or `_exceeded`."""
     deadline = time.monotonic() + header["seconds"]
-    # A tmpfs has a size limit; a directory has to be measured.
-    pause = _LOOK_EVERY if not isolation.namespaces else header["seconds"]
+    pause = _LOOK_EVERY
     handle = os.pidfd_open(pid)
     try:
         poll = select.poll()
@@ -189,11 +232,26 @@ def _watch(control: _socket.socket, pid: int, header: dict[str, Any], isolation:
                 return "killed" if control.recv(1 << 16) == KILL else "gone"
             if handle in ready:
                 return "ended"
-            if not isolation.namespaces and _overfull(isolation.scratch, child.SCRATCH_FILES * header["file_mb"] << 20):
-                return "scratch"
+            start = time.monotonic()
+            exceeded = _exceeded(header, isolation, meter)
+            if exceeded:
+                return exceeded
+            # Many processes on the machine make the measurement slow.
+            pause = min(max(_LOOK_EVERY, 10 * (time.monotonic() - start)), _LOOK_AT_LEAST_EVERY)
         return "timeout"
     finally:
         os.close(handle)
+
+
+def _exceeded(header: dict[str, Any], isolation: child.Isolation, meter: usage.Meter) -> str:
+    """Return which limit a run exceeds with all its processes together: "memory", "scratch" or none."""
+    most = header["together_mb"] << 20
+    if meter.use(most).memory > most:
+        return "memory"
+    # A tmpfs has a size limit; a directory has to be measured.
+    if not isolation.namespaces and _overfull(isolation.scratch, child.SCRATCH_FILES * header["file_mb"] << 20):
+        return "scratch"
+    return ""
 
 
 def _overfull(directory: str, most: int) -> bool:

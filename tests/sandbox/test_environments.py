@@ -37,7 +37,7 @@ SCRIPT = """
 import sys
 from rlvr.sandbox import Job, Limits, Pool, level
 for number in range(level().number, 1, -1):
-    with Pool(1, level=number) as pool:
+    with Pool(1, level=number, packages=sys.argv[2:]) as pool:
         result = pool.run(Job(sys.argv[1].replace("LEVEL", str(number)), limits=Limits(seconds=30)))
     print(number, result.status, result.stdout.strip(), result.stderr, result.detail)
 """
@@ -51,9 +51,9 @@ def environment(folder: Path, python: str) -> Path:
     return folder / "venv" / "bin" / "python"
 
 
-def run_in(python: Path, program: str, **options: object) -> list[str]:
-    """What the program prints at each level that is to be had, run from that environment."""
-    command = [str(python), "-c", SCRIPT, program]
+def run_in(python: Path, program: str, *packages: str, **options: object) -> list[str]:
+    """What the program prints at each level that is to be had, run from that environment with `promised` visible."""
+    command = [str(python), "-c", SCRIPT, program, "promised", *packages]
     settings = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "cwd": "/", "timeout": 120, **options}
     done = subprocess.run(command, capture_output=True, text=True, check=False, **settings)  # type: ignore[call-overload]
     assert done.returncode == 0, done.stderr
@@ -111,7 +111,7 @@ def linked(folder: Path) -> Path:
 def test_packages_of_another_environment_by_a_pth_file(tmp_path):
     """numpy and sympy, as generated programs want them."""
     imports = "import numpy, sympy; assert int(numpy.ones(2).sum()) == sympy.Integer(2)"
-    lines = run_in(linked(tmp_path), PROGRAM.replace("IMPORTS", imports))
+    lines = run_in(linked(tmp_path), PROGRAM.replace("IMPORTS", imports), "sympy")
     assert [line.split()[1:] for line in lines] == [["ok", "42", "[]"]] * (level().number - 1)
 
 
@@ -136,6 +136,6 @@ def test_doctor_tells_when_programs_cannot_import(tmp_path):
     )
     assert done.stdout.startswith("missing "), done.stderr
     assert "numpy" in done.stdout.split("|")[0]
-    assert "ModuleNotFoundError" in done.stdout.split("|")[0]
+    assert "not in site-packages" in done.stdout.split("|")[0]
     assert "site-packages" in done.stdout.split("|")[1]
     assert done.stdout.split("|")[2].strip() == "True"

@@ -7,29 +7,27 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from rlvr.registry import TASKS, make_task
+from tests.helpers.files import ROOT, fenced
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tasks"
 README = (FOLDER / "README.md").read_text()
 
 
-def block(language: str) -> str:
-    """The only fenced block of this language."""
-    [found] = re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def _block(language: str) -> str:
+    [found] = fenced(FOLDER / "README.md", language)
     return found
 
 
 def test_the_example_prints_what_it_says(tmp_path, monkeypatch):
     """Saved as mine.py and run; it can then be named mine:squares, with options as text."""
-    (tmp_path / "mine_squares.py").write_text(block("python"))
+    (tmp_path / "mine_squares.py").write_text(_block("python"))
     command, env = [sys.executable, str(tmp_path / "mine_squares.py")], {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-    assert (done.stdout, done.stderr) == (block("text"), "")
+    assert (done.stdout, done.stderr) == (_block("text"), "")
     monkeypatch.syspath_prepend(tmp_path)
     try:
         task = make_task("mine_squares:squares", num_train="3", num_test="2")

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.console import Display
-from rlvr.config import Config, MonitorConfig, VLLMConfig, VLLMServerConfig, to_json
+from rlvr.config import SAMPLERS, Config, MonitorConfig, to_json
 from rlvr.config.group import groups_of, settings_of
 from rlvr.launch import launch
 from rlvr.recipes.tiny_math import CONFIG
@@ -216,7 +216,7 @@ def test_every_resumable_setting_exists_and_has_a_reason():
     """A name that was mistyped would allow nothing."""
     known = {
         (group, setting.name)
-        for config in (Config(), Config(sampler=VLLMConfig()), Config(sampler=VLLMServerConfig()), MONITORED)
+        for config in (MONITORED, *(Config(sampler=kind()) for kind in SAMPLERS.values()))
         for group, value in groups_of(config)
         for setting in settings_of(type(value))
     }

@@ -9,6 +9,7 @@ import pytest
 
 from rlvr.verifiers.code import eval as code_eval
 from rlvr.verifiers.code import split as code_split
+from rlvr.verifiers.code.classes import program_classes
 from rlvr.verifiers.code.plans import MixedPlan, SplitPlan, WholePlan, integrity, make_plan
 from tests.helpers.programs import ADD, asserts
 
@@ -68,7 +69,7 @@ def test_what_cannot_be_secured_is_marked(code: str, strength: str):
 )
 def test_what_is_a_class_is_decided_by_the_tests(code: str, classes: tuple[str, ...]):
     """A capital letter does not make one where the tests take what a call returns for a value."""
-    assert code_split.program_classes(code) == classes
+    assert program_classes(code) == classes
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_cursor_moves_over_tokens():
 
 
 def test_cursor_comes_back_to_a_mark():
-    """The position, the depth and what is open; a token that was replaced stays replaced."""
+    """The position, the depth and what is open; tokens that were replaced."""
     cursor = Cursor(tokenize("ab | c"))
     start = cursor.mark()
     cursor.replace(cursor.token._replace(text="b"))
@@ -81,7 +81,7 @@ def test_cursor_comes_back_to_a_mark():
             assert cursor.bars == 1
         assert (cursor.bars, cursor.in_set) == (0, False)
     cursor.backtrack(start)
-    assert (cursor.token.text, cursor.mark()) == ("b", start)
+    assert (cursor.token.text, cursor.mark()) == ("ab", start)
     for _ in range(MAX_DEPTH):
         cursor.deeper()
     with pytest.raises(TooLarge):

@@ -4,43 +4,83 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from rlvr.verifiers.code.bounds import parse_bounded
 from rlvr.verifiers.extract import BYTE_ORDER_MARK
 
-_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n`]*$", re.MULTILINE)
+MAX_COMPLETION = 1 << 20  # characters; a longer one is not searched for a program
+_RUN = re.compile("```|~~~")
+_LANGUAGE = re.compile(r"[ \t]*([\w+#.-]*)")
+# The first words of lines that make a program of a text.
+_STATEMENT = re.compile(
+    r"^[ \t]*(?:def|class|import|from|for|while|if|with|try|return|print|async|@\w+)\b|^[\w., \t]*[-+*/]?=[^=]|\w\(",
+    re.MULTILINE,
+)
 _PYTHON = frozenset(("", "python", "py", "python3", "python2"))
+
+
+class Fence(NamedTuple):
+    """A line that opens or closes a block: its place in the text, its run of ` or ~, the language after it."""
+
+    start: int
+    end: int
+    marker: str
+    language: str
+
+
+def fences(text: str) -> Iterator[Fence]:
+    """Yield the fences of a Markdown text, in one pass over its lines."""
+    end = -1
+    while (run := _RUN.search(text, end + 1)) is not None:
+        start = text.rfind("\n", end + 1, run.start()) + 1 or end + 1
+        end = text.find("\n", run.end())
+        end = end if end >= 0 else len(text)
+        line = text[start:end].lstrip(" \t")
+        rest = line.lstrip(line[:1]) if line.startswith(("```", "~~~")) else "`"
+        language = _LANGUAGE.match(rest)
+        if language is not None and "`" not in rest:
+            yield Fence(start, end, line[: len(line) - len(rest)], language[1])
 
 
 def fenced_blocks(text: str) -> list[tuple[str, str]]:
     """Return (language, content) of the fenced blocks of a Markdown text; the last one may be unclosed."""
     blocks = []
-    opened: re.Match[str] | None = None
-    for fence in _FENCE.finditer(text):
+    opened: Fence | None = None
+    for fence in fences(text):
         if opened is None:
             opened = fence
-        elif not fence[2] and fence[1].startswith(opened[1]):
-            blocks.append((opened[2].lower(), text[opened.end() + 1 : fence.start()]))
+        elif not fence.language and fence.marker.startswith(opened.marker):
+            blocks.append((opened.language.lower(), text[opened.end + 1 : fence.start]))
             opened = None
     if opened is not None:
-        blocks.append((opened[2].lower(), text[opened.end() + 1 :]))
+        blocks.append((opened.language.lower(), text[opened.end + 1 :]))
     return blocks
 
 
-def program_of(completion: str) -> str:
-    """Return the last python fence of a completion (a fence without a language counts), else the whole text.
+def program_of(completion: str, names: Sequence[str] = ()) -> str:
+    """Return the last python fence of a completion, else the whole text.
 
-    Text before a closing </think> is ignored.
+    Text before a closing </think> is ignored. A fence without a language counts where it looks like a program, or where
+    there is no other. Of several, the last that binds one of `names`, which the tests use, is preferred: the ones after
+    it show how to call it, or what it prints.
     """
     answer = completion.rpartition("</think>")[2].removeprefix(BYTE_ORDER_MARK)
-    blocks = [content for language, content in fenced_blocks(answer) if language in _PYTHON]
-    return blocks[-1] if blocks else answer
+    blocks = [(language, content) for language, content in fenced_blocks(answer) if language in _PYTHON]
+    programs = [content for language, content in blocks if language or _STATEMENT.search(content)]
+    contents = programs or [content for _, content in blocks]
+    if not contents:
+        return answer
+    name = f"(?:{'|'.join(map(re.escape, names))})"
+    bound = re.compile(rf"^(?:(?:async +)?(?:def|class) +{name}\b|{name} *(?::[^=\n]*)?=[^=])", re.MULTILINE)
+    return next((content for content in reversed(contents) if names and bound.search(content)), contents[-1])
 
 
 def defines(program: str, name: str) -> bool:
-    """Whether a program binds `name` at its top level. One that does not parse is searched as text."""
-    try:
-        tree = ast.parse(program)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    """Whether a program binds `name`. One that does not parse, or is too costly to parse, is searched as text."""
+    tree = parse_bounded(program)
+    if tree is None:
         return re.search(rf"^(async )?(def|class) {re.escape(name)}\b", program, re.MULTILINE) is not None
     bound = set()
     for statement in tree.body:

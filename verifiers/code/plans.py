@@ -6,24 +6,22 @@ Expected values stay in the plan, beside the verifier; none is in a job.
 from __future__ import annotations
 
 import ast
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any, Protocol
 
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
+from rlvr.sandbox.inside import analysis
 from rlvr.verifiers.code import equality
 from rlvr.verifiers.code import split as code_split
+from rlvr.verifiers.code.classes import PLAIN_METHODS, program_classes
 
 # Calls by which test code reads identities or types, or changes the program: stand-ins cannot support them.
 _UNSAFE_CALLS = frozenset(
     ("setattr", "delattr", "id", "issubclass", "vars", "globals", "locals", "patch", "monkeypatch")
 )
 _CONSTANT = (ast.Constant,)
-_PLAIN_TYPES = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset, deque, Fraction, Decimal)
-_PLAIN_METHODS = frozenset(name for kind in _PLAIN_TYPES for name in dir(kind))
+_PYTEST = ("approx", "fail", "main", "mark", "raises", "skip")
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,10 @@ class Outcome:
 
 
 class TestPlan(Protocol):
-    """The tests of one reference."""
+    """The tests of one reference. `defined`: names that they use, of which a program defines at least one."""
+
+    @property
+    def defined(self) -> tuple[str, ...]: ...
 
     def jobs(self, program: str, limits: Limits) -> Sequence[Job | TestJob]: ...
 
@@ -57,12 +58,13 @@ class SplitPlan:
     split: code_split.Split
     prelude: str
     setup: str
+    defined: tuple[str, ...] = ()
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
         """Return one job with every call."""
         calls = tuple(Call(expression=call) for call in self.split.calls)
         setup = "\n".join(part for part in (self.setup, self.split.setup) if part)
-        return [Job(_with_prelude(self.prelude, program), calls=calls, setup=setup, limits=limits)]
+        return [Job(program, calls=calls, setup=setup, limits=limits, prelude=self.prelude)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the tests of which all calls were answered and the assert holds."""
@@ -97,9 +99,14 @@ class WholePlan:
     prelude: str
     setup: str
 
+    @property
+    def defined(self) -> tuple[str, ...]:
+        """All names of the program."""
+        return self.names
+
     def jobs(self, program: str, limits: Limits) -> list[TestJob]:
         """Return one job for a pair of sandboxes: the program's and the tests'."""
-        job = Job(_with_prelude(self.prelude, program), setup=self.setup, limits=limits)
+        job = Job(program, setup=self.setup, limits=limits, prelude=self.prelude)
         return [TestJob(job, self.test, self.names, self.classes)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
@@ -116,6 +123,11 @@ class MixedPlan:
 
     split: SplitPlan
     whole: WholePlan
+
+    @property
+    def defined(self) -> tuple[str, ...]:
+        """All names of the program."""
+        return self.whole.names
 
     def jobs(self, program: str, limits: Limits) -> list[Job | TestJob]:
         """Return the job with the calls, then that for the pair of sandboxes."""
@@ -139,10 +151,11 @@ class OutputPlan:
 
     cases: tuple[tuple[str, str], ...]
     setup: str
+    defined: tuple[str, ...] = ()
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
         """Return one job for each case."""
-        return [Job(_with_prelude(self.setup, program), stdin, limits=limits) for stdin, _ in self.cases]
+        return [Job(program, stdin, limits=limits, prelude=self.setup) for stdin, _ in self.cases]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the cases in which the program ends without an error and prints the expected output."""
@@ -168,6 +181,11 @@ class CallsPlan:
     expected: tuple[Any, ...]
     setup: str
 
+    @property
+    def defined(self) -> tuple[str, ...]:
+        """The function, or the class that has it."""
+        return (self.entry.split(".")[0],)
+
     def jobs(self, program: str, limits: Limits) -> list[Job]:
         """Return one job with every call."""
         return [Job(program, calls=self.calls, setup=self.setup, limits=limits)]
@@ -191,10 +209,6 @@ class CallsPlan:
         return "" if equality.same_value(returned.value, self.expected[number]) else "wrong answer"
 
 
-def _with_prelude(prelude: str, program: str) -> str:
-    return f"{prelude}\n{program}" if prelude else program
-
-
 def _short(call: str) -> str:
     return call if len(call) <= 120 else call[:117] + "..."
 
@@ -210,26 +224,55 @@ def _text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> st
 
 def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     code, prelude, setup = (_text(reference, key, needed=key == "code") for key in ("code", "prelude", "setup"))
+    code = code_split.without_own_import(code)
     tree = code_split.parse(code)
     if prelude:
         code_split.parse(prelude)
-    if setup:
-        code_split.parse(setup)
+    # What the setup defines for the tests is theirs: it runs in their sandbox too.
+    used = code_split.defined_in(code_split.parse(setup)) - {entry} if setup else set()
+    ours = f"{prelude}\n{setup}" if used & set(analysis.keys(tree)) else prelude
     code = code_split.implied_imports(tree) + code
-    if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
-        raise ValueError("the test code has no assert: every program would pass")
-    split = code_split.split(code, entry, prelude)
-    names = code_split.program_names(code, entry, prelude)
+    split = code_split.split(code, entry, ours)
+    names = code_split.program_names(code, entry, ours)
     if not names or (split is not None and not split.calls and not split.rest):
-        raise ValueError("the tests use nothing of the program: every program would pass")
-    classes = code_split.program_classes(code, entry, prelude)
+        raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")
     if split is None:
         call = f"\ncheck({entry})\n" if entry else ""
-        return WholePlan(f"{prelude}\n{code}{call}", names, classes, prelude, setup)
-    here = SplitPlan(split, prelude, setup)
+        return _whole_plan(f"{ours}\n{code}{call}", reference, ours)
+    here = SplitPlan(split, prelude, setup, names)
     if not split.rest:
         return here
-    return MixedPlan(here, WholePlan(f"{prelude}\n{split.rest}", names, classes, prelude, setup))
+    return MixedPlan(here, _whole_plan(f"{ours}\n{split.rest}", reference, ours))
+
+
+def _whole_plan(test: str, reference: Mapping[str, Any], ours: str) -> WholePlan:
+    """Return the plan of test code that runs whole. Raise ValueError where no assert of it can be executed and fail."""
+    entry = reference.get("entry", "")
+    names = code_split.program_names(test, entry)
+    tree = code_split.parse(test)
+    if not any(isinstance(node, ast.stmt) for node in analysis.Analysis(tree, names).sites):
+        raise ValueError("no assert that is executed depends on the program: every program would pass")
+    _refuse_fixtures(tree)
+    classes = program_classes(test, entry)
+    return WholePlan(test, names, classes, _text(reference, "prelude"), _text(reference, "setup"))
+
+
+def _refuse_fixtures(tree: ast.Module) -> None:
+    """Raise ValueError for what a test runner would provide, and the stand-in for pytest does not."""
+    for node in ast.walk(tree):
+        path = ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else [""]
+        if path[0] == "pytest" and len(path) == 2 and path[1] not in _PYTEST:
+            raise ValueError(f"the tests use pytest.{path[1]}; only {', '.join(_PYTEST)} are provided")
+    methods = [part for node in tree.body if isinstance(node, ast.ClassDef) for part in node.body]
+    for node in (*tree.body, *methods):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and analysis.is_test_name(node.name):
+            needed = len(node.args.args) - len(node.args.defaults) - (node in methods)
+            if needed > 0 and not node.decorator_list and not _calls(tree, node.name):
+                raise ValueError(f"the test {node.name} takes fixtures: they are not provided")
+
+
+def _calls(tree: ast.Module, name: str) -> bool:
+    return any(isinstance(node, ast.Call) and analysis.called_name(node) == name for node in ast.walk(tree))
 
 
 def _assert_plan(reference: Mapping[str, Any]) -> TestPlan:
@@ -298,7 +341,7 @@ def integrity(reference: Any) -> str:
 
 def _asks_an_object(node: ast.AST, values: set[str]) -> bool:
     """Whether a method that no built-in type has is called on what a function returned."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr in _PLAIN_METHODS:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr in PLAIN_METHODS:
         return False
     inner = node.func.value
     return isinstance(inner, ast.Call) and _reads(inner.func, values)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from rlvr.sandbox.inside import analysis
 from rlvr.verifiers.code import eval as code_eval
+from rlvr.verifiers.code.arguments import Arguments, NotSplit, plain_classes
 
 _BUILTINS = frozenset(dir(builtins))
 _ANSWER = "answer "  # prefix of the names that stand for returned values; with its space, no name of a test has it
@@ -48,10 +51,6 @@ class Split:
             return False
 
 
-class _NotSplit(Exception):
-    """The tests need more than calls and checks."""
-
-
 @lru_cache(maxsize=4096)
 def parse(code: str) -> ast.Module:
     """Return the tree of test code. Raise ValueError where it does not parse."""
@@ -66,7 +65,7 @@ def split(code: str, entry: str = "", prelude: str = "") -> Split | None:
     """Split test code; return None where it has to run whole.
 
     With `entry` the code defines `check(candidate)`, and `candidate` is the program's function `entry`. The
-    names that `prelude` defines are the tests' own, not the program's.
+    names that `prelude` defines are the tests' own, not the program's: asserts that call them run whole.
     """
     tree = parse(code)
     body = [statement for statement in tree.body if not _inert(statement)]
@@ -78,9 +77,20 @@ def split(code: str, entry: str = "", prelude: str = "") -> Split | None:
         body = [s for s in body if s is not checks[0]] + [s for s in checks[0].body if not _inert(s)]
         body = [_Rename(candidate, entry).visit(ast.parse(ast.unparse(s)).body[0]) for s in body]
     try:
-        return _Splitter(body, defined_in(parse(prelude)) - {entry}).split()
-    except _NotSplit:
+        return _Splitter(body, parse(prelude), entry).split()
+    except NotSplit:
         return None
+
+
+def without_own_import(code: str) -> str:
+    """Return test code without `from solution import f`: that is the program, whose names are known anyway."""
+    lines = code.split("\n")
+    for node in ast.walk(parse(code)):
+        own = isinstance(node, ast.ImportFrom) and node.module == "solution" and not node.level
+        if own and node.lineno == node.end_lineno and not any(a.asname or a.name == "*" for a in node.names):  # type: ignore[attr-defined]
+            line = lines[node.lineno - 1]  # type: ignore[attr-defined]
+            lines[node.lineno - 1] = line[: node.col_offset] + "pass" + line[node.end_col_offset :]  # type: ignore[attr-defined]
+    return "\n".join(lines)
 
 
 def implied_imports(tree: ast.AST) -> str:
@@ -147,44 +157,10 @@ def _outermost_call(test: ast.expr) -> str:
     return side.func.id if isinstance(side, ast.Call) and isinstance(side.func, ast.Name) else ""
 
 
-_MAKING_VALUES = frozenset("abs all any bool dict float frozenset int list max min round set sorted sum tuple".split())
-_PREDICATES = frozenset("startswith endswith issubset issuperset isdisjoint is_integer equals".split())
-
-
-def program_classes(code: str, entry: str = "", prelude: str = "") -> tuple[str, ...]:
-    """Return those of the program's names that the tests use as classes.
-
-    They are told by their spelling, unless the result of calling one is used as a value: compared, asserted or counted.
-    The program is not asked: a function could return an object that answers in place of a string.
-    """
-    tree = parse(code)
-    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    spelled = {
-        name
-        for name in program_names(code, entry, prelude)
-        if name[:1].isupper() and "_" not in name and (name in called or not name.isupper())
-    } - {entry}
-    used = [call for node in ast.walk(tree) for call in _used_as_values(node)]
-    return tuple(sorted(spelled - {node.func.id for node in used if isinstance(node.func, ast.Name)}))
-
-
-def _used_as_values(node: ast.AST) -> list[ast.Call]:
-    """The calls directly below a node that uses their results as values."""
-    parts: list[ast.expr] = []
-    if isinstance(node, ast.Compare):
-        parts = [node.left, *node.comparators]
-    elif isinstance(node, ast.Assert):
-        parts = [node.test]
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _MAKING_VALUES:
-        parts = node.args
-    elif isinstance(node, ast.Attribute) and (node.attr in _PREDICATES or node.attr.startswith("is")):
-        parts = [node.value]
-    return [part for part in parts if isinstance(part, ast.Call)]
-
-
 class _Splitter:
-    def __init__(self, body: list[ast.stmt], trusted: set[str]) -> None:
+    def __init__(self, body: list[ast.stmt], prelude: ast.Module, entry: str) -> None:
         self.body = body
+        trusted = defined_in(prelude) - {entry}
         self.calls: list[str] = []
         self.modules: dict[str, str] = {}
         whole = ast.Module(body, [])
@@ -198,6 +174,10 @@ class _Splitter:
             for name in loaded - trusted - set(self.modules)
             if name not in _BUILTINS or _program_defines_builtin(whole, name)
         }
+        self.functions = {
+            n.func.id for n in ast.walk(whole) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+        }
+        self.arguments = Arguments(self.theirs, trusted - plain_classes(prelude), self.modules)
 
     def _import(self, statement: ast.Import | ast.ImportFrom) -> None:
         if isinstance(statement, ast.Import):
@@ -206,23 +186,30 @@ class _Splitter:
             self.modules.update({a.asname or a.name: f"{statement.module}.{a.name}" for a in statement.names})
 
     def split(self) -> Split:
-        """Split each assert by itself. Raise _NotSplit for other statements: asserts may depend on them."""
+        """Split each assert by itself. Raise NotSplit for other statements: asserts may depend on them."""
         if not all(isinstance(statement, (ast.Assert, ast.Import, ast.ImportFrom)) for statement in self.body):
-            raise _NotSplit
+            raise NotSplit
         checks, rest = [], []
         for statement in self.body:
-            if not isinstance(statement, ast.Assert):
+            if not isinstance(statement, ast.Assert) or not self._counts(statement.test):
                 continue
             first = len(self.calls)
             try:
                 checks.append(self._check(statement.test))
-            except _NotSplit:
+            except NotSplit:
                 del self.calls[first:]
                 rest.append(ast.unparse(statement))
-        if not checks:
-            raise _NotSplit
+        if not checks and rest:
+            raise NotSplit
         whole = "\n".join([self.setup, *rest]) if rest else ""
         return Split(tuple(self.calls), tuple(checks), self.setup, self.modules, whole)
+
+    def _counts(self, test: ast.expr) -> bool:
+        """Whether an assert can fail, and calls the program or reads a value of it. `assert f` does neither."""
+        if analysis.truth(test) is not None:
+            return False
+        read = {n.id for n in ast.walk(test) if isinstance(n, ast.Name) and n.id in self.theirs}
+        return bool(read - self.functions) or any(self._is_theirs(n) for n in ast.walk(test) if isinstance(n, ast.Call))
 
     def _check(self, test: ast.expr) -> Check:
         first = len(self.calls)
@@ -230,18 +217,18 @@ class _Splitter:
         numbers = tuple(range(first, len(self.calls)))
         known = frozenset(f"{_ANSWER}{number}" for number in numbers)
         if not code_eval.supported(replaced, known, self.modules):
-            raise _NotSplit
+            raise NotSplit
         return Check(replaced, numbers)
 
     def _replace(self, node: Any) -> Any:
         """The tree with each call into the program, and each of its values, replaced by a name for the answer."""
         if self._is_type_test(node):
-            raise _NotSplit
+            raise NotSplit
         if isinstance(node, ast.expr) and self._is_theirs(node):
-            self.calls.append(ast.unparse(node))
+            self.calls.append(ast.unparse(self.arguments.visit(copy.deepcopy(node))))
             return ast.Name(f"{_ANSWER}{len(self.calls) - 1}", ast.Load())
         if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)):
-            raise _NotSplit
+            raise NotSplit
         changed = type(node)()
         for name, value in ast.iter_fields(node):
             if isinstance(value, list):

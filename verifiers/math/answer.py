@@ -38,6 +38,7 @@ _LABELLED = re.compile(
     r"|P\s*(?:\\left\s*)?\([^()\[\]]{1,30}(?:[=<>|]|\\[a-z]+)[^()\[\]]{1,30})(?:\\right\s*)?[)\]]\s*=(?=[^=])(.+)\Z",
     re.DOTALL,
 )
+_LETTER_UNIT = re.compile(r"\d[~\s]+[A-Za-z]")
 _BASE_MARKS = str.maketrans("", "", " ,-{}")
 
 
@@ -123,7 +124,10 @@ def readings(
             tree = parse(text, style)
         except (ParseError, TooLarge) as error:
             problem = problem or error
-            continue
+            # 8 m in \\frac{1}{8 m^4}: the letter is no unit there.
+            tree = _without_units(text, style) if isinstance(error, ParseError) else None
+            if tree is None:
+                continue
         if tree not in trees:
             trees.append(tree)
         # Letters after a number are a unit, or variables: 3 m.
@@ -133,6 +137,15 @@ def readings(
     if not trees and isinstance(problem, ParseError) and (stated := _STATED.match(text)):
         return readings(stated[1], normal_text(plain(stated[1])), gold=gold, decimal_comma=decimal_comma)
     return tuple(trees), problem
+
+
+def _without_units(text: str, style: str) -> Node | None:
+    """The tree with letters after a number as variables; None where no letter may be a unit, or it cannot be read."""
+    if not _LETTER_UNIT.search(text):
+        return None
+    with contextlib.suppress(ParseError, TooLarge):
+        return parse(text, style, units=False)
+    return None
 
 
 def _in_base(normal: str) -> Node | None:

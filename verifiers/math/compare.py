@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlvr.verifiers.math.binders import unevaluated
+from rlvr.verifiers.math.constants import same_general_solution
 from rlvr.verifiers.math.exact import Inexact, Undefined, rational
+from rlvr.verifiers.math.families import same_families
 from rlvr.verifiers.math.forms import same_forms
 from rlvr.verifiers.math.identity import same_value
 from rlvr.verifiers.math.matrices import resolved
@@ -34,6 +36,9 @@ class Rules:
 
     def same(self, gold: Node, answer: Node) -> bool:
         """Whether the answer equals the gold. Raises TooLarge or Undecided."""
+        return self._same(gold, answer) or same_families(gold, answer)
+
+    def _same(self, gold: Node, answer: Node) -> bool:
         try:
             gold, answer = resolved(gold), resolved(answer)
         except Undefined:
@@ -70,7 +75,9 @@ class Rules:
         try:
             if same_value(gold, answer):
                 return True
-            return not symbols(gold) and not symbols(answer) and rounded(gold, answer, self)
+            if symbols(gold) or symbols(answer):
+                return same_general_solution(gold, answer, same_value)
+            return rounded(gold, answer, self)
         except (Inexact, Undefined):
             return False
 

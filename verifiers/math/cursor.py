@@ -22,6 +22,8 @@ class Mark(NamedTuple):
     depth: int
     bars: int
     in_set: bool
+    groups: int
+    replaced: int
 
 
 def shown(token: Token) -> str:
@@ -41,6 +43,8 @@ class Cursor:
         self._depth = depth
         self._bars = 0
         self._in_set = False
+        self._groups = 0
+        self._replaced: list[tuple[int, Token]] = []  # places of tokens that were replaced, and what stood there
 
     @property
     def token(self) -> Token:
@@ -71,6 +75,11 @@ class Cursor:
     def in_set(self) -> bool:
         """Whether the condition of a set may still come."""
         return self._in_set
+
+    @property
+    def in_group(self) -> bool:
+        """Whether brackets or braces are open."""
+        return self._groups > 0
 
     def peek(self, offset: int = 1) -> Token:
         """Return the token `offset` places ahead; beyond the end, the last one."""
@@ -137,6 +146,7 @@ class Cursor:
 
     def replace(self, token: Token) -> None:
         """Put `token` in the place of the one at the position: what is left of it when a part has been read."""
+        self._replaced.append((self._at, self._tokens[self._at]))
         self._tokens[self._at] = token
 
     def place(self) -> str:
@@ -145,11 +155,14 @@ class Cursor:
 
     def mark(self) -> Mark:
         """Return the present state for `backtrack`."""
-        return Mark(self._at, self._depth, self._bars, self._in_set)
+        return Mark(self._at, self._depth, self._bars, self._in_set, self._groups, len(self._replaced))
 
     def backtrack(self, mark: Mark) -> None:
-        """Return to a mark. Tokens that were replaced since then stay so."""
-        self._at, self._depth, self._bars, self._in_set = mark
+        """Return to a mark, with the tokens that were there."""
+        self._at, self._depth, self._bars, self._in_set, self._groups, count = mark
+        while len(self._replaced) > count:
+            place, token = self._replaced.pop()
+            self._tokens[place] = token
 
     def deeper(self) -> None:
         """Enter a level of nesting; `shallower` leaves it. Raise TooLarge beyond MAX_DEPTH."""
@@ -166,7 +179,9 @@ class Cursor:
         """Enter brackets, within which open | signs and sets outside do not matter."""
         outer = self._bars, self._in_set
         self._bars, self._in_set = 0, in_set
+        self._groups += 1
         yield
+        self._groups -= 1
         self._bars, self._in_set = outer
 
     def start_condition(self) -> None:

@@ -1,22 +1,39 @@
 """Whether two expressions are the same value or the same function.
 
 Tried in this order: the same tree; exact rational numbers; residues modulo a prime near 2**127 for rational functions
-(which tell 2^{1000000} from 2^{1000000}+1 without computing either); values at random points with an error bound, in
-floats for "different" and at 200 digits for "equal". The points are seeded by both sides: the same pair always gets the
-same points, and an answer cannot be written to fit them.
+(which tell 2^{1000000} from 2^{1000000}+1 without computing either); values at points: plain floats look for a
+difference, an error bound or 60 digits confirm it, and 200 digits at two points are needed for "equal". The points
+(rlvr.verifiers.math.points) are seeded by both sides: the same pair always gets the same points, and an answer cannot be
+written to fit them.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
 
+from rlvr.verifiers.math.compiled import compiled
 from rlvr.verifiers.math.exact import PRIMES, Inexact, Undefined, exact, is_rational_function, residue
-from rlvr.verifiers.math.numeric import evaluate
+from rlvr.verifiers.math.numeric import evaluate, substituted
+from rlvr.verifiers.math.points import (
+    UNDEFINED,
+    Values,
+    base_points,
+    branch_cells,
+    constants,
+    integer_names,
+    is_smooth,
+    kink_points,
+    more_points,
+)
 from rlvr.verifiers.math.systems import Digits, Numbers, OutsideReals, Value
 from rlvr.verifiers.math.tree import IMAGINARY, Node, Num, Op, TooLarge, symbols, walk
 
 POINTS = 12
+SMOOTH_POINTS = 16
+MAX_DOUBTS = 12  # points that are evaluated exactly or at 60 digits because floats do not tell
 WANTED = 3
 _SKIP = (ValueError, OverflowError, ZeroDivisionError)
 
@@ -105,27 +122,159 @@ def _same_constant(gold: Node, answer: Node) -> bool:
 
 
 def _same_function(gold: Node, answer: Node, names: list[str], rng: random.Random) -> bool:
-    integers = _integer_names(gold) | _integer_names(answer)
-    explicit_i = any(node == IMAGINARY for tree in (gold, answer) for node in walk(tree))
-    points = [dict(point) for point in _points(names, integers, rng)]
+    if any(node == IMAGINARY for tree in (gold, answer) for node in walk(tree)):
+        return _same_complex_function(gold, answer, names, rng)
+    integers = integer_names(gold, answer)
     for base in _log_bases(gold, answer):
-        for real in (False,) if explicit_i else (True, False):
-            found = _agree(gold, answer, points, real, base)
-            if found is None:
-                continue
-            if found:
-                return True
-            break
+        found = Comparison(gold, answer, names, integers, base).decide(rng)
+        if found is None:
+            found = _agree(gold, answer, _complex_points(names, integers, rng), base)
+        if found:
+            return True
     return False
 
 
-def _agree(gold: Node, answer: Node, points: list[dict[str, float]], real: bool, base: int | None) -> bool | None:
-    """Whether both agree at WANTED points, two of them at 200 digits; None where too few points have values."""
+def _same_complex_function(gold: Node, answer: Node, names: list[str], rng: random.Random) -> bool:
+    """Compare expressions with the imaginary unit, in real variables."""
+    points = _complex_points(names, integer_names(gold, answer), rng)
+    return any(_agree(gold, answer, points, base) for base in _log_bases(gold, answer))
+
+
+def _complex_points(names: list[str], integers: Mapping[str, int], rng: random.Random) -> list[dict[str, float]]:
+    points = base_points(names, integers, [], rng, 2 * POINTS)
+    return [dict(zip(names, map(float, point), strict=True)) for point in points]
+
+
+class Comparison:
+    """Two real functions of the same variables, compared point by point.
+
+    They are equal where they agree wherever both are defined, as x^2/x and x, \\ln x^2 and 2 \\ln x do. But no cell of
+    |x|, max, floor and the like, in which the gold has values, may lie outside of the answer's domain: \\sqrt{x}^2 is
+    not |x|, since it says nothing about negative x.
+    """
+
+    def __init__(
+        self, gold: Node, answer: Node, names: list[str], integers: Mapping[str, int], log_base: int | None
+    ) -> None:
+        self.gold, self.answer = gold, answer
+        self.names, self.integers, self.log_base = names, integers, log_base
+        places = {name: place for place, name in enumerate(names)}
+        self._gold, self._answer = (compiled(tree, places, log_base) for tree in (gold, answer))
+        self._branches = branch_cells(gold, places, log_base)
+        self._agreed: list[Values] = []
+        self._shown: set[tuple[object, ...]] = set()
+        self._hidden: set[tuple[object, ...]] = set()
+        self._doubts = 0
+
+    def decide(self, rng: random.Random) -> bool | None:
+        """Whether both functions agree; None where too few points have real values of both."""
+        names, integers = self.names, self.integers
+        sizes = constants(self.gold, self.answer)
+        smooth = is_smooth(self.gold) and is_smooth(self.answer)
+        base = base_points(names, integers, sizes, rng, SMOOTH_POINTS if smooth else min(30 + 15 * len(names), 90))
+        if self._differ_at(base):
+            return False
+        if self._differ_at(more_points(names, integers, sizes, base)):
+            return False
+        if not smooth and self._differ_at(
+            kink_points((self.gold, self.answer), names, integers, base, self.log_base)
+        ):
+            return False
+        if len(self._agreed) < WANTED:
+            return None
+        return not self._hidden - self._shown and self._close_at_two()
+
+    def _differ_at(self, points: list[Values]) -> bool:
+        gold, answer = self._gold, self._answer
+        for point in points:
+            try:
+                g = gold(point)
+            except UNDEFINED as error:
+                if not isinstance(error, OverflowError):
+                    continue
+                g = None
+            try:
+                a = answer(point)
+            except UNDEFINED as error:
+                if isinstance(error, OverflowError):
+                    a = None
+                else:
+                    if self._branches and g is not None:
+                        self._hidden.add(self._cell(point))
+                    continue
+            if g is None or a is None:
+                if self._doubts < MAX_DOUBTS and self._confirmed(point):
+                    return True
+                continue
+            if g == a or _near(g, a):
+                self._agreed.append(point)
+                if self._branches:
+                    self._shown.add(self._cell(point))
+            elif self._confirmed(point):
+                return True
+        return False
+
+    def _cell(self, point: Values) -> tuple[object, ...]:
+        return tuple(cell(point) for cell in self._branches)
+
+    def _confirmed(self, point: Values) -> bool:
+        """Whether the values differ by more than their errors: exactly, in floats, or at 60 digits."""
+        self._doubts += 1
+        if self._doubts > 8 * MAX_DOUBTS:
+            return False
+        filled = {name: Num(Fraction(value)) for name, value in zip(self.names, point, strict=True)}
+        try:
+            return exact(substituted(self.gold, filled)) != exact(substituted(self.answer, filled))
+        except (Inexact, Undefined, TooLarge):
+            pass
+        place: dict[str, float] = dict(zip(self.names, point, strict=True))
+        for numbers in (Numbers(True, self.log_base), Digits(True, self.log_base, 60)):
+            try:
+                apart = _apart(self.gold, self.answer, place, numbers)
+            except _SKIP:
+                continue
+            if apart or numbers.precise:
+                return apart
+        return False
+
+    def _close_at_two(self) -> bool | None:
+        """Whether the values agree at 200 digits at two of the points where floats agree."""
+        points = sorted(self._agreed[:12], key=lambda point: max(map(abs, point)))
+        too_large: TooLarge | None = None
+        checked = 0
+        for point in points[len(points) // 4 :] + points[: len(points) // 4]:
+            place: dict[str, float] = dict(zip(self.names, point, strict=True))
+            try:
+                if not _close(self.gold, self.answer, place, True, self.log_base, floats=False):
+                    return False
+            except (OutsideReals, Undefined):
+                continue
+            except TooLarge as error:
+                too_large = error
+                continue
+            checked += 1
+            if checked == 2:
+                return True
+        if not checked and too_large is not None:
+            raise too_large
+        return True if checked else None
+
+
+def _near(left: Any, right: Any) -> bool:
+    """Whether two values are equal as far as floats usually tell."""
+    try:
+        return bool(abs(left - right) * 10**11 <= abs(left) + abs(right))
+    except OverflowError:
+        return False
+
+
+def _agree(gold: Node, answer: Node, points: list[dict[str, float]], base: int | None) -> bool | None:
+    """Whether complex values agree at WANTED points, two of them at 200 digits; None where too few have values."""
     good: list[dict[str, float]] = []
     too_large: TooLarge | None = None
     for point in points:
         try:
-            if _apart(gold, answer, point, Numbers(real, base)):
+            if _apart(gold, answer, point, Numbers(False, base)):
                 return False
         except TooLarge as error:
             too_large = error
@@ -133,14 +282,14 @@ def _agree(gold: Node, answer: Node, points: list[dict[str, float]], real: bool,
         except _SKIP:
             continue
         good.append(point)
-        if len(good) == WANTED + 1:
+        if len(good) == 3 * WANTED:
             break
     if too_large is not None and not good:
         raise too_large
     checked = 0
     for point in good or points:
         try:
-            if not _close(gold, answer, point, real, base, floats=False):
+            if not _close(gold, answer, point, False, base, floats=False):
                 return False
         except (OutsideReals, Undefined):
             continue
@@ -148,32 +297,6 @@ def _agree(gold: Node, answer: Node, points: list[dict[str, float]], real: bool,
         if checked == 2:
             return True
     return True if checked and good else None
-
-
-def _points(names: list[str], integers: frozenset[str], rng: random.Random) -> Iterator[dict[str, float]]:
-    for index in range(POINTS):
-        point: dict[str, float] = {}
-        for name in names:
-            if name in integers:
-                point[name] = float(rng.randrange(2, 14))
-                continue
-            size = (0.15 + 0.8 * rng.random()) if index % 3 == 0 else (0.3 + 3 * rng.random()) * (1 + index // 4)
-            sign = 1 if index in (0, 2, 4, 6, 8) or (index > 5 and rng.random() < 0.5) else -1
-            point[name] = sign * size
-        yield point
-
-
-def _integer_names(node: Node) -> frozenset[str]:
-    """Variables that only make sense as integers: in a factorial, or in the exponent of a negative number."""
-    found: set[str] = set()
-    for part in walk(node):
-        if not isinstance(part, Op):
-            continue
-        if part.head in ("fact", "binom", "gcd", "lcm"):
-            found |= symbols(part)
-        elif part.head == "pow" and isinstance(part.args[0], Op) and part.args[0].head == "neg":
-            found |= symbols(part.args[1])
-    return frozenset(found)
 
 
 def _apart(gold: Node, answer: Node, point: dict[str, float], numbers: Numbers) -> bool:

@@ -11,6 +11,7 @@ import unicodedata
 from fractions import Fraction
 from typing import NamedTuple
 
+from rlvr.verifiers.math.spelling import escapes_restored, one_backslash, regular, without_pictures
 from rlvr.verifiers.math.tree import Num, ParseError, TooLarge
 
 MAX_CHARS = 6_000
@@ -21,13 +22,15 @@ MAX_EXPONENT_DIGITS = 30
 
 class Token(NamedTuple):
     """`kind`: num, name (letters), op (a sign or a command's meaning), end. `spaced`: white space comes before it.
-    `upright`: a name inside `\\text{}` or the like, never a product of letters."""
+    `upright`: a name inside `\\text{}` or the like, never a product of letters. `apart`: it begins a formula of its own,
+    after `\\quad`, in other dollar signs or on another line than the formula before it."""
 
     kind: str
     text: str
     spaced: bool = False
     upright: bool = False
     number: Num | None = None
+    apart: bool = False
 
 
 END = Token("end", "", True)
@@ -49,6 +52,7 @@ _SIGNS = {
     "\u00a0": " ", "\u2009": r"\,", "\u202f": r"\,", "\u2007": r"\,", "\u2008": " ", "\u200a": " ", "\u3000": " ",
     "✓": "", "✔": "", "✅": "", "∎": "", "■": "", "\u200b": "", "\u200c": "", "\u200d": "", "\u2060": "",
     "\ufeff": "", "\u2061": "", "\u2062": "*", "\u2063": ",",
+    "℃": "^\\circ C", "℉": "^\\circ F", "Ω": r"\Omega ", "µ": r"\mu ", "≡": r"\equiv ",
 }  # fmt: skip
 _GREEK = dict(
     zip(
@@ -66,9 +70,16 @@ _TRANSLATION = str.maketrans({**_SIGNS, **{letter: f"\\{name} " for letter, name
 
 
 def plain(text: str) -> str:
-    """Return Unicode signs as LaTeX. Letters that only look like others (Cyrillic A) stay as they are."""
+    """Return Unicode signs as LaTeX. Letters that only look like others (Cyrillic A) stay as they are.
+
+    Doubled backslashes become single ones."""
+    if not text.isprintable():
+        text = escapes_restored(text)
+    if "\\\\" in text:
+        text = one_backslash(text)
     if text.isascii():
         return text
+    text = without_pictures(text)
     text = _SUPERSCRIPT_RUN.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
     text = _SUBSCRIPT_RUN.sub(lambda m: "_{" + "".join(_SUBSCRIPTS[c] for c in m[0]) + "}", text)
     text = text.translate(_TRANSLATION)
@@ -138,7 +149,7 @@ _ARGUMENT_DROPPED = frozenset(
 _KEPT = frozenset(
     "frac dfrac tfrac cfrac sfrac nicefrac sqrt usqrt ucbrt uqdrt binom dbinom tbinom overline bar widehat "
     "overrightarrow "
-    "begin end mathbb Bbb not dot pmod bmod mod int sum prod lim iint iiint oint partial nabla xrightarrow "
+    "begin end mathbb Bbb not dot ddot pmod bmod mod int sum prod lim iint iiint oint partial nabla xrightarrow "
     "substack choose "
     "underbrace overbrace".split()
 )
@@ -147,7 +158,7 @@ _LONG = r"\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d\d)+,\d{3}|\d{1,3}(?:(?:\\[,; ]|['\u00
 _AFTER = r"(?![\d]|,\d|\\[,; ]\d|[ '~]\d)"
 _TOKEN = re.compile(
     rf"""
-      (?P<repeat>\d*\.\d*(?:\\(?:overline|bar|overbar|dot)\s*(?:\{{\d+\}}|\d)\d*(?:\\dot\s*(?:\{{\d\}}|\d))?|\(\d+\))|\d*\.\d+\s*(?:\.\.\.|\\[lc]?dots\b))
+      (?P<repeat>\d*\.\d*(?:\s*\\(?:overline|bar|overbar|dot)\s*(?:\{{\s*\d+\s*\}}|\d)\d*(?:\\dot\s*(?:\{{\d\}}|\d))?|\(\d+\))|\d*\.\d+\s*(?:\.\.\.|\\[lc]?dots\b))
     | (?P<num>(?:(?:{_LONG}){_AFTER}(?:\.\d+)?|\d+\.\d+|\d+\.(?![\d.])|\.\d+|\d+)(?:[eE][+-]?\d+(?![\d.A-Za-z]))?)
     | (?P<name>[^\W\d_]+)
     | (?P<cmd>\\(?:[A-Za-z]+\*?|.))
@@ -159,16 +170,21 @@ _TOKEN = re.compile(
 _LIST_NUMBER = re.compile(r"(?:\d+\.\d+|\d+\.(?![\d.])|\.\d+|\d+)(?:[eE][+-]?\d+(?![\d.A-Za-z]))?")
 _COMMA_NUMBER = re.compile(r"\d+,\d+")
 _PLAIN_OPS = {"**": "^", "==": "=", "=<": "<=", "=>": "implies", "<>": "!=", "->": "to", "...": "dots", ":=": "="}
-_GLUE = re.compile(r",\\!\s*|\{,\}\s?|\{,\\!\}\s?")
+_GLUE = re.compile(r",\s*\\![\s~]*|\{,\}\s?|\{,\\!\}\s?")
 _GROUP = re.compile(r"\s*\{([^{}]*)\}")
 _ROW_SPACING = re.compile(r"\s*\[\s*-?[\d.]+\s*(?:pt|e[mx]|[cm]m|in)\s*\]")
 _DEGREE_LETTER = re.compile(r"(?<=[\d}])\^\s*(?:o(?![A-Za-z])|\{\s*o\s*\})")
-_UNIT_QUOTIENT = re.compile(
-    r"\\[dt]?frac\s*\{\s*\\(?:text|mathrm)\s*\{\s*([A-Za-z]{1,20})\s*\}\s*\}"
-    r"\s*\{\s*\\(?:text|mathrm)\s*\{\s*([A-Za-z]{1,20})\s*\}\s*\}"
-)
+_UNIT_NAME = r"\s*\{\s*\\(?:text|mathrm)\s*\{\s*~?([A-Za-z][A-Za-z~ ]{0,20})\s*\}\s*(\^\s*(?:\d|\{\s*\d\s*\}))?\s*\}"
+_UNIT_QUOTIENT = re.compile(r"\\[dt]?frac" + 2 * _UNIT_NAME)
 _NEGATED = re.compile(r"\\not\s*(=|\\in(?![A-Za-z]))")
 _BETWEEN_SETS = re.compile(r"\s*(?:\\left\s*)?[(\[]")
+_FORMULA_SIGNS = frozenset(("\\quad", "\\qquad", "\\(", "\\)", "\\[", "\\]"))
+_EQUATION = re.compile(r"\$?[A-Za-z\\(][^\n=<>]{0,60}(?<![\\&])=")
+_SPACES = frozenset(" ~'\\")
+# After these one digit, or a number without spaces, is the operand.
+_ONE_NUMBER = frozenset(
+    ("_", "^", "\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac", "\\sqrt", "\\binom")
+)
 _OPTION = re.compile(r"\s*\[[^\[\]]*\]")
 
 
@@ -181,7 +197,7 @@ def tokenize(text: str, commas: str = "thousands") -> list[Token]:
     """
     if len(text) > MAX_CHARS:
         raise TooLarge(f"an answer of {len(text)} characters; at most {MAX_CHARS} are read")
-    text = plain(text)
+    text = regular(plain(text))
     if ("," in text and "\\" in text) or "{" in text:
         text = _GLUE.sub(",", text).replace("{:}", ":").replace("{.}", ".")
     if "\\!" in text:
@@ -191,8 +207,13 @@ def tokenize(text: str, commas: str = "thousands") -> list[Token]:
     if "\\not" in text:
         text = _NEGATED.sub(lambda match: "\\ne " if match[1] == "=" else "\\notin ", text)
     if "frac" in text:
-        text = _UNIT_QUOTIENT.sub(r"\\text{ \1/\2}", text)
+        text = _UNIT_QUOTIENT.sub(_unit_quotient, text)
     return _scan(text, commas)
+
+
+def _unit_quotient(match: re.Match[str]) -> str:
+    top, top_power, bottom, power = (part or "" for part in match.groups())
+    return f"\\text{{ {top}}}{top_power}/\\text{{{bottom}}}{power}"
 
 
 def _scan(text: str, commas: str) -> list[Token]:
@@ -200,6 +221,8 @@ def _scan(text: str, commas: str) -> list[Token]:
     position, end, spaced = 0, len(text), False
     groups: list[bool] = []  # for each open brace: whether it belongs to \text{} or the like
     upright = 0
+    apart: set[int] = set()  # places of the tokens that begin a formula of their own
+    dollars = _Formulas()
     while position < end:
         match = _TOKEN.match(text, position)
         assert match is not None
@@ -208,9 +231,15 @@ def _scan(text: str, commas: str) -> list[Token]:
             match = (commas == "decimal" and _COMMA_NUMBER.match(text, position)) or _LIST_NUMBER.match(text, position)
             assert match
             value = match.group().replace(",", ".")
+        elif kind == "num" and tokens and tokens[-1].text in _ONE_NUMBER and not _SPACES.isdisjoint(value):
+            match = _LIST_NUMBER.match(text, position)
+            assert match
+            value = match.group()
         position = match.end()
         if kind == "space":
             spaced = True
+            if "\n" in value and not groups and _new_equation(text, position, tokens):
+                apart.add(len(tokens))
             continue
         if kind == "num":
             tokens.append(Token("num", value, spaced, bool(upright), _decimal(value)))
@@ -223,6 +252,8 @@ def _scan(text: str, commas: str) -> list[Token]:
                 continue
             tokens.append(Token("name", value, spaced, bool(upright)))
         elif kind == "cmd":
+            if value in _FORMULA_SIGNS:
+                dollars.sign(value, tokens, spaced, apart)
             position, wrapper = _command(text, position, value[1:], spaced, tokens)
             if wrapper:
                 groups.append(True)
@@ -238,13 +269,45 @@ def _scan(text: str, commas: str) -> list[Token]:
                 spaced = True
                 continue
             tokens.append(Token("op", "}", spaced))
-        elif value != "$":
+        elif value == "$":
+            dollars.sign(value, tokens, spaced, apart)
+        else:
             tokens.append(Token("op", _PLAIN_OPS.get(value, value), spaced))
         spaced = False
         if len(tokens) > MAX_TOKENS:
             raise TooLarge(f"an answer of more than {MAX_TOKENS} tokens")
     tokens.append(END)
+    for place in apart:
+        tokens[place] = tokens[place]._replace(apart=True)
     return tokens
+
+
+class _Formulas:
+    """Where formulas in dollar signs (or `\\(`, `\\[`) begin and end, and where `\\quad` separates them."""
+
+    def __init__(self) -> None:
+        self._open = False
+        self._closed_at = 0
+
+    def sign(self, text: str, tokens: list[Token], spaced: bool, apart: set[int]) -> None:
+        """Take notice of a sign; `apart` gets the place of the token that comes next, if it begins another formula."""
+        place = len(tokens)
+        if text in ("\\quad", "\\qquad"):
+            apart.add(place)
+            return
+        opens = not self._open if text == "$" else text in ("\\(", "\\[")
+        self._open = opens
+        if not opens:
+            self._closed_at = place
+        elif place and self._closed_at == place and spaced:
+            apart.add(place)
+
+
+def _new_equation(text: str, position: int, tokens: list[Token]) -> bool:
+    """Whether the line that begins here is an equation, below a line that is one."""
+    if not tokens or tokens[-1].kind == "op" and tokens[-1].text not in (")", "}", "]", "|", "!", "deg", "%"):
+        return False
+    return any(token.text in ("=", "~") for token in tokens[-60:]) and bool(_EQUATION.match(text, position))
 
 
 def _command(text: str, position: int, name: str, spaced: bool, tokens: list[Token]) -> tuple[int, bool]:
@@ -317,6 +380,7 @@ def repeating(text: str) -> Num:
     Raises ParseError where the dots follow no repeated block."""
     if len(text) > MAX_DIGITS:
         raise TooLarge(f"a number of {len(text)} characters; at most {MAX_DIGITS} are read")
+    text = "".join(text.split())
     if text.endswith(("...", "dots")):
         digits = text.removesuffix("...").rstrip() if text.endswith("...") else text[: text.rindex("\\")].rstrip()
         digits = digits[:40] if len(digits) > 40 else digits

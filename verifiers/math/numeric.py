@@ -14,7 +14,7 @@ from typing import Any
 from rlvr.verifiers.math.exact import Inexact, Undefined, exact
 from rlvr.verifiers.math.functions import FUNCTIONS, apply
 from rlvr.verifiers.math.systems import MAX_LOG, Numbers, Value
-from rlvr.verifiers.math.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Sym, TooLarge
+from rlvr.verifiers.math.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Rel, Sym, TooLarge
 
 
 def evaluate(node: Node, point: Mapping[str, float], numbers: Numbers) -> Value:
@@ -225,17 +225,23 @@ def _exactly(head: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]
     """Make an operation on integers, which is evaluated exactly; variables have integer values there."""
 
     def at_point(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
-        filled = tuple(_substituted(arg, point) for arg in args)
+        values = {name: Num(Fraction(value)) for name, value in point.items()}
+        filled = tuple(substituted(arg, values) for arg in args)
         value = numbers.of(exact(Op(head, filled)))
         return value, abs(value) * numbers.epsilon
 
     return at_point
 
 
-def _substituted(node: Node, point: Mapping[str, float]) -> Node:
-    if isinstance(node, Sym) and node.name in point:
-        return Num(Fraction(point[node.name]))
-    return Op(node.head, tuple(_substituted(arg, point) for arg in node.args)) if isinstance(node, Op) else node
+def substituted(node: Node, values: Mapping[str, Node]) -> Node:
+    """Return the tree with variables replaced."""
+    if isinstance(node, Sym):
+        return values.get(node.name, node)
+    if isinstance(node, Op):
+        return Op(node.head, tuple(substituted(arg, values) for arg in node.args))
+    if isinstance(node, Rel):
+        return Rel(node.ops, tuple(substituted(side, values) for side in node.sides))
+    return node
 
 
 _OPERATIONS: dict[str, Callable[[Args, Mapping[str, float], Numbers], Value]] = {

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.operators import exponent
-from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Sym, Words, number
+from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Quantity, Rel, Sym, Words, number, walk
+from rlvr.verifiers.math.units import UNITS
 from rlvr.verifiers.math.vocabulary import (
     ARITY,
     BLOCKED,
@@ -29,9 +30,13 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
 _FRACTIONS = ("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac")
+_SIGN_HEADS = {UNITS["°"]: "deg", UNITS["%"]: "percent"}
+_ROOTS = {"root": 2, "square": 2, "cube": 3, "cubic": 3, "fourth": 4, "fifth": 5}
+_SHARES = {"half": 2, "third": 3, "quarter": 4}
 _DOMAINS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
 _DOMAIN_OPS = frozenset(_DOMAINS.values())
 _MATRICES = frozenset("matrix pmatrix bmatrix Bmatrix smallmatrix array".split())
+_VALUES = frozenset("add mul div pow neg root abs".split()) | set(FUNCTIONS.values())
 _ROWS = frozenset("aligned align align* cases gathered gather gather* split equation equation* alignedat".split())
 _CLOSERS = {"(": (")", "]"), "[": ("]", ")", "["), "<(": (")>", ">"), "]": ("[", "]")}
 
@@ -49,10 +54,10 @@ def numeral(parser: Parser, token: Token) -> Node:
     if whole.places is not None or whole.value.denominator != 1:
         return whole
     start = parser.mark()
-    if parser.op() in _FRACTIONS:
+    if parser.op() in _FRACTIONS and not parser.token.apart:
         parser.advance()
         part = _fraction(parser, "")
-    elif parser.kind == "num" and parser.token.spaced and parser.op(1) == "/" and parser.peek(2).kind == "num":
+    elif parser.kind == "num" and parser.token.spaced and not parser.token.apart and parser.op(1) == "/" and parser.peek(2).kind == "num":
         top, bottom = parser.token.number, parser.peek(2).number
         parser.advance(3)
         part = Op("div", (top, bottom)) if top and bottom else whole
@@ -88,6 +93,8 @@ def name(parser: Parser, token: Token) -> Node:
         return E if text == "e" else IMAGINARY if text == "i" else Sym(text)
     if text.lower() in NUMBER_WORDS:
         return _spelled(parser)
+    if text.lower() in _ROOTS or text.lower() in _SHARES:
+        return _in_words(parser)
     if text.lower() in BLOCKED or text in STOP:
         raise ParseError(f"the word {text!r}")
     if token.upright or not is_product(text):
@@ -98,6 +105,19 @@ def name(parser: Parser, token: Token) -> Node:
         return product(letters[:-1], parser.expression(30))
     parser.advance()
     return product(letters[:-1], letters[-1])
+
+
+def _in_words(parser: Parser) -> Node:
+    """The (square, cube) root of 42, half of 42."""
+    word = parser.token.text.lower()
+    if word in _SHARES and parser.peek().text == "of":
+        parser.advance(2)
+        return Op("div", (parser.expression(30), number(_SHARES[word])))
+    named = 0 if word == "root" else 1
+    if word not in _ROOTS or parser.peek(named).text.lower() != "root" or not parser.is_root_of(named):
+        raise ParseError(f"the word {word!r}")
+    parser.advance(named + 2)
+    return Op("root", (number(_ROOTS[word]), parser.expression(30)))
 
 
 def _spelled(parser: Parser) -> Node:
@@ -133,12 +153,16 @@ def _split_function(parser: Parser, token: Token) -> Node:
 def _function(parser: Parser, head: str) -> Node:
     power: Node | None = None
     base: Node | None = None
+    if head == "log" and parser.kind == "num" and not parser.token.spaced and parser.before.text == "log":
+        base = parser.prefix() if parser.op(1) == "(" else None  # log10(100), log2(8)
     while parser.op() in ("^", "_"):
         mark = parser.advance().text
         if mark == "^" and power is None:
             power = exponent(parser)
         elif mark == "_" and head == "log" and base is None:
-            base = _argument(parser)
+            base = _log_base(parser)
+        elif mark == "_" and head in ("max", "min"):
+            parser.argument_text()
         else:
             raise ParseError(f"an index of {head}")
     if power == Op("neg", (number(1),)) and head in INVERSES:
@@ -148,12 +172,21 @@ def _function(parser: Parser, head: str) -> Node:
     return node if power is None else Op("pow", (node, power))
 
 
+def _log_base(parser: Parser) -> Node:
+    """The base of \\log_2 8; of plain text also log_10 100 and log_25(5), whose base has several digits."""
+    token, following = parser.token, parser.peek()
+    if token.kind == "num" and len(token.text) > 1 and token.text.isdigit():
+        if token.text[0] == "1" or following.kind == "num" or following.text == "(":
+            return parser.prefix()
+    return _argument(parser)
+
+
 def _function_arguments(parser: Parser) -> tuple[Node, ...]:
     """A parenthesised list, a group, or the factors that follow: \\sin 2x, \\cos\\frac{\\pi}{4}."""
     if parser.take("("):
         inner = parser.answer()
         parser.expect(")")
-        return inner.args if isinstance(inner, Op) and inner.head == "list" else (inner,)
+        return inner.args if isinstance(inner, Op) and inner.head == "list" else (_without_sign(inner),)
     if parser.op() == "{":  # \sin{x}^2 is (sin x)^2
         return (_argument(parser),)
     if parser.take("-"):
@@ -168,6 +201,8 @@ def _function_arguments(parser: Parser) -> tuple[Node, ...]:
 
 def _continues_argument(parser: Parser) -> bool:
     token = parser.token
+    if token.apart:
+        return False
     if token.kind == "name":
         bare = token.text.removeprefix("\\")
         return (bare not in FUNCTIONS) and parser.is_factor(token, parser.before)
@@ -180,6 +215,8 @@ def _applied(parser: Parser, head: str, arguments: tuple[Node, ...], base: Node 
         raise ParseError(f"{head} of {len(arguments)} arguments")
     if head == "sqrt" or head == "cbrt":
         return Op("root", (number(2 if head == "sqrt" else 3), arguments[0]))
+    if head == "cis":
+        return Op("add", (Op("cos", arguments), Op("mul", (IMAGINARY, Op("sin", arguments)))))
     if head == "lg":
         return Op("logb", (number(10), arguments[0]))
     if base is not None:
@@ -255,10 +292,47 @@ def _bracket(parser: Parser, opener: str) -> Node:
         closer = parser.expect(*_CLOSERS[opener])
     if not isinstance(inner, Op) or inner.head != "list":
         if opener + closer in ("()", "[]"):
-            return inner
+            return _without_sign(inner)
         raise ParseError("brackets that do not match")
     head = opener + closer if opener != "<(" else "()"
     return Op({"[[": "[)", "]]": "(]", "][": "()"}.get(head, head) if len(inner.args) == 2 else head, inner.args)
+
+
+def is_bracketed_factor(parser: Parser) -> bool:
+    """Whether [ opens a factor, as in 2[x + 1], and not an interval that is written ]0, 1[."""
+    first = parser.peek()
+    if parser.is_word(first) or not (first.kind in ("num", "name") or (first.kind == "op" and first.text in PREFIX)):
+        return False
+    level, offset = 0, 1
+    while (token := parser.peek(offset)).kind != "end":
+        if token.kind == "op":
+            if token.text in ("(", "[", "{", "{{"):
+                level += 1
+            elif token.text in (")", "]", "}", "}}"):
+                if not level:
+                    return token.text == "]"
+                level -= 1
+            elif not level and token.text in (",", ";", "newline", "&"):
+                return False
+        offset += 1
+    return False
+
+
+def two_valued(tree: Node) -> Node:
+    """Return an answer with plus-minus inside as a list, so that both of its values are compared."""
+    if isinstance(tree, Quantity):
+        return Quantity(two_valued(tree.value), tree.unit)
+    nested = isinstance(tree, Rel) or (isinstance(tree, Op) and tree.head in _VALUES)
+    if not nested or not any(isinstance(node, Op) and node.head in ("pm", "mp") for node in walk(tree)):
+        return tree
+    return Op("list", (tree,))
+
+
+def _without_sign(node: Node) -> Node:
+    """Return 30° or 50% within brackets as a value that may be reckoned with, not as a quantity."""
+    if isinstance(node, Quantity) and node.unit in _SIGN_HEADS:
+        return Op(_SIGN_HEADS[node.unit], (node.value,))
+    return node
 
 
 def _braces(parser: Parser, _: str) -> Node:
@@ -333,6 +407,8 @@ def _environment(parser: Parser, _: str) -> Node:
     if name in _ROWS:
         cells_ = tuple(cell for row in rows for cell in row)
         return cells_[0] if len(cells_) == 1 else Op("list", cells_)
+    if name == "array" and len(rows) == len(rows[0]) == 1:
+        return rows[0][0]
     if len({len(row) for row in rows}) != 1:
         raise ParseError("a matrix with rows of different lengths")
     return Op("matrix", tuple(Op("row", row) for row in rows))
@@ -345,7 +421,7 @@ PREFIX: dict[str, Callable[[Parser, str], Node]] = {
     **dict.fromkeys(("+", "-", "pm", "mp"), _signed),
     **dict.fromkeys(("(", "[", "]", "<("), _bracket),
     **dict.fromkeys((*_DOMAIN_OPS, "\\mathbb", "\\Bbb"), _domain),
-    **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "angle"), _decorated),
+    **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot", "angle"), _decorated),
     **dict.fromkeys(("|", "||"), _bar),
     **dict.fromkeys(("lfloor", "lceil"), _rounded),
     "\\sqrt": _root,

@@ -67,6 +67,8 @@ def postfix(parser: Parser, head: str, left: Node) -> Node:
         raise ParseError("a double factorial")
     if head == "deg" and parser.kind == "name" and parser.token.text in _SCALES:
         return Op("scale", (left, Words(parser.advance().text)))
+    if head == "deg":
+        return Op("deg", (_with_minutes(parser, left),))
     if head == "prime":
         if not isinstance(left, Sym):
             raise ParseError("a prime after something that is no name")
@@ -74,6 +76,25 @@ def postfix(parser: Parser, head: str, left: Node) -> Node:
     if head == "sub":
         return subscript(parser, left)
     return Op(head, (left,))
+
+
+def _with_minutes(parser: Parser, degrees: Node) -> Node:
+    """Parse the minutes and seconds of an angle: 63° 45' 30''."""
+    for sign, part in (("'", 60), ("''", 3600)):
+        minutes = parser.token.number
+        if minutes is not None and parser.op(1) == sign:
+            parser.advance(2)
+            degrees = _sum(degrees, minutes, part)
+        elif minutes is not None and sign == "''" and parser.op(1) == parser.op(2) == "'":
+            parser.advance(3)
+            degrees = _sum(degrees, minutes, part)
+    return degrees
+
+
+def _sum(degrees: Node, minutes: Num, part: int) -> Node:
+    if isinstance(degrees, Num) and degrees.places is None:
+        return Num(degrees.value + minutes.value / part)
+    return flat("add", degrees, Op("div", (minutes, number(part))))
 
 
 def subscript(parser: Parser, left: Node) -> Node:

@@ -18,6 +18,7 @@ ParseError for a text that is not an answer.
 from __future__ import annotations
 
 import functools
+import re
 from fractions import Fraction
 
 from rlvr.verifiers.math.calculus import CALCULUS
@@ -25,16 +26,19 @@ from rlvr.verifiers.math.cases import CASES, MATRIX_NAMES, matrix_name
 from rlvr.verifiers.math.conditions import skip_condition, without_conditions
 from rlvr.verifiers.math.cursor import Cursor
 from rlvr.verifiers.math.lex import END, Token, tokenize
-from rlvr.verifiers.math.operands import PREFIX, name, numeral
+from rlvr.verifiers.math.measures import is_unit_run, sign_is_unit, smaller_units
+from rlvr.verifiers.math.operands import PREFIX, is_bracketed_factor, name, numeral, two_valued
+from rlvr.verifiers.math.restated import is_restated, restated
 from rlvr.verifiers.math.operators import POSTFIX, binary, flat, postfix
+from rlvr.verifiers.math.sequences import DOTS, filled
 from rlvr.verifiers.math.tail import CURRENCIES, lead, tail
 from rlvr.verifiers.math.tree import (
     Node,
-    Num,
     Op,
     ParseError,
     Quantity,
     Rel,
+    Sym,
     TooLarge,
     Unit,
     Words,
@@ -42,10 +46,20 @@ from rlvr.verifiers.math.tree import (
     symbols,
 )
 from rlvr.verifiers.math.units import LETTER_UNITS, NO_UNIT, SQUARED, UNITS, find_unit
-from rlvr.verifiers.math.vocabulary import BLOCKED, CONSTANT_NAMES, FUNCTIONS, GREEK, SEPARATORS, STOP, is_product
+from rlvr.verifiers.math.vocabulary import (
+    BLOCKED,
+    CONSTANT_NAMES,
+    FUNCTIONS,
+    GREEK,
+    SEPARATORS,
+    STOP,
+    is_noun,
+    is_product,
+)
 from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
 
 MAX_HEIGHT = 100
+_PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])|[±∓]")
 MAX_ITEMS = 2_000
 MAX_CONDITIONS = 3  # attempts to read a condition in one answer
 
@@ -54,10 +68,11 @@ _BINARY = {"cup": 10, "cap": 10, "setminus": 10, ":": 15, "+": 20, "-": 20, "pm"
            "^": 50, "over": 5, "\\choose": 5}  # fmt: skip
 JUXTAPOSED = 30
 CJK = "\u2e80"  # from here on letters are words, never variables
+_AFTER_NOUN = frozenset((",", ";", ")", "]", "}", "(", ".", "newline", "and", "or", "&"))
 _OPENERS = frozenset(
     ("(", "{", "{{", "<(", "lfloor", "lceil", "\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac",
      "\\sqrt", "\\usqrt", "\\ucbrt", "\\uqdrt", "\\binom", "\\dbinom", "\\tbinom", "\\begin", "\\mathbb", "\\Bbb",
-     "\\overline", "\\bar", "\\overrightarrow", "\\widehat", "angle", "\\sum", "\\prod", "\\int", "\\lim")
+     "\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot", "angle", "\\sum", "\\prod", "\\int", "\\lim")
 )  # fmt: skip
 
 
@@ -72,6 +87,8 @@ def parse(text: str, commas: str = "thousands", units: bool = True) -> Node:
     parser.skip(".", '"', "`")
     if parser.kind != "end":
         raise ParseError(f"cannot read {parser.place()}")
+    if _PLUS_MINUS.search(text):
+        tree = two_valued(tree)
     if height(tree) > MAX_HEIGHT:
         raise TooLarge(f"an expression nested deeper than {MAX_HEIGHT}")
     return tree
@@ -84,6 +101,12 @@ def _trimmed(text: str) -> str:
         text = text[:-1].rstrip()  # a forced space whose space is gone
     bare = text.rstrip(".,;:")
     return text if text.endswith("..") or bare.endswith("\\") else bare.rstrip()
+
+
+def _ends_in_power(node: Node) -> bool:
+    """Whether a product ends in a power or in a name (its exponent or index is not a factor): 2^3 3^2, x_1 100."""
+    last = node.args[-1] if isinstance(node, Op) and node.head == "mul" else node
+    return isinstance(last, Sym) or (isinstance(last, Op) and last.head == "pow")
 
 
 def _is_unit(word: str) -> bool:
@@ -137,6 +160,8 @@ class Parser(Cursor):
                 raise TooLarge(f"more than {MAX_ITEMS} items")
         if not self.in_set:
             items = without_conditions(items)
+        if DOTS in items:
+            items = filled(items)
         if len(items) == 1:
             return items[0]
         if conjunction and any(isinstance(item, Rel) and not set(item.ops) <= {"=", "~"} for item in items):
@@ -144,7 +169,7 @@ class Parser(Cursor):
         return Op("either" if alternatives else "list", tuple(items))
 
     def separator(self) -> str:
-        """Skip `,`, `and`, `, and`, ...; return ",", "and", "or" or ""."""
+        """Skip `,`, `and`, `, and`, ...; return ",", "and", "or" or "". Before a formula of its own there may be none."""
         found = ""
         while True:
             token = self.token
@@ -157,11 +182,20 @@ class Parser(Cursor):
             elif self.word() in SEPARATORS:
                 found = SEPARATORS[self.word()]
             else:
-                return found
+                return found or ("," if self._begins_formula(token) else "")
             self.advance()
+
+    def _begins_formula(self, token: Token) -> bool:
+        """Whether a formula of its own begins here, or an ellipsis after the terms of a list."""
+        if token.kind == "op" and (token.text == "dots" or token.text in ("+", "-", "pm", "mp")):
+            return token.text == "dots"
+        return token.apart and (token.kind in ("num", "name") or token.text in PREFIX)
 
     def item(self) -> Node:
         """Parse a side, or a chain of relations."""
+        if self.op() == "dots":
+            self.advance()
+            return DOTS
         self.deeper()
         self.skip("=", "~", ":", "&", "because")
         self.named = frozenset()
@@ -199,7 +233,9 @@ class Parser(Cursor):
             self.advance()
             return Op("mod", (value, self.prefix()))
         value, unit = tail(self, value)
-        value = self.smaller_units(value, unit)
+        value = smaller_units(self, value, unit)
+        if self.op() == "(" and is_restated(self, value):
+            restated(self, value)
         if currency is not None:
             if unit.dims and unit != currency:
                 raise ParseError("two currencies or units")
@@ -212,14 +248,9 @@ class Parser(Cursor):
             return Quantity(value.args[0], Unit(Fraction(1), ((f"degree {value.args[1].text}", 1),)))
         return value if unit == NO_UNIT else Quantity(value, unit)
 
-    def smaller_units(self, value: Node, unit: Unit) -> Node:
-        """Parse what follows a quantity, as in 5 feet 6 inches; return the sum in the first unit."""
-        while unit.dims and self.kind == "num":
-            more, smaller = tail(self, self.expression(JUXTAPOSED))
-            if smaller.dims != unit.dims or smaller.factor >= unit.factor:
-                raise ParseError("two quantities side by side")
-            value = flat("add", value, Op("mul", (more, Num(smaller.factor / unit.factor))))
-        return value
+    def quantity(self) -> tuple[Node, Unit]:
+        """Parse a value without sums and its unit."""
+        return tail(self, self.expression(JUXTAPOSED))
 
     def expression(self, least: int) -> Node:
         """Parse operators that bind more tightly than `least`, by precedence climbing."""
@@ -238,7 +269,7 @@ class Parser(Cursor):
                 if text in POSTFIX:
                     left = postfix(self, POSTFIX[text], left)
                     continue
-                if not self.juxtaposable(token):
+                if not self.juxtaposable(token, left):
                     return left
             elif token.text == "to" and token.kind == "name":
                 if least >= _BINARY[":"]:
@@ -246,17 +277,19 @@ class Parser(Cursor):
                 self.advance()
                 left = binary(self, ":", _BINARY[":"], left)
                 continue
-            elif token.kind == "end" or not self.juxtaposable(token):
+            elif token.kind == "end" or not self.juxtaposable(token, left):
                 return left
             if least >= JUXTAPOSED:
                 return left
             left = flat("mul", left, self.expression(JUXTAPOSED))
 
-    def juxtaposable(self, token: Token) -> bool:
-        """Whether the operand at the position is a factor of the one before it."""
+    def juxtaposable(self, token: Token, left: Node) -> bool:
+        """Whether the operand at the position is a factor of the one before it, `left`."""
         before = self.before
+        if token.apart:
+            return False
         if token.kind == "num":
-            if before.kind == "num" or before.upright or before.text == "}":
+            if (before.kind == "num" or before.upright or before.text == "}") and not _ends_in_power(left):
                 raise ParseError("two numbers side by side")
             return True
         if token.kind == "name":
@@ -264,7 +297,9 @@ class Parser(Cursor):
         if token.text == "|":
             return not self.bars and not self.in_set
         if token.text == "(":
-            return not self.is_word(self.peek())
+            return not self.is_word(self.peek()) and not is_restated(self, left)
+        if token.text == "[":
+            return is_bracketed_factor(self)
         return token.text in _OPENERS
 
     def is_word(self, token: Token) -> bool:
@@ -280,18 +315,28 @@ class Parser(Cursor):
             return False
         if text.lower() in NUMBER_WORDS or text in GREEK:
             return False
-        return token.upright or text[0] >= CJK or not is_product(text) or (self.units and find_unit(text) is not None)
+        if token.upright or text[0] >= CJK or not is_product(text):
+            return True
+        return self.units and (_is_unit(text) or is_noun(text))
+
+    def is_root_of(self, offset: int) -> bool:
+        """Whether "root of" stands here, before a value: the square root of 42."""
+        following = self.peek(offset + 2)
+        operand = following.kind == "num" or following.text in ("(", "{", "\\frac", "\\sqrt", "-")
+        return self.peek(offset + 1).text == "of" and operand
 
     def is_factor(self, token: Token, before: Token) -> bool:
         """Whether a name after an operand is a factor (a variable, a function), not a unit or a word."""
         text = token.text
         if (
             text in FUNCTIONS
-            and before.kind == "num"
+            and (before.kind == "num" or before.text in ("}", ")"))
             and find_unit(text)
-            and self.op(1) not in ("(", "{", "^", "\\frac")
+            and self.op(1) not in ("(", "{", "^", "\\frac", "_")
         ):
             return self.peek().kind == "name"  # 5 min, 5 sec; but 2 sec x
+        if self.units and text in ("\\Omega", "\\mu") and before.kind == "num" and sign_is_unit(self):
+            return False
         if text.startswith("\\") or text in FUNCTIONS or text in CONSTANT_NAMES or text in GREEK:
             return True
         if text.lower() in SEPARATORS or text.lower() in MULTIPLIERS or text.lower() in BLOCKED or text in STOP:
@@ -302,12 +347,22 @@ class Parser(Cursor):
             stuck = before.kind == "num" and before.upright and not token.spaced and text not in LETTER_UNITS
             return len(text) == 1 and (text in "ei" or stuck)
         if len(text) > 1:
-            if self.units and (before.kind == "num" or before.text in ("}", ")")) and _is_unit(text):
-                return False
+            if self.units and (before.kind == "num" or before.text in ("}", ")")):
+                return is_product(text) and not _is_unit(text) and not (token.spaced and self._ends_in_noun())
             return is_product(text)
         if self.units and token.spaced and before.kind == "num" and text in LETTER_UNITS:
-            return self.peek().kind != "end" and self.op(1) not in ("/", ",", "^")
+            following = self.peek().kind != "end" and self.op(1) not in ("/", ",", "^")
+            return following and not is_unit_run(self)
         return True
+
+    def _ends_in_noun(self) -> bool:
+        """Whether the letters here are a word at the end of a side: 42 cats, 42 black cats."""
+        following = self.peek()
+        if not is_noun(self.token.text) or following.kind == "num":
+            return False
+        return (
+            following.kind != "op" or following.text in _AFTER_NOUN or (following.text == "-" and not following.spaced)
+        )
 
     def prefix(self) -> Node:
         """Parse an operand with the signs before it."""

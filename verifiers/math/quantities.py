@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.tree import Node, Num, Op, Quantity, Sym, Unit
-from rlvr.verifiers.math.units import UNITS
+from rlvr.verifiers.math.units import find_unit
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
@@ -32,13 +32,14 @@ def quantities(gold: Node, answer: Node, rules: Rules) -> bool:
 
 
 def _letter_unit(answer: Node) -> tuple[Node, Unit] | None:
-    """Read 100m and 2h, which parse as products, as quantities where the gold has a unit."""
-    if not isinstance(answer, Op) or answer.head != "mul" or len(answer.args) != 2:
+    """Read 100m, 2h and 5 kT, which parse as products, as quantities where the gold has a unit."""
+    if not isinstance(answer, Op) or answer.head != "mul":
         return None
-    value, letter = answer.args
-    if not isinstance(value, Num) or not isinstance(letter, Sym) or letter.name not in UNITS:
+    value, letters = answer.args[0], answer.args[1:]
+    if not isinstance(value, Num) or not all(isinstance(letter, Sym) for letter in letters):
         return None
-    return value, UNITS[letter.name]
+    unit = find_unit("".join(letter.name for letter in letters if isinstance(letter, Sym)), True)
+    return None if unit is None else (value, unit)
 
 
 def _times(value: Node, unit: Unit | None) -> Node:

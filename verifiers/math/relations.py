@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.binders import unevaluated
+from rlvr.verifiers.math.constants import same_general_solution
 from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.forms import contradicts
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
+from rlvr.verifiers.math.labels import is_label, names_value
+from rlvr.verifiers.math.labels import is_name as _is_name
 from rlvr.verifiers.math.rounding import approximates, literal
 from rlvr.verifiers.math.sets import NotASet, real_set
 from rlvr.verifiers.math.structures import ordered, real_sets
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
 
 _EQUAL = frozenset("=~")
 _INTERVALS = frozenset(("()", "[]", "[)", "(]", "union", "inter", "minus", "domain", "set", "list", "either", "both"))
-_LABELS = frozenset(("add", "mul", "div", "abs", "()", "neg", "max", "min"))
 _FUNCTIONS = frozenset("fghFGHP")
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
 
@@ -37,7 +39,8 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
         return isinstance(gold, Op) and gold.head in _INTERVALS and real_sets(gold, answer, rules)
     assert isinstance(gold, Rel)
     if set(gold.ops) <= _EQUAL:
-        if not any(map(_names_a_value, (gold.sides[0], gold.sides[-1]))):
+        ends = gold.sides[0], gold.sides[-1]
+        if not (names_value(gold) or any(_is_point(end) or unevaluated(end) for end in ends) or _holds(gold, rules)):
             return False
         value = chain_value(gold, rules)
         return value is not None and rules.same(value, answer)
@@ -94,53 +97,14 @@ def _rounded_decimal(side: Node, value: Node) -> bool:
     return written is not None and bool(written.places) and approximates(side, value)
 
 
-def _is_name(node: Node) -> bool:
-    return isinstance(node, Sym) and bool(symbols(node))
-
-
-def is_label(node: Node) -> bool:
-    """Whether a side only names a quantity: x, f(x), f(2), P(X = 2), AB, BC^2, x + y; not a polynomial."""
-    if _is_call(node) or unevaluated(node):
-        return True
-    if isinstance(node, Op) and node.head == "mul":
-        node = Op("mul", tuple(map(_base, node.args)))
-    node = _base(node)
-    if isinstance(node, Sym):
-        return bool(symbols(node))
-    if not isinstance(node, Op) or node.head not in _LABELS or not symbols(node):
-        return False
-    return all(isinstance(part, Sym) or (isinstance(part, Op) and part.head in _LABELS) for part in walk(node))
-
-
-def _is_call(node: Node) -> bool:
-    """f(2), f(-1) or P(X = 2), which parse as products: a name, then a number or a relation."""
-    if not isinstance(node, Op) or node.head != "mul" or len(node.args) != 2 or not _is_name(node.args[0]):
-        return False
-    return literal(node.args[1]) is not None or isinstance(node.args[1], Rel)
-
-
-def _base(node: Node) -> Node:
-    return node.args[0] if isinstance(node, Op) and node.head == "pow" else node
-
-
-def _names_a_value(node: Node) -> bool:
-    """A variable, f(x), (x, y), or an integral before its value."""
-    return _is_name(node) or _is_function(node) or _is_point(node) or unevaluated(node)
-
-
 def _is_point(node: Node) -> bool:
     """(x, y), a point without coordinates."""
     return isinstance(node, Op) and node.head == "()" and all(map(_is_name, node.args))
 
 
-def _is_function(node: Node) -> bool:
-    """f(x), which parses as a product of two letters."""
-    return (
-        isinstance(node, Op)
-        and node.head == "mul"
-        and len(node.args) == 2
-        and all(map(_is_name, map(_base, node.args)))
-    )
+def _holds(chain: Rel, rules: Rules) -> bool:
+    """Whether all sides are equal: (-2a)^3 = -8a^3 is solved, whatever it is that it solves."""
+    return all(rules.same(left, right) for left, right in zip(chain.sides, chain.sides[1:], strict=False))
 
 
 def _definition(chain: Rel) -> tuple[str, str, Node] | None:
@@ -202,7 +166,13 @@ def _both_relations(gold: Rel, answer: Rel, rules: Rules) -> bool:
 
 def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     """Whether equations agree: x = 5 and x = 5, y = f(x) and its rearrangements."""
+    if gold == answer:
+        return True
+    if gold.sides[0] == answer.sides[0] and len(gold.sides) == len(answer.sides) == 2 and is_label(gold.sides[0]):
+        return rules.same(gold.sides[1], answer.sides[1])
     if _same_definition(gold, answer, rules):
+        return True
+    if _same_solution(gold, answer, rules):
         return True
     if _is_value(gold) and not _is_value(answer):
         return False
@@ -213,6 +183,21 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         return False
     left, right = chain_value(gold, rules), chain_value(answer, rules)
     return left is not None and right is not None and rules.same(left, right)
+
+
+def _same_solution(gold: Rel, answer: Rel, rules: Rules) -> bool:
+    """y = c_1 e^x + c_2 against y = A + B e^x: general solutions for the same unknown."""
+    unknown = _unknown(gold.sides[0])
+    if not unknown or unknown != _unknown(answer.sides[0]) or len(gold.sides) != 2 or len(answer.sides) != 2:
+        return False
+    return same_general_solution(gold.sides[1], answer.sides[1], rules.same, unknown)
+
+
+def _unknown(side: Node) -> str:
+    """The y of y = ... and of y(x) = ..."""
+    if isinstance(side, Op) and side.head == "mul" and len(side.args) == 2 and side.args[1] in (Sym("x"), Sym("t")):
+        side = side.args[0]
+    return side.name if isinstance(side, Sym) and symbols(side) else ""
 
 
 def _is_value(chain: Rel) -> bool:

@@ -11,6 +11,7 @@ from rlvr.verifiers.math.systems import Numbers
 from rlvr.verifiers.math.tree import OO, Node, Op, Quantity, Rel, Sym, TooLarge, Words, symbols, walk
 
 MAX_PIECES = 200
+MAX_NESTED_SIGNS = 4  # plus-minus signs one below another
 
 
 class NotASet(ValueError):
@@ -39,10 +40,16 @@ ALL = [Piece(LOWEST, HIGHEST)]
 
 
 def signs(node: Node) -> list[Node]:
-    """Return both values of an expression with plus-minus, else the expression itself."""
-    if not any(isinstance(part, Op) and part.head in ("pm", "mp") for part in walk(node)):
-        return [node]
-    return [_with_sign(node, upper) for upper in (True, False)]
+    """Return both values of an expression with plus-minus, else the expression itself.
+
+    Signs side by side go together (upper with upper); one below another, as in a root after a sign, is independent.
+    """
+    values = [node]
+    for _ in range(MAX_NESTED_SIGNS):
+        if not any(isinstance(part, Op) and part.head in ("pm", "mp") for part in walk(values[0])):
+            break
+        values = [_with_sign(value, upper) for value in values for upper in (True, False)]
+    return values
 
 
 def _with_sign(node: Node, upper: bool) -> Node:
@@ -52,11 +59,10 @@ def _with_sign(node: Node, upper: bool) -> Node:
         return Quantity(_with_sign(node.value, upper), node.unit)
     if not isinstance(node, Op):
         return node
-    args = tuple(_with_sign(arg, upper) for arg in node.args)
     if node.head in ("pm", "mp"):
         plus = upper == (node.head == "pm")
-        return Op("add", (args[0], args[1] if plus else Op("neg", (args[1],))))
-    return Op(node.head, args)
+        return Op("add", (_with_sign(node.args[0], upper), node.args[1] if plus else Op("neg", (node.args[1],))))
+    return Op(node.head, tuple(_with_sign(arg, upper) for arg in node.args))
 
 
 def real_set(node: Node) -> list[Piece]:

@@ -82,7 +82,11 @@ def ordered(left: tuple[Node, ...], right: tuple[Node, ...], rules: Rules) -> bo
 def _tuple(gold: Op, answer: Node, rules: Rules) -> bool:
     """(a, b): a point, a vector, or an open interval, as the answer is written."""
     if isinstance(answer, Op) and (answer.head in ("()", "list") or (answer.head == "[]" and len(answer.args) != 2)):
-        return ordered(gold.args, _unlabelled(answer.args), rules) or ordered(gold.args, answer.args, rules)
+        return (
+            ordered(gold.args, _unlabelled(answer.args), rules)
+            or ordered(gold.args, answer.args, rules)
+            or ordered(_unlabelled(gold.args), answer.args, rules)
+        )
     if isinstance(answer, Op) and answer.head == "matrix":
         return _vector(answer) is not None and ordered(gold.args, _vector(answer) or (), rules)
     return len(gold.args) == 2 and real_sets(gold, answer, rules)
@@ -175,9 +179,18 @@ def _based(gold: Op, answer: Node, rules: Rules) -> bool:
 
 
 def digits_of(node: Node) -> str:
-    """Return the digits of an integer literal, "" for anything else."""
-    written = literal(node)
-    return str(written.value) if written is not None and is_integer(written) else ""
+    """Return the digits of an integer literal, or of one with letters (3A is read as a product), "" for anything else."""
+    parts = node.args if isinstance(node, Op) and node.head == "mul" else (node,)
+    digits = ""
+    for part in parts:
+        written = literal(part)
+        if isinstance(part, Sym) and len(part.name) == 1:
+            digits += part.name.upper()
+        elif written is not None and is_integer(written) and written.value >= 0:
+            digits += str(written.value)
+        else:
+            return ""
+    return digits
 
 
 def _ratio(gold: Op, answer: Node, rules: Rules) -> bool:

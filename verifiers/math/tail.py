@@ -1,4 +1,4 @@
-"""The words around a value: those that introduce it, multipliers, a unit, harmless words after it."""
+"""The words around a value: those that introduce it, multipliers and parts, a unit, harmless words after it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.conditions import skip_condition
 from rlvr.verifiers.math.lex import Token
+from rlvr.verifiers.math.measures import unit
 from rlvr.verifiers.math.tree import Node, Op, ParseError, Unit, number, symbols
-from rlvr.verifiers.math.units import NO_UNIT, POWERS, SQUARED, UNITS, find_unit, power_of, product_of
+from rlvr.verifiers.math.units import NO_UNIT, UNITS
 from rlvr.verifiers.math.vocabulary import BLOCKED, LEAD, SEPARATORS
-from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
+from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS, PARTS
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
 MAX_TAIL_WORDS = 8
 MAX_LABEL_WORDS = 6
+MAX_LABEL_TOKENS = 16
+_MATRIX_NUMBERS = frozenset(("\\det", "\\dim", "\\rank", "\\deg", "\\tr", "\\ker"))
 CURRENCIES = frozenset("$£€¥₹¢")
 
 # Verbs between a name and an answer: Janet makes $18.
@@ -29,9 +32,17 @@ def lead(parser: Parser) -> None:
     named = parser.is_word(parser.token) and parser.token.text.istitle() and parser.word() not in BLOCKED
     if named and parser.peek().text in _VERBS:
         parser.advance()
-    while parser.word() in LEAD and _introduces(parser.token, parser.peek()):
+    while parser.word() in LEAD and _introduces(parser.token, parser.peek()) and not _is_mathematics(parser):
         parser.advance()
         parser.skip(":", "=", "~")
+
+
+def _is_mathematics(parser: Parser) -> bool:
+    """Whether a word of LEAD is a product within brackets (e^{it}), or the root of what follows."""
+    token = parser.token
+    if parser.in_group and len(token.text) <= 2 and not token.upright:
+        return True
+    return token.text.lower() == "root" and parser.is_root_of(0)
 
 
 def _introduces(token: Token, following: Token) -> bool:
@@ -44,82 +55,59 @@ def _introduces(token: Token, following: Token) -> bool:
 
 
 def _skip_label(parser: Parser) -> None:
-    """Move over a label in words: `Height = 5`, `The total cost: 5`."""
+    """Move over a label in words: `Height = 5`, `The total cost: 5`, `rank(A) = 5`."""
     words = 0
     while words < MAX_LABEL_WORDS and parser.is_word(token := parser.peek(words)) and token.text.lower() not in BLOCKED:
         words += 1
+    if words == 1 or parser.token.text in _MATRIX_NUMBERS:
+        words = _past_argument(parser)
     if words and parser.op(words) in ("=", ":"):
         parser.advance(words + 1)
 
 
+def _past_argument(parser: Parser) -> int:
+    """Return the number of tokens of a name and its argument: rank(A), \\det A."""
+    if parser.op(1) != "(":
+        return 2 if parser.token.text in _MATRIX_NUMBERS and parser.peek().kind == "name" else 1
+    for place in range(2, MAX_LABEL_TOKENS):
+        if parser.op(place) in ("(", "=") or parser.peek(place).kind == "end":
+            break
+        if parser.op(place) == ")":
+            return place + 1
+    return 1
+
+
 def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
     """Parse multipliers, a unit and harmless words after a value; return the value and its unit."""
-    parenthesis = parser.op() == "(" and parser.is_word(parser.peek())
+    parenthesis = parser.op() in ("(", "[") and parser.is_word(parser.peek())
     if parser.kind != "name" and not parenthesis:
         return value, UNITS[parser.advance().text] if parser.op() in CURRENCIES else NO_UNIT
+    if parser.token.apart and not parser.is_word(parser.token):
+        return value, NO_UNIT
     while parser.word() in MULTIPLIERS:
         value = Op("mul", (value, number(MULTIPLIERS[parser.word()])))
         parser.advance()
-    found = _unit(parser)
+    if (part := parser.word()) in PARTS or (f"{part}s" in PARTS and (value == number(1) or parser.peek().kind == "end")):
+        if part not in PARTS and value != number(1):
+            raise ParseError(f"the word {part!r} beside a value")
+        value = Op("div", (value, number(PARTS.get(part) or PARTS[f"{part}s"])))
+        parser.advance()
+    found = _parenthesised_unit(parser) if parenthesis else unit(parser)
     words = _trailing_words(parser, symbols(value) | parser.named)
     if found is not None:
         return value, found
     return value, Unit(Fraction(1), (), " ".join(words)) if words else NO_UNIT
 
 
-def _unit(parser: Parser) -> Unit | None:
-    """Parse a known unit: powers, quotients and "square"."""
-    total: Unit | None = None
-    while True:
-        start = parser.mark()
-        power = 1
-        if total is not None:
-            if parser.op() in ("/", "*") or parser.word() == "per":
-                power = 1 if parser.advance().text == "*" else -1
-            elif not (parser.kind == "name" and parser.token.upright and find_unit(parser.token.text)):
-                return total
-        one = _simple_unit(parser)
-        if one is None:
-            parser.backtrack(start)
-            return total
-        total = product_of(total or NO_UNIT, power_of(one, power))
-
-
-def _simple_unit(parser: Parser) -> Unit | None:
-    """Parse one unit with its power, and "square" or "cubic" before it; None (and no move) where there is none."""
-    if parser.word() == "per" and parser.peek().text.lower() == "cent":
-        parser.advance(2)
-        return UNITS["%"]
+def _parenthesised_unit(parser: Parser) -> Unit | None:
+    """Parse 36 (sq. inches), 5 [cm]; None (and no move) where the brackets hold other words."""
     start = parser.mark()
-    squared = SQUARED.get(parser.word(), 1)
-    if squared > 1:
-        parser.advance()
-        parser.take(".")
-    unit = find_unit(parser.token.text) if parser.kind == "name" else None
-    if unit is None:
+    closer = ")" if parser.advance().text == "(" else "]"
+    found = unit(parser)
+    if found is None or not parser.take(closer):
         parser.backtrack(start)
         return None
-    parser.advance()
-    if parser.take("^"):
-        return power_of(unit, _unit_power(parser) * squared)
-    if parser.word() in POWERS:
-        return power_of(unit, POWERS[parser.advance().text.lower()] * squared)
-    if squared == 1:
-        parser.take(".")
-    return power_of(unit, squared)
-
-
-def _unit_power(parser: Parser) -> int:
-    """Parse the exponent of a unit: 1, 2 or 3, with or without a minus."""
-    braced = parser.take("{")
-    negative = parser.take("-")
-    exponent = parser.token.number
-    if parser.kind != "num" or exponent is None or exponent.value not in (1, 2, 3):
-        raise ParseError("a unit to an odd power")
-    parser.advance()
-    if braced:
-        parser.expect("}")
-    return int(exponent.value) * (-1 if negative else 1)
+    return found
 
 
 def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
@@ -128,10 +116,16 @@ def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
     depth = 0
     while True:
         token = parser.token
+        if token.apart and words and not parser.is_word(token):
+            break
         if token.kind == "name":
             word = token.text.lower()
-            if depth == 0 and (word in SEPARATORS or skip_condition(parser, names)):
+            joins = word == "and" and bool(words) and parser.is_word(parser.peek())  # 7 cats and dogs
+            if depth == 0 and not joins and (word in SEPARATORS or skip_condition(parser, names)):
                 break
+            if joins:
+                parser.advance()
+                continue
             if word in BLOCKED or word in NUMBER_WORDS or word.startswith("\\"):
                 raise ParseError(f"the word {token.text[:40]!r} beside a value")
             if len(token.text) == 1 and token.text.isascii() and not token.upright and not words and not token.spaced:

@@ -17,6 +17,10 @@ _PREFIXES = (
     ("μ", "micro", "1e-6"),
     ("M", "mega", "1000000"),
 )
+# Prefixes of a few units only: "fg" and "TV" are products.
+_RARE_PREFIXES = (("G", "giga", "1e9"), ("h", "hecto", "100"), ("p", "pico", "1e-12"), ("T", "tera", "1e12"))
+_WATT = {"mass": 1, "length": 2, "time": -3}
+_VOLT = {**_WATT, "ampere": -1}
 # Names ({p} and {w}: a prefix and its word), base units (meter, gram, second, ...) and dimensions.
 _PREFIXED: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("{p}m {w}meter {w}meters {w}metre {w}metres", "1", {"length": 1}),
@@ -26,10 +30,20 @@ _PREFIXED: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("{p}N {w}newton {w}newtons", "1000", {"mass": 1, "length": 1, "time": -2}),
     ("{p}J {w}joule {w}joules", "1000", {"mass": 1, "length": 2, "time": -2}),
     ("{p}W {w}watt {w}watts", "1000", {"mass": 1, "length": 2, "time": -3}),
-    ("{p}V {w}volt {w}volts", "1", {"volt": 1}),
+    ("{p}V {w}volt {w}volts", "1000", _VOLT),
     ("{p}A {w}ampere {w}amperes {w}amp {w}amps", "1", {"ampere": 1}),
     ("{p}Hz {w}hertz", "1", {"time": -1}),
-    ("{p}Pa {w}pascal {w}pascals", "1", {"pascal": 1}),
+    ("{p}Pa {w}pascal {w}pascals", "1000", {"mass": 1, "length": -1, "time": -2}),
+    ("{p}Wh {w}watt-hour {w}watt-hours", "3600000", {"mass": 1, "length": 2, "time": -2}),
+    ("{w}cal {w}calorie {w}calories", "4184", {"mass": 1, "length": 2, "time": -2}),
+    ("{p}eV", "1.602176634e-16", {"mass": 1, "length": 2, "time": -2}),
+    ("{w}ohm {w}ohms", "1000", {**_VOLT, "ampere": -2}),
+    ("{w}coulomb {w}coulombs", "1", {"ampere": 1, "time": 1}),
+    ("{w}farad {w}farads", "0.001", {"mass": -1, "length": -2, "time": 4, "ampere": 2}),
+    ("{w}tesla {w}teslas", "1000", {"mass": 1, "time": -2, "ampere": -1}),
+    ("{w}henry {w}henries {w}henrys", "1000", {"mass": 1, "length": 2, "time": -2, "ampere": -2}),
+    ("{p}Wb {w}weber {w}webers", "1000", {"mass": 1, "length": 2, "time": -2, "ampere": -1}),
+    ("{w}kelvin {w}kelvins", "1", {"kelvin": 1}),
     ("{p}mol {w}mole {w}moles", "1", {"mole": 1}),
 )
 _OTHERS: tuple[tuple[str, str, dict[str, int]], ...] = (
@@ -57,6 +71,12 @@ _OTHERS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("acre acres", "4046.8564224", {"length": 2}),
     ("hectare hectares ha", "10000", {"length": 2}),
     ("cc", "0.000001", {"length": 3}),
+    ("kcal", "4184000", {"mass": 1, "length": 2, "time": -2}),
+    ("bar bars", "1e8", {"mass": 1, "length": -1, "time": -2}),
+    ("atm", "101325000", {"mass": 1, "length": -1, "time": -2}),
+    ("mmHg torr", "133322.368421", {"mass": 1, "length": -1, "time": -2}),
+    ("rpm", "1", {"revolution": 1, "minute": -1}),
+    ("angstrom angstroms", "1e-10", {"length": 1}),
     ("dollar dollars usd bucks $", "1", {"dollar": 1}),
     ("cent cents ¢", "0.01", {"dollar": 1}),
     ("euro euros eur €", "1", {"euro": 1}),
@@ -70,19 +90,48 @@ _OTHERS: tuple[tuple[str, str, dict[str, int]], ...] = (
 )
 
 
-def _units() -> dict[str, Unit]:
-    """The table by name. A later row replaces an earlier one that has the same name."""
+# Units whose letters are rather variables (C, kT), unless they are set upright or stand within a unit.
+_UPRIGHT: tuple[tuple[str, str, dict[str, int]], ...] = (
+    ("{p}C", "1", {"ampere": 1, "time": 1}),
+    ("{p}F", "0.001", {"mass": -1, "length": -2, "time": 4, "ampere": 2}),
+    ("{p}T", "1000", {"mass": 1, "time": -2, "ampere": -1}),
+    ("{p}H", "1000", {"mass": 1, "length": 2, "time": -2, "ampere": -2}),
+    ("{p}K", "1", {"kelvin": 1}),
+    ("{p}\\Omega", "1000", {**_VOLT, "ampere": -2}),
+)
+_OF_RARE_PREFIXES = frozenset(("Pa", "Hz", "W", "Wh", "J", "eV", "N", "m", "F"))
+
+
+def _with_prefixes(
+    prefixes: tuple[tuple[str, str, str], ...], rows: tuple[tuple[str, str, dict[str, int]], ...]
+) -> dict[str, Unit]:
     table: dict[str, Unit] = {}
-    for prefix, word, scale in _PREFIXES:
-        for names, factor, dims in _PREFIXED:
+    for prefix, word, scale in prefixes:
+        for names, factor, dims in rows:
             unit = Unit(Fraction(factor) * Fraction(scale), tuple(sorted(dims.items())))
             table.update(dict.fromkeys(names.format(p=prefix, w=word).split(), unit))
+    return table
+
+
+def _units() -> dict[str, Unit]:
+    """The table by name. A later row replaces an earlier one that has the same name."""
+    table = _with_prefixes(_PREFIXES, _PREFIXED)
+    table |= {
+        name: unit
+        for name, unit in _with_prefixes(_RARE_PREFIXES, _PREFIXED).items()
+        if len(name) > 3 or (name[0] in "GT" and name[1:] in _OF_RARE_PREFIXES and name[1:] != "m")
+    }
     for names, factor, dims in _OTHERS:
         table.update(dict.fromkeys(names.split(), Unit(Fraction(factor), tuple(sorted(dims.items())))))
     return table
 
 
 UNITS = _units()
+_UPRIGHT_UNITS = {
+    name: unit
+    for name, unit in _with_prefixes(_RARE_PREFIXES, (*_PREFIXED, *_UPRIGHT)).items()
+    if any(name[1:] == one for one in _OF_RARE_PREFIXES)
+} | _with_prefixes(_PREFIXES, _UPRIGHT)
 NO_UNIT = Unit(Fraction(1), ())
 # Letters that may as well be a variable: a unit only after a space or in \\text{}.
 LETTER_UNITS = frozenset("mgshLNJ")
@@ -90,9 +139,12 @@ SQUARED = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 POWERS = {"squared": 2, "cubed": 3}
 
 
-def find_unit(word: str) -> Unit | None:
-    """Return the unit called `word`; names of one or two letters are case-sensitive."""
-    return UNITS.get(word) or (UNITS.get(word.lower()) if len(word) > 2 else None)
+def find_unit(word: str, upright: bool = False) -> Unit | None:
+    """Return the unit called `word`; names of one or two letters are case-sensitive.
+
+    `upright`: its letters cannot be variables."""
+    found = UNITS.get(word) or (UNITS.get(word.lower()) if len(word) > 2 else None)
+    return _UPRIGHT_UNITS.get(word) if found is None and upright else found
 
 
 def power_of(unit: Unit, power: int) -> Unit:

@@ -12,7 +12,7 @@ FUNCTIONS = {
     "artanh": "arctanh",
      "cosec": "csc", "ctg": "cot", "tg": "tan", "arctg": "arctan", "lg": "lg", "ceiling": "ceil", "asinh": "arcsinh",
      "acosh": "arccosh", "atanh": "arctanh", "sign": "sgn", "binom": "binom", "binomial": "binom", "factorial": "fact",
-     "Sin": "sin", "Cos": "cos", "Tan": "tan"}  # fmt: skip
+     "Sin": "sin", "Cos": "cos", "Tan": "tan", "cis": "cis"}  # fmt: skip
 ARITY = {"gcd": None, "lcm": None, "min": None, "max": None, "binom": 2}
 INVERSES = {name: f"arc{name}" for name in "sin cos tan cot sec csc sinh cosh tanh".split()}
 CONSTANT_NAMES = {
@@ -61,3 +61,20 @@ SEPARATORS = {"and": "and", "or": "or", "und": "and", "oder": "or", "et": "and",
 def is_product(text: str) -> bool:
     """Whether a run of letters is a product of variables: two letters, or more without the vowels that make words."""
     return text.isascii() and (len(text) <= 2 or (len(text) <= 6 and not set(text.lower()) & set("eiou")))
+
+
+_ABBREVIATIONS = frozenset("pcs pts ppl wks mos dz pgs nos qtrs hwy rdgs sqft dvds cds tvs".split())
+
+
+def is_noun(text: str) -> bool:
+    """Whether a run of letters that could be a product of variables is rather a word: cats, days, DVDs; not abc, mgh.
+
+    It has the vowel a or y, and its letters are not in alphabetical order, as those of a product mostly are."""
+    if len(text) < 3 or not text.isascii():
+        return False
+    lower = text.lower()
+    if lower in _ABBREVIATIONS or (text[:-1].isupper() and text[-1] == "s"):
+        return True
+    if not (text[1:].islower() and {"a", "y"} & set(lower)):
+        return False
+    return list(lower) != sorted(lower)

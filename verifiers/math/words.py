@@ -14,28 +14,50 @@ NUMBER_WORDS = {word: n for n, word in enumerate(_SMALL)} | {word: 10 * n for n,
 MULTIPLIERS = {
     "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12,
 }  # fmt: skip
-_PARTS = {"half": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4, "fourth": 4, "fourths": 4, "fifth": 5,
-    "fifths": 5, "sixth": 6, "sixths": 6, "eighth": 8, "eighths": 8, "tenth": 10, "tenths": 10,
-    "halves": 2}  # fmt: skip
+_ORDINALS = {
+    "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10,
+    "eleventh": 11, "twelfth": 12, "thirteenth": 13, "fifteenth": 15, "sixteenth": 16, "twentieth": 20,
+    "twentyfifth": 25, "thirtieth": 30, "fiftieth": 50, "hundredth": 100, "thousandth": 1000, "millionth": 10**6,
+    "billionth": 10**9,
+}  # fmt: skip
+# Parts of one; after digits in the plural only: 42 tenths, but 5 quarters are coins.
+PARTS = {f"{name}s": part for name, part in _ORDINALS.items()} | {"halves": 2}
+_PARTS = {"half": 2, "quarter": 4, "quarters": 4, **_ORDINALS, **PARTS}
 
 _ARTICLES = re.compile(r"^(?:the|a|an)\s+(?=\w)", re.IGNORECASE)
 _COMMAND = re.compile(
     r"\\(?:text|mathrm|textbf|mathbf|textit|mathit|mbox|hbox|emph|textrm|operatorname|boxed|fbox|rm|bf|displaystyle|left"
     r"|right|quad|qquad|textnormal|mathsf|textsf|underline)(?![A-Za-z])|\\[()\[\],;:! ]"
 )
+_FRACTION = re.compile(r"(?<=\\)[dtc]frac(?![A-Za-z])")
+_INDEX = re.compile(r"([\^_])([A-Za-z0-9])")
 _SPACES = re.compile(r"\s+")
 
 
 def normal_text(text: str) -> str:
     """Return plain text without wrappers, articles and outer punctuation, white space normalised; case is kept.
 
-    Where mathematics remains (a command, an exponent, an index), braces stay: \\frac{1}{23} is not \\frac{12}{3}.
+    Where mathematics remains (a command, an exponent, an index), braces stay: \\frac{1}{23} is not \\frac{12}{3};
+    x^2 gets them, and \\dfrac is \\frac.
     """
     text = _COMMAND.sub(" ", text).replace("$", "").replace("~", " ")
     if "\\" in text or "^" in text or "_" in text:
-        return _SPACES.sub("", text).strip(".,;:!\"'`*")
+        text = _INDEX.sub(r"\1{\2}", _FRACTION.sub("frac", _SPACES.sub("", text)))
+        return _unwrapped(text.strip(".,;:!\"'`*"))
     text = _SPACES.sub(" ", text.replace("{", "").replace("}", "")).strip(" \t\n.,;:!\"'`*")
     return _ARTICLES.sub("", text)
+
+
+def _unwrapped(text: str) -> str:
+    """Mathematics without one pair of braces around the whole of it."""
+    if not (text.startswith("{") and text.endswith("}")):
+        return text
+    level = 0
+    for place, sign in enumerate(text):
+        level += {"{": 1, "}": -1}.get(sign, 0)
+        if not level and place < len(text) - 1:
+            return text
+    return text[1:-1]
 
 
 def number_words(words: list[str]) -> tuple[Fraction, int] | None:

@@ -1,0 +1,346 @@
+"""Which values of test code come from the program, and which asserts can be executed and can fail.
+
+Found from the code alone, without its order: names get values through assignments, loops, helper functions and the
+statements that depend on them. Used to instrument tests in their sandbox, and to refuse some before any run.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+_RUN_BY_THEMSELVES = frozenset("setUp tearDown setUpClass tearDownClass asyncSetUp asyncTearDown main check".split())
+_BUILTINS = frozenset(dir(builtins))
+_RAISES = frozenset("raises assertRaises assertRaisesRegex".split())
+
+
+def is_test_name(name: str) -> bool:
+    """Whether a function or method of this name is run by test runners."""
+    return name.startswith("test")
+
+
+def called_name(node: ast.AST) -> str:
+    """Return the last name of what a call calls, "" for anything else."""
+    func = node.func if isinstance(node, ast.Call) else node
+    return func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
+
+
+def truth(node: ast.expr | None) -> bool | None:
+    """Return the truth of an expression that has the same one whatever the program does; else None."""
+    if isinstance(node, ast.Constant):
+        return bool(node.value)
+    if isinstance(node, (ast.Lambda, ast.GeneratorExp)):
+        return True
+    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+        return None if any(isinstance(item, ast.Starred) for item in node.elts) else bool(node.elts)
+    if isinstance(node, ast.Dict):
+        return None if None in node.keys else bool(node.keys)
+    if isinstance(node, ast.JoinedStr):
+        texts = [part.value for part in node.values if isinstance(part, ast.Constant)]
+        return True if any(texts) else None
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        inner = truth(node.operand)
+        return None if inner is None else not inner
+    if isinstance(node, ast.NamedExpr):
+        return truth(node.value)
+    if isinstance(node, ast.BoolOp):
+        parts = [truth(value) for value in node.values]
+        decisive = isinstance(node.op, ast.Or)
+        return decisive if decisive in parts else None if None in parts else not decisive
+    if isinstance(node, ast.IfExp):
+        branches = {truth(node.body), truth(node.orelse)}
+        return branches.pop() if len(branches) == 1 else None
+    return None
+
+
+def _is_empty(node: ast.expr) -> bool:
+    """Whether a loop over the expression has no turn: an empty display, or range(0)."""
+    if isinstance(node, ast.Call) and called_name(node) == "range" and len(node.args) == 1:
+        return isinstance(node.args[0], ast.Constant) and node.args[0].value in (0, False)
+    return isinstance(node, (ast.Tuple, ast.List, ast.Dict, ast.Constant)) and truth(node) is False
+
+
+def live(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a block that can be executed, without those after its end and below `if False`."""
+    for statement in body:
+        yield statement
+        for block in _live_blocks(statement):
+            yield from live(block)
+        if isinstance(statement, _ENDS):
+            return
+
+
+def _live_blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    if isinstance(statement, (ast.If, ast.While)):
+        known = truth(statement.test)
+        return [block for block, dead in ((statement.body, False), (statement.orelse, True)) if known is not dead]
+    if isinstance(statement, (ast.For, ast.AsyncFor)):
+        return [statement.orelse] if _is_empty(statement.iter) else [statement.body, statement.orelse]
+    blocks = [getattr(statement, name) for name in ("body", "orelse", "finalbody") if hasattr(statement, name)]
+    blocks += [handler.body for handler in getattr(statement, "handlers", [])]
+    return blocks + [case.body for case in getattr(statement, "cases", [])]
+
+
+class Analysis:
+    """Which names of test code hold values of the program (`results`), and which asserts count (`sites`).
+
+    `names` are the program's. An attribute is known by ".attr", whatever it is an attribute of.
+    """
+
+    def __init__(self, tree: ast.Module, names: Iterable[str]) -> None:
+        self.tree = tree
+        self.program = frozenset(names)
+        self.functions: dict[str, list[Any]] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, FUNCTIONS):
+                self.functions.setdefault(node.name, []).append(node)
+        imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+        self.imported = {(a.asname or a.name).split(".")[0] for node in imports for a in node.names} - self.program
+        self.results = set(self.program)
+        while self._spread():
+            pass
+        self.given = self._given()
+        dead = self._dead()
+        self.sites = [s for s in _live_in(tree, dead) if self._is_site(s)]
+        self.subjects, self.wanted = self._uses()
+
+    def from_program(self, node: ast.AST) -> bool:
+        """Whether an expression or statement reads anything that came from the program."""
+        return any(key in self.results for key in keys(node))
+
+    def depends(self, node: ast.AST) -> bool:
+        """Whether an expression reads what came from the program, or an argument that the program may have changed."""
+        return any(key in self.results or key in self.given for key in keys(node))
+
+    def _given(self) -> set[str]:
+        """Return the names of arguments of the program, and of what is taken out of them."""
+        given: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call) and self.from_program(node.func):
+                for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+                    given |= set(keys(argument)) - _BUILTINS
+        size = -1
+        while len(given) > size:
+            size = len(given)
+            for node in ast.walk(self.tree):
+                if isinstance(node, (ast.Assign, ast.AnnAssign, ast.For, ast.comprehension)):
+                    value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else node.iter
+                    targets = stored(node if isinstance(node, (ast.Assign, ast.AnnAssign)) else node.target)
+                    given |= targets if value is not None and not given.isdisjoint(keys(value)) else set()
+        return given
+
+    def _spread(self) -> bool:
+        """Add names that get their values from known ones. Return whether there were any."""
+        size = len(self.results)
+        for node in ast.walk(self.tree):
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
+                if node.value is not None and self.from_program(node.value):
+                    self.results |= stored(node)
+            elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension, ast.If, ast.While)):
+                if self.from_program(node.test if isinstance(node, (ast.If, ast.While)) else node.iter):
+                    self.results |= stored(node)
+            elif isinstance(node, (ast.With, ast.AsyncWith, ast.Try)) and self.from_program(node):
+                self.results |= stored(node)
+                # `with redirect_stdout(text): f(2)` fills the text.
+                contexts = [item.context_expr for item in getattr(node, "items", [])]
+                self.results |= {key for part in contexts for key in keys(part) if self._is_variable(key)}
+            elif isinstance(node, FUNCTIONS) and any(map(self.from_program, (*node.body, *node.decorator_list))):
+                self.results |= {node.name, f".{node.name}"}
+            elif isinstance(node, ast.ClassDef) and any(map(self.from_program, node.bases)):
+                self.results.add(node.name)
+            elif isinstance(node, ast.Call):
+                self._spread_call(node)
+        return len(self.results) > size
+
+    def _is_variable(self, key: str) -> bool:
+        return not (key.startswith(".") or key in _BUILTINS or key in self.imported or key in ("self", "cls"))
+
+    def _spread_call(self, node: ast.Call) -> None:
+        """Parameters of our functions get what is passed; so do the objects of mutators (`xs.append(f(1))`)."""
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if not any(self.from_program(part) for part in given):
+            return
+        for function in self.functions.get(called_name(node), []):
+            arguments = function.args
+            every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+            self.results |= {a.arg for a in every if a is not None and a.arg not in ("self", "cls")}
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, (ast.Name, ast.Attribute)):
+            target = node.func.value
+            if not (isinstance(target, ast.Name) and target.id in ("self", "cls")):
+                self.results.add(target.id if isinstance(target, ast.Name) else f".{target.attr}")
+
+    def _dead(self) -> set[int]:
+        """Return the ids of functions that nothing can call."""
+        dead: set[int] = set()
+        while True:
+            used = _used(self.tree.body, dead)
+            more = {
+                id(f)
+                for name, found in self.functions.items()
+                for f in found
+                if name not in used and not is_test_name(name) and name not in _RUN_BY_THEMSELVES
+                if not name.startswith("__") and not f.decorator_list
+            }
+            if more <= dead:
+                return dead
+            dead |= more
+
+    def _is_site(self, node: ast.stmt) -> bool:
+        """Whether a statement, once executed, shows that the program did what the test expects."""
+        if isinstance(node, ast.Assert):
+            return truth(node.test) is None and self.depends(node.test)
+        if isinstance(node, ast.If):
+            stops = isinstance(node.body[-1], ast.Raise) and not node.orelse
+            return stops and truth(node.test) is None and self.depends(node.test)
+        if isinstance(node, ast.Expr):
+            return self._is_assert_call(node.value)
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            expects = any(called_name(item.context_expr) in _RAISES for item in node.items)
+            return expects and self.from_program(ast.Module(node.body, []))
+        return isinstance(node, ast.Try) and self._expects_exception(node)
+
+    def _is_assert_call(self, node: ast.expr) -> bool:
+        """`self.assertEqual(f(2), 4)` and the like."""
+        if isinstance(node, ast.Await):
+            node = node.value
+        if not isinstance(node, ast.Call) or not called_name(node).startswith("assert"):
+            return False
+        if called_name(node) in ("assertTrue", "assertFalse", "assert_") and node.args:
+            return truth(node.args[0]) is None and self.depends(node.args[0])
+        return any(self.depends(part) for part in (*node.args, *(k.value for k in node.keywords)))
+
+    def _expects_exception(self, node: ast.Try) -> bool:
+        """`try: f(0); assert False` with a handler."""
+        if not node.handlers or not self.from_program(ast.Module(node.body, [])):
+            return False
+        return any(_always_fails(statement) for statement in (*node.body, *node.orelse))
+
+    def _uses(self) -> tuple[set[str], set[str]]:
+        """Return the names of which an assert looks at the value itself, and those that expected values come from."""
+        subjects: set[str] = set()
+        wanted: set[str] = set()
+        for atom in self.atoms():
+            found = set(keys(atom))
+            if self.is_comparison(atom):
+                wanted |= found
+            else:
+                subjects |= found
+        changed = True
+        while changed:
+            size = len(subjects) + len(wanted)
+            for node in ast.walk(self.tree):
+                if isinstance(node, (ast.For, ast.comprehension)):
+                    targets, value = stored(node.target), set(keys(node.iter))
+                elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+                    targets, value = stored(node), set(keys(node.value))
+                    if isinstance(node.value, ast.Call) and self.calls_program(node.value):
+                        continue
+                else:
+                    continue
+                subjects |= value if targets & subjects else set()
+                wanted |= value if targets & wanted else set()
+            changed = len(subjects) + len(wanted) > size
+        return subjects, wanted
+
+    def atoms(self) -> Iterator[ast.expr]:
+        """Yield the parts of asserts that are decided by themselves, without `and`, `or` and `not`."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assert):
+                yield from _atoms(node.test)
+            elif isinstance(node, ast.Call) and called_name(node).startswith("assert"):
+                yield ast.Tuple([*node.args, *(keyword.value for keyword in node.keywords)], ast.Load())
+
+    def calls_program(self, node: ast.AST) -> bool:
+        """Whether there is a call of the program, or of a function of the tests that calls it."""
+        return any(isinstance(part, ast.Call) and self.is_program(part.func) for part in ast.walk(node))
+
+    def is_program(self, func: ast.expr) -> bool:
+        """Whether a function is the program's, by its name or by that of its class, or calls it."""
+        if isinstance(func, ast.Name):
+            return func.id in self.results
+        while isinstance(func, (ast.Attribute, ast.Call)):
+            func = func.func if isinstance(func, ast.Call) else func.value
+        return isinstance(func, ast.Name) and func.id in self.program
+
+    def is_comparison(self, node: ast.AST) -> bool:
+        """Whether an expression sets a value of the program beside others, which are then expected values."""
+        if self.calls_program(node):
+            return True
+        ours = _BUILTINS | self.imported | self.functions.keys() | {"self", "cls"}
+        roots = {key for key in keys(node) if (key in self.results if key.startswith(".") else key not in ours)}
+        return len(roots) > 1 and bool(roots & self.results)
+
+
+def _live_in(tree: ast.Module, dead: set[int]) -> Iterator[ast.stmt]:
+    left = [tree.body]
+    while left:
+        for statement in live([s for s in left.pop() if id(s) not in dead]):
+            if isinstance(statement, FUNCTIONS) and id(statement) in dead:
+                continue
+            yield statement
+
+
+def _atoms(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.BoolOp):
+        for value in node.values:
+            yield from _atoms(value)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield from _atoms(node.operand)
+    else:
+        yield node
+
+
+def _always_fails(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assert):
+        return truth(statement.test) is False
+    if isinstance(statement, ast.Raise):
+        return statement.exc is not None
+    return isinstance(statement, ast.Expr) and called_name(statement.value) == "fail"
+
+
+def keys(node: ast.AST) -> Iterator[str]:
+    """Yield the names that are read, and ".attr" for each attribute."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+            yield part.id
+        elif isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load):
+            yield f".{part.attr}"
+
+
+def stored(node: ast.AST) -> set[str]:
+    """Return the names that are bound or changed, and ".attr" for each attribute. Not those in a nested function."""
+    found = {node.name} if isinstance(node, ast.ExceptHandler) and node.name else set()
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        found.add(node.id)
+    elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+        found.add(f".{node.attr}")
+    elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        found |= {key for key in keys(node.value) if key not in ("self", "cls")}
+    if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+        for child in ast.iter_child_nodes(node):
+            found |= stored(child)
+    return found
+
+
+def _used(body: list[ast.stmt], dead: set[int]) -> set[str]:
+    """Return the names and attributes that are read outside of dead functions; one's own body does not count."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST, inside: frozenset[str]) -> None:
+        if id(node) in dead:
+            return
+        if isinstance(node, FUNCTIONS):
+            inside |= {node.name}
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if name and name not in inside:
+            found.add(name)
+        for child in ast.iter_child_nodes(node):
+            visit(child, inside)
+
+    for statement in body:
+        visit(statement, frozenset())
+    return found

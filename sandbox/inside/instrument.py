@@ -1,0 +1,137 @@
+"""Instrument test code: count the asserts that look at the program, and restore arguments that it overwrote."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import Any
+
+from rlvr.sandbox.inside.analysis import FUNCTIONS, Analysis, called_name, is_test_name
+
+CHECKED, CAUGHT, BEFORE, ENTERED, STARTED = "_checked", "_caught", "_before", "_entered", "_started"
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+def instrument(tree: ast.Module, names: Iterable[str]) -> ast.Module:
+    """Return the tree with calls of CHECKED and the others, whose line numbers are those of the statements."""
+    analysis = Analysis(tree, names)
+    changed = _Instrument(analysis).visit(tree)
+    return ast.fix_missing_locations(changed)
+
+
+class _Instrument(ast.NodeTransformer):
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        self.sites = {id(site): number for number, site in enumerate(analysis.sites)}
+
+    def _call(self, name: str, *args: Any) -> ast.stmt:
+        return ast.Expr(ast.Call(ast.Name(name, ast.Load()), [ast.Constant(arg) for arg in args], []))
+
+    def visit(self, node: ast.AST) -> Any:
+        site = self.sites.get(id(node))
+        if isinstance(node, ast.pattern):
+            return node
+        if isinstance(node, ast.Expr) and self._is_main_call(node.value):
+            return ast.copy_location(ast.Pass(), node)
+        if isinstance(node, FUNCTIONS):
+            return self._function(node)
+        if isinstance(node, _LOOPS):
+            return self._loop(node)
+        if isinstance(node, ast.Try) and site is not None:
+            for handler in node.handlers:
+                handler.body.insert(0, ast.copy_location(self._call(CAUGHT, site), handler))
+            return self.generic_visit(node)
+        if isinstance(node, ast.expr):
+            return self._expression(node)
+        changed = self.generic_visit(node)
+        if site is None:
+            return changed
+        return [changed, ast.copy_location(self._call(CHECKED, site), node)]
+
+    def _function(self, node: Any) -> ast.AST:
+        changed: Any = self.generic_visit(node)
+        if is_test_name(node.name):
+            changed.body.insert(0, ast.copy_location(self._call(STARTED, node.name), node))
+        return changed
+
+    def _loop(self, node: Any) -> Any:
+        """A loop over what the program returned, with asserts in it, has to execute one of them."""
+        source = node.test if isinstance(node, ast.While) else node.iter
+        inside = [self.sites[id(part)] for part in ast.walk(node) if id(part) in self.sites]
+        changed = self.generic_visit(node)
+        if not inside or not self.analysis.from_program(source):
+            return changed
+        return [ast.copy_location(self._call(ENTERED, node.lineno, *inside), node), changed]
+
+    def _expression(self, node: ast.expr) -> ast.expr:
+        return _Restore(self.analysis).top(node)
+
+    def _is_main_call(self, node: ast.expr) -> bool:
+        """`unittest.main()`, `sys.exit(pytest.main())`: the tests are run after the code in any case."""
+        if not isinstance(node, ast.Call):
+            return False
+        if called_name(node) in ("exit", "SystemExit") and len(node.args) == 1:
+            return self._is_main_call(node.args[0])
+        func = node.func
+        if isinstance(func, ast.Name):
+            return func.id == "main" and "main" in self.analysis.imported
+        module = func.value if isinstance(func, ast.Attribute) and func.attr == "main" else None
+        return isinstance(module, ast.Name) and module.id in ("unittest", "pytest")
+
+
+class _Restore(ast.NodeTransformer):
+    """Put BEFORE around the arguments of the program where an expected value is worked out from them."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        self.inside = False
+
+    def top(self, node: ast.expr) -> ast.expr:
+        """Return a whole expression of a statement, changed."""
+        found: ast.expr = self.visit(node)
+        return found
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, (ast.BoolOp, ast.Lambda)) or (
+            isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+        ):
+            return self.generic_visit(node)
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+            return self._read(node)
+        if isinstance(node, ast.expr) and not self.inside and self.analysis.is_comparison(node):
+            self.inside = True
+            try:
+                return self.generic_visit(node)
+            finally:
+                self.inside = False
+        return self.generic_visit(node)
+
+    def _call(self, node: ast.Call) -> ast.AST:
+        outer, func = self.inside, node.func
+        helper = isinstance(func, ast.Name) and func.id in self.analysis.functions
+        given = ast.Tuple([*node.args, *(keyword.value for keyword in node.keywords)], ast.Load())
+        self.inside = outer or self.analysis.is_comparison(given if helper else node)
+        if isinstance(func, ast.Attribute):
+            func.value = self.visit(func.value)
+        elif not isinstance(func, ast.Name):
+            node.func = self.visit(func)
+        # The program gets an argument as it left it, where the test is about that.
+        self.inside = self.inside and (helper or not self.analysis.from_program(func))
+        node.args = [self.visit(argument) for argument in node.args]
+        node.keywords = [self.visit(keyword) for keyword in node.keywords]
+        self.inside = outer
+        return node
+
+    def _read(self, node: Any) -> ast.expr:
+        key = node.id if isinstance(node, ast.Name) else f".{node.attr}"
+        if isinstance(node, ast.Attribute):
+            node.value = self.visit(node.value)
+        if key in self.analysis.program or key in self.analysis.functions:
+            return node
+        untouched = key in self.analysis.wanted and key not in self.analysis.subjects
+        if not self.inside and not untouched:
+            return node
+        return ast.copy_location(ast.Call(ast.Name(BEFORE, ast.Load()), [node], []), node)

@@ -1,0 +1,217 @@
+"""What a program finds under `python main.py`, in a process that was forked instead: streams, `exit`, /dev/stdin, /tmp.
+
+Nothing here protects anything. The kernel's layers are applied without it, and a program may undo all of it.
+"""
+
+from __future__ import annotations
+
+import _sitebuiltins
+import _thread
+import builtins
+import contextlib
+import gc
+import importlib.machinery
+import io
+import os
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlvr.sandbox.inside import processes
+
+# Of a thread, in bytes: the kernel counts all of it as the process's memory.
+_THREAD_STACK = 4 << 20
+_TEMPORARY = "/tmp"
+_STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+_DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")
+_ONE_PATH = "stat lstat listdir scandir mkdir rmdir remove unlink access chdir statvfs truncate"
+_TWO_PATHS = "rename replace"
+
+
+def prepare(scratch: str) -> None:
+    """Set up a fork server for all of its children, before it imports anything on their behalf."""
+    for name in ("exit", "quit"):
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
+    for name in ("copyright", "credits", "license"):
+        setattr(builtins, name, _sitebuiltins._Printer(name, name))
+    builtins.help = _sitebuiltins._Helper()
+    sys.meta_path.insert(0, _Patcher(PATCHES))
+    _thread.stack_size(_THREAD_STACK)
+    _redirect(scratch)
+    _ignore_attributes(scratch)
+
+
+def open_streams() -> None:
+    """Open stdin, stdout and stderr anew: those of the server were opened on other files."""
+    for name, number, mode, errors in (
+        ("stdin", 0, "r", "surrogateescape"),
+        ("stdout", 1, "w", "surrogateescape"),
+        ("stderr", 2, "w", "backslashreplace"),
+    ):
+        buffer: Any = open(number, mode + "b", closefd=False)  # noqa: SIM115
+        buffer.raw.name = f"<{name}>"
+        text: Any = io.TextIOWrapper(buffer, "utf-8", errors, "\n", line_buffering=number == 2)
+        text.mode = mode
+        setattr(sys, name, text)
+        setattr(sys, f"__{name}__", text)
+
+
+def flush_streams() -> None:
+    """Flush stdout, stderr and every other file that the program has left open, as the interpreter does."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()
+    for kinds in ((io.TextIOWrapper,), (io.BufferedWriter, io.BufferedRandom)):
+        for found in gc.get_objects():
+            if issubclass(type(found), kinds):
+                # Closed or detached, or nothing reads any longer.
+                with contextlib.suppress(ValueError, OSError):
+                    found.flush()
+
+
+class _Patcher:
+    """Change some modules of the standard library after their import, whenever that is."""
+
+    def __init__(self, patches: dict[str, Callable[[Any], None]]) -> None:
+        self.patches = patches
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the spec of a module to patch, with a loader that does so; None for any other module."""
+        if name not in self.patches:
+            return None
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((found for found in others if found is not None), None)
+        if spec is not None and spec.loader is not None:
+            patching: Any = _PatchingLoader(spec.loader, self.patches[name])
+            spec.loader = patching
+        return spec
+
+
+class _PatchingLoader:
+    def __init__(self, loader: Any, patch: Callable[[Any], None]) -> None:
+        self.loader = loader
+        self.patch = patch
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        made: types.ModuleType | None = self.loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        self.loader.exec_module(module)
+        module.__loader__ = self.loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.loader
+        self.patch(module)
+
+
+def _redirect(scratch: str) -> None:
+    """Lead to the scratch directory what fails in /tmp, and to the open descriptors what fails for /dev/stdin."""
+
+    def elsewhere(path: Any) -> Any:
+        """The path or descriptor to try instead; None for most paths."""
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return None
+        path = os.fspath(path)
+        text = os.fsdecode(path)
+        if not text.startswith("/"):
+            return None
+        prefix, _, number = text.rpartition("/")
+        if text in _STREAMS or (prefix + "/" in _DESCRIPTORS and number.isdecimal()):
+            return _STREAMS.get(text, -1) if text in _STREAMS else int(number)
+        within = text == _TEMPORARY or text.startswith(_TEMPORARY + "/")
+        if not within or scratch == _TEMPORARY or text.startswith(scratch):
+            return None
+        moved = scratch + text[len(_TEMPORARY) :]
+        return os.fsencode(moved) if isinstance(path, bytes) else moved
+
+    builtins.open = io.open = _Redirected(open, elsewhere, os.dup)
+    for name in _ONE_PATH.split():
+        _replace(name, _Redirected(getattr(os, name), elsewhere, int))
+    _replace("open", _Redirected(os.open, elsewhere, os.dup, descriptor=True))
+    for name in _TWO_PATHS.split():
+        _replace(name, _Redirected(getattr(os, name), elsewhere, int, paths=2))
+
+
+def _ignore_attributes(scratch: str) -> None:
+    """Let the scratch directory's files have no modes, dates and attributes but those of new files.
+
+    The system calls that set them are refused; shutil.copy and others need them to succeed.
+    """
+
+    def ignoring(original: Any, answer: Any) -> Any:
+        def attempt(path: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(path, *args, **kwargs)
+            except PermissionError:
+                real = scratch if isinstance(path, int) else os.path.realpath(os.fsdecode(path))
+                if real != scratch and not real.startswith((scratch + "/", _TEMPORARY + "/")):
+                    raise
+                return answer()
+
+        return attempt
+
+    for name, answer in (("chmod", _nothing), ("fchmod", _nothing), ("utime", _nothing), ("listxattr", list)):
+        _replace(name, ignoring(getattr(os, name), answer))
+
+
+def _nothing() -> None:
+    """Return None."""
+
+
+class _Redirected:
+    """A function with a second attempt elsewhere. `use` prepares a descriptor that stands for a path.
+
+    Not a function itself: as an attribute of a class it must not become a method, as built-in functions do not.
+    """
+
+    def __init__(
+        self, function: Any, elsewhere: Any, use: Callable[[int], int], *, descriptor: bool = False, paths: int = 1
+    ) -> None:
+        self._function, self._elsewhere, self._use = function, elsewhere, use
+        self._descriptor, self._paths = descriptor, paths
+        self.__name__ = self.__qualname__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
+        self.__wrapped__ = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._function(*args, **kwargs)
+        except OSError:
+            others = [self._elsewhere(path) for path in args[: self._paths]]
+            if not any(other is not None for other in others):
+                raise
+        if self._descriptor and isinstance(others[0], int):
+            return self._use(others[0])
+        moved = [path if other is None else other for path, other in zip(args, others)]
+        moved = [self._use(path) if isinstance(path, int) else path for path in moved]
+        return self._function(*moved, *args[self._paths :], **kwargs)
+
+
+def _replace(name: str, replacement: Any) -> None:
+    """Put the replacement into `os`, where it is known for the same abilities as the original."""
+    original = getattr(os, name)
+    for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+        if original in able:
+            able.add(replacement)
+    setattr(os, name, replacement)
+
+
+def _connect_to_scratch(sqlite3: Any) -> None:
+    """A database below /tmp is a file of the scratch directory."""
+    original = sqlite3.connect
+
+    def connect(database: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(database, (str, bytes, os.PathLike)) and os.fsdecode(database).startswith(_TEMPORARY + "/"):
+            # Created here, where a path that cannot be opened is looked for elsewhere.
+            with open(database, "ab") as file:
+                database = file.name
+        return original(database, *args, **kwargs)
+
+    sqlite3.connect = sqlite3.dbapi2.connect = connect
+
+
+PATCHES: dict[str, Callable[[Any], None]] = {"sqlite3": _connect_to_scratch, **processes.PATCHES}

@@ -1,0 +1,108 @@
+"""What the processes of a run use together, as /proc tells it: tasks and memory.
+
+Limits of the kernel hold for each process. The server sums them, and ends a run that uses too much.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from typing import NamedTuple
+
+_PAGE = resource.getpagesize()
+
+
+class Use(NamedTuple):
+    """Tasks, and bytes of memory, of all processes of a run."""
+
+    tasks: int
+    memory: int
+
+
+class _Process(NamedTuple):
+    pid: int
+    parent: int
+    tasks: int
+    resident: int  # bytes
+
+
+class Meter:
+    """Reads the use of the descendants of this process.
+
+    Make it before a change of the root directory hides /proc, and `begin` it in the process that forks.
+    """
+
+    def __init__(self) -> None:
+        self._processes: int | None = None
+        # /proc may be masked; then only the limits of each process hold.
+        with contextlib.suppress(OSError):
+            self._processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._own = _Process(0, 0, 0, 0)
+
+    def begin(self) -> None:
+        """Take this process as the parent of all; what it holds in memory is not counted for them."""
+        own = None
+        if self._processes is not None:
+            with contextlib.suppress(OSError):
+                own = self._process(os.readlink("self", dir_fd=self._processes))
+        if own is None:
+            self._processes = None
+        else:
+            self._own = own
+
+    def use(self, most: int) -> Use:
+        """Return what all descendants use. Above `most` bytes, pages of files such as libraries are left out.
+
+        Memory that processes share after a fork counts for each: their shares cannot be read.
+        """
+        found = self._descendants()
+        tasks = sum(process.tasks for process in found)
+        resident = sum(max(process.resident - self._own.resident, 0) for process in found)
+        if resident > most:
+            resident = sum(self._own_pages(process) for process in found)
+        return Use(tasks, resident)
+
+    def _descendants(self) -> list[_Process]:
+        if self._processes is None:
+            return []
+        children: dict[int, list[_Process]] = {}
+        for name in os.listdir(self._processes):
+            if name.isdigit() and (process := self._process(name)) is not None:
+                children.setdefault(process.parent, []).append(process)
+        found: list[_Process] = []
+        waiting = [self._own.pid]
+        while waiting:
+            below = children.pop(waiting.pop(), [])
+            found += below
+            waiting += [process.pid for process in below]
+        return found
+
+    def _read(self, path: str) -> bytes:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._processes)
+        try:
+            return os.read(descriptor, 1 << 14)
+        finally:
+            os.close(descriptor)
+
+    def _process(self, name: str) -> _Process | None:
+        """Return a process, None where it has ended."""
+        try:
+            # The name in brackets may hold anything.
+            fields = self._read(f"{name}/stat").rpartition(b")")[2].split()
+        except OSError:
+            return None
+        return _Process(int(name), int(fields[1]), int(fields[17]), int(fields[21]) * _PAGE)
+
+    def _own_pages(self, process: _Process) -> int:
+        """Return the bytes that a process has in memory without files, or swapped out; 0 where it has ended."""
+        with contextlib.suppress(OSError):
+            held = _bytes(self._read(f"{process.pid}/status"), b"RssAnon:", b"RssShmem:", b"VmSwap:")
+            return max(held - self._own.resident, 0)
+        return 0
+
+
+def _bytes(text: bytes, *names: bytes) -> int:
+    """Return the sum of the lines with these names, which are in kB."""
+    rows = (line.split() for line in text.splitlines())
+    return sum(int(row[1]) << 10 for row in rows if row and row[0] in names)

@@ -1,0 +1,134 @@
+"""Costs of reading a program out of a completion: linear in its length, and bounded."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rlvr.types import Problem, Status
+from rlvr.verifiers.code import bounds, extract
+from rlvr.verifiers.unit_tests import UnitTests
+
+# A completion made of n characters, to be repeated or stretched.
+TEXTS = {
+    "spaces after a fence": lambda n: "```" + " " * n + "`",
+    "spaces before a fence": lambda n: " " * n + "``",
+    "tabs and spaces": lambda n: "```" + "\t " * (n // 2) + "`",
+    "backticks": lambda n: "`" * n + "\n" + "`" * (n - 1) + " `",
+    "tildes": lambda n: "~" * n + "x`",
+    "a long language": lambda n: "```" + "a" * n + "`",
+    "a language and spaces": lambda n: "```" + "py" * (n // 4) + " " * (n // 2) + "`",
+    "many fences": lambda n: "```\n" * (n // 4),
+    "many open fences": lambda n: "```python\n~~~\n" * (n // 14),
+    "lines of spaces": lambda n: ("   " + "\n") * (n // 4) + "`",
+    "think tags": lambda n: "</think>" * (n // 8),
+    "think tags that are cut": lambda n: "</think" * (n // 7),
+    "one long line": lambda n: "def f" * (n // 5),
+    "def on every line": lambda n: "def \n" * (n // 5),
+    "async on every line": lambda n: "async \n" * (n // 6),
+    "carriage returns": lambda n: "```" + "\r" * n + "`",
+    "wide spaces": lambda n: "```" + "\u3000" * n + "`",
+    "an import path": lambda n: "import " + "a." * (n // 2) + "a",
+    "a word": lambda n: "x" * n,
+    "dots": lambda n: "." * n,
+    "continuations": lambda n: "import a" + "\\\n.a" * (n // 4),
+}
+
+
+def read(text: str) -> None:
+    """All that the verifier does with a completion before it is run."""
+    extract.fenced_blocks(text)
+    program = extract.program_of(text)
+    extract.completed(program, "def f():\n", "f")
+
+
+def seconds(text: str) -> float:
+    """The best of three."""
+    best = float("inf")
+    for _ in range(3):
+        start = time.thread_time()
+        read(text)
+        best = min(best, time.thread_time() - start)
+    return best
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_time_grows_with_the_length_and_not_its_square(kind: str):
+    """Four times the text takes about four times as long; a square would take sixteen."""
+    make = TEXTS[kind]
+    small, large = seconds(make(100_000)), seconds(make(400_000))
+    assert large < 0.4
+    assert large < 9 * small + 0.01, (small, large)
+
+
+OLD = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n`]*$", re.MULTILINE)
+
+
+def test_the_scanner_finds_the_fences_of_the_expression_that_defines_them():
+    """On random short texts of the characters that matter."""
+    draw = random.Random(0)
+    pieces = ["`", "``", "```", "~~~", "~", " ", "\t", "\n", "\n", "python", "x", "+#.-", "\r", "é", "\u2028", "\x0b"]
+    for _ in range(20_000):
+        text = "".join(draw.choices(pieces, k=draw.randrange(1, 14)))
+        expected = [(fence.start(), fence.end(), fence[1], fence[2]) for fence in OLD.finditer(text)]
+        assert [tuple(fence) for fence in extract.fences(text)] == expected, text
+
+
+COSTLY = {
+    "an import path": "import " + "a." * 80_000 + "a",
+    "a path after from": "from " + "b." * 80_000 + "a import c",
+    "an import path in spaces": "import a" + " . a" * 40_000,
+    "an import path on many lines": "import a" + ".\\\n a" * 40_000,
+    "a path within the length that is parsed": "import " + "a." * 24_990 + "a",
+    "a wide import path": "import " + "é." * 24_990 + "a",
+    "paths after semicolons": "x; import " + "a_1." * 12_000 + "a",
+    "lines": "a\n" * 500_000,
+    "operators": "x = " + "a+" * 500_000 + "a",
+    "brackets": "(" * 1_000_000,
+    "calls": "x = a" + "()" * 500_000,
+    "unary": "x = " + "-" * 1_000_000 + "1",
+}
+MEASURE = """
+import resource, sys, time
+from rlvr.verifiers.code import extract
+text = sys.stdin.buffer.read().decode()
+before, start = resource.getrusage(0).ru_maxrss, time.thread_time()
+extract.completed(extract.program_of(text), "def f():\\n", "f")
+print((resource.getrusage(0).ru_maxrss - before) // 1024, time.thread_time() - start)
+"""
+
+
+@pytest.mark.parametrize("kind", COSTLY)
+def test_no_program_makes_the_caller_parse_at_great_cost(kind: str):
+    """Not more than 100 MB and a second, whatever the model wrote."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE], input=COSTLY[kind].encode(), capture_output=True, check=True, timeout=60
+    )
+    megabytes, took = done.stdout.split()
+    assert int(megabytes) < 100
+    assert float(took) < 1
+
+
+def test_ordinary_programs_are_parsed():
+    """Method chains, dotted imports and many imports are no long paths."""
+    program = "import os.path as p\nfrom a.b.c import d\n" + "import x.y\n" * 200 + "z = a.b().c().d[1].e\n" * 100
+    assert bounds.parse_bounded(program) is not None
+    assert bounds.parse_bounded("x = [" + "1.5, " * 1000 + "]") is not None
+    assert bounds.parse_bounded("x = [" + "..., " * 40 + "]") is not None
+    assert extract.defines("if True:\n    f = lambda: 1\n", "f")
+    assert extract.defines("#" * 60_000 + "\ndef f(): pass", "f")
+
+
+def test_a_completion_beyond_the_bound_scores_by_a_limit():
+    """It is neither searched nor run."""
+    verifier = UnitTests()
+    problem = Problem("p", "", {"type": "assert", "code": "assert f(1) == 1"})
+    verdict = verifier(problem, "def f(x): return x\n" + "#" * extract.MAX_COMPLETION)
+    verifier.close()
+    assert (verdict.status, verdict.score) == (Status.LIMIT, 0.0)
+    assert "1,048,576" in verdict.reason

@@ -1,0 +1,149 @@
+"""Families of numbers with an integer parameter: \\pi/4 + k\\pi and -3\\pi/4 + m\\pi are the same set.
+
+A family is a list of arithmetic progressions whose step is a rational multiple of \\pi; only there is a k or n known to be
+a parameter and not given data. Families are equal as sets: shifted, renamed, split and joined. (-1)^k is split by parity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from rlvr.verifiers.math.numeric import evaluate, substituted
+from rlvr.verifiers.math.sets import signs
+from rlvr.verifiers.math.systems import Digits
+from rlvr.verifiers.math.tree import PI, Node, Op, Quantity, Rel, Sym, Words, number, symbols, walk
+
+PARAMETERS = frozenset("jklmnKMN")
+MAX_ELEMENTS = 24
+MAX_CLASSES = 360
+_DIGITS = 60
+_LISTS = frozenset(("list", "either", "set", "union", "both"))
+_INTEGERS = Op("domain", (Words("integers"),))
+_DEGREE = (("degree", 1),)
+
+_Progression = tuple[Any, Any]  # first value and step, in units of pi
+
+
+def same_families(gold: Node, answer: Node) -> bool:
+    """Whether both are families of angles with an integer parameter, and equal as sets."""
+    if not _may_be_family(gold) or not _may_be_family(answer):
+        return False
+    numbers = Digits(True, None, _DIGITS)
+    try:
+        (names, left), (other_names, right) = _progressions(gold, numbers), _progressions(answer, numbers)
+        if names and other_names and names != other_names:
+            return False
+        period = _common_period([step for _, step in left + right])
+        return _classes(left, period, numbers) == _classes(right, period, numbers)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return False
+
+
+def _may_be_family(node: Node) -> bool:
+    angle = parameter = False
+    for part in walk(node):
+        if isinstance(part, Sym):
+            angle |= part == PI
+            parameter |= part.name[0] in PARAMETERS
+        elif isinstance(part, Quantity):
+            angle |= part.unit.dims == _DEGREE
+        elif isinstance(part, Op):
+            angle |= part.head == "deg"
+    return angle and parameter
+
+
+def _progressions(node: Node, numbers: Digits) -> tuple[frozenset[str], list[_Progression]]:
+    """Return the names of the unknown, and the progressions. Raise ValueError where the node is no family."""
+    names: set[str] = set()
+    found: list[_Progression] = []
+    for value in _elements(node, names):
+        for one in signs(value):
+            found += _of_value(one, numbers)
+        if len(found) > MAX_ELEMENTS:
+            raise ValueError("too many families")
+    if len(names) > 1 or not found:
+        raise ValueError("several unknowns")
+    return frozenset(names), found
+
+
+def _elements(node: Node, names: set[str]) -> Iterator[Node]:
+    """The values of a list of them, of x = value, and of x in {...}."""
+    if isinstance(node, Op) and node.head in _LISTS:
+        for arg in node.args:
+            yield from _elements(arg, names)
+    elif isinstance(node, Rel):
+        if node.ops == ("in",) and node.sides[1] == _INTEGERS:
+            return  # n \in \mathbb{Z}
+        if len(node.ops) != 1 or node.ops[0] not in ("=", "in") or not isinstance(node.sides[0], Sym):
+            raise ValueError("not solved for an unknown")
+        names.add(node.sides[0].name)
+        yield from _elements(node.sides[1], names)
+    elif isinstance(node, Quantity):
+        if node.unit.dims != _DEGREE:
+            raise ValueError("not an angle")
+        yield Op("mul", (Op("deg", (node.value,)), number(1)))
+    else:
+        yield node
+
+
+def _of_value(node: Node, numbers: Digits) -> list[_Progression]:
+    """Return one progression, or two for a value that depends on the parity of the parameter."""
+    names = symbols(node)
+    if len(names) != 1 or not names <= PARAMETERS:
+        raise ValueError("no parameter")
+    (name,) = names
+
+    def at(k: int) -> Any:
+        value = evaluate(substituted(node, {name: number(k)}), {}, numbers)[0]
+        return value / numbers.pi
+
+    for stride in (1, 2):
+        result = [(at(first), at(first + stride) - at(first)) for first in range(stride)]
+        if all(
+            _zero(at(first + stride * k) - start - step * k, numbers)
+            for first, (start, step) in enumerate(result)
+            for k in (-7, 2, 5)
+        ):
+            return result
+    raise ValueError("not linear in the parameter")
+
+
+def _zero(value: Any, numbers: Digits) -> bool:
+    return bool(abs(value) < numbers.context.mpf(10) ** (-_DIGITS // 2))
+
+
+def _common_period(steps: list[Any]) -> Fraction:
+    """Return the least common multiple of the steps, which must be rational multiples of pi."""
+    period = Fraction(0)
+    for step in steps:
+        exact = abs(Fraction(float(step)).limit_denominator(720))
+        if not exact or abs(abs(step) * exact.denominator - exact.numerator) > 1e-25:
+            raise ValueError("a step that is no rational multiple of pi")
+        period = _lcm(period, exact) if period else exact
+    return period
+
+
+def _lcm(left: Fraction, right: Fraction) -> Fraction:
+    common = left.denominator * right.denominator
+    a, b = (left * common).numerator, (right * common).numerator
+    x, y = a, b
+    while y:
+        x, y = y, x % y
+    return Fraction(a // x * b, common)
+
+
+def _classes(progressions: list[_Progression], period: Fraction, numbers: Digits) -> frozenset[int]:
+    """Return the first values of all progressions with the common period, to 25 digits."""
+    length = numbers.of(period)
+    scale = numbers.context.mpf(10) ** 25
+    whole = int(length * scale + 0.5)
+    found: set[int] = set()
+    for start, step in progressions:
+        count = int(length / abs(step) + 0.5)
+        if count > MAX_CLASSES:
+            raise ValueError("too many classes")
+        for k in range(count):
+            found.add(int(numbers.context.floor((start + k * step) * scale / 10**5 + 0.5)) % (whole // 10**5))
+    return frozenset(found)

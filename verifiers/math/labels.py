@@ -1,0 +1,95 @@
+r"""Left sides of equations that only name a value: f(3) = 10, |AB| = 1, \sin A = 1/2, AB:BC = 2:3, dy/dx = 2x.
+
+An equation between coordinates (x + y = 5, xy = 6) is a curve, not a value with a name.
+"""
+
+from __future__ import annotations
+
+from rlvr.verifiers.math.binders import unevaluated
+from rlvr.verifiers.math.rounding import literal
+from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, symbols, walk
+from rlvr.verifiers.math.vocabulary import FUNCTIONS
+
+_SETS = frozenset(("union", "inter", "minus"))
+_PARTS = frozenset(("add", "mul", "div", "abs", "()", "neg", "max", "min")) | _SETS
+_MEASURES = frozenset(FUNCTIONS.values()) - {"binom", "fact", "sqrt", "cbrt", "exp"} | {"logb"}
+_COORDINATES = frozenset("xyz")
+
+
+def is_name(node: Node) -> bool:
+    """Whether a side is a variable."""
+    return isinstance(node, Sym) and bool(symbols(node))
+
+
+def is_label(node: Node) -> bool:
+    r"""Whether a side only names a quantity: x, f(x), f(2), P(X = 2), AB, BC^2, x + y, \tan A; not a polynomial."""
+    if _is_call(node) or is_derivative(node) or unevaluated(node):
+        return True
+    if isinstance(node, Op) and node.head in ("ratio", *_SETS):
+        return all(is_label(arg) for arg in node.args)
+    if isinstance(node, Op) and node.head in _MEASURES and node.head not in _PARTS:
+        return bool(symbols(node)) and all(_is_plain(arg) for arg in node.args)
+    if isinstance(node, Op) and node.head == "mul":
+        node = Op("mul", tuple(map(_base, node.args)))
+    if isinstance(node, Op) and node.head == "pow":
+        return is_label(node.args[0])
+    if isinstance(node, Sym):
+        return bool(symbols(node))
+    if not isinstance(node, Op) or node.head not in _PARTS or not symbols(node):
+        return False
+    return all(isinstance(part, Sym) or (isinstance(part, Op) and part.head in _PARTS) for part in walk(node))
+
+
+def _is_plain(node: Node) -> bool:
+    r"""Whether the argument of a function is of names and numbers: \cos 2A, \sin(A + B)."""
+    return literal(node) is not None or all(
+        isinstance(part, Sym) or literal(part) is not None or (isinstance(part, Op) and part.head in _PARTS)
+        for part in walk(node)
+    )
+
+
+def _is_call(node: Node) -> bool:
+    """f(2), f(-1) or P(X = 2), which parse as products: a name, then a number or a relation."""
+    if not isinstance(node, Op) or node.head != "mul" or len(node.args) != 2 or not is_name(node.args[0]):
+        return False
+    return literal(node.args[1]) is not None or isinstance(node.args[1], Rel)
+
+
+def _base(node: Node) -> Node:
+    return node.args[0] if isinstance(node, Op) and node.head == "pow" else node
+
+
+def is_derivative(node: Node) -> bool:
+    """dy/dx or d^2y/dx^2, which parse as quotients of products."""
+    if not isinstance(node, Op) or node.head != "div":
+        return False
+    return all(
+        isinstance(part, Op)
+        and part.head == "mul"
+        and len(part.args) == 2
+        and isinstance(letter := _base(part.args[0]), Sym)
+        and letter.name in ("d", "partial")
+        and is_name(_base(part.args[1]))
+        for part in node.args
+    )
+
+
+def names_value(gold: Rel) -> bool:
+    """Whether a reference is a value with a name before or behind it, so that the value alone answers it."""
+    first, last = gold.sides[0], gold.sides[-1]
+    return _names(first, last) or is_name(last)
+
+
+def _names(label: Node, value: Node) -> bool:
+    names = symbols(label)
+    if is_name(label) or not names:
+        return is_name(label) or not symbols(value)
+    if isinstance(label, Op) and label.head in ("pow", "abs") and len(names) == 1 and names <= _COORDINATES - {"z"}:
+        return False
+    if isinstance(label, Op) and label.head in ("add", "mul", "neg", "div") and names <= _COORDINATES:
+        return False
+    if isinstance(label, Op) and label.head == "pow":
+        return is_label(label) and isinstance(label.args[0], Op)
+    if isinstance(label, Op) and label.head not in ("mul", "()", "ratio", *_SETS) and not is_derivative(label):
+        return is_label(label) and not symbols(value)
+    return is_label(label)

@@ -1,0 +1,174 @@
+"""The grammar of units after a value: powers, quotients, products, prefixes, and smaller units that follow."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from rlvr.verifiers.math.operators import flat
+from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, Unit
+from rlvr.verifiers.math.units import (
+    NO_UNIT,
+    POWERS,
+    SQUARED,
+    UNITS,
+    find_unit,
+    power_of,
+    product_of,
+)
+
+if TYPE_CHECKING:
+    from rlvr.verifiers.math.parse import Parser
+
+_DEGREE, _TIME = (("degree", 1),), (("time", 1),)
+_DEGREES_OF_TIME = {60: 60, 1: 3600}  # seconds of time: parts of a degree
+MAX_RUN = 24  # tokens of a unit without a multiplication sign
+
+
+def unit(parser: Parser) -> Unit | None:
+    """Parse a known unit: powers, quotients, products and "square"."""
+    total: Unit | None = None
+    while True:
+        start = parser.mark()
+        power = 1
+        if total is not None:
+            if parser.op() in ("/", "*") or parser.word() == "per":
+                power = 1 if parser.advance().text == "*" else -1
+            elif not _goes_on(parser):
+                return total
+        one = _grouped(parser) if total is not None else None
+        one = one or _simple_unit(parser, total is not None)
+        if one is None:
+            parser.backtrack(start)
+            return total
+        total = product_of(total or NO_UNIT, power_of(one, power))
+
+
+def _goes_on(parser: Parser) -> bool:
+    """Whether the name here is a further factor of a unit: kg m, J K^{-1}."""
+    token = parser.token
+    return token.kind == "name" and (token.upright or token.spaced) and find_unit(token.text, True) is not None
+
+
+def _grouped(parser: Parser) -> Unit | None:
+    """Parse the (kg K) of J/(kg K); None (and no move) where there is none."""
+    start = parser.mark()
+    if not parser.take("("):
+        return None
+    inner = unit(parser)
+    if inner is None or not parser.take(")"):
+        parser.backtrack(start)
+        return None
+    return inner
+
+
+def _simple_unit(parser: Parser, within: bool) -> Unit | None:
+    """Parse one unit with its power, and "square" or "cubic" before it; None (and no move) where there is none.
+
+    `within`: it follows another unit."""
+    if parser.word() == "per" and parser.peek().text.lower() == "cent":
+        parser.advance(2)
+        return UNITS["%"]
+    start = parser.mark()
+    squared = SQUARED.get(parser.word(), 1)
+    if squared > 1:
+        parser.advance()
+        parser.take(".")
+    found = _name(parser, within) if parser.kind == "name" else None
+    if found is None:
+        parser.backtrack(start)
+        return None
+    if parser.take("^"):
+        return power_of(found, _unit_power(parser) * squared)
+    if parser.word() in POWERS:
+        return power_of(found, POWERS[parser.advance().text.lower()] * squared)
+    if squared == 1:
+        parser.take(".")
+    return power_of(found, squared)
+
+
+def _name(parser: Parser, within: bool) -> Unit | None:
+    """Parse the name of a unit; its prefix may be a token of its own: \\mu m, k\\Omega."""
+    token, following = parser.token, parser.peek()
+    if following.kind == "name" and (token.text == "\\mu" or following.text == "\\Omega"):
+        found = find_unit(token.text.replace("\\mu", "μ") + following.text, True)
+        if found is not None:
+            parser.advance(2)
+            return found
+    found = find_unit(token.text, token.upright or within or token.text == "\\Omega")
+    if found is not None:
+        parser.advance()
+    return found
+
+
+def _unit_power(parser: Parser) -> int:
+    """Parse the exponent of a unit: 1, 2, 3 or 4, with or without a minus."""
+    braced = parser.take("{")
+    negative = parser.take("-")
+    exponent = parser.token.number
+    if parser.kind != "num" or exponent is None or exponent.value not in (1, 2, 3, 4):
+        raise ParseError("a unit to an odd power")
+    parser.advance()
+    if braced:
+        parser.expect("}")
+    return int(exponent.value) * (-1 if negative else 1)
+
+
+def is_unit_run(parser: Parser) -> bool:
+    """Whether letters that may be variables are a unit: m s^{-2} at the end of a side, one power of it negative."""
+    negative = False
+    for offset in range(MAX_RUN):
+        token = parser.peek(offset)
+        if token.kind == "name":
+            if find_unit(token.text, True) is None:
+                return False
+        elif token.kind == "op":
+            negative |= token.text == "-"
+            if token.text not in ("^", "{", "-", "}", "*"):
+                return negative and token.text in (",", ")", ";", "and", "or")
+        elif token.kind == "end":
+            return negative
+        elif parser.peek(offset - 1).text not in ("^", "{", "-"):
+            return False
+    return False
+
+
+def sign_is_unit(parser: Parser) -> bool:
+    """Whether \\Omega or \\mu here, after a number, is a unit or its prefix, and nothing but units follows."""
+    following = parser.peek()
+    if parser.token.text == "\\Omega":
+        return following.kind == "end" or parser.op(1) in (",", ")", "/")
+    return following.kind == "name" and (following.upright or parser.peek(2).kind == "end") and (
+        find_unit("μ" + following.text, True) is not None
+    )
+
+
+def smaller_units(parser: Parser, value: Node, first: Unit) -> Node:
+    """Parse what follows a quantity, as in 5 feet 6 inches or 2 hours and 30 minutes; return the sum in the first."""
+    size = Fraction(1)
+    while first.dims:
+        start = parser.mark()
+        joined = parser.take("and") or (parser.word() == "and" and bool(parser.advance()))
+        if parser.kind != "num":
+            parser.backtrack(start)
+            return value
+        more, smaller = parser.quantity()
+        part = _part(first, smaller)
+        if part is None or part.value >= size:
+            if not joined:
+                raise ParseError("two quantities side by side")
+            parser.backtrack(start)
+            return value
+        value = flat("add", value, Op("mul", (more, part)))
+        size = part.value
+    return value
+
+
+def _part(whole: Unit, smaller: Unit) -> Num | None:
+    """The size of the smaller unit in the larger; minutes and seconds after degrees are parts of a degree."""
+    if whole.dims == smaller.dims and not smaller.words:
+        return Num(smaller.factor / whole.factor)
+    if whole.dims == _DEGREE and smaller.dims == _TIME and smaller.factor in _DEGREES_OF_TIME:
+        return Num(whole.factor / _DEGREES_OF_TIME[int(smaller.factor)])
+    return None
+

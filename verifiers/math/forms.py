@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rlvr.verifiers.math.binders import is_binder, opened, outermost, renamed, replaced, substituted, unevaluated
 from rlvr.verifiers.math.exact import Inexact, Undefined, rational
 from rlvr.verifiers.math.identity import same_value
+from rlvr.verifiers.math.rounding import approximates, literal
 from rlvr.verifiers.math.tree import (
     BOUND,
     OO,
@@ -146,7 +147,8 @@ def contradicts(part: Node, value: Node, rules: Rules) -> bool:
     if symbols(part) or symbols(value) or unevaluated(value):
         return False
     try:
-        return not rules.values(_added_up(part), value)
+        total = _added_up(part)
+        return not (rules.values(total, value) or (literal(value) is not None and approximates(total, value)))
     except (_NotFinite, Inexact, Undefined):
         return False
 

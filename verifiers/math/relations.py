@@ -41,9 +41,8 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
         return isinstance(gold, Op) and gold.head in _INTERVALS and real_sets(gold, answer, rules)
     assert isinstance(gold, Rel)
     if set(gold.ops) <= _EQUAL:
-        first, last = gold.sides[0], gold.sides[-1]
-        named = names_value(gold) or any(_is_point(side) or unevaluated(side) for side in (first, last))
-        if not (named or _holds(gold, rules)):
+        ends = gold.sides[0], gold.sides[-1]
+        if not (names_value(gold) or any(_is_point(end) or unevaluated(end) for end in ends) or _holds(gold, rules)):
             return False
         value = chain_value(gold, rules)
         return value is not None and rules.same(value, answer)

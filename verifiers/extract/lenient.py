@@ -19,14 +19,24 @@ _UNKNOWN = re.compile(
     r"|\b(?:I|we)\s+(?:can['’]?t|cannot|could\s+not|am\s+unable\s+to)\s+(?:solve|determine|answer|find)\b",
     re.IGNORECASE,
 )
+_SEVERAL = re.compile(r",\s|,[A-Za-z(]|\b(?:or|and)\b|[<>≤≥]|\\(?:le|ge|lt|gt|in|ne)")
+_LABEL = re.compile(r"\s*[A-Za-z](?:_\w|\([^()]{1,9}\)|')?\s*")
+_PLAIN_VALUE = re.compile(r"\s*[-−]?\\?\$?\s?\d[\d,.]*\s?\\?%?(?:\s+[A-Za-z]|\s*\Z)")
+# A dollar sign before a digit is a currency's.
+_INLINE = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
 _SENTENCE_END = re.compile(r"\n|[.!?](?=\s|\Z)|。")
+_JOINED_BEFORE = re.compile(r"(?:[-+*/^<>≤≥√(\[{|\\A-Za-z\d_,−]|[<>!]=|\d:)\Z")
+_JOINED_AFTER = re.compile(r"[-+*/^<>=≤≥)\]}|!A-Za-z\d_:(\\]")
+_ITEM = re.compile(r"\d+[.)]\s+\S")
+_AFTER_UNIT = frozenset("of by in for to at on because which that from and or with after before since".split())
 _CHUNK = re.compile(r"\S+")
 _WORDS = re.compile(r"\\[A-Za-z]+|[^\W\d_]+")
 _FUNCTIONS = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp sqrt cbrt pi inf infinity oo min max gcd "
     "lcm abs floor ceil mod".split()
 )
+_ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)\W?")
 _JOINING = frozenset(("or", "and", "to"))
 _SIGN_LAST = re.compile(r"[-+*/^=<>≤≥(,\[{|×÷·−]\Z")
 _ENDS = re.compile(r"[.;:!?。]+[)*_]*\Z")
@@ -47,6 +57,8 @@ def last_expression(text: str, readable: Readable | None) -> tuple[str | None, s
         displayed = DISPLAYED.fullmatch(answer)
         if displayed:
             answer = next(group for group in displayed.groups() if group is not None).strip()
+        if start:
+            answer = _last_side(answer)
         if readable is None:
             answer = _EQUALS.split(answer)[-1].strip()
         elif not readable(answer):
@@ -58,6 +70,14 @@ def last_expression(text: str, readable: Readable | None) -> tuple[str | None, s
     return (None, "no expression that can be read") if re.search(r"\d", line) else (line, "last")
 
 
+def _last_side(formula: str) -> str:
+    """Return 12 dollars of `3 * 4 = 12 dollars`, within a sentence; a formula whose last side is no number stays."""
+    first, *sides = _EQUALS.split(formula)
+    if not sides or _SEVERAL.search(formula) or (len(sides) == 1 and _LABEL.fullmatch(first)):
+        return formula
+    return sides[-1].strip() if _PLAIN_VALUE.match(sides[-1]) else formula
+
+
 def _sentence(text: str, start: int) -> str:
     """The rest of the sentence from `start` on."""
     end = _SENTENCE_END.search(text, start, start + MAX_WHOLE)
@@ -67,10 +87,10 @@ def _sentence(text: str, start: int) -> str:
 def _candidates(text: str, whole: bool) -> Iterator[tuple[int, int]]:
     """The places where the answer may stand, the likeliest first; with `whole` also all of a short text, and units."""
     bare = len(text.rstrip(".。"))
-    if whole and bare <= MAX_WHOLE:
+    if whole and bare <= MAX_WHOLE and ("\n" not in text or "\\begin" in text):
         yield 0, bare
     tail = max(len(text) - 4_000, 0)
-    span = last_match(DISPLAYED, text, tail)
+    span = last_match(_INLINE, text, tail)
     formula = last_formula(text, max(text.rfind("\n") + 1, len(text) - 1000))
     if span is not None and (formula is None or formula[0] < span.end()):
         yield span.span()
@@ -93,18 +113,20 @@ def _with_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
             or _ENDS.search(text[ends[-1] - 3 : ends[-1]])
         ):
             break
+        if chunk.group().lower() in _AFTER_UNIT:
+            break
         ends.append(chunk.end())
     for place in reversed(ends):
         yield start, start + len(text[start:place].rstrip(".,;:!?"))
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Whether no sign joins a number to what is around it."""
+    """Whether no sign joins a number to what is around it, and it does not count the items of a list."""
     before = text[max(start - 3, 0) : start].rstrip(" ")
     after = text[end : end + 3].lstrip(" ")
-    return not (
-        re.search(r"[-+*/^=<>≤≥√(\[{|\\A-Za-z\d_,:−]\Z", before) or re.match(r"[-+*/^<>=≤≥)\]}|!A-Za-z\d_:(\\]", after)
-    )
+    if before[-1:] in ("", "\n") and _ITEM.match(text, start):
+        return False
+    return not (_JOINED_BEFORE.search(before) or _JOINED_AFTER.match(after))
 
 
 def last_formula(text: str, start: int) -> tuple[int, int] | None:
@@ -114,6 +136,8 @@ def last_formula(text: str, start: int) -> tuple[int, int] | None:
     joining = False
     for chunk in _CHUNK.finditer(text, start):
         word = chunk.group()
+        if chunk.start() == start and _ITEM.match(text, start):
+            continue
         bare = _ENDS.sub("", word).strip("*_`") or word
         if bare in _JOINING and run is not None:
             joining = True
@@ -141,6 +165,8 @@ def _is_mathematics(chunk: str, after_sign: bool) -> bool:
     if chunk in ("a", "I", "A"):
         return after_sign
     if any(word[0] >= "\u2e80" for word in words):
+        return False
+    if _ORDINAL.fullmatch(chunk):
         return False
     longest = max(map(len, words))
     return longest == 1 or (longest == 2 and re.search(r"[\d^*/+=<>()]", chunk) is not None)

@@ -43,7 +43,8 @@ _STEMS = frozenset(
         "bukan tidak inte ikke equivocada errada errata sbagliata scorretta fausse faux mauvaise falsche fehlerhafte "
         "unrichtige inkorrekte foute verkeerde niepoprawna salah felaktig sai impossible absurd scratch second "
         "correction ignore disregard take mal just edit update wait sorry actually oops nope rather some claim guess "
-        "allege pretend isn wasn don doesn didn won aren hasn haven est"
+        "allege pretend retract reject discard withdraw rule ruled ruling guess isn wasn don doesn didn won aren hasn "
+        "haven est"
     ).split()
 )
 _LATIN_WORD = re.compile(r"[A-Za-z]+")
@@ -135,7 +136,8 @@ def refused(clause: str) -> bool:
 
 _ENDS_NEGATED = re.compile(
     rf"(?:\bnot|n['’]t|\bnever|\bcannot|\bno\s+(?:es|son)|\b{_NOT}(?:\s+(?:è|é|est|ist|son|sono|são))?"
-    rf"|不(?:是|等于|为)?|并非)(?:\s+(?:be|equal(?:\s+to)?|just|simply|gleich|igual\s+a))?\Z",
+    rf"|\b(?:retract|reject\w*|discard\w*|withdraw|rul\w+\s+out)"
+    r"|不(?:是|等于|为)?|并非)(?:\s+(?:be|equal(?:\s+to)?|just|simply|gleich|igual\s+a))?\Z",
     re.IGNORECASE,
 )
 
@@ -198,7 +200,8 @@ _AT_ONCE = re.compile(
 )
 _LATER = re.compile(
     r"(?<!if )\bI(?:\s+have|['’]ve)?\s+(?:\w+\s+)?made\s+an?\s+(?:\w+\s+)?(?:mistake|error)\b(?!\s*[?,])"
-    r"|\bI\s+(?:was|am)\s+(?:wrong|mistaken)\b|\bscratch\s+that\b|\bjust\s+kidding\b|\bon\s+second\s+thoughts?\b|\bcorrection\s*:"
+    r"|(?<!if )\bI\s+(?:was|am)\s+(?:wrong|mistaken)\b|\bscratch\s+that\b|\bjust\s+kidding\b"
+    r"|\bon\s+second\s+thoughts?\b|\bcorrection\s*:"
     r"|\b(?:ignore|disregard)\s+(?:that|this|the\s+above|my\s+(?:\w+\s+)?answer)\b|\bI\s+take\s+(?:that|it)\s+back\b"
     rf"|\b(?:the|my)\s+(?:(?:above|previous)\s+answer|answer\s+above|answer\s+(?:I\s+gave|is\s+not))\s*(?:(?:is|was)\s+)?{_FALSE}\b"
     rf"|\b(?:wait|no|oops|actually|hm+)\b\W{{1,5}}(?:no\W{{1,3}})?{_THIS}\s*(?:['’]s|is|was)\s+(?:\w+\s+)?{_FALSE}\b",

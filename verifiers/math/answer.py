@@ -193,6 +193,9 @@ def _is_readable(text: str) -> bool:
     return bool(readings(text, normal_text(plain(text)))[0])
 
 
+_COUNTED = re.compile(r"\s*[-−]?\\?\$?\d[\d,.]*\s+[A-Za-z]{3}")  # 13 cats, which is no product
+
+
 def readable(text: str) -> bool:
     """Whether a text is an answer as a whole: mathematics, a choice, a time or a date."""
     if len(text) > MAX_TEXT:
@@ -200,7 +203,8 @@ def readable(text: str) -> bool:
     normal = normal_text(plain(text))
     if _choice(normal)[0] or clock_time(normal.casefold()) or calendar_date(normal.casefold()):
         return True
-    return bool(answer_readings(text, normal)[0])
+    trees = answer_readings(text, normal)[0]
+    return bool(trees) and not any(map(symbols, trees)) if _COUNTED.match(text) else bool(trees)
 
 
 def _in_base(normal: str) -> Node | None:

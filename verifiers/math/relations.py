@@ -216,7 +216,12 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     if gold == answer:
         return True
     two = len(gold.sides) == len(answer.sides) == 2
-    if two and gold.sides[0] == answer.sides[0] and is_label(gold.sides[0]) and rules.same(gold.sides[1], answer.sides[1]):
+    if (
+        two
+        and gold.sides[0] == answer.sides[0]
+        and is_label(gold.sides[0])
+        and rules.same(gold.sides[1], answer.sides[1])
+    ):
         return True
     if is_function_value(gold.sides[0]) and gold.sides[0] not in (answer.sides[0], answer.sides[-1]):
         return False

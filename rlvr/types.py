@@ -194,7 +194,7 @@ class VerifierTraits:
     """Decide in the caller's process, in bounded time; None leaves the completion to a worker process."""
 
     verify_batch: Callable[[Sequence[Pair]], Sequence[Verdict | bool | float]] | None = None
-    """Verify all pairs in one call, in the caller's process, in place of calls of the verifier (sandbox, reward model)."""
+    """Verify all pairs in one call, in the caller's process, in place of calls of the verifier (a reward model)."""
 
     warm_up: Callable[[], None] | None = None
     """Import and build what the worker processes share; called once, before the first of them starts."""

@@ -10,7 +10,8 @@ import pytest
 from rlvr.verifiers.code import eval as code_eval
 from rlvr.verifiers.code import split as code_split
 from rlvr.verifiers.code.classes import program_classes
-from rlvr.verifiers.code.plans import MixedPlan, SplitPlan, WholePlan, integrity, make_plan
+from rlvr.verifiers.code.integrity import integrity
+from rlvr.verifiers.code.plans import MixedPlan, SplitPlan, WholePlan, make_plan
 from tests.helpers.programs import ADD, asserts
 
 

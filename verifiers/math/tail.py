@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.conditions import skip_condition
+from rlvr.verifiers.math.factors import is_rate
 from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.measures import unit
 from rlvr.verifiers.math.restated import is_restated
@@ -82,9 +83,10 @@ def _past_argument(parser: Parser) -> int:
 
 def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
     """Parse multipliers, a unit and harmless words after a value; return the value and its unit."""
-    parenthesis = (
-        parser.op() in ("(", "[") and parser.is_word(parser.peek()) and not is_restated(parser, value)
-    )
+    parenthesis = parser.op() in ("(", "[") and parser.is_word(parser.peek()) and not is_restated(parser, value)
+    if parser.op() == "/" and is_rate(parser):
+        parser.advance()
+        return value, Unit(Fraction(1), (), " ".join(("per", *_trailing_words(parser, frozenset()))))
     if parser.kind != "name" and not parenthesis:
         return value, UNITS[parser.advance().text] if parser.op() in CURRENCIES else NO_UNIT
     if parser.token.apart and not parser.is_word(parser.token):

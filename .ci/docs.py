@@ -29,7 +29,7 @@ def page(module: ModuleType) -> pdoc.doc.Module:
     for name in getattr(module, "__all__", ()):
         vars(module).setdefault(name, getattr(module, name))
     for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, tuple) and value.__module__ == module.__name__:
+        if isinstance(value, type) and "_field_defaults" in vars(value) and value.__module__ == module.__name__:
             # A NamedTuple's constructor does not know its module's names, and pdoc could not resolve its annotations.
             value.__new__.__annotations__ = typing.get_type_hints(value)
         if isinstance(value, type) and dataclasses.is_dataclass(value) and value.__module__ == module.__name__:

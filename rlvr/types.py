@@ -170,9 +170,6 @@ class RunError(RuntimeError):
     """Unrecoverable error with a one-line message, printed without a traceback."""
 
 
-Pair = tuple[Problem, str]
-
-
 @runtime_checkable
 class Verifier(Protocol):
     """Anything that can be called with a problem and a completion's text; a plain function is one.
@@ -181,6 +178,9 @@ class Verifier(Protocol):
     """
 
     def __call__(self, problem: Problem, completion: str) -> Verdict | bool | float: ...
+
+
+Pair = tuple[Problem, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,15 +194,14 @@ class VerifierTraits:
     """Decide in the caller's process, in bounded time; None leaves the completion to a worker process."""
 
     verify_batch: Callable[[Sequence[Pair]], Sequence[Verdict | bool | float]] | None = None
-    """Verify all pairs in one call, in the caller's process: for verifiers with a concurrency of their own, such as the
-    code sandbox or a reward model. It is called in place of the verifier itself."""
+    """Verify all pairs in one call, in the caller's process, in place of calls of the verifier (a reward model)."""
 
     warm_up: Callable[[], None] | None = None
     """Import and build what the worker processes share; called once, before the first of them starts."""
 
     check_reference: Callable[[Any], None] | None = None
-    """Raise ValueError where a reference cannot be used, else return None; called for each problem when the data is
-    loaded. Another exception, or False, is an error of the verifier and ends the command."""
+    """Raise ValueError where a reference cannot be used; called for each problem when the data is loaded. Another
+    exception, or False, is an error of the verifier and ends the command."""
 
     whole_batch: bool = False
     """Verdicts depend on the other pairs: a step's pairs must come in one call, repeated ones included."""
@@ -211,8 +210,7 @@ class VerifierTraits:
     """The score depends on the problem's prompt, not on its reference and the completion only."""
 
     integrity: Callable[[Any], str] | None = None
-    """Return "weak" for a reference with which a pass shows little, else another word; task packs leave such problems
-    out of training."""
+    """Return "weak" for a reference with which a pass shows little; task packs leave it out of training."""
 
     null_completions: Callable[[Any], Mapping[str, str]] | None = None
     """Completions that solve nothing, by what they do, for a reference: `rlvr audit` checks that none is accepted."""

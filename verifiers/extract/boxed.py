@@ -55,7 +55,11 @@ def last_boxes(text: str) -> list[Box]:
     start = text.rfind("\\boxed{")
     if start < 0 or text.find("box", start + 6) >= 0:
         return boxes(text)
-    tail = boxes(text[start:])
+    inside = text[start + len("\\boxed{") : text.find("}", start) + 1]
+    if inside and "{" not in inside and "\\" not in inside:
+        tail = [Box(0, len("\\boxed{") + len(inside), inside[:-1])]
+    else:
+        tail = boxes(text[start:])
     if not tail or text.find("}", start + tail[-1].end) >= 0:
         return boxes(text)
     before = text.rfind("box", 0, start)

@@ -47,6 +47,11 @@ _STEMS = frozenset(
         "haven est"
     ).split()
 )
+# Words that begin like one of these and are frequent in answers.
+_HARMLESS = frozenset(
+    "with within integer integers integral integrate interval intervals interior intersect intersects intersection "
+    "interest score scores scored correct correctly estimate estimated nonzero nonnegative somewhat".split()
+)
 _LATIN_WORD = re.compile(r"[A-Za-z]+")
 
 
@@ -54,7 +59,8 @@ def _suspect(text: str) -> bool:
     """Whether a text may match a pattern of this module."""
     if not text.isascii():
         return True
-    return not _STEMS.isdisjoint([word[:4] for word in _LATIN_WORD.findall(text.lower())])
+    found = [word for word in _LATIN_WORD.findall(text.lower()) if word[:4] in _STEMS]
+    return bool(found) and not _HARMLESS.issuperset(found)
 
 
 _CALLED_WRONG = re.compile(
@@ -82,7 +88,7 @@ _AFFIRMED = re.compile(
     re.IGNORECASE,
 )
 # What separates an answer's clause from the ones before it.
-_STOPS = re.compile(r"[.!?\n,;:。！？，；：、]")
+_STOPS = ".!?\n,;:。！？，；：、"
 _CONJUNCTIONS = re.compile(
     r"\b(?:so|therefore|thus|hence|then|and|but|because|since|where|which|also|daher|somit|also"
     r"|donc|alors|luego|entonces|portanto|então|quindi|dunque|perci[òo]|значит|поэтому|следовательно)\b"
@@ -93,13 +99,19 @@ _CONJUNCTIONS = re.compile(
 
 def clause_before(text: str, position: int, opening: str = " \t*_>#") -> str:
     """Return the clause that ends at `position`, without what opens there: emphasis and space, or `opening`."""
+    return _after_conjunctions(_after_stops(text, position, opening))
+
+
+def _after_stops(text: str, position: int, opening: str) -> str:
     before = text[max(position - MAX_CLAUSE, 0) : position].rstrip(opening)
-    for separators in (_STOPS, _CONJUNCTIONS):
-        last = 0
-        for found in separators.finditer(before):
-            last = found.end()
-        before = before[last:]
-    return before
+    return before[max(map(before.rfind, _STOPS)) + 1 :]
+
+
+def _after_conjunctions(before: str) -> str:
+    last = 0
+    for found in _CONJUNCTIONS.finditer(before):
+        last = found.end()
+    return before[last:]
 
 
 DISPLAY = " \n\t$*_`[({:~>\\"  # may stand between words and the box or formula that they announce
@@ -150,9 +162,10 @@ _DISBELIEVED = re.compile(
 
 def refused_value(text: str, position: int) -> bool:
     """Whether the clause before a box or formula rejects it. Other negations ("not divisible by 3") do not."""
-    if not _suspect(text[max(position - MAX_CLAUSE, 0) : position]):
+    before = _after_stops(text, position, DISPLAY)
+    if not _suspect(before):
         return False
-    clause = _AFFIRMED.sub(" ", clause_before(text, position, DISPLAY)).strip()
+    clause = _AFFIRMED.sub(" ", _after_conjunctions(before)).strip()
     return any(pattern.search(clause) for pattern in (_CALLED_WRONG, _ENDS_NEGATED, _DISBELIEVED))
 
 

@@ -73,6 +73,7 @@ def _from_boxes(text: str, conflict: Conflict) -> Extracted | None:
     return Extracted(word.join(content for content in contents if content), "box")
 
 
+_ANNOTATION = re.compile(r"<<[^<>\n]{1,200}=[^<>\n]{1,60}>>")  # of GSM8K's calculator: <<6*7=42>>42
 _STRUCK = re.compile(r"(?<!\S)~~(?=\S)[^~\n]{1,400}(?<=\S)~~(?!\w)")  # crossed out in Markdown
 _TAG_CLOSE = "</answer>"
 
@@ -104,6 +105,8 @@ def extract(
     text = after_thinking(completion)
     if text is None:
         return Extracted(None, "unterminated <think> block")
+    if "<<" in text:
+        text = _ANNOTATION.sub("", text)
     if "~~" in text:
         text = _STRUCK.sub(" ", text)
     found = _from_boxes(text, conflict) if "box" in text else None

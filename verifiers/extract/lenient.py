@@ -21,7 +21,20 @@ _UNKNOWN = re.compile(
 )
 _SEVERAL = re.compile(r",\s|,[A-Za-z(]|\b(?:or|and)\b|[<>≤≥]|\\(?:le|ge|lt|gt|in|ne)")
 _LABEL = re.compile(r"\s*[A-Za-z](?:_\w|\([^()]{1,9}\)|')?\s*")
-_PLAIN_VALUE = re.compile(r"\s*[-−]?\\?\$?\s?\d[\d,.]*\s?\\?%?(?:\s+[A-Za-z]|\s*\Z)")
+_PLAIN_VALUE = re.compile(r"\s*[-−]?\\?\$?\s?\d[\d,.]*\s?\\?%?(?:\s+[A-Za-z]|/[A-Za-z]{3}|\s*\Z)")
+_RATE = re.compile(r"[-−(]?\$?\d[\d,.]*/[a-z]{3,}\)?")  # $20/week
+_CHUNK_LABEL = re.compile(r"[A-Za-z]{2,}:(?=[-−$(]?\d)")  # Total:3+4=7
+# What was counted or when, after a value that was computed: "120/24 = 5 hours to read 120 pages".
+_COMPUTED = re.compile(r"=\s*[-−]?\$?\d[\d,.]*%?(?:\s+[A-Za-z]\w*)?\Z")
+_CONTEXT = re.compile(
+    r"(?:\s+[A-Za-z][\w'-]*){0,3}\s+(?:to|in|for|of|after|than|from|during|by|before|on|at|per|with|every)"
+    r"(?:\s+[A-Za-z][\w'-]*){0,4}\s+\Z"
+)
+_CONCLUSION = re.compile(r"[,;]\s+(?:so|then|therefore|thus|hence|which|leaving)\s+[a-z]", re.IGNORECASE)
+_OTHER_CLAUSE = frozenset(
+    "is are was were be so leaving leaves which makes giving gives has have had left gets get then and or but not no "
+    "because since if that less fewer equals".split()
+)
 # A dollar sign before a digit is a currency's.
 _INLINE = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
@@ -87,7 +100,7 @@ def _sentence(text: str, start: int) -> str:
 def _candidates(text: str, whole: bool) -> Iterator[tuple[int, int]]:
     """The places where the answer may stand, the likeliest first; with `whole` also all of a short text, and units."""
     bare = len(text.rstrip(".。"))
-    if whole and bare <= MAX_WHOLE and ("\n" not in text or "\\begin" in text):
+    if whole and bare <= MAX_WHOLE and not _CONCLUSION.search(text) and ("\n" not in text or "\\begin" in text):
         yield 0, bare
     tail = max(len(text) - 4_000, 0)
     span = last_match(_INLINE, text, tail)
@@ -95,12 +108,27 @@ def _candidates(text: str, whole: bool) -> Iterator[tuple[int, int]]:
     if span is not None and (formula is None or formula[0] < span.end()):
         yield span.span()
     elif formula is not None:
+        if whole and (computed := _computed_before(text, *formula)) is not None:
+            yield from _with_words(text, *computed)
         if whole:
             yield from _with_words(text, *formula)
         yield formula
     number = last_match(_NUMBER, text, tail)
     if number is not None and _stands_alone(text, number.start(), number.end()):
         yield number.span()
+
+
+def _computed_before(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """The computation whose value the clause gives where only words of its context come before the last number."""
+    if "=" in text[start:end]:
+        return None
+    line = max(text.rfind("\n", 0, start) + 1, start - 400)
+    if "=" not in text[line:start] or (found := last_formula(text[:start], line)) is None:
+        return None
+    between = text[found[1] : start]
+    if not _COMPUTED.search(text[found[0] : found[1]]) or not _CONTEXT.fullmatch(between):
+        return None
+    return found if _OTHER_CLAUSE.isdisjoint(between.lower().split()) else None
 
 
 def _with_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -142,11 +170,14 @@ def last_formula(text: str, start: int) -> tuple[int, int] | None:
         if bare in _JOINING and run is not None:
             joining = True
             continue
+        label = named.end() if (named := _CHUNK_LABEL.match(bare)) else 0
+        if label:
+            run, bare = None, bare[label:]
         signed = run is not None and _SIGN_LAST.search(text[run[1] - 1 : run[1]]) is not None
         if not _is_mathematics(bare, signed or joining):
             run, joining = None, False
             continue
-        begin = chunk.start() + (len(word) - len(word.lstrip("*_`")))
+        begin = chunk.start() + (len(word) - len(word.lstrip("*_`"))) + label
         end = begin + len(bare)
         run = (run[0] if run is not None else begin, end)
         joining = False
@@ -159,6 +190,8 @@ def last_formula(text: str, start: int) -> tuple[int, int] | None:
 
 def _is_mathematics(chunk: str, after_sign: bool) -> bool:
     """Whether a piece of text between spaces is a part of a formula."""
+    if _RATE.fullmatch(chunk):
+        return True
     words = [word for word in _WORDS.findall(chunk) if not word.startswith("\\") and word not in _FUNCTIONS]
     if not words:
         return bool(chunk)

@@ -16,7 +16,7 @@ from rlvr.verifiers.math.identity import Undecided
 from rlvr.verifiers.math.lex import plain
 from rlvr.verifiers.math.parse import parse
 from rlvr.verifiers.math.rounding import literal
-from rlvr.verifiers.math.statements import cleaned, is_statement, restated, rewritten
+from rlvr.verifiers.math.statements import cleaned, is_statement, rewritten
 from rlvr.verifiers.math.tree import Node, Op, ParseError, Quantity, Rel, Sym, TooLarge, Words, number, symbols, walk
 from rlvr.verifiers.math.words import NUMBER_WORDS, calendar_date, clock_time, normal_text, same_time
 
@@ -176,11 +176,6 @@ def answer_readings(
     """Return `readings` of a model's answer, which may be a sentence, or repeat its value in brackets."""
     if denied(normal):
         return (), ParseError("the text denies its value")
-    if again := restated(text):
-        value, repeated = (readings(part, part)[0] for part in again)
-        if value and repeated:
-            sign = "=" if "%" in text else "~"
-            return (Rel((sign,), (value[0], repeated[0])),), None
     if is_statement(text) and (stated := rewritten(text, _is_readable)):
         return readings(stated, normal_text(plain(stated)), decimal_comma=decimal_comma)
     trees, problem = readings(text, normal, decimal_comma=decimal_comma)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MAX_POWER_TOKENS = 8  # of the exponent of a unit
 CJK = "\u2e80"  # from here on letters are words, never variables
 _AFTER_NOUN = frozenset((",", ";", ")", "]", "}", "(", ".", "newline", "and", "or", "&"))
+_ARTICLES = frozenset(("a", "an"))
 _OPENERS = frozenset(
     ("(", "{", "{{", "<(", "lfloor", "lceil", "\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac",
      "\\sqrt", "\\usqrt", "\\ucbrt", "\\uqdrt", "\\binom", "\\dbinom", "\\tbinom", "\\begin", "\\mathbb", "\\Bbb",
@@ -68,6 +69,14 @@ def is_word(parser: Parser, token: Token) -> bool:
     return parser.units and (_is_unit(text) or is_noun(text))
 
 
+def is_rate(parser: Parser) -> bool:
+    """Whether the / here is a "per" between a number and a word: $160/week."""
+    token = parser.peek()
+    if not parser.units or parser.before.kind != "num" or token.kind != "name":
+        return False
+    return is_word(parser, token) or (token.text == "min" and parser.peek(2).kind == "end")
+
+
 def is_factor(parser: Parser, token: Token, before: Token) -> bool:
     """Whether a name after an operand is a factor (a variable, a function), not a unit or a word."""
     text = token.text
@@ -89,6 +98,8 @@ def is_factor(parser: Parser, token: Token, before: Token) -> bool:
     if token.upright:
         stuck = before.kind == "num" and before.upright and not token.spaced and text not in LETTER_UNITS
         return len(text) == 1 and (text in "ei" or stuck)
+    if text in _ARTICLES and parser.units and token.spaced and parser.peek().spaced and is_word(parser, parser.peek()):
+        return False  # $5 a day
     if len(text) > 1:
         if parser.units and (before.kind == "num" or before.text in ("}", ")")):
             return is_product(text) and not _is_unit(text) and not (token.spaced and _ends_in_noun(parser))

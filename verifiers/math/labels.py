@@ -78,6 +78,22 @@ def is_function_value(node: Node) -> bool:
     return node.args[0].name.rstrip("'") in _FUNCTION_NAMES
 
 
+def distance(label: Node) -> Node:
+    """Return the AB of |AB| and \\overline{AB}, the distance of two points, which has both names."""
+    if isinstance(label, Op) and label.head == "abs" and isinstance(label.args[0], Op):
+        points = label.args[0]
+        if points.head == "mul" and len(points.args) == 2 and all(is_point_name(arg) for arg in points.args):
+            return points
+    if isinstance(label, Sym) and label.name.startswith(("overline ", "bar ")) and len(label.name.split()[1]) == 2:
+        return Op("mul", tuple(map(Sym, label.name.split()[1])))
+    return label
+
+
+def is_point_name(node: Node) -> bool:
+    """Whether a node is a capital letter."""
+    return isinstance(node, Sym) and len(node.name) == 1 and node.name.isupper()
+
+
 def _base(node: Node) -> Node:
     return node.args[0] if isinstance(node, Op) and node.head == "pow" else node
 

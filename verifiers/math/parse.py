@@ -24,7 +24,7 @@ from rlvr.verifiers.math.calculus import CALCULUS
 from rlvr.verifiers.math.cases import CASES, MATRIX_NAMES, matrix_name
 from rlvr.verifiers.math.conditions import skip_condition, without_conditions
 from rlvr.verifiers.math.cursor import Cursor
-from rlvr.verifiers.math.factors import is_factor, is_word, juxtaposable
+from rlvr.verifiers.math.factors import is_factor, is_rate, is_word, juxtaposable
 from rlvr.verifiers.math.lex import END, Token, tokenize
 from rlvr.verifiers.math.measures import smaller_units
 from rlvr.verifiers.math.operands import PREFIX, name, numeral
@@ -232,7 +232,7 @@ class Parser(Cursor):
                 text = token.text
                 binding = _BINARY.get(text)
                 if binding is not None:
-                    if binding <= least or (text == ":" and self.in_set):
+                    if binding <= least or (text == ":" and self.in_set) or (text == "/" and is_rate(self)):
                         return left
                     self.advance()
                     left = binary(self, text, binding, left)

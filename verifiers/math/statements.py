@@ -36,28 +36,6 @@ def cleaned(text: str) -> str:
     return text
 
 
-# The value again in another form: 1/2 (0.5), \sqrt{2} (\approx 1.414).
-_AGAIN = re.compile(
-    r"(?P<value>.*\S)(?P<gap>\\[ ,;]|\s|\\q?quad|\\text\s*\{)\s*\("
-    r"(?P<sign>\s*(?:\\approx(?![A-Za-z])|≈|~|=|\\text\s*\{|\}|i\.e\.,?|or|about"
-    r"|approximately|approx\.?|roughly|equivalently|which\s+is|\s){0,6})"
-    r"(?P<again>[-−]?\$?[\d.,]+\s?(?:\\?%)?)\s*\)\s*\}?\s*",
-    re.DOTALL,
-)
-
-
-def restated(text: str) -> tuple[str, str] | None:
-    r"""Return the value and what repeats it in brackets, as texts; None where nothing does.
-
-    A bracket without a sign is a factor, `2 (3)`, unless it holds a decimal or percentage.
-    """
-    if not text.rstrip("} ").endswith(")") or len(text) > MAX_STATEMENT or not (match := _AGAIN.fullmatch(text)):
-        return None
-    if not match["sign"].strip() and "." not in match["again"] and "%" not in match["again"]:
-        return None
-    return match["value"], match["again"].strip()
-
-
 _WRAPPER = re.compile(r"\\(?:text|textbf|textit|mbox|mathrm)\s*\{([^{}]*)\}")
 _FORMULA = re.compile(r"\$[^$]+\$|\\\(.+?\\\)|(?<![\w.])[-−]?\$?\s?\d(?:[\d.,/]*\d)?(?:\\?%)?(?![\w.]*\d)")
 _COPULA = re.compile(

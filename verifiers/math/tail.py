@@ -6,8 +6,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.conditions import skip_condition
+from rlvr.verifiers.math.factors import is_rate
 from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.measures import unit
+from rlvr.verifiers.math.restated import is_restated
 from rlvr.verifiers.math.spoken import is_root_of
 from rlvr.verifiers.math.tree import Node, Op, ParseError, Unit, number, symbols
 from rlvr.verifiers.math.units import NO_UNIT, UNITS
@@ -21,6 +23,7 @@ MAX_TAIL_WORDS = 8
 MAX_LABEL_WORDS = 6
 MAX_LABEL_TOKENS = 16
 _MATRIX_NUMBERS = frozenset(("\\det", "\\dim", "\\rank", "\\deg", "\\tr", "\\ker"))
+_RELATIONS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in"))
 CURRENCIES = frozenset("$£€¥₹¢")
 
 # Verbs between a name and an answer: Janet makes $18.
@@ -80,7 +83,10 @@ def _past_argument(parser: Parser) -> int:
 
 def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
     """Parse multipliers, a unit and harmless words after a value; return the value and its unit."""
-    parenthesis = parser.op() in ("(", "[") and parser.is_word(parser.peek())
+    parenthesis = parser.op() in ("(", "[") and parser.is_word(parser.peek()) and not is_restated(parser, value)
+    if parser.op() == "/" and is_rate(parser):
+        parser.advance()
+        return value, Unit(Fraction(1), (), " ".join(("per", *_trailing_words(parser, frozenset()))))
     if parser.kind != "name" and not parenthesis:
         return value, UNITS[parser.advance().text] if parser.op() in CURRENCIES else NO_UNIT
     if parser.token.apart and not parser.is_word(parser.token):
@@ -131,7 +137,8 @@ def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
                 continue
             if word in BLOCKED or word in NUMBER_WORDS or word.startswith("\\"):
                 raise ParseError(f"the word {token.text[:40]!r} beside a value")
-            if len(token.text) == 1 and token.text.isascii() and not token.upright and not words and not token.spaced:
+            letter = len(token.text) == 1 and token.text.isascii() and not token.upright
+            if letter and (parser.op(1) in _RELATIONS if words else not token.spaced):  # 5 with R = 1
                 raise ParseError(f"the letter {token.text!r} beside a value")
             words.append(word)
         elif token.kind == "op" and token.text == "(" and depth == 0:

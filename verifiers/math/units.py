@@ -87,6 +87,8 @@ _OTHERS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("degree degrees deg °", "1", {"degree": 1}),
     ("radian radians rad rads", "1", {"radian": 1}),
     ("unit units", "1", {}),
+    ("Kg Kgs kgs KG", "1000", {"mass": 1}),
+    ("Km KM kms", "1000", {"length": 1}),
 )
 
 

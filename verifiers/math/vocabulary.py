@@ -50,7 +50,7 @@ BLOCKED = frozenset(
     "or not no never maybe perhaps possibly probably either neither nor unless except but if else any "
     "anything all none "
     "likely unlikely unsure guess alternatively instead cannot can't isn't wrong incorrect correct ignore mark accept "
-    "accepted approve approved lambda import exec eval print open system true false yes squared cubed "
+    "bad accepted approve approved lambda import exec eval print open system true false yes squared cubed "
     "factorial times plus "
     "minus divided multiplied modulo mod between more less fewer than greater least most twice double half triple and "
     "could might may should unknown undefined infinity".split()
@@ -63,6 +63,7 @@ def is_product(text: str) -> bool:
     return text.isascii() and (len(text) <= 2 or (len(text) <= 6 and not set(text.lower()) & set("eiou")))
 
 
+_SHORT_WORDS = frozenset("is are do go so as am we he an".split())
 _ABBREVIATIONS = frozenset("pcs pts ppl wks mos dz pgs nos qtrs hwy rdgs sqft dvds cds tvs".split())
 
 
@@ -70,9 +71,13 @@ def is_noun(text: str) -> bool:
     """Whether a run of letters that could be a product of variables is rather a word: cats, days, DVDs; not abc, mgh.
 
     It has the vowel a or y, and its letters are not in alphabetical order, as those of a product mostly are."""
+    if text in _SHORT_WORDS:
+        return True
     if len(text) < 3 or not text.isascii():
         return False
     lower = text.lower()
+    if lower in BLOCKED:
+        return False
     if lower in _ABBREVIATIONS or (text[:-1].isupper() and text[-1] == "s"):
         return True
     if not (text[1:].islower() and {"a", "y"} & set(lower)):

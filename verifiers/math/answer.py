@@ -381,7 +381,7 @@ def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rule
 
 
 _KINDS = {
-    "set": "a set", "()": "a tuple", "[]": "an interval", "[)": "an interval", "(]": "an interval",
+    "set": "a set", "such": "a set", "()": "a tuple", "[]": "an interval", "[)": "an interval", "(]": "an interval",
     "union": "an interval",
     "inter": "an interval", "minus": "an interval", "domain": "a set", "both": "an inequality", "matrix": "a matrix",
     "based": "a number in a base", "ratio": "a ratio", "pm": "two values",

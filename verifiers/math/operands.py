@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.brackets import without_sign
+from rlvr.verifiers.math.builders import by_condition
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.measures import two_units
@@ -297,12 +298,12 @@ def _braces(parser: Parser, _: str) -> Node:
         return Op("set", ())
     with parser.group(in_set=True):
         inner = parser.answer()
-        by_condition = parser.op() in ("|", ":")
-        if by_condition:
+        conditional = parser.op() in ("|", ":")
+        if conditional:
             parser.start_condition()
-            inner = parser.answer()
+            inner = by_condition(parser, inner)
         parser.expect("}}")
-    if by_condition:
+    if conditional:
         return inner
     return Op("set", inner.args if isinstance(inner, Op) and inner.head in ("list", "either") else (inner,))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, Sym, Words, number
+from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Sym, Words, number
 from rlvr.verifiers.math.words import NUMBER_WORDS
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ def exponent(parser: Parser) -> Node:
     parser.take("+")
     if parser.op() == "'":
         raise ParseError("a prime as an exponent")
+    token = parser.token
+    if token.kind == "name" and parser.op(1) == "^" and len(token.text) == 2 and parser.is_factor(token, token):
+        parser.replace(token._replace(text=token.text[1]))  # x^zy^z is x^z y^z
+        return constant_or_name(token.text[0])
     base = parser.prefix()
     while parser.op() == "!" or parser.op() == "_":
         base = postfix(parser, POSTFIX[parser.op()], base)
@@ -58,6 +62,11 @@ def exponent(parser: Parser) -> Node:
         base = Op("pow", (base, exponent(parser)))
         parser.shallower()
     return base
+
+
+def constant_or_name(letter: str) -> Node:
+    """Return e, i or the variable that a letter stands for."""
+    return E if letter == "e" else IMAGINARY if letter == "i" else Sym(letter)
 
 
 def postfix(parser: Parser, head: str, left: Node) -> Node:

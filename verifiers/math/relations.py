@@ -216,9 +216,9 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     if gold == answer:
         return True
     two = len(gold.sides) == len(answer.sides) == 2
-    if two and is_label(gold.sides[0]) and distance(gold.sides[0]) == distance(answer.sides[0]):
-        if rules.same(gold.sides[1], answer.sides[1]):
-            return True
+    named = two and is_label(gold.sides[0]) and distance(gold.sides[0]) == distance(answer.sides[0])
+    if named and rules.same(gold.sides[1], answer.sides[1]):
+        return True
     if is_function_value(gold.sides[0]) and gold.sides[0] not in (answer.sides[0], answer.sides[-1]):
         return False
     if _same_definition(gold, answer, rules):

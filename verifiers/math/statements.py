@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from rlvr.verifiers.extract.rejected import denied, refused
+from rlvr.verifiers.extract.rejected import denied, names_another, refused
 from rlvr.verifiers.math.vocabulary import BLOCKED
 from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
 
@@ -65,7 +65,7 @@ _FRACTIONS = re.compile(
 )
 _UNSURE = re.compile(
     r"\b(?:if|unless|or|either|neither|nor|maybe|perhaps|possibly|probably|might|may|could|should|would|not|never|nobody"
-    r"|none|no\s+one|nothing|false|untrue|wrong|incorrect|doubt|unlikely|except|without|least|most|guess|suppose|assume)\b",
+    r"|none|no\s+one|nothing|near|nearly|almost|nowhere|close\s+to|far|(?:short|shy)\s+of|false|untrue|wrong|incorrect|doubt|unlikely|except|without|least|most|guess|suppose|assume)\b",
     re.IGNORECASE,
 )
 _HARMLESS = re.compile(
@@ -118,7 +118,7 @@ def _outside(text: str) -> str:
 
 def _is_doubtful(words: str) -> bool:
     words = _HARMLESS.sub(" ", _outside(words))
-    return bool(_UNSURE.search(words)) or refused(words)
+    return bool(_UNSURE.search(words)) or refused(words) or names_another(words)
 
 
 def _changes(words: str) -> bool:
@@ -142,7 +142,9 @@ def _only_value(text: str) -> Iterator[str]:
     last = leading[-1] if leading else ""
     if last in _CHANGING and not (last == "of" and _OF_WHAT & set(leading[-2:])):
         return
-    if re.search(r"[-+*/^=<>]\s*\Z", before) or re.match(r"[-+*/^=<>!(\[{_,;:]", after):
+    if re.match(r"(?:st|nd|rd|th)\b\s*\w", text[values[0].end() :]):  # the 42nd prime
+        return
+    if re.search(r"[-+*/^=<>≠≤≥≈]\s*\Z", before) or re.match(r"[-+*/^=<>!(\[{_,;:]", after):
         return
     if any(_changes(word) or word.lower() in NUMBER_WORDS or not _WORD.match(word) for word in trailing):
         return

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rlvr.verifiers.math.builders import same_builders
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.rounding import is_integer, literal
 from rlvr.verifiers.math.sets import NotASet, real_set, same_real_set, signs
-from rlvr.verifiers.math.tree import Node, Op, Sym, TooLarge, Words
+from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, TooLarge, Words, symbols
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
@@ -31,12 +32,18 @@ def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
         if gold.head == "set":
             return head == "[]" and len(answer.args) > 2 and _match(_elements(gold), list(answer.args), rules)
         return (head == "()" or len(answer.args) > 2) and ordered(gold.args, answer.args, rules)
-    if head in _SETS:
+    if head in _SETS or (gold.args and _excludes(gold, answer)):
         return real_sets(gold, answer, rules)
     left, right = _elements(gold), _elements(answer)
     if "set" in (gold.head, head):
         left, right = _distinct(left), _distinct(right)
     return _match(left, right, rules)
+
+
+def _excludes(gold: Op, answer: Node) -> bool:
+    r"""Whether a list says which values one variable has not: x \ne -1, 1."""
+    first = gold.args[0]
+    return isinstance(first, Rel) and "!=" in first.ops and len(symbols(gold)) == 1 and symbols(answer) <= symbols(gold)
 
 
 def _distinct(nodes: list[Node]) -> list[Node]:
@@ -236,6 +243,7 @@ STRUCTURES: dict[str, Callable[[Op, Node, Rules], bool]] = {
     "based": _based,
     "ratio": _ratio,
     "domain": _domain,
+    "such": same_builders,
     "mod": _modular,
     "pm": _plus_minus,
     "mp": _plus_minus,

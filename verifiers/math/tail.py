@@ -23,6 +23,7 @@ MAX_TAIL_WORDS = 8
 MAX_LABEL_WORDS = 6
 MAX_LABEL_TOKENS = 16
 _MATRIX_NUMBERS = frozenset(("\\det", "\\dim", "\\rank", "\\deg", "\\tr", "\\ker"))
+_ORDINAL = frozenset(("st", "nd", "rd", "th"))
 _RELATIONS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in"))
 CURRENCIES = frozenset("$£€¥₹¢")
 
@@ -91,6 +92,8 @@ def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
         return value, UNITS[parser.advance().text] if parser.op() in CURRENCIES else NO_UNIT
     if parser.token.apart and not parser.is_word(parser.token):
         return value, NO_UNIT
+    if parser.word() in _ORDINAL and not parser.token.spaced and parser.is_word(parser.peek()):
+        raise ParseError("an ordinal")
     while parser.word() in MULTIPLIERS:
         value = Op("mul", (value, number(MULTIPLIERS[parser.word()])))
         parser.advance()

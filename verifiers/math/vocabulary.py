@@ -43,7 +43,7 @@ LEAD = frozenset(
     "therefore thus hence so so, then gets got costs cost spent earns earned paid pays each amount "
     "respectively given by "
     "solutions values roots root altogether sum probability area length volume perimeter distance angle degree measure "
-    "price rs us usd inr eur gbp nearly circa option choice".split()
+    "price rs us usd inr eur gbp circa option choice".split()
 )
 # Words that change the meaning of a number beside them: a text with one is not an answer.
 BLOCKED = frozenset(

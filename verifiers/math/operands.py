@@ -337,7 +337,7 @@ def _decorated(parser: Parser, text: str) -> Node:
     """\\overline{AB}, \\angle ABC: a name with a mark."""
     mark = text.removeprefix("\\")
     if parser.op() == "{":
-        return Sym(f"{mark} {parser.argument_text()}")
+        return Sym(f"{mark} {parser.argument_text().strip('{}')}")
     if parser.kind != "name":
         raise ParseError(f"{mark} of something that is no name")
     return Sym(f"{mark} {parser.advance().text}")
@@ -377,7 +377,8 @@ PREFIX: dict[str, Callable[[Parser, str], Node]] = {
     **dict.fromkeys(("+", "-", "pm", "mp"), _signed),
     **dict.fromkeys(("(", "[", "]", "<("), _bracket),
     **dict.fromkeys((*_DOMAIN_OPS, "\\mathbb", "\\Bbb"), _domain),
-    **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot", "angle"), _decorated),
+    **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot"), _decorated),
+    **dict.fromkeys(("\\hat", "angle", "triangle", "overarc"), _decorated),
     **dict.fromkeys(("|", "||"), _bar),
     **dict.fromkeys(("lfloor", "lceil"), _rounded),
     "\\sqrt": _root,

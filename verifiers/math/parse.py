@@ -168,7 +168,7 @@ class Parser(Cursor):
             self.advance()
             return DOTS
         self.deeper()
-        self.skip("=", "~", ":", "&", "because")
+        self.skip("=", "~", ":", "&", "because", "implies")
         self.named = frozenset()
         first = self.side()
         if self.op() not in _RELATIONS and not (self.op() == "&" and self.op(1) in _RELATIONS):

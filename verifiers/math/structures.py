@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.rounding import is_integer, literal
-from rlvr.verifiers.math.sets import NotASet, real_set, same_real_set, signs
-from rlvr.verifiers.math.tree import Node, Op, Sym, TooLarge, Words
+from rlvr.verifiers.math.sets import TURNED, NotASet, real_set, same_real_set, signs
+from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, TooLarge, Words, symbols
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
@@ -26,6 +26,8 @@ def _elements(node: Node) -> list[Node]:
 def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
     """Lists of solutions and sets: the same elements in any order."""
     head = answer.head if isinstance(answer, Op) else ""
+    if "either" in (gold.head, head) and (verdict := _alternatives(gold, answer, rules)) is not None:
+        return verdict
     if head in ("()", "[]"):
         assert isinstance(answer, Op)
         if gold.head == "set":
@@ -37,6 +39,31 @@ def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
     if "set" in (gold.head, head):
         left, right = _distinct(left), _distinct(right)
     return _match(left, right, rules)
+
+
+def _alternatives(gold: Op, answer: Node, rules: Rules) -> bool | None:
+    """Whether relations, some of them joined by "or", say the same; None where the joint makes no difference.
+
+    x = 1 or y = 2 is not the point (1, 2), and x > 1 or x < 3 is not x > 1 and x < 3.
+    """
+    both = isinstance(answer, Op) and gold.head == answer.head
+    relations = [part for node in (gold, answer) for part in _elements(node) if isinstance(part, Rel)]
+    if not both and gold.head == "either" and _unknowns(gold) > 1:
+        return False
+    if not both and gold.head != "either" and _unknowns(answer) > 1:
+        return False
+    if not any(op in TURNED and op != "=" for relation in relations for op in relation.ops):
+        return None
+    try:
+        left, right = real_set(gold), real_set(answer)
+    except NotASet:
+        return None if both else False
+    return same_real_set(left, right, rules.values)
+
+
+def _unknowns(node: Node) -> int:
+    """The number of unknowns that the equations of a list are solved for."""
+    return len({part.sides[0] for part in _elements(node) if isinstance(part, Rel) and isinstance(part.sides[0], Sym)})
 
 
 def _distinct(nodes: list[Node]) -> list[Node]:
@@ -209,7 +236,7 @@ def _ratio(gold: Op, answer: Node, rules: Rules) -> bool:
 def _modular(gold: Op, answer: Node, rules: Rules) -> bool:
     """3 (mod 7): the same residue class; the modulus may be left out."""
     if not isinstance(answer, Op) or answer.head != "mod":
-        return rules.same(gold.args[0], answer)
+        return not symbols(gold.args[0]) and rules.same(gold.args[0], answer)
     modulus, other = rational(gold.args[1]), rational(answer.args[1])
     left, right = rational(gold.args[0]), rational(answer.args[0])
     if modulus is None or not modulus or left is None or right is None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rlvr.verifiers.math.formulas import FORMULA_SIGNS, Formulas, new_equation
 from rlvr.verifiers.math.literals import decimal, repeating
+from rlvr.verifiers.math.notations import rewritten_notations
 from rlvr.verifiers.math.spelling import escapes_restored, one_backslash, regular, without_pictures
 from rlvr.verifiers.math.tree import Num, ParseError, TooLarge
 
@@ -113,7 +114,7 @@ _OPS = {
     "}": "}}", "lbrace": "{{", "rbrace": "}}", "vert": "|", "lvert": "|", "rvert": "|", "mid": "|", "|": "||",
     "Vert": "||", "lVert": "||", "rVert": "||", "ldots": "dots", "dots": "dots", "cdots": "dots", "dotsc": "dots",
     "dotsb": "dots", "langle": "<(", "rangle": ")>", "lfloor": "lfloor", "rfloor": "rfloor", "lceil": "lceil",
-    "rceil": "rceil", "land": "and", "wedge": "and", "lor": "or", "vee": "or", "colon": ":", "prime": "'", "equiv": "=",
+    "rceil": "rceil", "land": "land", "wedge": "land", "lor": "lor", "vee": "lor", "colon": ":", "prime": "'", "equiv": "=",
     "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "#": "#", "_": "_blank", "\\": "newline",
     "newline": "newline", "cr": "newline", "&": "and", "because": "because", "implies": "implies", "to": "to",
     "Rightarrow": "implies", "rightarrow": "to", "Longrightarrow": "implies", "iff": "implies",
@@ -200,7 +201,7 @@ def tokenize(text: str, commas: str = "thousands") -> list[Token]:
     """
     if len(text) > MAX_CHARS:
         raise TooLarge(f"an answer of {len(text)} characters; at most {MAX_CHARS} are read")
-    text = regular(plain(text))
+    text = rewritten_notations(regular(plain(text)))
     if ("," in text and "\\" in text) or "{" in text:
         text = _GLUE.sub(",", text).replace("{:}", ":").replace("{.}", ".")
     if "\\!" in text:

@@ -31,6 +31,7 @@ from rlvr.verifiers.math.words import NUMBER_WORDS, number_words
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
+UNIT_VECTORS = frozenset(("\\uniti", "\\unitj", "\\unitk"))
 _FRACTIONS = ("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac")
 _DOMAINS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
 _DOMAIN_OPS = frozenset(_DOMAINS.values())
@@ -90,6 +91,11 @@ def name(parser: Parser, token: Token) -> Node:
         parser.advance()
         return CONSTANT_NAMES[bare]
     if text != bare or bare in GREEK:
+        if bare in ("Delta", "nabla") and parser.peek().kind == "name":
+            return _change(parser, bare)
+        if text in UNIT_VECTORS:
+            parser.advance()
+            return Sym(text)
         if bare not in GREEK:
             raise ParseError(f"the command \\{bare[:40]}")
         parser.advance()
@@ -111,6 +117,20 @@ def name(parser: Parser, token: Token) -> Node:
         return product(letters[:-1], parser.expression(30))
     parser.advance()
     return product(letters[:-1], letters[-1])
+
+
+def _change(parser: Parser, mark: str) -> Node:
+    """\\Delta x, the change of x, which is no product."""
+    parser.advance()
+    following = parser.token
+    bare = following.text.removeprefix("\\")
+    if following.upright or bare in FUNCTIONS or (len(bare) > 1 and not (bare in GREEK or is_product(bare))):
+        return Sym(mark)
+    if bare in GREEK or len(bare) == 1:
+        parser.advance()
+        return Sym(f"{mark} {bare}")
+    parser.replace(following._replace(text=bare[1:], spaced=False))
+    return Sym(f"{mark} {bare[0]}")
 
 
 def _spelled(parser: Parser) -> Node:

@@ -252,13 +252,33 @@ def _plus_minus(gold: Op, answer: Node, rules: Rules) -> bool:
     return _unordered(Op("list", (gold,)), answer, rules)
 
 
+def _joined(gold: Op, answer: Node, rules: Rules) -> bool:
+    """Propositions joined by the same sign, in any order."""
+    return isinstance(answer, Op) and answer.head == gold.head and _match(list(gold.args), list(answer.args), rules)
+
+
+def _of_sets(gold: Op, answer: Node, rules: Rules) -> bool:
+    """Unions, intersections and differences of sets of reals, or of sets by name."""
+    if isinstance(answer, Op) and answer.head == gold.head and _are_names(gold) and _are_names(answer):
+        if gold.head == "minus":
+            return ordered(gold.args, answer.args, rules)
+        return _match(_distinct(list(gold.args)), _distinct(list(answer.args)), rules)
+    return real_sets(gold, answer, rules)
+
+
+def _are_names(node: Op) -> bool:
+    return any(isinstance(part, Sym) and symbols(part) for part in node.args)
+
+
 STRUCTURES: dict[str, Callable[[Op, Node, Rules], bool]] = {
     "list": _unordered,
     "either": _unordered,
     "set": _unordered,
     "()": _tuple,
     "[]": _brackets,
-    **dict.fromkeys(("[)", "(]", "union", "inter", "minus", "both"), real_sets),
+    **dict.fromkeys(("[)", "(]", "both"), real_sets),
+    **dict.fromkeys(("union", "inter", "minus"), _of_sets),
+    **dict.fromkeys(("and", "or"), _joined),
     "matrix": _matrix,
     "based": _based,
     "ratio": _ratio,

@@ -27,7 +27,7 @@ _SAMPLES: dict[str, list[Any]] = {
     "dict": [{"b": 2, "a": 5}, {"y": 7}, {"q": 1, "p": 4}, {"d": 9}, {"v": 6}],
 }
 _TURNS = 3
-_MOST_CALLS = 8
+_MOST_CALLS, _MOST_ARGUMENTS = 8, 3
 ANSWER = "_answer"
 _NO_PARAMETERS = ast.arguments([], [], None, [], [], None, [])
 
@@ -44,7 +44,8 @@ class Trials:
     def passing(self, test: ast.expr, constants: Mapping[str, Any]) -> frozenset[str] | None:
         """Return the names of the answers with which the expression holds; None where it cannot be tried."""
         tried = {name: self._holds(test, (value,)) for name, value in constants.items()}
-        tried[ARGUMENT] = self._holds(test, ())
+        arguments = [self._holds(test, (), number) for number in range(_MOST_ARGUMENTS)]
+        tried[ARGUMENT] = True if True in arguments else arguments[0]
         if all(held is None for held in tried.values()):
             return None
         return frozenset(name for name, held in tried.items() if held)
@@ -55,12 +56,12 @@ class Trials:
         changed: ast.expr = answered.visit(copy.deepcopy(node))
         return None if answered.failed else changed
 
-    def _holds(self, test: ast.expr, answer: tuple[Any, ...]) -> bool | None:
+    def _holds(self, test: ast.expr, answer: tuple[Any, ...], number: int = 0) -> bool | None:
         """Return whether the expression holds with an answer, or the arguments; None where it cannot be tried."""
         turns = max([len(self.returned.get(name, ())) for name in analysis.keys(test)], default=0)
         held: bool | None = True
         for choice in range(min(max(turns, 1), _MOST_CALLS)):
-            answered = _Answered(self, answer, choice)
+            answered = _Answered(self, answer, choice, number)
             changed = answered.visit(copy.deepcopy(test))
             names = {node.id for node in ast.walk(changed) if isinstance(node, ast.Name)}
             free = sorted(names - set(code_eval.FUNCTIONS) - self.found.imported - self.fixed.keys() - {ANSWER})
@@ -88,13 +89,14 @@ class Trials:
 
 
 class _Answered(ast.NodeTransformer):
-    """Put an answer, or the first argument, in the place of each call of the program and variable that holds one."""
+    """Put an answer, or an argument, in the place of each call of the program and variable that holds one."""
 
-    def __init__(self, trials: Trials, answer: tuple[Any, ...], choice: int) -> None:
+    def __init__(self, trials: Trials, answer: tuple[Any, ...], choice: int, number: int = 0) -> None:
         self.found = trials.found
         self.returned = trials.returned
         self.constant = bool(answer)
         self.choice = choice
+        self.number = number
         self.failed = False
         self.inside: list[str] = []
 
@@ -104,8 +106,8 @@ class _Answered(ast.NodeTransformer):
             if self.constant:
                 return ast.Name(ANSWER, ast.Load())
             given = [*node.args, *(keyword.value for keyword in node.keywords)]
-            self.failed = self.failed or not given or isinstance(given[0], ast.Starred)
-            return node if self.failed else self.visit(given[0])
+            self.failed = self.failed or len(given) <= self.number or isinstance(given[self.number], ast.Starred)
+            return node if self.failed else self.visit(given[self.number])
         # A helper of the tests that calls the program is not followed.
         self.failed = self.failed or (isinstance(func, ast.Name) and func.id in self.found.results)
         return self.generic_visit(node)

@@ -21,7 +21,7 @@ from rlvr.verifiers.code.trials import ARGUMENT, Trials, strip
 
 # What an assert demands: one of the texts below, or the names of answers each of which is enough.
 Demand = str | frozenset[str]
-FIRM, LOOSE, TYPE = "firm", "loose", "a "
+FIRM, LOOSE, TYPE, VALUE = "firm", "loose", "a ", "="
 # What programs return that do nothing, by name.
 CONSTANTS: dict[str, Any] = {
     "None": None,
@@ -58,9 +58,13 @@ def passing_constant(split: Split) -> str:
     for name, value in CONSTANTS.items():
         if _passes(split, [copy.deepcopy(value) if name != "an object" else value for _ in split.calls]):
             return name
-    echoes = [_first_argument(call) for call in split.calls]
-    if echoes and all(found for found, _ in echoes) and _passes(split, [value for _, value in echoes]):
-        return ARGUMENT
+    for value in _expected(split):
+        if _passes(split, [copy.deepcopy(value) for _ in split.calls]):
+            return repr(value)
+    given = [_arguments(call) for call in split.calls]
+    for number in range(min(map(len, given), default=0)):
+        if all(found[number][0] for found in given) and _passes(split, [found[number][1] for found in given]):
+            return ARGUMENT
     return ""
 
 
@@ -68,12 +72,27 @@ def _passes(split: Split, answers: list[Any]) -> bool:
     return bool(split.checks) and all(split.passes(check, answers) for check in split.checks)
 
 
-def _first_argument(call: str) -> tuple[bool, Any]:
-    tree = ast.parse(call, mode="eval").body
+def _expected(split: Split) -> list[Any]:
+    """Return the first value that several checks compare with; one check alone is met by one value in any case."""
+    if len(split.checks) < 2:
+        return []
+    compared = [node for node in ast.walk(split.checks[0].test) if isinstance(node, ast.Compare)]
+    sides = [side for node in compared for side in (node.left, *node.comparators)]
+    return [value for known, value in map(_literal, sides) if known]
+
+
+def _literal(node: ast.expr) -> tuple[bool, Any]:
     try:
-        return True, ast.literal_eval(tree.args[0]) if isinstance(tree, ast.Call) and tree.args else None
+        return True, ast.literal_eval(node)
     except (ValueError, TypeError, RecursionError, MemoryError):
         return False, None
+
+
+def _arguments(call: str) -> list[tuple[bool, Any]]:
+    tree = ast.parse(call, mode="eval").body
+    if not isinstance(tree, ast.Call):
+        return []
+    return [_literal(node) for node in (*tree.args, *(keyword.value for keyword in tree.keywords))]
 
 
 def passing_value(cases: Sequence[tuple[Sequence[Any], Any]]) -> str:
@@ -81,8 +100,11 @@ def passing_value(cases: Sequence[tuple[Sequence[Any], Any]]) -> str:
     for name, value in CONSTANTS.items():
         if all(equality.same_value(value, expected) for _, expected in cases):
             return name
-    if all(args and equality.same_value(args[0], expected) for args, expected in cases):
-        return ARGUMENT
+    if len(cases) > 1 and all(equality.same_value(cases[0][1], expected) for _, expected in cases):
+        return repr(cases[0][1])
+    for number in range(min(len(args) for args, _ in cases)):
+        if all(equality.same_value(args[number], expected) for args, expected in cases):
+            return ARGUMENT
     return ""
 
 
@@ -91,6 +113,8 @@ def passing_output(cases: Sequence[tuple[str, str]]) -> str:
     for text in PRINTED:
         if all(equality.same_output(text, output) for _, output in cases):
             return repr(text)
+    if len(cases) > 1 and all(equality.same_output(cases[0][1], output) for _, output in cases):
+        return repr(cases[0][1])
     return "the input" if all(equality.same_output(given, output) for given, output in cases) else ""
 
 
@@ -127,6 +151,7 @@ class _Demands:
         self.found = found
         self.uses = Uses(found.tree, set(classes))
         self.over_results: set[int] = set()
+        self.in_loops: set[int] = set()
         self.returned: dict[str, list[ast.expr]] = {}
         for node in found.nodes:
             if isinstance(node, ast.Assign) and found.calls_program(node.value):
@@ -135,6 +160,7 @@ class _Demands:
         for node in ast.walk(found.tree):
             if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
                 source = node.test if isinstance(node, ast.While) else node.iter
+                self.in_loops |= {id(part) for part in ast.walk(node)}
                 if found.from_program(source):
                     self.over_results |= {id(part) for part in ast.walk(node) if part is not node}
         self.trials = Trials(found, self.returned)
@@ -159,7 +185,12 @@ class _Demands:
         return data
 
     def all(self) -> set[Demand]:
-        return {demand for site in self.found.sites for demand in self._of_site(site)}
+        demands = [(demand, id(site)) for site in self.found.sites for demand in self._of_site(site)]
+        values = [site for demand, site in demands if isinstance(demand, str) and demand.startswith(VALUE)]
+        if len(values) == 1 and values[0] not in self.in_loops:
+            # One value is met by a constant in any case.
+            return {FIRM if site in values and str(demand).startswith(VALUE) else demand for demand, site in demands}
+        return {demand.removeprefix(VALUE) if isinstance(demand, str) else demand for demand, _ in demands}
 
     def _of_site(self, site: ast.stmt) -> Iterator[Demand]:
         if id(site) in self.over_results:
@@ -285,6 +316,8 @@ class _Demands:
         else:
             if repr(value) in _TRIVIAL:
                 return repr(value)
+            if not self._others(theirs):
+                return f"{VALUE}{value!r}"
         tried = self.trials.passing(ast.Compare(left, [ast.Eq()], [right]), CONSTANTS)
         others = self._others(theirs)
         if tried is not None and not both and not others:
@@ -297,9 +330,10 @@ class _Demands:
 
     def _others(self, node: ast.AST) -> frozenset[str]:
         """Return the names of the tests that an expression reads beside results, not in arguments of the program."""
-        if isinstance(node, ast.Call) and self.found.is_program(node.func):
-            if not isinstance(node.func, ast.Attribute) or node.func.attr not in PLAIN_METHODS:
-                return frozenset()
+        of_value = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        of_value = of_value and analysis.called_name(node) in PLAIN_METHODS
+        if isinstance(node, ast.Call) and self.found.is_program(node.func) and not of_value:
+            return frozenset()
         if isinstance(node, ast.Name):
             return frozenset((node.id,)) - self.found.results - self.found.ours
         return frozenset().union(*map(self._others, ast.iter_child_nodes(node)))
@@ -309,7 +343,7 @@ class _Demands:
         echo = self.trials.argument(theirs)
         if echo is None or analysis.called_name(theirs) in _READING:
             return False
-        return ast.dump(echo) == ast.dump(ours) or ast.dump(strip(echo)) == ast.dump(strip(ours))
+        return ast.dump(ours) in (ast.dump(echo), ast.dump(strip(echo)))
 
     def _is_distance(self, node: ast.expr) -> bool:
         """`abs(f(2) - 4)`, or the sum of such: not the largest of them, which leaves NaN out."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from rlvr.verifiers.extract.rejected import denied, names_another, refused
-from rlvr.verifiers.math.vocabulary import BLOCKED
+from rlvr.verifiers.math.vocabulary import ALTERING, BLOCKED
 from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
 
 MAX_STATEMENT = 300
@@ -56,6 +56,11 @@ _CHANGING = (
     )
 ) - {"and", "all", "any", "correct", "true", "open", "system", "that"}
 _OF_WHAT = frozenset("total sum value distance speed area volume length maximum minimum average mean".split())
+_ALTERED = frozenset("digit digits unequal congruent minus negative up power exponent modulo inverse".split())
+_REACHING = frozenset(
+    "equal equals equivalent amount amounts comes come adds add sums simplifies evaluates reduces out leads tends "
+    "converges corresponds according totals down us brings is".split()
+)
 _PREPOSITIONS = frozenset("to in for that which on at with during among between when".split())
 _COUNTED = re.compile(r"\d+\s+[A-Za-z]+\s")  # "7 ways to do it"
 _FRACTIONS = re.compile(
@@ -124,7 +129,9 @@ def _is_doubtful(words: str) -> bool:
 def _changes(words: str) -> bool:
     """Whether words beside a value may change it."""
     return any(
-        word.lower() in _CHANGING - {"of", "from", "by", "per", "every", "digits", "square"} or _FRACTIONS.match(word)
+        word.lower() in ALTERING
+        or word.lower() in _CHANGING - {"of", "from", "by", "per", "every", "digits", "square"}
+        or _FRACTIONS.match(word)
         for word in _WORD.findall(words)
     )
 
@@ -140,11 +147,15 @@ def _only_value(text: str) -> Iterator[str]:
     if re.search(r"[\\{}]", before) or _is_doubtful(before) or any(word in NUMBER_WORDS for word in leading):
         return
     last = leading[-1] if leading else ""
+    if not _ALTERED.isdisjoint(leading) or (last == "to" and leading[-2:-1] and leading[-2] not in _REACHING):
+        return
+    if leading[-2:] == ["to", "the"]:
+        return
     if last in _CHANGING and not (last == "of" and _OF_WHAT & set(leading[-2:])):
         return
     if re.match(r"(?:st|nd|rd|th)\b\s*\w", text[values[0].end() :]):  # the 42nd prime
         return
-    if re.search(r"[-+*/^=<>≠≤≥≈]\s*\Z", before) or re.match(r"[-+*/^=<>!(\[{_,;:]", after):
+    if re.search(r"[-+*/^=<>≠≤≥≈]\s*\Z", before) or re.match(r"[-+*/^=<>!(\[{_,;:]|in\s+binary\b", after):
         return
     if any(_changes(word) or word.lower() in NUMBER_WORDS or not _WORD.match(word) for word in trailing):
         return

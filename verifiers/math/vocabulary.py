@@ -55,6 +55,11 @@ BLOCKED = frozenset(
     "minus divided multiplied modulo mod between more less fewer than greater least most twice double half triple and "
     "could might may should unknown undefined infinity".split()
 )
+# After a number they say another value, or that it is none; as a label they are harmless.
+ALTERING = frozenset(
+    "halved doubled tripled quadrupled negated inverted reversed rejected refuted refused ruled disproved disproven "
+    "fails failed excluded erroneously falsely mistakenly mistake seems too par invalid hexadecimal hex octal".split()
+)
 SEPARATORS = {"and": "and", "or": "or", "und": "and", "oder": "or", "et": "and", "ou": "or"}
 
 

@@ -13,8 +13,9 @@ from rlvr.registry import register
 from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob, forks
 from rlvr.types import Problem, Status, Verdict, bad_reference, error, no_answer
 from rlvr.verifiers.code import extract as code_extract
+from rlvr.verifiers.code.integrity import integrity
 from rlvr.verifiers.code.null import null_programs
-from rlvr.verifiers.code.plans import Outcome, TestPlan, integrity, make_plan
+from rlvr.verifiers.code.plans import Outcome, TestPlan, make_plan
 
 __all__ = ["UnitTests", "integrity"]
 
@@ -140,7 +141,7 @@ class UnitTests:
         plan_of(reference)
 
     def integrity(self, reference: Any) -> str:
-        """Return "strong", or "weak" where a pass does not show that a program solves the problem (code/plans.py)."""
+        """Return "strong", or "weak" where a pass does not show that a program solves it (code/integrity.py)."""
         return integrity(reference)
 
     def null_completions(self, reference: Any) -> dict[str, str]:

@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from rlvr.sandbox.inside import interpreter, kernel, landlock, plain, proxies, seccomp, service, syscalls
+from rlvr.sandbox.inside import interpreter, judge, kernel, landlock, plain, seccomp, service, syscalls
 
 # Descriptors of the status pipe, and the first of the channels for answers.
 STATUS, FIRST_CHANNEL = 3, 4
@@ -251,7 +251,7 @@ def _test(job: dict[str, Any]) -> None:
     _compile(job["test"], "test.py")
     gc.enable()
     channels = {"requests": FIRST_CHANNEL, "replies": FIRST_CHANNEL + 1, "verdict": FIRST_CHANNEL + 2}
-    proxies.run_tests(job, **channels)
+    judge.run_tests(job, **channels)
 
 
 MODES: dict[str, Callable[[dict[str, Any]], None]] = {

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from rlvr.sandbox.inside import plain, service
-from rlvr.sandbox.inside.originals import Originals
+from rlvr.sandbox.inside.originals import Originals, is_own
 
 _MAX_LINE = 8 << 20
 _MAX_NAMES = 20
@@ -36,6 +36,8 @@ class Link:
         self.classes = frozenset(job["classes"])
         self.objects = bool(job["objects"])
         self.exceptions = {name: type(name, (RaisedByProgram,), {}) for name in job["exceptions"]}
+        # Names whose results the tests use as objects (chains.py).
+        self.chained: frozenset[str] = frozenset()
         self.ended = False
         # How often the program has answered, the last exception of it, and arguments that it changed.
         self.answered = 0
@@ -58,7 +60,9 @@ class Link:
         `made` tells what an object becomes that is the value.
         """
         passed = list(args)
-        before = [self.originals.copy(value) for value in passed]
+        before: dict[int, tuple[Any, Any]] = {}
+        for value in (*passed, *(kwargs or {}).values()):
+            self.originals.copy(value, before)
         written: set[int] = set()
         request = {
             "do": do,
@@ -75,8 +79,8 @@ class Link:
             raise self.raised
         if "a" in answer:
             _update(passed, self._read(answer["a"]))
-            self.originals.keep(passed, before)
         value = self._read(answer.get("v"), **made)
+        self.originals.keep(before)
         # To look up a function is not to call it.
         self.answered += do != "self" or self._make(self).handle(value) is None
         return value
@@ -122,7 +126,7 @@ class Link:
         handle = self._make(self).handle(value)
         if handle is not None:
             return ["o", kind.__name__, handle, None]
-        if kind.__module__ == "__main__" and hasattr(value, "__dict__"):
+        if is_own(value):
             number = self._ours.setdefault(id(value), (len(self._ours), value))[0]
             if number in written:
                 return ["j", number]
@@ -150,12 +154,13 @@ class Link:
             if type(kind) is not str or type(handle) is not int:
                 raise plain.PlainError("malformed iterator")
             return maker.stream(kind, handle)
-        if tag == "F":
+        if tag == "F" and type(rest[0]) is int and 0 <= rest[0] < len(self._functions):
             return self._functions[rest[0]]
         if tag != "J":
             raise plain.PlainError("malformed plain data")
         number, _, attributes = rest
-        ours = next(value for known, value in self._ours.values() if known == number)
+        # Not by `next`: StopIteration would end a loop of the tests.
+        (ours,) = [value for known, value in self._ours.values() if known == number]
         read = {name: decoder.any(part, depth) for name, part in attributes if type(name) is str}
         # Methods of the tests' own classes stay theirs.
         vars(ours).update({name: value for name, value in read.items() if not hasattr(type(ours), name)})

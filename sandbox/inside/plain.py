@@ -14,6 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from rlvr.sandbox.inside.standins import Array, Fields, Opaque, Yielded, named
+
+__all__ = ["Array", "Fields", "Opaque", "PlainError", "Yielded", "decode", "dumps", "encode", "loads"]
+
 MAX_DEPTH = 100
 MAX_ITEMS = 200_000
 _MAX_YIELDED = 10_000
@@ -37,126 +41,6 @@ _TYPES: dict[str, type] = {kind.__name__: kind for kind in _EXACT}
 
 class PlainError(ValueError):
     """Data that is malformed or too large."""
-
-
-class Opaque:
-    """Stand-in for a value that is not plain data: its type's name, its truth value and, if it has one, its handle.
-
-    The truth value is the program's claim: it could as well have returned True or False.
-    """
-
-    def __init__(self, kind: str, handle: int | None = None, truth: bool | None = None) -> None:
-        self.kind = kind
-        self.handle = handle
-        self.truth = truth
-
-    def __eq__(self, other: object) -> bool:
-        return False
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __bool__(self) -> bool:
-        if self.truth is None:
-            raise TypeError(f"a {self.kind} is not plain data")
-        return self.truth
-
-    def __repr__(self) -> str:
-        return f"<{self.kind}>"
-
-
-class Yielded:
-    """Items of an iterator. Like an iterator it equals nothing and can be consumed once."""
-
-    def __init__(self, items: list[Any]) -> None:
-        self._all = items
-        self._items = iter(items)
-
-    def again(self) -> Yielded:
-        """Return the same items, none consumed."""
-        return Yielded(self._all)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._items
-
-    def __next__(self) -> Any:
-        return next(self._items)
-
-
-class Fields(tuple):
-    """A named tuple: the values, and the names of the fields."""
-
-    _name: str
-    _fields: tuple[str, ...]
-
-    def __getattr__(self, name: str) -> Any:
-        fields = self.__dict__.get("_fields", ())
-        if name not in fields:
-            raise AttributeError(f"{self.__dict__.get('_name')} has no field {name!r}")
-        return self[fields.index(name)]
-
-    def _asdict(self) -> dict[str, Any]:
-        return dict(zip(self._fields, self))
-
-    def _replace(self, **changed: Any) -> Fields:
-        if not changed.keys() <= set(self._fields):
-            raise ValueError(f"unexpected field names: {sorted(changed)}")
-        return named(self._name, self._fields, tuple({**self._asdict(), **changed}.values()))
-
-    def __repr__(self) -> str:
-        return f"{self._name}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
-
-
-def named(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Fields:
-    """Return a named tuple."""
-    made = Fields(values)
-    made.__dict__.update(_name=name, _fields=fields)
-    return made
-
-
-class Array:
-    """Stand-in for a numpy array where numpy is not at hand: its items, in nested lists.
-
-    Compared as an array is: only one of a single item has a truth value.
-    """
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, kind: str, shape: tuple[int, ...], items: list[Any]) -> None:
-        for length in reversed(shape[1:]):
-            items = [items[i : i + length] for i in range(0, len(items), length)] if length else []
-        self._items: Any = items if shape else items[0]
-
-    def tolist(self) -> Any:
-        """Return the nested lists; of an array without dimensions its item."""
-        return self._items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, key: Any) -> Any:
-        found = self._items[key]
-        if not isinstance(found, list):
-            return found
-        part = Array("", (0,), [])
-        part._items = found
-        return part
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[number] for number in range(len(self._items)))
-
-    def __bool__(self) -> bool:
-        return bool(self._only())
-
-    def __eq__(self, other: object) -> bool:
-        return bool(self._only() == other)
-
-    def _only(self) -> Any:
-        item = self._items
-        while isinstance(item, list) and len(item) == 1:
-            item = item[0]
-        if isinstance(item, list):
-            raise ValueError("the truth value of an array with more than one element is ambiguous")
-        return item
 
 
 def encode(value: Any, keep: Callable[[Any], int | None] | None = None, other: Callable[..., Any] | None = None) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.sandbox import Job, Pool, RunStatus, TestJob, host
+from rlvr.sandbox import Job, Limits, Pool, RunStatus, TestJob, host
 from tests.helpers.programs import LEVELS, available, outcome, prints_only
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
@@ -30,7 +30,10 @@ CANNOT = {
     "make a memory file": "os.memfd_create('x')",
     "make a symbolic link": "os.symlink('/etc', 'e')",
     "make a pipe with a name": "os.mkfifo('p')",
-    "change modes": "(open('f', 'w').close(), os.chmod('f', 0o777))",
+    "change modes": "open('f', 'w').close(); error(libc.chmod(b'f', 0o777))",
+    "change modes of its directory": "error(libc.chmod(b'.', 0o777))",
+    "change modes of open files": "error(libc.fchmod(os.open('g', os.O_CREAT), 0o777))",
+    "change modes elsewhere": "os.chmod(os.__file__, 0o777)",
     "signal its parent": "os.kill(os.getppid(), signal.SIGKILL)",
     "lower its parent's limits": "resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
     "raise its own limits": "resource.setrlimit(resource.RLIMIT_AS, (-1, -1)) or error(resource.getrlimit(9)[0] > 0)",
@@ -61,6 +64,30 @@ except (OSError, ValueError):
     print('refused')
 """
     prints_only(pool, program, "refused\n")
+
+
+MODES = {
+    "by name": "os.chmod('f', 0o6777)",
+    "by descriptor": "os.fchmod(f, 0o6777)",
+    "by descriptor, as a path": "os.chmod(f, 0o6777)",
+    "by a path object": "pathlib.Path('f').chmod(0o6777)",
+    "like another file": "shutil.copymode('.', 'f')",
+    "of a copy": "shutil.copy('f', 'g'); os.replace('g', 'f')",
+    "of its directory": "os.chmod('.', 0o6777)",
+}
+
+
+@pytest.mark.parametrize("how", MODES)
+def test_modes_stay_as_they_are(pool: Pool, how: str):
+    """Python's functions succeed, so that copies of files do, and change nothing."""
+    program = f"""
+import os, pathlib, shutil
+f = os.open("f", os.O_CREAT | os.O_RDWR, 0o640)
+before = os.stat("f").st_mode, os.stat(".").st_mode
+{MODES[how]}
+print((os.stat("f").st_mode & 0o7022, os.stat(".").st_mode) == (0, before[1]))
+"""
+    prints_only(pool, program, "True\n")
 
 
 def test_no_capabilities_no_new_privileges_no_descriptors(pool: Pool):
@@ -118,7 +145,7 @@ print(started)
 """
     result = outcome(pool, bomb)
     # Where all runs have this user, the server ends the run: the kernel's limit is one for all of them.
-    ended = (result.status, result.detail) == (RunStatus.CRASH, "over 16 processes and threads")
+    ended = (result.status, result.detail) == (RunStatus.CRASH, f"over {Limits().processes} processes and threads")
     assert ended or 0 < int(result.stdout) < 400
     daemon = """
 import os, time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -37,4 +38,8 @@ def test_a_stopped_server_does_not_outlive_its_pool(number: int, monkeypatch: py
         assert servers
         for pid in servers:
             os.kill(pid, signal.SIGSTOP)
+    # Killed, they take a moment to end.
+    until = time.monotonic() + 2
+    while group(leader) and time.monotonic() < until:
+        time.sleep(0.01)
     assert not group(leader)

@@ -10,7 +10,8 @@ import pytest
 from rlvr.verifiers.code import eval as code_eval
 from rlvr.verifiers.code import split as code_split
 from rlvr.verifiers.code.classes import program_classes
-from rlvr.verifiers.code.plans import MixedPlan, SplitPlan, WholePlan, integrity, make_plan
+from rlvr.verifiers.code.integrity import integrity
+from rlvr.verifiers.code.plans import MixedPlan, SplitPlan, WholePlan, make_plan
 from tests.helpers.programs import ADD, asserts
 
 
@@ -50,6 +51,17 @@ def test_which_tests_can_be_split():
         ("a = f(1)\nassert f(1) is a", "weak"),
         ("class B(A): pass\nassert B().x == 1", "weak"),
         ("x = 1\nassert f(lambda y: y + x) == 2", "weak"),
+        ("def g(y): return y + 1\nassert f(g) == 2", "weak"),
+        ("def g(y): return y + 1\nassert f(1, key=g) == 2", "weak"),
+        ("def g(y): return y + 1\nfor h in [g, abs]:\n    assert f(h) == 2", "weak"),
+        ("def g(y): return y + 1\ndef run(h): return f(h)\nassert run(g) == 2", "weak"),
+        ("def g(y): return y + 1\nassert list(map(f, [g])) == [2]", "weak"),
+        ("class T:\n    def g(self, y): return y\n    def test(self): assert f(self.g) == 2", "weak"),
+        ("s = Stack()\ns.push(lambda: 1)\nassert s.pop() == 1", "weak"),
+        ("def g(y): return y + 1\nassert f(g(1)) == 2", "strong"),
+        ("for w in 'ab':\n    xs = f(w)\n    xs.sort(key=lambda x: -x)\n    assert xs == [w]", "strong"),
+        ("s = Trie()\ns.insert('a')\nassert s.startswith('a')", "weak"),
+        ("s = Trie()\nassert not s.startswith('a')\ns.insert('a')\nassert s.startswith('a')", "strong"),
         ("import mod\nmod.f = 1\nsetattr(mod, 'g', 2)\nassert f()", "weak"),
     ],
 )
@@ -65,6 +77,19 @@ def test_what_cannot_be_secured_is_marked(code: str, strength: str):
         ("for w in 'ab':\n    assert w in Extract(w)", ()),
         ("for w in 'ab':\n    assert Extract(w).startswith(w) or Find_Max(w)", ()),
         ("for n in (1, 2):\n    assert sorted(Diff(n)) == [n]", ()),
+        ("xs = Diff(3)\nxs.sort()\nassert xs == [3]", ()),
+        ("x = f()\nassert x.pop() == 1", ()),
+        ("def g(): return g()\nassert g() == F(1)", ()),
+        ("s = S()\nassert s.pop() == 1", ("S",)),
+        ("m = [[1]]\nSolution().rotate(m)\nassert m == [[1]]", ("Solution",)),
+        ("c = Bag(3)\nc.update(2)\nassert c.get(2) == 1", ("Bag",)),
+        ("o = S(2)\nfor op, a in [('get', [3])]:\n    r = getattr(o, op)(*a)\nassert r == 3", ("S",)),
+        ("def run(ops):\n    o = S(2)\n    return [getattr(o, op)(*a) for op, a in ops]\nassert run([])", ("S",)),
+        ("def run(cls, ops):\n    o = cls(2)\n    return [getattr(o, x)() for x in ops]\nassert run(S, [])", ("S",)),
+        ("def make():\n    s = S()\n    return s\ns = make()\nassert s.pop() == 2", ("S",)),
+        ("for q in [Queue(), Queue()]:\n    q.append(1)\n    assert q.pop() == 1", ("Queue",)),
+        ("C = Bag\nc = C(2)\nc.add(2)\nassert c.count(2) == 1", ("Bag",)),
+        ("class T:\n    def setUp(self): self.s = S()\n    def test(self): assert self.s.pop() == 1", ("S",)),
     ],
 )
 def test_what_is_a_class_is_decided_by_the_tests(code: str, classes: tuple[str, ...]):

@@ -9,6 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from rlvr.sandbox.inside.analysis import FUNCTIONS
 from rlvr.verifiers.code.split import parse, program_names
 
 _PLAIN_TYPES = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset, deque, Fraction, Decimal)
@@ -19,6 +20,8 @@ _OF_VALUES = PLAIN_METHODS | frozenset(
     "minute month ndim second shape size strftime sum tolist values year".split()
 )
 _ORDERING = frozenset(("sorted", "min", "max", "set", "frozenset", "heapify"))
+# Methods whose result nobody looks at, and that bring a value into an order for a comparison.
+_NORMALIZING = frozenset(("sort", "reverse"))
 
 
 def program_classes(code: str, entry: str = "", prelude: str = "") -> tuple[str, ...]:
@@ -26,24 +29,38 @@ def program_classes(code: str, entry: str = "", prelude: str = "") -> tuple[str,
 
     A capital letter is not enough, and the program is not asked: a function could return an object that answers in
     place of a string. What makes a class is that the tests subclass it, catch it or read its attributes; or that they
-    call methods on what it returns that no plain value has, set its attributes or items, call it, or use it with
-    another one of its kind. A name in lower case is a class only where such methods are called.
+    call methods on what it returns that no plain value has, or any methods where it takes no arguments and where their
+    results are not used; look methods up by name, set its attributes or items, call it, or use it with another one of
+    its kind. A name in lower case is a class only where methods are called that no plain value has.
     """
     names = set(program_names(code, entry, prelude)) - {entry}
-    tree = parse(code)
-    made = _variables(tree, names)
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        for name, capital in _shown_by(node, made, names):
-            if name[:1].isupper() or not capital:
-                found.add(name)
+    uses = Uses(parse(code), names)
+    found = {name for name, capital in uses.all() if name[:1].isupper() or not capital}
     return tuple(sorted(found))
 
 
-def _variables(tree: ast.Module, names: set[str]) -> dict[str, str]:
-    """Return the variables and attributes that are assigned what a call of a name returns."""
-    made: dict[str, str] = {}
-    for node in ast.walk(tree):
+class Uses:
+    """What test code does with what the program's names return."""
+
+    def __init__(self, tree: ast.Module, names: set[str]) -> None:
+        self.names = names
+        self.nodes = list(ast.walk(tree))
+        self.functions = {node.name: node for node in self.nodes if isinstance(node, FUNCTIONS)}
+        # Other names of the program's names; names of what they return, and of containers of that.
+        self.alias: dict[str, str] = {}
+        self.made: dict[str, set[str]] = {}
+        self.held: dict[str, set[str]] = {}
+        size = -1
+        while self._size() > size:
+            size = self._size()
+            for node in self.nodes:
+                self._bind(node)
+        self.bare = {self.called(n) for n in self.nodes if isinstance(n, ast.Call) and not (n.args or n.keywords)}
+
+    def _size(self) -> int:
+        return len(self.alias) + sum(len(names) for bound in (self.made, self.held) for names in bound.values())
+
+    def _bind(self, node: ast.AST) -> None:
         pairs: list[tuple[Any, Any]] = []
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -53,60 +70,106 @@ def _variables(tree: ast.Module, names: set[str]) -> dict[str, str]:
             pairs = [(node.target, node.value)]
         elif isinstance(node, ast.withitem):
             pairs = [(node.optional_vars, node.context_expr)]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.functions:
+            parameters = self.functions[node.func.id].args
+            pairs = [(ast.Name(p.arg), v) for p, v in zip([*parameters.posonlyargs, *parameters.args], node.args)]
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            targets = [part for part in ast.walk(node.target) if isinstance(part, (ast.Name, ast.Attribute))]
+            for target in targets:
+                self._add(self.made, target, self._names(self.held, node.iter))
+        elif isinstance(node, FUNCTIONS):
+            pairs = [(ast.Name(f"{node.name}()"), n.value) for n in ast.walk(node) if isinstance(n, ast.Return)]
         for target, value in pairs:
-            if _called(value) in names and isinstance(target, (ast.Name, ast.Attribute)):
-                made[ast.unparse(target)] = _called(value)
-    return made
+            if not isinstance(target, (ast.Name, ast.Attribute)) or value is None:
+                continue
+            if isinstance(value, ast.Name) and value.id in self.names and ast.unparse(target) not in self.names:
+                self.alias.setdefault(ast.unparse(target), value.id)
+            self._add(self.made, target, self.kinds(value))
+            self._add(self.held, target, self._names(self.held, value))
 
+    @staticmethod
+    def _add(bound: dict[str, set[str]], target: ast.AST, names: set[str]) -> None:
+        if names:
+            bound.setdefault(ast.unparse(target), set()).update(names)
 
-def _called(node: ast.AST | None) -> str:
-    return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+    def called(self, node: ast.AST | None) -> str:
+        """Return the program's name that a node calls, or ""."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
+            return ""
+        name = ast.unparse(node.func)
+        name = self.alias.get(name, name)
+        return name if name in self.names else ""
 
+    def kinds(self, node: ast.AST | None) -> set[str]:
+        """Return the names of which a node may be what they returned."""
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return self.made.get(ast.unparse(node), set())
+        if isinstance(node, ast.IfExp):
+            return self.kinds(node.body) | self.kinds(node.orelse)
+        if isinstance(node, ast.Subscript):
+            return self._names(self.held, node.value)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.functions:
+            return self.made.get(f"{node.func.id}()", set())
+        return {self.called(node)} - {""}
 
-def _shown_by(node: ast.AST, made: dict[str, str], names: set[str]) -> Iterator[tuple[str, bool]]:
-    """Yield the names that a node uses as classes, and whether that holds for capitalised names only."""
+    def _names(self, bound: dict[str, set[str]], node: ast.AST) -> set[str]:
+        """Return the names that a container, or what holds it, has values of."""
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return bound.get(ast.unparse(node), set())
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set, ast.Dict)):
+            parts = node.values if isinstance(node, ast.Dict) else node.elts
+            return {name for part in parts for name in self.kinds(part) | self._names(bound, part)}
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+            return self.kinds(node.elt)
+        return set()
 
-    def kind(part: ast.AST) -> str:
-        if isinstance(part, (ast.Name, ast.Attribute)):
-            return made.get(ast.unparse(part), "")
-        return _called(part) if _called(part) in names else ""
+    def all(self) -> Iterator[tuple[str, bool]]:
+        """Yield the names that are used as classes, and whether that shows it for capitalised names only."""
+        for node in self.nodes:
+            yield from ((name, True) for name in self._shown_by(node) if name in self.names)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                sure = isinstance(node.func.value, ast.Name) and node.func.attr not in _OF_VALUES
+                yield from ((name, False) for name in (self.kinds(node.func.value) if sure else ()))
 
-    found: list[str] = []
-    if isinstance(node, ast.ClassDef):
-        found = [base.id for base in node.bases if isinstance(base, ast.Name)]
-    elif isinstance(node, ast.ExceptHandler) and node.type is not None:
-        found = [part.id for part in ast.walk(node.type) if isinstance(part, ast.Name)]
-    elif isinstance(node, ast.withitem):
-        found = [kind(node.context_expr)]
-    elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-        found = [kind(node.value)]
-    elif isinstance(node, ast.Attribute):
-        found = [node.value.id] if isinstance(node.value, ast.Name) and node.value.id in names else []
-        if node.attr not in _OF_VALUES or not isinstance(node.ctx, ast.Load):
-            found.append(kind(node.value))
-    elif isinstance(node, ast.Call):
-        found = _shown_by_call(node, made)
-        found += [kind(node.func)] if kind(node.func) else []
-        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-            called = kind(node.func.value) if node.func.attr not in _OF_VALUES else ""
-            yield from ((name, False) for name in [called] if name)
-        if _called(node) in _ORDERING:
+    def _shown_by(self, node: ast.AST) -> set[str]:
+        if isinstance(node, ast.ClassDef):
+            return {base.id for base in node.bases if isinstance(base, ast.Name)}
+        if isinstance(node, ast.ExceptHandler) and node.type is not None:
+            return {part.id for part in ast.walk(node.type) if isinstance(part, ast.Name)}
+        if isinstance(node, ast.withitem):
+            return self.kinds(node.context_expr)
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            return self.kinds(node.value)
+        if isinstance(node, ast.Attribute):
+            found = {node.value.id} if isinstance(node.value, ast.Name) else set()
+            other = node.attr not in _OF_VALUES or not isinstance(node.ctx, ast.Load)
+            return found | (self.kinds(node.value) if other else set())
+        if isinstance(node, ast.Call):
+            return self._shown_by_call(node)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            func = node.value.func
+            changes = isinstance(func, ast.Attribute) and func.attr not in _NORMALIZING
+            return self.kinds(func.value) if changes else set()  # type: ignore[attr-defined]
+        if isinstance(node, ast.Set):
+            return {name for item in node.elts for name in self.kinds(item)}
+        if isinstance(node, (ast.Compare, ast.BinOp)):
+            sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
+            return set.intersection(*map(self.kinds, sides))
+        return set()
+
+    def _shown_by_call(self, node: ast.Call) -> set[str]:
+        func = node.func
+        if isinstance(func, ast.Attribute):
+            # A function without arguments has nothing to work out.
+            named = isinstance(func.value, ast.Name) and func.attr not in PLAIN_METHODS
+            return self.kinds(func.value) & (self.names if named else self.bare)
+        name = func.id if isinstance(func, ast.Name) else ""
+        found = self.kinds(func)
+        if name in ("isinstance", "issubclass") and node.args:
+            found |= {part.id for part in ast.walk(node.args[-1]) if isinstance(part, ast.Name)}
+        if name in ("getattr", "setattr", "hasattr") and node.args:
+            found |= self.kinds(node.args[0])
+        if name in _ORDERING:
             items = [item for part in node.args if isinstance(part, (ast.List, ast.Tuple)) for item in part.elts]
-            found += [kind(item) for item in items]
-    elif isinstance(node, ast.Set):
-        found = [kind(item) for item in node.elts]
-    elif isinstance(node, (ast.Compare, ast.BinOp)):
-        sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
-        kinds = [kind(side) for side in sides]
-        found = kinds if len(set(kinds)) == 1 else []
-    yield from ((name, True) for name in found if name in names)
-
-
-def _shown_by_call(node: ast.Call, made: dict[str, str]) -> list[str]:
-    if _called(node) in ("isinstance", "issubclass"):
-        return [part.id for part in ast.walk(node.args[-1]) if isinstance(part, ast.Name)] if node.args else []
-    # `q = Queue()`, then `q.append(1)`: a function without arguments has nothing to work out.
-    func = node.func
-    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id in made:
-        return [f"{made[func.value.id]}"] if func.attr not in PLAIN_METHODS else []
-    return []
+            found |= {name for item in items for name in self.kinds(item)}
+        return found

@@ -15,14 +15,8 @@ from rlvr.sandbox.inside import analysis
 from rlvr.verifiers.code import equality
 from rlvr.verifiers.code import objects as code_objects
 from rlvr.verifiers.code import split as code_split
-from rlvr.verifiers.code import weak as code_weak
-from rlvr.verifiers.code.classes import PLAIN_METHODS, program_classes
+from rlvr.verifiers.code.classes import program_classes
 
-# Calls by which test code reads identities or types, or changes the program: stand-ins cannot support them.
-_UNSAFE_CALLS = frozenset(
-    ("setattr", "delattr", "id", "issubclass", "vars", "globals", "locals", "patch", "monkeypatch")
-)
-_CONSTANT = (ast.Constant,)
 _PYTEST = ("approx", "fail", "main", "mark", "raises", "skip")
 
 
@@ -328,76 +322,3 @@ def make_plan(reference: Any) -> TestPlan:
     if not isinstance(reference, Mapping) or reference.get("type") not in TYPES:
         raise ValueError(f"a reference is a mapping with a type among {', '.join(TYPES)}")
     return TYPES[reference["type"]](reference)
-
-
-def integrity(reference: Any) -> str:
-    """Return "strong", or "weak" where a pass does not show that a program solves the problem.
-
-    The tests may be secured against the program only in part: they run whole and compare the program's objects with
-    each other, their identities or types, change them, subclass its classes, enter its contexts, hand it functions, or
-    call a method that no built-in type has on a returned object. Or they demand so little that a program which returns
-    a constant or its argument, or raises an exception, passes (see weak.py).
-    """
-    plan = make_plan(reference)
-    if isinstance(plan, OutputPlan):
-        return _strength(code_weak.passing_output(plan.cases))
-    if isinstance(plan, CallsPlan):
-        return _strength(code_weak.passing_value([(c.args, e) for c, e in zip(plan.calls, plan.expected)]))
-    split = plan.split if isinstance(plan, MixedPlan) else plan if isinstance(plan, SplitPlan) else None
-    whole = plan.whole if isinstance(plan, MixedPlan) else plan if isinstance(plan, WholePlan) else None
-    if whole is not None and _can_be_fooled(whole):
-        return "weak"
-    demanded = code_weak.demands(_analysis(whole)) if whole is not None else {code_weak.LOOSE}
-    constant = code_weak.passing_constant(split.split) if split is not None else ""
-    return _strength((split is None or constant) and code_weak.is_weak(demanded))
-
-
-def _strength(weak: Any) -> str:
-    return "weak" if weak else "strong"
-
-
-def _analysis(whole: WholePlan) -> analysis.Analysis:
-    return analysis.Analysis(code_split.parse(whole.test), whole.names)
-
-
-def _can_be_fooled(whole: WholePlan) -> bool:
-    if whole.objects:
-        return True
-    tree, theirs = code_split.parse(whole.test), set(whole.names)
-    values = theirs - set(whole.classes)
-    return any(_is_weak(node, theirs) or _asks_an_object(node, values) for node in ast.walk(tree))
-
-
-def _asks_an_object(node: ast.AST, values: set[str]) -> bool:
-    """Whether a method that no built-in type has is called on what a function returned."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr in PLAIN_METHODS:
-        return False
-    inner = node.func.value
-    return isinstance(inner, ast.Call) and _reads(inner.func, values)
-
-
-def _is_weak(node: ast.AST, theirs: set[str]) -> bool:
-    if isinstance(node, ast.Call):
-        return _is_weak_call(node, theirs)
-    if isinstance(node, ast.Compare):
-        identity = any(isinstance(kind, (ast.Is, ast.IsNot)) for kind in node.ops)
-        return identity and not any(isinstance(part, _CONSTANT) for part in (node.left, *node.comparators))
-    if isinstance(node, ast.ClassDef):
-        return any(_reads(base, theirs) for base in node.bases)
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    return any(isinstance(target, ast.Attribute) and _reads(target, theirs) for target in targets)
-
-
-def _is_weak_call(node: ast.Call, theirs: set[str]) -> bool:
-    called = node.func
-    name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
-    if name in _UNSAFE_CALLS:
-        return True
-    if name == "isinstance" and len(node.args) == 2:
-        return _reads(node.args[1], theirs)
-    given = (*node.args, *(keyword.value for keyword in node.keywords))
-    return name in theirs and any(isinstance(part, ast.Lambda) for part in given)
-
-
-def _reads(node: ast.AST, names: set[str]) -> bool:
-    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))

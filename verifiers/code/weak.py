@@ -15,7 +15,7 @@ from typing import Any
 
 from rlvr.sandbox.inside import analysis, plain
 from rlvr.verifiers.code import equality
-from rlvr.verifiers.code.classes import PLAIN_METHODS
+from rlvr.verifiers.code.classes import PLAIN_METHODS, Uses
 from rlvr.verifiers.code.split import Split
 
 FIRM, LOOSE, TYPE = "firm", "loose", "a "
@@ -87,9 +87,12 @@ def passing_output(cases: Sequence[tuple[str, str]]) -> str:
     return "the input" if all(equality.same_output(given, output) for given, output in cases) else ""
 
 
-def demands(found: analysis.Analysis) -> set[str]:
-    """Return what the asserts of test code demand: FIRM, LOOSE, and the texts of constants."""
-    return _Demands(found).all()
+def demands(found: analysis.Analysis, classes: Sequence[str] = ()) -> set[str]:
+    """Return what the asserts of test code demand: FIRM, LOOSE, and the texts of constants.
+
+    `classes` are those of the program's names that the tests use as classes: methods of theirs answer as they like.
+    """
+    return _Demands(found, classes).all()
 
 
 def is_weak(demanded: set[str]) -> bool:
@@ -110,8 +113,9 @@ def _type_of(text: str) -> str:
 
 
 class _Demands:
-    def __init__(self, found: analysis.Analysis) -> None:
+    def __init__(self, found: analysis.Analysis, classes: Sequence[str]) -> None:
         self.found = found
+        self.uses = Uses(found.tree, set(classes))
         self.over_results: set[int] = set()
         self.returned: dict[str, list[ast.expr]] = {}
         for node in found.nodes:
@@ -185,7 +189,10 @@ class _Demands:
             yield LOOSE
         elif isinstance(node.func, ast.Attribute) and name in PLAIN_METHODS and self.found.from_program(node.func):
             echo = any(self._is_echo(node.func.value, part) for part in node.args)
-            yield LOOSE if not wanted or name == "issubset" or echo else FIRM
+            if self.uses.kinds(node.func.value):
+                yield str(wanted)
+            else:
+                yield LOOSE if not wanted or name == "issubset" or echo else FIRM
         elif self.found.is_program(node.func) or self.found.from_program(node.func):
             yield str(wanted)
         else:

@@ -32,6 +32,7 @@ from rlvr.verifiers.math.words import NUMBER_WORDS, number_words
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
+UNIT_VECTORS = frozenset(("\\uniti", "\\unitj", "\\unitk"))
 _FRACTIONS = ("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac")
 _DOMAINS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
 _DOMAIN_OPS = frozenset(_DOMAINS.values())
@@ -91,6 +92,11 @@ def name(parser: Parser, token: Token) -> Node:
         parser.advance()
         return CONSTANT_NAMES[bare]
     if text != bare or bare in GREEK:
+        if bare in ("Delta", "nabla") and parser.peek().kind == "name":
+            return _change(parser, bare)
+        if text in UNIT_VECTORS:
+            parser.advance()
+            return Sym(text)
         if bare not in GREEK:
             raise ParseError(f"the command \\{bare[:40]}")
         parser.advance()
@@ -112,6 +118,20 @@ def name(parser: Parser, token: Token) -> Node:
         return product(letters[:-1], parser.expression(30))
     parser.advance()
     return product(letters[:-1], letters[-1])
+
+
+def _change(parser: Parser, mark: str) -> Node:
+    """\\Delta x, the change of x, which is no product."""
+    parser.advance()
+    following = parser.token
+    bare = following.text.removeprefix("\\")
+    if following.upright or bare in FUNCTIONS or (len(bare) > 1 and not (bare in GREEK or is_product(bare))):
+        return Sym(mark)
+    if bare in GREEK or len(bare) == 1:
+        parser.advance()
+        return Sym(f"{mark} {bare}")
+    parser.replace(following._replace(text=bare[1:], spaced=False))
+    return Sym(f"{mark} {bare[0]}")
 
 
 def _spelled(parser: Parser) -> Node:
@@ -338,7 +358,7 @@ def _decorated(parser: Parser, text: str) -> Node:
     """\\overline{AB}, \\angle ABC: a name with a mark."""
     mark = text.removeprefix("\\")
     if parser.op() == "{":
-        return Sym(f"{mark} {parser.argument_text()}")
+        return Sym(f"{mark} {parser.argument_text().strip('{}')}")
     if parser.kind != "name":
         raise ParseError(f"{mark} of something that is no name")
     return Sym(f"{mark} {parser.advance().text}")
@@ -378,7 +398,8 @@ PREFIX: dict[str, Callable[[Parser, str], Node]] = {
     **dict.fromkeys(("+", "-", "pm", "mp"), _signed),
     **dict.fromkeys(("(", "[", "]", "<("), _bracket),
     **dict.fromkeys((*_DOMAIN_OPS, "\\mathbb", "\\Bbb"), _domain),
-    **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot", "angle"), _decorated),
+    **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot"), _decorated),
+    **dict.fromkeys(("\\hat", "angle", "triangle", "overarc"), _decorated),
     **dict.fromkeys(("|", "||"), _bar),
     **dict.fromkeys(("lfloor", "lceil"), _rounded),
     "\\sqrt": _root,

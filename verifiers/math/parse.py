@@ -27,7 +27,9 @@ from rlvr.verifiers.math.cursor import Cursor
 from rlvr.verifiers.math.factors import is_factor, is_rate, is_word, juxtaposable
 from rlvr.verifiers.math.labels import labelled
 from rlvr.verifiers.math.lex import END, Token, tokenize
+from rlvr.verifiers.math.logic import is_logic, propositions
 from rlvr.verifiers.math.measures import smaller_units
+from rlvr.verifiers.math.named import with_names
 from rlvr.verifiers.math.operands import PREFIX, name, numeral
 from rlvr.verifiers.math.operators import POSTFIX, binary, flat, postfix
 from rlvr.verifiers.math.plus_minus import two_valued
@@ -72,6 +74,7 @@ def parse(text: str, commas: str = "thousands", units: bool = True) -> Node:
         raise ParseError(f"cannot read {parser.place()}")
     if "pm" in text or "mp" in text or not text.isascii():
         tree = two_valued(tree)
+    tree = with_names(text, tree)
     if height(tree) > MAX_HEIGHT:
         raise TooLarge(f"an expression nested deeper than {MAX_HEIGHT}")
     return tree
@@ -117,7 +120,7 @@ class Parser(Cursor):
             self.separator()
         items = [self.item()]
         labels = [self.label]
-        alternatives = conjunction = False
+        joints: list[str] = []
         while True:
             skip_condition(self, symbols(items[-1]))
             separator = self.separator()
@@ -125,8 +128,7 @@ class Parser(Cursor):
                 break
             if skip_condition(self, symbols(items[-1])):
                 continue
-            alternatives |= separator == "or"
-            conjunction |= separator == "and"
+            joints.append(separator)
             if self.kind == "end" or self.op() in ("}", "}}", ")", "]"):
                 break
             items.append(self.item())
@@ -141,6 +143,9 @@ class Parser(Cursor):
             items = filled(items)
         if len(items) == 1:
             return items[0]
+        if {"land", "lor"} & set(joints) and is_logic(items):
+            return propositions(items, joints)
+        conjunction, alternatives = not {"and", "land"}.isdisjoint(joints), not {"or", "lor"}.isdisjoint(joints)
         if conjunction and any(isinstance(item, Rel) and not set(item.ops) <= {"=", "~"} for item in items):
             return Op("both", tuple(items))
         return Op("either" if alternatives else "list", tuple(items))
@@ -154,8 +159,8 @@ class Parser(Cursor):
                 found = found or ","
             elif token.kind == "op" and token.text == "and":
                 found = "and"
-            elif token.kind == "op" and token.text == "or":
-                found = "or"
+            elif token.kind == "op" and token.text in ("land", "lor"):
+                found = token.text
             elif self.word() in SEPARATORS:
                 found = SEPARATORS[self.word()]
             else:
@@ -174,7 +179,7 @@ class Parser(Cursor):
             self.advance()
             return DOTS
         self.deeper()
-        self.skip("=", "~", ":", "&", "because")
+        self.skip("=", "~", ":", "&", "because", "implies")
         self.named = frozenset()
         self.label = ""
         first = self.side()

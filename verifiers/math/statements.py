@@ -17,6 +17,9 @@ MAX_STATEMENT = 300
 
 _PICTURES = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\u2b50\u2b55\ufe0f\u20e3]+")
 _MODULE = re.compile(r"(?<![\w.\\])(?:np|numpy|math|cmath|sp|sympy)\.(?=[A-Za-z])")
+_MULTIPLICITY = re.compile(
+    r"\s*(?:\\text\s*\{\s*)?\(\s*(?:a\s+)?(?:double|repeated|triple|simple)(?:\s+(?:root|zero|solution)s?)?\s*\)\s*\}?\s*\Z"
+)
 _ONE_CELL = re.compile(
     r"\\begin\s*\{(array|aligned|align\*?|gathered|split|center|equation\*?)\}(?:\s*\{[lcr|]{1,3}\})?"
     r"((?:(?!\\\\|\\begin|\\end).)*)\\end\s*\{\1\}",
@@ -30,6 +33,8 @@ def cleaned(text: str) -> str:
         text = _PICTURES.sub(" ", text).strip()
     if "." in text:
         text = _MODULE.sub("", text)
+    if ")" in text[-12:]:
+        text = _MULTIPLICITY.sub("", text) or text
     if "\\begin" in text and (cell := _ONE_CELL.fullmatch(text.strip())):
         inner = cell[2].replace("&", " ")
         text = text if cell[1] == "array" and "&" in cell[2] else inner.strip()
@@ -102,6 +107,8 @@ def _stated(text: str) -> Iterator[str]:
     copulas = list(_COPULA.finditer(words))
     if len(copulas) == 1:
         subject, value = text[: copulas[0].start()], text[copulas[0].end() :].strip().removeprefix("at ").strip()
+        if re.search(r"\bwhere\b", subject):
+            return  # x + c where c is a constant
         if not _is_doubtful(subject) and not (" and " in subject and re.search(r"\d", _outside(subject))):
             if _COUNTED.match(value):
                 yield from _only_value(value)

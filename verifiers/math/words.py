@@ -36,6 +36,10 @@ PARTS = {f"{name}s": part for name, part in _ORDINALS.items()} | {"halves": 2}
 _PARTS = {"half": 2, "quarter": 4, "quarters": 4, **_ORDINALS, **PARTS}
 
 _ARTICLES = re.compile(r"^(?:the|a|an)\s+(?=\w)", re.IGNORECASE)
+_ABSENT = re.compile(
+    r"(?:(?:the |this )?(?:limit|value|it|integral|derivative) )?(?:does not exist|doesn[’']t exist)|DNE|D\.N\.E",
+    re.IGNORECASE,
+)
 _COMMAND = re.compile(
     r"\\(?:text|mathrm|textbf|mathbf|textit|mathit|mbox|hbox|emph|textrm|operatorname|boxed|fbox|rm|bf|displaystyle|left"
     r"|right|quad|qquad|textnormal|mathsf|textsf|underline)(?![A-Za-z])|\\[()\[\],;:! ]"
@@ -56,7 +60,7 @@ def normal_text(text: str) -> str:
         text = _INDEX.sub(r"\1{\2}", _FRACTION.sub("frac", _SPACES.sub("", text)))
         return _unwrapped(text.strip(".,;:!\"'`*"))
     text = _SPACES.sub(" ", text.replace("{", "").replace("}", "")).strip(" \t\n.,;:!\"'`*")
-    return _ARTICLES.sub("", text)
+    return "does not exist" if _ABSENT.fullmatch(text) else _ARTICLES.sub("", text)
 
 
 def _unwrapped(text: str) -> str:

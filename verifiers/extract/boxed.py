@@ -75,6 +75,8 @@ _OPERATED = re.compile(
     r"|\\(?:cdot|times|div|pm|mp)\s*|\^\s*\{?\s*"
     r"|\\(?:[dt]?frac(?:\s*\{[^{}]{0,80}\})?|sqrt(?:\s*\[[^\[\]]{0,9}\])?)\s*\{\s*)\Z"
 )
+# What _OPERATED ends with.
+_SIGNS_BEFORE = ("-", "−", "+", "/", "√", "^", "{", "\\cdot", "\\times", "\\div", "\\pm", "\\mp")
 _OPERATES = re.compile(
     r"\s*(?:\}\s*\{\s*[\d\\]|\^(?!\s*\{?\s*(?:\\circ|°|\\text|\\prime))|\\(?:cdot|times|div)(?![A-Za-z])(?!\s*\\(?:text|boxed))"
     r"|[-−+*/]\s*(?:\d|\\(?:sqrt|[dt]?frac|pi)(?![A-Za-z])))"
@@ -85,7 +87,8 @@ def is_operand(text: str, box: Box) -> bool:
     """Whether a box is a part of a formula, whose value is another one: -\\boxed{42}."""
     if _OPERATES.match(text[box.end : box.end + 24]):
         return True
-    return _OPERATED.search(text[max(box.start - 100, 0) : box.start]) is not None
+    before = text[max(box.start - 100, 0) : box.start]
+    return before.rstrip().endswith(_SIGNS_BEFORE) and _OPERATED.search(before) is not None
 
 
 # Between boxes that make one answer together: \boxed{1} and \boxed{2}, \boxed{1} (or maybe \boxed{2}).

@@ -264,12 +264,21 @@ _INSTEAD = re.compile(
     rf"(?P<value>{_MATH_VALUE}|{_NUMBER_VALUE})(?=[\s$)]*(?:[.!\n]|\Z))",
     re.IGNORECASE,
 )
+# "But checking, 12 fails, so the correct value is 15."
+_REPLACED = re.compile(
+    r"\b(?:wait|but|however|actually|hmm+|hold\s+on|oops|mistake|error)\b.{0,800}?\b(?:final|correct|right|actual|true)\s+"
+    r"(?:answer|value|result|solution)\s*(?:is|should\s+be|must\s+be|=|:)\s*(?:then\s+|therefore\s+|actually\s+)?[$*]*"
+    rf"(?P<value>{_MATH_VALUE}|{_NUMBER_VALUE})",
+    re.IGNORECASE | re.DOTALL,
+)
 _DELIMITERS = re.compile(r"\\boxed|\\[()\[\]]|[\s${}.,;:!*]")
 
 
 def taken_back(text: str, end: int, answer: str) -> bool:
     """Whether the text behind an answer, which ends at `end`, takes it back. A question ("Is that wrong?") does not."""
     behind = text[end : end + MAX_BEHIND]
+    if ("correct" in behind or "final" in behind or "actual" in behind) and (found := _REPLACED.search(behind)):
+        return _DELIMITERS.sub("", answer) != _DELIMITERS.sub("", found["value"])
     if not _suspect(behind):
         return False
     at_once = _AT_ONCE.match(behind)

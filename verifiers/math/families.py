@@ -144,15 +144,15 @@ def _lcm(left: Fraction, right: Fraction) -> Fraction:
 
 
 def _classes(progressions: list[_Progression], period: Fraction, numbers: Digits) -> frozenset[int]:
-    """Return the first values of all progressions with the common period, to 25 digits."""
-    length = numbers.of(period)
-    scale = numbers.context.mpf(10) ** 25
-    whole = int(length * scale + 0.5)
+    """Return the first values of all progressions with the common period, to 20 digits."""
+    length, tiny = numbers.of(period), numbers.context.mpf(10) ** -25
     found: set[int] = set()
     for start, step in progressions:
         count = int(length / abs(step) + 0.5)
         if count > MAX_CLASSES:
             raise ValueError("too many classes")
         for k in range(count):
-            found.add(int(numbers.context.floor((start + k * step) * scale / 10**5 + 0.5)) % (whole // 10**5))
+            place = start + k * step
+            place -= length * numbers.context.floor(place / length + tiny)
+            found.add(int(numbers.context.floor(place * 10**20 + 0.5)))
     return frozenset(found)

@@ -78,6 +78,46 @@ def is_function_value(node: Node) -> bool:
     return node.args[0].name.rstrip("'") in _FUNCTION_NAMES
 
 
+_IN_WORDS = "in words: "
+
+
+def labelled(items: list[Node], labels: list[str]) -> list[Node]:
+    """Return values with different labels in words as equations: Alice: 5, Bob: 3."""
+    if len(set(labels)) < len(items) or "" in labels or any(isinstance(item, Rel) for item in items):
+        return items
+    return [Rel(("=",), (Sym(_IN_WORDS + label), item)) for item, label in zip(items, labels, strict=True)]
+
+
+def without_other_labels(left: list[Node], right: list[Node]) -> tuple[list[Node], list[Node]]:
+    """Return two lists without their labels in words, unless both have the same ones."""
+    names, others = ([_label_in_words(node) for node in side] for side in (left, right))
+    if (not any(names) and not any(others)) or set(names) == set(others):
+        return left, right
+    return [_unlabelled(node) for node in left], [_unlabelled(node) for node in right]
+
+
+def _label_in_words(node: Node) -> str:
+    if isinstance(node, Rel) and isinstance(node.sides[0], Sym) and node.sides[0].name.startswith(_IN_WORDS):
+        return node.sides[0].name
+    return ""
+
+
+def _unlabelled(node: Node) -> Node:
+    return node.sides[1] if isinstance(node, Rel) and _label_in_words(node) else node
+
+
+def is_other_argument(gold: Node, answer: Node) -> bool:
+    """Whether two sides are values of one measure of different things: P(A) and P(B)."""
+    if not isinstance(gold, Op) or not isinstance(answer, Op) or not (gold.head == answer.head == "mul"):
+        return False
+    measure = gold.args[0]
+    two = len(gold.args) == len(answer.args) == 2
+    return two and measure == answer.args[0] and measure in _OF_THINGS and gold.args[1] != answer.args[1]
+
+
+_OF_THINGS = (Sym("P"), Sym("E"), Sym("N"), Sym("n"))
+
+
 def distance(label: Node) -> Node:
     """Return the AB of |AB| and \\overline{AB}, the distance of two points, which has both names."""
     if isinstance(label, Op) and label.head == "abs" and isinstance(label.args[0], Op):

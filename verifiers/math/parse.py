@@ -25,6 +25,7 @@ from rlvr.verifiers.math.cases import CASES, MATRIX_NAMES, matrix_name
 from rlvr.verifiers.math.conditions import skip_condition, without_conditions
 from rlvr.verifiers.math.cursor import Cursor
 from rlvr.verifiers.math.factors import is_factor, is_rate, is_word, juxtaposable
+from rlvr.verifiers.math.labels import labelled
 from rlvr.verifiers.math.lex import END, Token, tokenize
 from rlvr.verifiers.math.logic import is_logic, propositions
 from rlvr.verifiers.math.measures import smaller_units
@@ -98,6 +99,7 @@ class Parser(Cursor):
         super().__init__(tokens, depth)
         self.units = units
         self.named: frozenset[str] = frozenset()
+        self.label = ""  # of the last side, in words
         self._conditions = 0
 
     def part(self, tokens: list[Token]) -> Parser:
@@ -117,6 +119,7 @@ class Parser(Cursor):
         if skip_condition(self):
             self.separator()
         items = [self.item()]
+        labels = [self.label]
         joints: list[str] = []
         while True:
             skip_condition(self, symbols(items[-1]))
@@ -129,8 +132,11 @@ class Parser(Cursor):
             if self.kind == "end" or self.op() in ("}", "}}", ")", "]"):
                 break
             items.append(self.item())
+            labels.append(self.label)
             if len(items) > MAX_ITEMS:
                 raise TooLarge(f"more than {MAX_ITEMS} items")
+        if len(items) > 1:
+            items = labelled(items, labels)
         if not self.in_set:
             items = without_conditions(items)
         if DOTS in items:
@@ -175,6 +181,7 @@ class Parser(Cursor):
         self.deeper()
         self.skip("=", "~", ":", "&", "because", "implies")
         self.named = frozenset()
+        self.label = ""
         first = self.side()
         if self.op() not in _RELATIONS and not (self.op() == "&" and self.op(1) in _RELATIONS):
             self.shallower()
@@ -193,7 +200,7 @@ class Parser(Cursor):
 
     def side(self) -> Node:
         """Parse an expression with the words, the currency and the unit around it."""
-        lead(self)
+        label = lead(self)
         sign = False
         currency = None
         if self.op() == "-" and self.op(1) in CURRENCIES:
@@ -209,6 +216,7 @@ class Parser(Cursor):
             self.advance()
             return Op("mod", (value, self.prefix()))
         value, unit = tail(self, value)
+        self.label = label
         value = smaller_units(self, value, unit)
         if self.op() == "(" and is_restated(self, value):
             restated(self, value)

@@ -11,7 +11,7 @@ from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.forms import contradicts
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
 from rlvr.verifiers.math.inequalities import same_up_to_factor, solution_set
-from rlvr.verifiers.math.labels import distance, is_function_value, is_label, names_value
+from rlvr.verifiers.math.labels import distance, is_function_value, is_label, is_other_argument, names_value
 from rlvr.verifiers.math.labels import is_name as _is_name
 from rlvr.verifiers.math.named import with_primes
 from rlvr.verifiers.math.rounding import approximates, literal
@@ -221,6 +221,8 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     named = two and is_label(gold.sides[0]) and distance(gold.sides[0]) == distance(answer.sides[0])
     if named and rules.same(gold.sides[1], answer.sides[1]):
         return True
+    if is_other_argument(gold.sides[0], answer.sides[0]) and not symbols(gold.sides[-1]):
+        return False
     if two and _marked(gold.sides[0]) == _marked(answer.sides[0]) != "" and rules.same(gold.sides[1], answer.sides[1]):
         return True
     if is_function_value(gold.sides[0]) and gold.sides[0] not in (answer.sides[0], answer.sides[-1]):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.builders import same_builders
 from rlvr.verifiers.math.exact import rational
+from rlvr.verifiers.math.labels import without_other_labels
 from rlvr.verifiers.math.rounding import is_integer, literal
 from rlvr.verifiers.math.sets import TURNED, NotASet, real_set, same_real_set, signs
 from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, TooLarge, Words, symbols
@@ -36,7 +37,7 @@ def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
         return (head == "()" or len(answer.args) > 2) and ordered(gold.args, answer.args, rules)
     if head in _SETS or (gold.args and _excludes(gold, answer)):
         return real_sets(gold, answer, rules)
-    left, right = _elements(gold), _elements(answer)
+    left, right = without_other_labels(_elements(gold), _elements(answer))
     if "set" in (gold.head, head):
         left, right = _distinct(left), _distinct(right)
     return _match(left, right, rules)

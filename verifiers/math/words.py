@@ -13,7 +13,18 @@ _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 NUMBER_WORDS = {word: n for n, word in enumerate(_SMALL)} | {word: 10 * n for n, word in enumerate(_TENS, 2)}
 MULTIPLIERS = {
     "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12,
+    **dict.fromkeys("lakh lakhs lac lacs".split(), 10**5), **dict.fromkeys("crore crores".split(), 10**7),
+    **dict.fromkeys("mil mille mila tausend duizend tusen tys тысяча тысячи тысяч тыс".split(), 10**3),
+    **dict.fromkeys("millionen millones millón millions milhões milhão milioni milione miljoen miljoner "
+                    "milionów миллион миллиона миллионов млн".split(), 10**6),
+    **dict.fromkeys("milliarden milliards milliard miliardi миллиард миллиарда миллиардов млрд".split(), 10**9),
 }  # fmt: skip
+# After a number, set upright or at its end.
+ABBREVIATED = {"k": 10**3, "mn": 10**6, "mln": 10**6, "bn": 10**9, "score": 20, "gross": 144, "grand": 10**3}
+# Signs of Chinese, Japanese and Korean numbers, and the units that begin with one.
+MAGNITUDES = {"十": 10, "百": 100, "千": 10**3, "万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8, "兆": 10**12,
+              "백": 100, "천": 10**3, "만": 10**4, "억": 10**8}  # fmt: skip
+NO_MAGNITUDE = ("千米", "千克", "千瓦", "千卡", "千帕", "千焦", "百分")
 _ORDINALS = {
     "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10,
     "eleventh": 11, "twelfth": 12, "thirteenth": 13, "fifteenth": 15, "sixteenth": 16, "twentieth": 20,

@@ -42,7 +42,9 @@ MAX_ORDER = 8  # of a derivative
 _TERM, _ALL_TERMS = 20, 15  # what `Parser.expression` reads: factors, or terms too
 _OPENERS = frozenset(("(", "[", "{", "{{", "<(", "lfloor", "lceil", "\\begin"))
 _CLOSERS = frozenset((")", "]", "}", "}}", ")>", "rfloor", "rceil", "\\end"))
-_STOPS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in", "notin", ",", ";", "newline", "and", "land", "lor", "&"))
+_STOPS = frozenset(
+    ("=", "~", "<", "<=", ">", ">=", "!=", "in", "notin", ",", ";", "newline", "and", "land", "lor", "&")
+)
 _FRACTIONS = ("\\frac", "\\dfrac", "\\tfrac")
 _DIFFERENTIAL = "\\d"
 _DIFFERENTIALS = re.compile(r"([A-Za-z]*?)((?:d[A-Za-z])*)(d?)")

@@ -101,7 +101,10 @@ def _multiplied(node: Node, kept: frozenset[str]) -> Node:
         return Op("mul", (function, Op(node.head, (argument, *below[1:]))))  # P(1 + r)^t
     if node.head == "mul":
         pairs = zip(node.args, below, strict=True)
-        factors = (part.args if _was_call(old) and isinstance(part, Op) and part.head == "mul" else (part,) for old, part in pairs)
+        factors = (
+            part.args if _was_call(old) and isinstance(part, Op) and part.head == "mul" else (part,)
+            for old, part in pairs
+        )
         return Op("mul", tuple(factor for some in factors for factor in some))
     return Op(node.head, below)
 
@@ -130,4 +133,3 @@ def _labels_as_products(node: Node) -> Node:
 
 def _called(node: Node) -> frozenset[str]:
     return frozenset(_name(part) for part in walk(node) if isinstance(part, Op) and part.head == "apply")
-

@@ -77,7 +77,12 @@ def _is_plain(node: Node) -> bool:
 
 def _is_call(node: Node) -> bool:
     """f(2), f(-1) or P(X = 2), which parse as products: a name, then a number or a relation."""
-    if not isinstance(node, Op) or node.head not in ("mul", "apply") or len(node.args) != 2 or not is_name(node.args[0]):
+    if (
+        not isinstance(node, Op)
+        or node.head not in ("mul", "apply")
+        or len(node.args) != 2
+        or not is_name(node.args[0])
+    ):
         return False
     return literal(node.args[1]) is not None or isinstance(node.args[1], Rel)
 

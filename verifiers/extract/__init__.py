@@ -51,7 +51,7 @@ def too_long(completion: str) -> Extracted:
 
 def _from_boxes(text: str, conflict: Conflict) -> Extracted | None:
     found = last_boxes(text) if conflict == "last" else boxes(text)
-    if not any([box.text.strip() for box in found]):
+    if not any(box.text.strip() for box in found):
         return None
     if refused_value(text, found[-1].start):
         found = boxes(text)

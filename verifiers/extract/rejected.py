@@ -58,8 +58,8 @@ _LATIN_WORD = re.compile(r"[A-Za-z]+")
 
 # Those of them by which nothing is rejected in the clause of a value.
 _NO_REJECTION = frozenset(
-    "if unle whet supp assu migh may can coul woul wenn fall ange some clai gues alle pret scra seco upda edit just take "
-    "rath wait sorr actu".split()
+    "unle whet supp assu migh may can coul woul wenn fall ange some clai gues alle pret scra seco upda edit just "
+    "take rath wait sorr actu".split()
 )
 _REJECTING = _STEMS - _NO_REJECTION
 

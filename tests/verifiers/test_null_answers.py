@@ -153,8 +153,8 @@ FORGED = {
 ALL_RUN = {
     "a method of the same name": "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n"
     "        self.assertEqual(f(2), 4)\ndef test_a():\n    assert f(3) == 9",
-    "an inner function of the same name": "def test_b():\n    assert f(3) == 9\ndef test_a():\n    def test_b():\n"
-    "        assert f(2) == 4\n    test_b()",
+    "an inner function of the same name": "def test_a():\n    def test_b():\n        assert f(2) == 4\n    test_b()\n"
+    "def test_b():\n    assert f(3) == 9",
     "parameters, called by hand": "import pytest\n@pytest.mark.parametrize('n', [2, 3])\ndef test_a(n):\n"
     "    assert f(n) == n * n\ntest_a(2)",
     "a default, called by hand": "def test_a(n=3):\n    assert f(n) == n * n\ntest_a(2)",

@@ -78,7 +78,7 @@ class Link:
             self.raised = self._exception(answer)
             raise self.raised
         if "a" in answer:
-            _update(passed, self._read(answer["a"]))
+            _update(passed, self._read(answer["a"], chained=False))
         value = self._read(answer.get("v"), **made)
         self.originals.keep(before)
         # To look up a function is not to call it.
@@ -104,7 +104,7 @@ class Link:
         number = call["call"]
         if type(number) is not int or not 0 <= number < len(self._functions):
             raise ValueError("no such function")
-        args, kwargs = self._read(call["args"]), self._read(call["kwargs"])
+        args, kwargs = (self._read(call[name], chained=False) for name in ("args", "kwargs"))
         if type(args) is not list or type(kwargs) is not dict:
             raise ValueError("no arguments")
         try:

@@ -53,7 +53,9 @@ class Analysis:
         self.counters = {key for loop in loops for key in stored(loop.target)}
         dead = self._dead()
         self.sites = [s for s in _live_in(tree, dead) if self._is_site(s)]
+        self.readers = self._readers()
         self.ours = _BUILTINS | self.imported | self.functions.keys() | {"self", "cls"} | self.counters
+        self.ours -= self.readers
         self.returned = self._returned()
         self.subjects, self.wanted = self._uses()
 
@@ -81,6 +83,19 @@ class Analysis:
                     targets = stored(node if isinstance(node, (ast.Assign, ast.AnnAssign)) else node.target)
                     given |= targets if value is not None and not given.isdisjoint(keys(value)) else set()
         return given
+
+    def _readers(self) -> set[str]:
+        """Return the functions that read an argument of the program without being given it."""
+        readers: set[str] = set()
+        size = -1
+        while len(readers) > size:
+            size = len(readers)
+            for name, found in self.functions.items():
+                for function in found if name not in self.results else ():
+                    own = {argument.arg for argument in function.args.args}
+                    if not (self.given | readers).isdisjoint(frozenset().union(*map(keys, function.body)) - own):
+                        readers |= {name, f".{name}"}
+        return readers
 
     def _spread(self) -> bool:
         """Add names that get their values from known ones. Return whether there were any."""
@@ -259,7 +274,9 @@ class Analysis:
         if self.calls_program(node):
             return True
         roots = {
-            key for key in _compared(node) if (key in self.results if key.startswith(".") else key not in self.ours)
+            key
+            for key in _compared(node)
+            if (key in self.results | self.readers if key.startswith(".") else key not in self.ours)
         }
         return len(roots) > 1 and bool(roots & self.results)
 

@@ -9,7 +9,7 @@ import traceback
 import types
 from typing import Any
 
-from rlvr.sandbox.inside import chains, instrument, interpreter, service, testing
+from rlvr.sandbox.inside import arrays, chains, instrument, interpreter, service, testing
 from rlvr.sandbox.inside.link import Link, ProgramEnded
 from rlvr.sandbox.inside.proxies import METHODS_OF_VALUES, Handle, Maker, Named
 
@@ -75,6 +75,7 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     """
     link = Link(job, requests, replies, Maker)
     interpreter.PATCHES["asyncio.runners"] = _run_handles
+    arrays.compare_all(interpreter.PATCHES)
     counter = _Counter(link)
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module

@@ -51,7 +51,7 @@ def too_long(completion: str) -> Extracted:
 
 def _from_boxes(text: str, conflict: Conflict) -> Extracted | None:
     found = last_boxes(text) if conflict == "last" else boxes(text)
-    if not any(box.text.strip() for box in found):
+    if not any([box.text.strip() for box in found]):
         return None
     if refused_value(text, found[-1].start):
         found = boxes(text)
@@ -114,7 +114,7 @@ def extract(
         text = _STRUCK.sub(" ", text)
     if "\u0336" in text:
         text = _OVERSTRUCK.sub(" ", text)
-    found = _from_boxes(text, conflict) if "box" in text else None
+    found = _from_boxes(text, conflict) if text.rfind("box") >= 0 else None
     if found is None and mode != "strict":
         found = _tagged(text)
         if found is None and (mark := marked(text)) is not None:

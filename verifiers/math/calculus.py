@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from rlvr.verifiers.math.binders import bind
+from rlvr.verifiers.math.calls import as_products
 from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.operands import PREFIX
 from rlvr.verifiers.math.tree import (
@@ -203,7 +204,7 @@ def _integral(parser: Parser, _: str) -> Node:
     parser.advance(placed[place + 1].end)
     if not integrand and parser.kind in ("num", "name"):
         raise ParseError("an integrand after its differential")
-    body = _whole(parser.part(integrand)) if integrand else number(1)
+    body = as_products(_whole(parser.part(integrand))) if integrand else number(1)
     for letter in _functions_of(name, integrand):
         body = _with_calls(body, letter, name)
     if limits:

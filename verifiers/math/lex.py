@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rlvr.verifiers.math.formulas import FORMULA_SIGNS, Formulas, new_equation
 from rlvr.verifiers.math.literals import decimal, repeating
-from rlvr.verifiers.math.notations import rewritten_notations
+from rlvr.verifiers.math.notations import follows_vector, rewritten_notations
 from rlvr.verifiers.math.spelling import escapes_restored, one_backslash, regular, without_pictures
 from rlvr.verifiers.math.tree import Num, ParseError, TooLarge
 
@@ -45,7 +45,8 @@ _SIGNS = {
     "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "″": "''", "…": r"\ldots ", "⋯": r"\ldots ", "√": r"\usqrt ",
     "∛": r"\ucbrt ", "∜": r"\uqdrt ", "ℝ": r"\reals ", "ℤ": r"\integers ", "ℕ": r"\naturals ", "ℚ": r"\rationals ",
     "ℂ": r"\complexes ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "⟨": r"\langle ",
-    "⟩": r"\rangle ", "∠": r"\angle ", "∴": "", "∧": r"\land ", "∨": r"\lor ", "→": r"\to ", "⇒": r"\implies ", "∶": ":",
+    "⟩": r"\rangle ", "∠": r"\angle ", "∴": "",
+    "∧": r"\land ", "∨": r"\lor ", "→": r"\to ", "⇒": r"\implies ", "∶": ":",
     "：": ":", "，": ",", "、": ",", "；": ";", "（": "(", "）": ")", "［": "[", "］": "]", "｛": r"\{", "｝": r"\}",
     "＝": "=", "＋": "+", "％": r"\%", "＄": r"\$", "。": ".", "．": ".", "∣": "|", "ⅈ": "i", "ⅇ": "e",
     "∫": r"\int ", "∑": r"\sum ", "∏": r"\prod ", "∂": r"\partial ", "∘": r"\circ ", "△": r"\triangle ",
@@ -114,7 +115,8 @@ _OPS = {
     "}": "}}", "lbrace": "{{", "rbrace": "}}", "vert": "|", "lvert": "|", "rvert": "|", "mid": "|", "|": "||",
     "Vert": "||", "lVert": "||", "rVert": "||", "ldots": "dots", "dots": "dots", "cdots": "dots", "dotsc": "dots",
     "dotsb": "dots", "langle": "<(", "rangle": ")>", "lfloor": "lfloor", "rfloor": "rfloor", "lceil": "lceil",
-    "rceil": "rceil", "land": "land", "wedge": "land", "lor": "lor", "vee": "lor", "colon": ":", "prime": "'", "equiv": "=",
+    "rceil": "rceil", "land": "land", "wedge": "land", "lor": "lor", "vee": "lor",
+    "colon": ":", "prime": "'", "equiv": "=",
     "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "#": "#", "_": "_blank", "\\": "newline",
     "newline": "newline", "cr": "newline", "&": "and", "because": "because", "implies": "implies", "to": "to",
     "Rightarrow": "implies", "rightarrow": "to", "Longrightarrow": "implies", "iff": "implies",
@@ -306,6 +308,8 @@ def _command(text: str, position: int, name: str, spaced: bool, tokens: list[Tok
         group = _GROUP.match(text, position)
         return (group.end() if group else position), False
     meaning = _OPS.get(name)
+    if name == "times" and follows_vector(text, position):
+        meaning = "cross"
     if meaning is not None:
         if meaning == "deg" and tokens and tokens[-1].text == "^":
             tokens.pop()

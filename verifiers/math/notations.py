@@ -19,6 +19,11 @@ _UNIT = re.compile(
     rf"{_BOLD}(?:\{{\s*(?:{_BOLD})?\{{\s*{_DIRECTION}\}}\s*\}}|\{{\s*(?:{_BOLD})?{_DIRECTION}\}}|{_DIRECTION})"
 )
 
+_NAME = r"(?:\{\s*(?:[A-Za-z]{1,2}|\\[a-z]+)\s*\}|\s[A-Za-z]|\s*\\[a-z]+)(?:_\w|_\{\w+\})?"
+_ARROW = rf"\\(?:(?:vec|mathbf|boldsymbol|bm|overrightarrow)(?![A-Za-z]){_NAME}|nabla(?![A-Za-z]))"
+_VECTOR = re.compile(rf"[\s(]*(?:[-+]?\d*\s*){_ARROW}")
+_VECTOR_END = re.compile(rf"{_ARROW}[\s)]*\\times\Z")
+
 _ELEMENT = r"(?:[A-Z][a-z]?)"
 _NUMBER = r"(?:_\s*(?:\d|\{\s*\d+\s*\}))"
 _ATOM = rf"\\(?:text|mathrm|textrm)\{{\s*(?:{_ELEMENT}{_NUMBER}?)+\s*\}}{_NUMBER}?"
@@ -34,7 +39,7 @@ _EVALUATED = re.compile(
 
 
 def rewritten_notations(text: str) -> str:
-    r"""Return the text with `\binom{10}{3}` for C_{10}^3 and its like, `\unit` names for unit vectors, and atoms joined."""
+    r"""Return the text with `\binom{10}{3}` for C_{10}^3, names for unit vectors, and the atoms of formulas joined."""
     if "C" in text or "P" in text or "A" in text:
         text = _counted(text)
     if "\\" not in text:
@@ -64,7 +69,7 @@ def _choose(letter: str, top: str, bottom: str, written: str) -> str:
     if top.isdigit() and bottom.isdigit():
         if not 1 < int(top) <= 999 or int(bottom) > int(top):
             return written
-    elif letter != "C" or top.isdigit() or "+" == top:
+    elif letter != "C" or top.isdigit() or top == "+":
         return written
     if letter == "C":
         return f"\\binom{{{top}}}{{{bottom}}}"
@@ -84,6 +89,11 @@ def _unit_vectors(text: str) -> str:
     """Name the unit vectors of `\\mathbf{i} + 2\\mathbf{j}`, of which at least two must be there."""
     found = {_direction(match) for match in _UNIT.finditer(text)}
     return _UNIT.sub(lambda match: f"\\unit{_direction(match)} ", text) if len(found) > 1 else text
+
+
+def follows_vector(text: str, end: int) -> bool:
+    """Whether the sign that ends here is between two vectors by name."""
+    return bool(_VECTOR_END.search(text, max(0, end - 60), end)) and bool(_VECTOR.match(text, end))
 
 
 def _direction(match: re.Match[str]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.brackets import without_sign
 from rlvr.verifiers.math.builders import by_condition
+from rlvr.verifiers.math.calls import split_before_call
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.measures import two_units
@@ -37,7 +38,9 @@ _FRACTIONS = ("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac"
 _DOMAINS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
 _DOMAIN_OPS = frozenset(_DOMAINS.values())
 _MATRICES = frozenset("matrix pmatrix bmatrix Bmatrix smallmatrix array".split())
-_ROWS = frozenset("aligned align align* cases gathered gather gather* split equation equation* alignedat".split())
+_ROWS = frozenset(
+    "aligned align align* cases dcases rcases gathered gather gather* split equation equation* alignedat".split()
+)
 _CLOSERS = {"(": (")", "]"), "[": ("]", ")", "["), "<(": (")>", ">"), "]": ("[", "]")}
 
 
@@ -113,7 +116,7 @@ def name(parser: Parser, token: Token) -> Node:
     if token.upright or not is_product(text):
         return _split_function(parser, token)
     letters = [E if c == "e" else IMAGINARY if c == "i" else Sym(c) for c in text]
-    if parser.op(1) in ("^", "_"):  # xy^2 is x y^2
+    if parser.op(1) in ("^", "_") or split_before_call(parser, token):  # xy^2 is x y^2, xf(x) is x f(x)
         parser.replace(token._replace(text=text[-1]))
         return product(letters[:-1], parser.expression(30))
     parser.advance()

@@ -32,6 +32,8 @@ def binary(parser: Parser, text: str, binding: int, left: Node) -> Node:
         return flat("add", left, Op("neg", (right,)))
     if text == "*":
         return flat("mul", left, right)
+    if text == "cross":
+        return cross_product(left, right)
     if text in ("/", "over"):
         return Op("div", (left, right))
     if text == "\\choose":
@@ -41,6 +43,26 @@ def binary(parser: Parser, text: str, binding: int, left: Node) -> Node:
     if text in _SET_HEADS:
         return flat(_SET_HEADS[text], left, right) if text != "setminus" else Op("minus", (left, right))
     return Op(text, (left, right))
+
+
+def cross_product(left: Node, right: Node) -> Node:
+    """Return the product of two vectors by name, a x b = -(b x a), with sums, signs and numbers taken out of it."""
+    for place, factor in enumerate((left, right)):
+        if isinstance(factor, Op) and factor.head in ("add", "neg"):
+            other = right if place == 0 else left
+            parts = (cross_product(part, other) if place == 0 else cross_product(other, part) for part in factor.args)
+            return Op(factor.head, tuple(parts))
+        if isinstance(factor, Op) and factor.head == "mul" and isinstance(factor.args[-1], Sym):
+            *scalars, vector = factor.args
+            rest = cross_product(vector, right) if place == 0 else cross_product(left, vector)
+            return Op("mul", (*scalars, rest))
+    if not isinstance(left, Sym) or not isinstance(right, Sym):
+        return Op("mul", (left, right))
+    if left == right:
+        return number(0)
+    if left.name > right.name:
+        return Op("neg", (cross_product(right, left),))
+    return Sym(f"{left.name} \u00d7 {right.name}")
 
 
 def exponent(parser: Parser) -> Node:

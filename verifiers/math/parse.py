@@ -21,6 +21,7 @@ import functools
 from fractions import Fraction
 
 from rlvr.verifiers.math.calculus import CALCULUS
+from rlvr.verifiers.math.calls import called, may_be_called, with_calls
 from rlvr.verifiers.math.cases import CASES, MATRIX_NAMES, matrix_name
 from rlvr.verifiers.math.conditions import skip_condition, without_conditions
 from rlvr.verifiers.math.cursor import Cursor
@@ -42,6 +43,7 @@ from rlvr.verifiers.math.tree import (
     ParseError,
     Quantity,
     Rel,
+    Sym,
     TooLarge,
     Unit,
     Words,
@@ -57,7 +59,7 @@ MAX_CONDITIONS = 3  # attempts to read a condition in one answer
 
 _RELATIONS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in", "notin"))
 _BINARY = {"cup": 10, "cap": 10, "setminus": 10, ":": 15, "+": 20, "-": 20, "pm": 20, "mp": 20, "*": 30, "/": 30,
-           "^": 50, "over": 5, "\\choose": 5}  # fmt: skip
+           "cross": 30, "^": 50, "over": 5, "\\choose": 5}  # fmt: skip
 JUXTAPOSED = 30
 
 
@@ -74,7 +76,7 @@ def parse(text: str, commas: str = "thousands", units: bool = True) -> Node:
         raise ParseError(f"cannot read {parser.place()}")
     if "pm" in text or "mp" in text or not text.isascii():
         tree = two_valued(tree)
-    tree = with_names(text, tree)
+    tree = with_calls(with_names(text, tree))
     if height(tree) > MAX_HEIGHT:
         raise TooLarge(f"an expression nested deeper than {MAX_HEIGHT}")
     return tree
@@ -283,6 +285,8 @@ class Parser(Cursor):
             node = numeral(self, token)
         elif token.kind == "name":
             node = (matrix_name(self) if token.text in MATRIX_NAMES else None) or name(self, token)
+            if isinstance(node, Sym) and may_be_called(node.name):
+                node = called(self, node)
         elif token.kind == "end":
             raise ParseError(f"expected a value, found {self.place()}")
         else:

@@ -11,7 +11,14 @@ from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.forms import contradicts
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
 from rlvr.verifiers.math.inequalities import same_up_to_factor, solution_set
-from rlvr.verifiers.math.labels import distance, is_function_value, is_label, is_other_argument, names_value
+from rlvr.verifiers.math.labels import (
+    distance,
+    is_function_value,
+    is_label,
+    is_other_argument,
+    is_to_be_solved,
+    names_value,
+)
 from rlvr.verifiers.math.labels import is_name as _is_name
 from rlvr.verifiers.math.named import with_primes
 from rlvr.verifiers.math.rounding import approximates, literal
@@ -84,6 +91,8 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
     for side in kept[:-1]:
         if unevaluated(side):
             continue
+        if symbols(value) and symbols(value).isdisjoint(symbols(side)) and symbols(side) and is_to_be_solved(side):
+            return None
         if symbols(side) and not symbols(value):
             if not is_label(side) and not (named and named.isdisjoint(symbols(side))):
                 return None

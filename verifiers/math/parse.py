@@ -58,8 +58,8 @@ MAX_ITEMS = 2_000
 MAX_CONDITIONS = 3  # attempts to read a condition in one answer
 
 _RELATIONS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in", "notin"))
-_BINARY = {"cup": 10, "cap": 10, "setminus": 10, ":": 15, "+": 20, "-": 20, "pm": 20, "mp": 20, "*": 30, "/": 30, "cross": 30,
-           "^": 50, "over": 5, "\\choose": 5}  # fmt: skip
+_BINARY = {"cup": 10, "cap": 10, "setminus": 10, ":": 15, "+": 20, "-": 20, "pm": 20, "mp": 20, "*": 30, "/": 30,
+           "cross": 30, "^": 50, "over": 5, "\\choose": 5}  # fmt: skip
 JUXTAPOSED = 30
 
 

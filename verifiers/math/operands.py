@@ -37,7 +37,9 @@ _FRACTIONS = ("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac"
 _DOMAINS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
 _DOMAIN_OPS = frozenset(_DOMAINS.values())
 _MATRICES = frozenset("matrix pmatrix bmatrix Bmatrix smallmatrix array".split())
-_ROWS = frozenset("aligned align align* cases dcases rcases gathered gather gather* split equation equation* alignedat".split())
+_ROWS = frozenset(
+    "aligned align align* cases dcases rcases gathered gather gather* split equation equation* alignedat".split()
+)
 _CLOSERS = {"(": (")", "]"), "[": ("]", ")", "["), "<(": (")>", ">"), "]": ("[", "]")}
 
 

@@ -37,12 +37,8 @@ def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
         return (head == "()" or len(answer.args) > 2) and ordered(gold.args, answer.args, rules)
     if head in _SETS or (gold.args and _excludes(gold, answer)):
         return real_sets(gold, answer, rules)
-<<<<<<< HEAD
     left, right = without_other_labels(_elements(gold), _elements(answer))
-=======
-    left, right = _elements(gold), _elements(answer)
     left, right = _unnumbered(left, right), _unnumbered(right, left)
->>>>>>> wt-mm2
     if "set" in (gold.head, head):
         left, right = _distinct(left), _distinct(right)
     return _match(left, right, rules)

@@ -11,13 +11,13 @@ import types
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from rlvr.sandbox.inside import plain, service
+from rlvr.sandbox.inside import library_types, plain, service
 from rlvr.sandbox.inside.originals import Originals
 
 _MAX_LINE = 8 << 20
 _MAX_NAMES = 20
 # Modules whose functions the program gets as they are, and not as functions of the tests.
-_SHARED = ("builtins", "_operator", "math")
+_SHARED = ("builtins", "_operator", "math", "collections", "datetime", "decimal", "fractions")
 
 
 class ProgramEnded(BaseException):
@@ -39,7 +39,7 @@ class Link:
         self.ended = False
         # How often the program has answered, the last exception of it, and arguments that it changed.
         self.answered = 0
-        self.raised: Exception | None = None
+        self.raised: BaseException | None = None
         self.originals = Originals()
         self.known: dict[int, Any] = {}
         self._make = make
@@ -47,7 +47,8 @@ class Link:
         self._streams = (sys.stdin, sys.stdout, sys.stderr, builtins.input)
         # Functions and objects of the tests that the program knows by number.
         self._functions: list[Any] = []
-        self._ours: dict[int, tuple[int, Any]] = {}
+        self._ours: list[Any] = []
+        self._numbers: dict[int, int] = {}
         self._raised_by_tests: Exception | None = None
 
     def ask(
@@ -57,16 +58,10 @@ class Link:
 
         `made` tells what an object becomes that is the value.
         """
-        passed = list(args)
+        passed = [*args, *(kwargs or {}).values()]
         before = [self.originals.copy(value) for value in passed]
-        written: set[int] = set()
-        request = {
-            "do": do,
-            "on": on,
-            "args": self._write(passed, written),
-            "kwargs": self._write(kwargs or {}, written),
-        }
-        streams = self._replaced_streams(written)
+        request = {"do": do, "on": on, "with": self._write([list(args), kwargs or {}])}
+        streams = self._replaced_streams()
         answer = self._converse({**request, "streams": streams} if streams else request)
         self._hear(answer, streams)
         if "x" in answer:
@@ -74,7 +69,8 @@ class Link:
             self.raised = self._exception(answer)
             raise self.raised
         if "a" in answer:
-            _update(passed, self._read(answer["a"]))
+            after, named = self._read(answer["a"])
+            _update(passed, [*after, *named.values()])
             self.originals.keep(passed, before)
         value = self._read(answer.get("v"), **made)
         # To look up a function is not to call it.
@@ -97,25 +93,44 @@ class Link:
             request = self._called(answer)
 
     def _called(self, call: dict[str, Any]) -> dict[str, Any]:
-        number = call["call"]
-        if type(number) is not int or not 0 <= number < len(self._functions):
-            raise ValueError("no such function")
         args, kwargs = self._read(call["args"]), self._read(call["kwargs"])
         if type(args) is not list or type(kwargs) is not dict:
             raise ValueError("no arguments")
+        what = call["call"]
+        if type(what) is str:
+            # The method's object as it is now comes with its result.
+            method = self._method(what, args)
+
+            def called(*args: Any, **kwargs: Any) -> Any:
+                return [method(*args, **kwargs), args[0]]
+
+        elif type(what) is int and 0 <= what < len(self._functions):
+            called = self._functions[what]
+        else:
+            raise ValueError("no such function")
         try:
-            return {"r": self._write(self._functions[number](*args, **kwargs), set())}
+            return {"r": self._write(called(*args, **kwargs))}
         except Exception as error:
             self._raised_by_tests = error
-            return {"x": type(error).__name__, "m": self._write([str(part) for part in error.args], set())}
+            return {"x": type(error).__name__, "m": self._write([str(part) for part in error.args])}
 
-    def _write(self, value: Any, written: set[int]) -> Any:
-        def other(part: Any, encoder: Any, depth: int) -> Any:
-            return self._write_other(part, encoder, depth, written)
+    def _method(self, name: str, args: list[Any]) -> Callable[..., Any]:
+        """Return a public method of an object of the tests, which is the first of `args`."""
+        if not args or id(args[0]) not in self._numbers or name not in _methods(type(args[0])):
+            raise ValueError("no such method")
+        found: Callable[..., Any] = getattr(type(args[0]), name)
+        return found
 
-        return plain.encode(value, self._make(self).handle, other)
+    def _write(self, value: Any) -> Any:
+        return plain.encode(value, self._make(self).handle, self._write_other)
 
-    def _write_other(self, value: Any, encoder: Any, depth: int, written: set[int]) -> Any:
+    def _number(self, value: Any) -> int:
+        number = self._numbers.setdefault(id(value), len(self._ours))
+        if number == len(self._ours):
+            self._ours.append(value)
+        return number
+
+    def _write_other(self, value: Any, encoder: Any, depth: int) -> Any:
         kind = type(value)
         if kind in (int, str, float, list, tuple, dict, bool):
             return None
@@ -123,11 +138,12 @@ class Link:
         if handle is not None:
             return ["o", kind.__name__, handle, None]
         if kind.__module__ == "__main__" and hasattr(value, "__dict__"):
-            number = self._ours.setdefault(id(value), (len(self._ours), value))[0]
-            if number in written:
-                return ["j", number]
-            written.add(number)
-            return ["J", number, kind.__name__, [[k, encoder.any(v, depth + 1)] for k, v in vars(value).items()]]
+            return encoder.refer(self._number(value), value, _methods(kind))
+        if kind in (io.StringIO, io.BytesIO) and not value.closed:
+            return ["S", self._number(value), *library_types.contents(value)]
+        own = library_types.write(value, encoder, depth)
+        if own is not None:
+            return own
         if not callable(value) or (isinstance(value, type) and plain.is_known_type(value)):
             return None
         module, name = getattr(value, "__module__", None), getattr(value, "__name__", "")
@@ -152,16 +168,24 @@ class Link:
             return maker.stream(kind, handle)
         if tag == "F":
             return self._functions[rest[0]]
+        if tag in library_types.TAGS:
+            return library_types.read(tag, rest, decoder, depth)
+        if tag == "j":
+            return self._ours[rest[0]]
+        if tag == "S":
+            number, held, position = rest
+            return library_types.filled(self._ours[number], held, position, decoder)
         if tag != "J":
             raise plain.PlainError("malformed plain data")
-        number, _, attributes = rest
-        ours = next(value for known, value in self._ours.values() if known == number)
-        read = {name: decoder.any(part, depth) for name, part in attributes if type(name) is str}
-        # Methods of the tests' own classes stay theirs.
-        vars(ours).update({name: value for name, value in read.items() if not hasattr(type(ours), name)})
-        return ours
+        objects, value = rest
+        for number, _, attributes, _ in objects:
+            ours = self._ours[number]
+            read = {name: decoder.any(part, depth) for name, part in attributes if type(name) is str}
+            # Methods of the tests' own classes stay theirs.
+            vars(ours).update({name: part for name, part in read.items() if not hasattr(type(ours), name)})
+        return decoder.any(value, depth)
 
-    def _replaced_streams(self, written: set[int]) -> dict[str, Any]:
+    def _replaced_streams(self) -> dict[str, Any]:
         """Return what the program's calls shall use in place of its own streams: those the tests have replaced."""
         stdin, stdout, stderr, read = self._streams
         found: dict[str, Any] = {}
@@ -172,7 +196,7 @@ class Link:
         if isinstance(sys.stdin, io.StringIO) and sys.stdin is not stdin:
             found["stdin"] = sys.stdin.getvalue()[sys.stdin.tell() :]
         if builtins.input is not read:
-            found["input"] = self._write(builtins.input, written)
+            found["input"] = self._write(builtins.input)
         return found
 
     @staticmethod
@@ -183,7 +207,7 @@ class Link:
         if "stdin" in streams and type(answer.get("stdin")) is int:
             sys.stdin.seek(sys.stdin.tell() + max(answer["stdin"], 0))
 
-    def _exception(self, answer: dict[str, Any]) -> Exception:
+    def _exception(self, answer: dict[str, Any]) -> BaseException:
         """Return an exception of the types that the tests know, by name."""
         names = [name for name in _list(answer["x"])[:_MAX_NAMES] if type(name) is str]
         raised, self._raised_by_tests = self._raised_by_tests, None
@@ -193,6 +217,9 @@ class Link:
             # StopIteration would silently end a map() in the test; PEP 479 does the same for generators.
             return RuntimeError("the program raised StopIteration")
         args = _list(plain.decode(answer.get("m", ["l", []])))
+        if names[:1] == ["SystemExit"]:
+            # It ends the tests, which then have failed, unless they expect it.
+            return SystemExit(*args)
         builtin = next((found for name in names if (found := _builtin(name)) is not None), None)
         known = [self.exceptions[name] for name in names if name in self.exceptions]
         if not known:
@@ -209,6 +236,13 @@ class Link:
         if type(attributes) is dict:
             vars(error).update({name: value for name, value in attributes.items() if type(name) is str})
         return error
+
+
+def _methods(kind: type) -> list[str]:
+    """Return the names of the public methods of a class of the tests."""
+    above = [base for base in kind.__mro__ if base.__module__ == "__main__"]
+    named = {name: found for base in above for name, found in vars(base).items()}
+    return sorted(n for n, found in named.items() if n[0] != "_" and isinstance(found, types.FunctionType))
 
 
 def _parameters(function: types.FunctionType) -> list[list[Any]]:
@@ -246,7 +280,7 @@ def _update(passed: list[Any], after: Any) -> None:
             continue
         if type(ours) in (list, bytearray):
             ours[:] = theirs
-        elif type(ours) in (dict, set):
+        elif isinstance(ours, (dict, set)):
             ours.clear()
             ours.update(theirs)
         elif type(ours).__name__ == "deque":

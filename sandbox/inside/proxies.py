@@ -245,6 +245,20 @@ def _of_instance(do: str, kind: type) -> Callable[..., Any]:
     return lambda self, *args: _of_type(kind, _ask(self, do, *args))
 
 
+def _of_enumeration(name: str) -> Callable[..., Any]:
+    """The length, members or a member by its name of an enumeration, as of a dict that the program returned."""
+    operate = vars(operator).get(f"__{name}__") or getattr(builtins, name)
+
+    def operation(self: Named, *args: Any) -> Any:
+        found = _ask(self, "self")
+        if type(found) is not Handle:
+            return operate(found, *args)
+        members = _of_type(dict, _ask(self, "members", returned=True))
+        return operate(members if name in ("getitem", "len") else list(members.values()), *args)
+
+    return operation
+
+
 def _of_value(name: str) -> Callable[..., Any]:
     """An operation on the value of a global name, done here."""
     operate = vars(operator).get(f"__{name}__") or getattr(builtins, name)
@@ -279,9 +293,11 @@ for _name in ("neg", "pos", "invert", *(p + n for n in service.OPERATORS for p i
     setattr(Instance, f"__{_name}__", _operator(_name))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Handle, f"__{_name}__", _compare(_name))
-for _name in ("ne", "lt", "le", "gt", "ge", "neg", "pos", "invert", "contains", "getitem", *service.OPERATORS):
+for _name in ("ne", "lt", "le", "gt", "ge", "neg", "pos", "invert", *service.OPERATORS):
     setattr(Named, f"__{_name}__", _of_value(_name))
-for _name in ("len", "iter", "str", "repr", "bool", "float", "int", "abs", "round", "format"):
+for _name in ("contains", "getitem", "iter", "len", "reversed"):
+    setattr(Named, f"__{_name}__", _of_enumeration(_name))
+for _name in ("str", "repr", "bool", "float", "int", "abs", "round", "format"):
     setattr(Named, f"__{_name}__", _of_value(_name))
 for _name in service.OPERATORS:
     _operate = getattr(operator, f"__{_name}__")

@@ -17,7 +17,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from rlvr.sandbox.inside import plain
+from rlvr.sandbox.inside import library_types, plain
 
 # Items of an iterator are fetched in advance only for a loop that has taken this many, and for no longer than this.
 _LOOPING, _CHUNK, _CHUNK_SECONDS = 64, 64, 0.002
@@ -117,8 +117,17 @@ def _leave(found: Any, kind: str, text: str) -> Any:
     return bool(type(found).__exit__(found, type(error) if error else None, error, None))
 
 
+def _members(found: Any) -> dict[str, Any]:
+    """Return the members of an enumeration, without aliases. Raises TypeError for anything else."""
+    enum = importlib.import_module("enum")
+    if not isinstance(found, enum.EnumMeta):
+        raise TypeError("no enumeration")
+    return {member.name: member for member in found}
+
+
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "self": lambda found: found,
+    "members": _members,
     "get": getattr,
     "set": setattr,
     "len": len,
@@ -195,10 +204,10 @@ class _Function:
 class Server:
     """Answers requests until their pipe is closed.
 
-    A request is {"do", "on", "args", "kwargs"}: `do` is "call" or one of _OPERATIONS, `on` a dotted name or an encoded
-    object. An answer is {"v"}: the value, or {"x", "m", "s", "d"}: types, arguments, text and attributes of an
-    exception; and {"a"}: the call's arguments if it changed them. Before its answer, a request may lead to requests
-    {"call", "args", "kwargs"} of functions of the tests, which are answered by {"r"} or {"x", "m"}.
+    A request is {"do", "on", "with"}: `do` is "call" or one of _OPERATIONS, `on` a dotted name or an encoded object,
+    `with` the arguments, [args, kwargs]. An answer is {"v"}: the value, or {"x", "m", "s", "d"}: types, arguments, text
+    and attributes of an exception; and {"a"}: the arguments if the call changed them. Before its answer, a request may
+    lead to requests {"call", "args", "kwargs"} of functions of the tests, which are answered by {"r"} or {"x", "m"}.
     """
 
     def __init__(self, names: dict[str, Any], requests: int, replies: int) -> None:
@@ -212,6 +221,7 @@ class Server:
         self._theirs: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
         self._functions: dict[int, _Function] = {}
+        self._doubles: dict[str, type] = {}
 
     def serve(self) -> Any:
         """Answer requests; return the answer of a function of the tests, if one comes."""
@@ -222,9 +232,9 @@ class Server:
             send(self._replies, self._answer(request))
         os._exit(0)
 
-    def ask_tests(self, number: int, args: Any, kwargs: Any) -> Any:
-        """Call a function of the tests."""
-        send(self._replies, {"call": number, "args": self._written(list(args)), "kwargs": self._written(kwargs)})
+    def ask_tests(self, what: int | str, args: Any, kwargs: Any) -> Any:
+        """Call a function of the tests by its number, or a method of the first argument by its name."""
+        send(self._replies, {"call": what, "args": self._written(list(args)), "kwargs": self._written(kwargs)})
         answer = self.serve()
         if "x" not in answer:
             return self._read(answer["r"])
@@ -255,9 +265,14 @@ class Server:
             return None
         if type(value) is _Function:
             return ["F", value._number, value.__name__, None]
-        if id(value) in self._numbers:
-            attributes = [[name, encoder.any(part, depth + 1)] for name, part in vars(value).items()]
-            return ["J", self._numbers[id(value)], type(value).__name__, attributes]
+        number = self._numbers.get(id(value))
+        if number is not None and type(value) in (io.StringIO, io.BytesIO):
+            return ["S", number, *library_types.contents(value)] if not value.closed else None
+        if number is not None:
+            return encoder.refer(number, value)
+        own = library_types.write(value, encoder, depth)
+        if own is not None:
+            return own
         if isinstance(value, Iterator) and type(value) is not plain.Yielded:
             return ["g", type(value).__name__, self._keep(value)]
         return None
@@ -269,29 +284,47 @@ class Server:
             return getattr(importlib.import_module(rest[0]), rest[1])
         if tag == "j":
             return self._theirs[rest[0]]
-        number, kind, attributes = rest
-        made = self._theirs.get(number)
-        if made is None:
-            made = self._theirs[number] = object.__new__(self._names[kind])
-            self._numbers[id(made)] = number
-        vars(made).update({name: decoder.any(part, depth) for name, part in attributes})
-        return made
+        if tag == "S":
+            number, held, position = rest
+            file = self._theirs.setdefault(number, io.StringIO(newline="") if type(held) is str else io.BytesIO())
+            self._numbers[id(file)] = number
+            return library_types.filled(file, held, position, decoder)
+        if tag in library_types.TAGS:
+            return library_types.read(tag, rest, decoder, depth)
+        objects, value = rest
+        for number, kind, _, methods in objects:
+            if number not in self._theirs:
+                known = self._names.get(kind)
+                made: Any = object.__new__(known if isinstance(known, type) else self._double(kind, methods))
+                self._theirs[number] = made
+                self._numbers[id(made)] = number
+        for number, _, attributes, _ in objects:
+            vars(self._theirs[number]).update({name: decoder.any(part, depth) for name, part in attributes})
+        return decoder.any(value, depth)
+
+    def _double(self, kind: str, methods: list[str]) -> type:
+        """Return a class for objects of the tests whose class the program does not have: its methods are theirs."""
+
+        def method(name: str) -> Callable[..., Any]:
+            return lambda own, *args, **kwargs: self.ask_tests(name, (own, *args), kwargs)[0]
+
+        return self._doubles.setdefault(kind, type(kind, (), {name: method(name) for name in methods}))
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         told: dict[str, Any] = {}
         try:
             on = request["on"]
             target = find(self._names, on["name"]) if "name" in on else self._read(on["object"])
-            args, kwargs = self._read(request["args"]), self._read(request["kwargs"])
+            args, kwargs = self._read(request["with"])
             operate = target if request["do"] == "call" else None
             with self._streams(request, told):
                 value = operate(*args, **kwargs) if operate else _OPERATIONS[request["do"]](target, *args)
             answer = {"v": self._written(value), **told}
-            after = self._written(list(args))
-            if after != request["args"]:
+            after = self._written([list(args), kwargs])
+            if after != request["with"]:
                 answer["a"] = after
             return answer
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return {"x": [base.__name__ for base in type(error).__mro__], **_told(error), **told}
 
     @contextlib.contextmanager
@@ -325,7 +358,7 @@ def serve(names: dict[str, Any], requests: int, replies: int) -> None:
     Server(names, requests, replies).serve()
 
 
-def _told(error: Exception) -> dict[str, Any]:
+def _told(error: BaseException) -> dict[str, Any]:
     """Return arguments, text and attributes of an exception."""
     told = {"m": lambda: list(error.args), "s": lambda: str(error), "d": lambda: dict(vars(error))}
     found = {}

@@ -24,9 +24,9 @@ def write(value: Any, encoder: Any, depth: int) -> Any:
     """Return tagged data for a value of these types, or None."""
     if isinstance(value, (Counter, OrderedDict, defaultdict)):
         kind = next(kind for kind in (Counter, OrderedDict, defaultdict) if isinstance(value, kind))
-        factory: Any = getattr(value, "default_factory", None)
-        known = isinstance(factory, type) and is_known_type(factory)
-        return [kind.__name__, encoder.mapping(value, depth), factory.__name__ if known else None]
+        factory: object = getattr(value, "default_factory", None)
+        name = factory.__name__ if isinstance(factory, type) and is_known_type(factory) else None
+        return [kind.__name__, encoder.mapping(value, depth), name]
     if isinstance(value, type):
         ours = getattr(builtins, value.__name__, None) is value and not is_known_type(value)
         return ["builtin", value.__name__] if ours else None

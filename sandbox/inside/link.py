@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import _thread
 import builtins
 import contextlib
 import importlib
 import io
+import itertools
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from rlvr.sandbox.inside import library_types, plain, service
+from rlvr.sandbox.inside.mail import Mail
 from rlvr.sandbox.inside.originals import Originals
 
 _MAX_LINE = 8 << 20
@@ -26,6 +29,29 @@ class ProgramEnded(BaseException):
 
 class RaisedByProgram(Exception):
     """An exception of a type that the program defined, which has no builtin base but Exception."""
+
+
+class _Seat:
+    """The number of a thread that calls the program; free again after the thread."""
+
+    def __init__(self, free: list[int], numbers: Iterator[int]) -> None:
+        self._free = free
+        try:
+            self.number = free.pop()
+        except IndexError:
+            self.number = next(numbers)
+
+    def __del__(self) -> None:
+        self._free.append(self.number)
+
+
+class _Thread(_thread._local):
+    """What is known of a thread: its seat, requests in progress, the call of the program that it carries out."""
+
+    seat: _Seat | None = None
+    depth = 0
+    call: int | None = None
+    raised: Exception | None = None
 
 
 class Link:
@@ -49,7 +75,16 @@ class Link:
         self._functions: list[Any] = []
         self._ours: list[Any] = []
         self._numbers: dict[int, int] = {}
-        self._raised_by_tests: Exception | None = None
+        self._numbering = _thread.RLock()
+        self._sending = _thread.allocate_lock()
+        self._requested = itertools.count()
+        self._free_seats: list[int] = []
+        self._seats = itertools.count()
+        self._own = _Thread()
+        # The first of the threads has the first seat, which is that of the program's main thread.
+        self._own.seat = _Seat(self._free_seats, self._seats)
+        self._expected: set[tuple[str, int]] = set()
+        self._mail = Mail(self._receive, self._address)
 
     def ask(
         self, do: str, on: dict[str, Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **made: Any
@@ -79,18 +114,57 @@ class Link:
 
     def _converse(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request and return its answer; call what functions of the tests the program calls before."""
-        while True:
-            with contextlib.suppress(BrokenPipeError):
-                service.send(self.requests, request)
-            line = self._replies.readline(_MAX_LINE)
-            answer = plain.loads(line) if line.endswith(b"\n") else None
-            if type(answer) is not dict:
-                # Remembered, for a test that catches every exception.
-                self.ended = True
-                raise ProgramEnded
-            if "call" not in answer:
-                return answer
-            request = self._called(answer)
+        own = self._own
+        own.seat = own.seat or _Seat(self._free_seats, self._seats)
+        seat, number = own.seat.number, next(self._requested)
+        addresses = (("calls", seat), ("answer", number))
+        self._expected.update(addresses)
+        own.depth += 1
+        try:
+            self._send({**request, "n": number, "t": seat, "c": own.call, "threads": _thread._count() > 0})
+            while True:
+                message = self._mail.take(*addresses)
+                if message is None:
+                    # Remembered, for a test that catches every exception.
+                    self.ended = True
+                    raise ProgramEnded
+                if "call" not in message:
+                    found: dict[str, Any] = message
+                    return found
+                if message.get("foreign") is True:
+                    # From a thread of the program: others of its threads may call meanwhile.
+                    importlib.import_module("threading").Thread(target=self._reply, args=[message], daemon=True).start()
+                else:
+                    self._reply(message)
+        finally:
+            own.depth -= 1
+            self._expected.difference_update(addresses[1:] if own.depth else addresses)
+
+    def _receive(self) -> Any:
+        line = self._replies.readline(_MAX_LINE)
+        try:
+            return plain.loads(line) if line.endswith(b"\n") else None
+        except plain.PlainError:
+            return None
+
+    def _address(self, message: Any) -> tuple[str, int]:
+        """Tell for whom a message is. Raises an error for one that nobody waits for."""
+        address = ("calls", message["t"]) if "call" in message else ("answer", message["n"])
+        if type(message) is not dict or address not in self._expected:
+            raise ValueError("nobody waits for it")
+        return address
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with self._sending, contextlib.suppress(BrokenPipeError):
+            service.send(self.requests, message)
+
+    def _reply(self, call: dict[str, Any]) -> None:
+        before, self._own.call = self._own.call, call["c"]
+        try:
+            answer = self._called(call)
+        finally:
+            self._own.call = before
+        self._send({**answer, "c": call["c"]})
 
     def _called(self, call: dict[str, Any]) -> dict[str, Any]:
         args, kwargs = self._read(call["args"]), self._read(call["kwargs"])
@@ -111,7 +185,7 @@ class Link:
         try:
             return {"r": self._write(called(*args, **kwargs))}
         except Exception as error:
-            self._raised_by_tests = error
+            self._own.raised = error
             return {"x": type(error).__name__, "m": self._write([str(part) for part in error.args])}
 
     def _method(self, name: str, args: list[Any]) -> Callable[..., Any]:
@@ -125,9 +199,17 @@ class Link:
         return plain.encode(value, self._make(self).handle, self._write_other)
 
     def _number(self, value: Any) -> int:
-        number = self._numbers.setdefault(id(value), len(self._ours))
-        if number == len(self._ours):
-            self._ours.append(value)
+        with self._numbering:
+            number = self._numbers.setdefault(id(value), len(self._ours))
+            if number == len(self._ours):
+                self._ours.append(value)
+        return number
+
+    def _function(self, value: Any) -> int:
+        with self._numbering:
+            number = next((n for n, known in enumerate(self._functions) if known == value), len(self._functions))
+            if number == len(self._functions):
+                self._functions.append(value)
         return number
 
     def _write_other(self, value: Any, encoder: Any, depth: int) -> Any:
@@ -149,11 +231,8 @@ class Link:
         module, name = getattr(value, "__module__", None), getattr(value, "__name__", "")
         if module in _SHARED and getattr(importlib.import_module(module), name, None) is value:
             return ["G", module, name]
-        number = next((n for n, known in enumerate(self._functions) if known == value), len(self._functions))
-        if number == len(self._functions):
-            self._functions.append(value)
         parameters = _parameters(value) if isinstance(value, types.FunctionType) else None
-        return ["F", number, name or "function", parameters]
+        return ["F", self._function(value), name or "function", parameters]
 
     def _read(self, data: Any, **made: Any) -> Any:
         maker = self._make(self, **made)
@@ -210,7 +289,7 @@ class Link:
     def _exception(self, answer: dict[str, Any]) -> BaseException:
         """Return an exception of the types that the tests know, by name."""
         names = [name for name in _list(answer["x"])[:_MAX_NAMES] if type(name) is str]
-        raised, self._raised_by_tests = self._raised_by_tests, None
+        raised, self._own.raised = self._own.raised, None
         if raised is not None and names[:1] == [type(raised).__name__]:
             return raised
         if "StopIteration" in names or "StopAsyncIteration" in names:

@@ -5,19 +5,22 @@ This runs in the program's process. The program can send anything that this modu
 
 from __future__ import annotations
 
+import _thread
 import builtins
 import contextlib
 import importlib
 import io
+import itertools
 import operator
 import os
 import sys
 import time
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar, NoReturn
 
 from rlvr.sandbox.inside import library_types, plain
+from rlvr.sandbox.inside.mail import Mail
 
 # Items of an iterator are fetched in advance only for a loop that has taken this many, and for no longer than this.
 _LOOPING, _CHUNK, _CHUNK_SECONDS = 64, 64, 0.002
@@ -87,21 +90,22 @@ def _next(found: Any, taken: int) -> list[Any]:
 
 
 class _Loop:
-    """The event loop of the program, for all that the tests await."""
+    """The event loop of the program, for all that a thread of the tests awaits."""
 
-    loop: Any = None
+    loops: ClassVar[dict[int, Any]] = {}
 
     @classmethod
     def run(cls, awaitable: Any) -> Any:
         asyncio = importlib.import_module("asyncio")
-        if cls.loop is None:
-            cls.loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(cls.loop)
+        loop = cls.loops.get(_thread.get_ident())
+        if loop is None:
+            loop = cls.loops[_thread.get_ident()] = asyncio.new_event_loop()
+            asyncio.set_event_loop(loop)
 
         async def result() -> Any:
             return await awaitable
 
-        return cls.loop.run_until_complete(result())
+        return loop.run_until_complete(result())
 
     @classmethod
     def step(cls, found: Any) -> list[Any]:
@@ -208,6 +212,7 @@ class Server:
     `with` the arguments, [args, kwargs]. An answer is {"v"}: the value, or {"x", "m", "s", "d"}: types, arguments, text
     and attributes of an exception; and {"a"}: the arguments if the call changed them. Before its answer, a request may
     lead to requests {"call", "args", "kwargs"} of functions of the tests, which are answered by {"r"} or {"x", "m"}.
+    "n", "t" and "c" are the numbers of a request, of the thread of the tests that waits for it, and of such a call.
     """
 
     def __init__(self, names: dict[str, Any], requests: int, replies: int) -> None:
@@ -222,31 +227,92 @@ class Server:
         self._numbers: dict[int, int] = {}
         self._functions: dict[int, _Function] = {}
         self._doubles: dict[str, type] = {}
+        self._numbering = _thread.allocate_lock()
+        self._sending = _thread.allocate_lock()
+        self._calls = itertools.count()
+        # Threads of the tests that have a thread here; which of them a thread serves; how many requests each waits for.
+        self._served = {0}
+        self._seats: dict[int, int | None] = {}
+        self._waiting: dict[int, int] = {}
+        self._mail = Mail(self._receive, self._address)
 
-    def serve(self) -> Any:
-        """Answer requests; return the answer of a function of the tests, if one comes."""
-        for line in self._lines:
-            request = plain.loads(line)
-            if "do" not in request:
-                return request
-            send(self._replies, self._answer(request))
-        os._exit(0)
+    def serve(self, seat: int = 0) -> NoReturn:
+        """Answer the requests of one thread of the tests, for ever."""
+        while True:
+            self._handle(self._mail.take(("requests", seat)))
+
+    def _receive(self) -> Any:
+        line = self._lines.readline()
+        if not line:
+            os._exit(0)
+        return plain.loads(line)
+
+    def _address(self, message: dict[str, Any]) -> tuple[str, int]:
+        """Tell for whom a message is; the requests of another thread of the tests have a thread of their own here."""
+        if message.get("c") is not None:
+            return "call", message["c"]
+        seat = message["t"]
+        if seat not in self._served:
+            self._served.add(seat)
+            _thread.start_new_thread(self._in_thread, (self.serve, seat))
+        return "requests", seat
+
+    @staticmethod
+    def _in_thread(function: Callable[..., None], *args: Any) -> None:
+        try:
+            function(*args)
+        finally:
+            # As if it were the main thread.
+            os._exit(1)
+
+    def _handle(self, request: dict[str, Any]) -> None:
+        """Answer a request. What this thread calls meanwhile is a matter of the thread that has sent it."""
+        seat, thread = request["t"], _thread.get_ident()
+        if request["threads"] and -1 not in self._served:
+            # While all others are busy, this one reads.
+            self._served.add(-1)
+            _thread.start_new_thread(self._in_thread, (self.serve, -1))
+        before = self._seats.get(thread)
+        with self._sending:
+            self._seats[thread] = seat
+            self._waiting[seat] = self._waiting.get(seat, 0) + 1
+        answer = self._answer(request)
+        with self._sending:
+            self._seats[thread] = before
+            self._waiting[seat] -= 1
+            send(self._replies, {**answer, "n": request["n"]})
 
     def ask_tests(self, what: int | str, args: Any, kwargs: Any) -> Any:
         """Call a function of the tests by its number, or a method of the first argument by its name."""
-        send(self._replies, {"call": what, "args": self._written(list(args)), "kwargs": self._written(kwargs)})
-        answer = self.serve()
+        call = next(self._calls)
+        asked = {"call": what, "c": call, "args": self._written(list(args)), "kwargs": self._written(kwargs)}
+        while not self._call(asked):
+            # Nobody there is waiting for the program.
+            time.sleep(0.001)
+        while "do" in (answer := self._mail.take(("call", call))):
+            self._handle(answer)
         if "x" not in answer:
             return self._read(answer["r"])
         known = getattr(builtins, answer["x"], None) or self._names.get(answer["x"])
         usable = isinstance(known, type) and issubclass(known, Exception)
         raise (known if usable else type(answer["x"], (Exception,), {}))(*self._read(answer["m"]))  # type: ignore[misc]
 
+    def _call(self, asked: dict[str, Any]) -> bool:
+        with self._sending:
+            seat = self._seats.get(_thread.get_ident())
+            foreign = seat is None
+            if foreign:
+                seat = next((seat for seat, requests in self._waiting.items() if requests), None)
+            if seat is not None:
+                send(self._replies, {**asked, "t": seat, "foreign": foreign})
+        return seat is not None
+
     def _keep(self, value: Any) -> int:
-        handle = self._handles.get(id(value))
-        if handle is None:
-            handle = self._handles[id(value)] = len(self._objects)
-            self._objects.append(value)
+        with self._numbering:
+            handle = self._handles.get(id(value))
+            if handle is None:
+                handle = self._handles[id(value)] = len(self._objects)
+                self._objects.append(value)
         return handle
 
     def _written(self, value: Any) -> Any:

@@ -28,8 +28,8 @@ def write(value: Any, encoder: Any, depth: int) -> Any:
         name = factory.__name__ if isinstance(factory, type) and is_known_type(factory) else None
         return [kind.__name__, encoder.mapping(value, depth), name]
     if isinstance(value, type):
-        ours = getattr(builtins, value.__name__, None) is value and not is_known_type(value)
-        return ["builtin", value.__name__] if ours else None
+        known = is_known_type(value) or vars(builtins).get(value.__name__) is not value
+        return None if known else ["builtin", value.__name__]
     if type(value) in (io.StringIO, io.BytesIO) and not value.closed:
         return ["file", *contents(value)]
     if _is_namespace(value) and depth < _MAX_DEPTH and not _cyclic(value, ()):

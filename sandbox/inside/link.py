@@ -162,6 +162,10 @@ class Link:
         before, self._own.call = self._own.call, call["c"]
         try:
             answer = self._called(call)
+        except BaseException:
+            # A malformed call, or the end of the tests. In a thread nobody else would notice.
+            self.ended = True
+            raise
         finally:
             self._own.call = before
         self._send({**answer, "c": call["c"]})

@@ -218,3 +218,24 @@ for number in range(3, 12):
 def f(): return 4
 """
     assert not pool.run(TestJob(Job(program), "assert f() == 5", ("f",))).tests_passed
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"n": 99, "v": 5}',
+        '{"n": [1], "v": 5}',
+        '{"call": 0, "c": 0, "t": 7, "args": ["l", []], "kwargs": ["d", []]}',
+        '{"call": 0, "c": 0, "t": 0, "foreign": true, "args": ["l", []], "kwargs": ["d", []]}',
+        '{"call": "clear", "c": 0, "t": 0, "foreign": true, "args": ["l", [["j", 0]]], "kwargs": ["d", []]}',
+        '["n"]',
+        "5",
+    ],
+)
+def test_messages_that_nobody_asked_for_end_the_tests(pool: Pool, line: str):
+    """Answers to other requests, and calls of functions and methods that the program was not given."""
+    program = (
+        f"import os, time\ndef f():\n    os.write(5, {line!r}.encode() + b'\\n')\n    time.sleep(0.1)\n    return 4\n"
+    )
+    job = TestJob(Job(program), "try:\n    x = f()\nexcept BaseException:\n    x = 4\nassert f() == x == 4", ("f",))
+    assert not pool.run(job).tests_passed

@@ -11,78 +11,21 @@ import builtins
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rlvr.sandbox.inside.live import called_name, live, truth
+
+__all__ = ["FUNCTIONS", "Analysis", "called_name", "is_test_name", "keys", "live", "stored", "truth"]
+
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _RUN_BY_THEMSELVES = frozenset("setUp tearDown setUpClass tearDownClass asyncSetUp asyncTearDown main check".split())
 _BUILTINS = frozenset(dir(builtins))
+# Methods that put their arguments into a container.
+_FILLING = frozenset("append appendleft add extend extendleft insert update".split())
 _RAISES = frozenset("raises assertRaises assertRaisesRegex".split())
 
 
 def is_test_name(name: str) -> bool:
     """Whether a function or method of this name is run by test runners."""
     return name.startswith("test")
-
-
-def called_name(node: ast.AST) -> str:
-    """Return the last name of what a call calls, "" for anything else."""
-    func = node.func if isinstance(node, ast.Call) else node
-    return func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
-
-
-def truth(node: ast.expr | None) -> bool | None:
-    """Return the truth of an expression that has the same one whatever the program does; else None."""
-    if isinstance(node, ast.Constant):
-        return bool(node.value)
-    if isinstance(node, (ast.Lambda, ast.GeneratorExp)):
-        return True
-    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
-        return None if any(isinstance(item, ast.Starred) for item in node.elts) else bool(node.elts)
-    if isinstance(node, ast.Dict):
-        return None if None in node.keys else bool(node.keys)
-    if isinstance(node, ast.JoinedStr):
-        texts = [part.value for part in node.values if isinstance(part, ast.Constant)]
-        return True if any(texts) else None
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        inner = truth(node.operand)
-        return None if inner is None else not inner
-    if isinstance(node, ast.NamedExpr):
-        return truth(node.value)
-    if isinstance(node, ast.BoolOp):
-        parts = [truth(value) for value in node.values]
-        decisive = isinstance(node.op, ast.Or)
-        return decisive if decisive in parts else None if None in parts else not decisive
-    if isinstance(node, ast.IfExp):
-        branches = {truth(node.body), truth(node.orelse)}
-        return branches.pop() if len(branches) == 1 else None
-    return None
-
-
-def _is_empty(node: ast.expr) -> bool:
-    """Whether a loop over the expression has no turn: an empty display, or range(0)."""
-    if isinstance(node, ast.Call) and called_name(node) == "range" and len(node.args) == 1:
-        return isinstance(node.args[0], ast.Constant) and node.args[0].value in (0, False)
-    return isinstance(node, (ast.Tuple, ast.List, ast.Dict, ast.Constant)) and truth(node) is False
-
-
-def live(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a block that can be executed, without those after its end and below `if False`."""
-    for statement in body:
-        yield statement
-        for block in _live_blocks(statement):
-            yield from live(block)
-        if isinstance(statement, _ENDS):
-            return
-
-
-def _live_blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
-    if isinstance(statement, (ast.If, ast.While)):
-        known = truth(statement.test)
-        return [block for block, dead in ((statement.body, False), (statement.orelse, True)) if known is not dead]
-    if isinstance(statement, (ast.For, ast.AsyncFor)):
-        return [statement.orelse] if _is_empty(statement.iter) else [statement.body, statement.orelse]
-    blocks = [getattr(statement, name) for name in ("body", "orelse", "finalbody") if hasattr(statement, name)]
-    blocks += [handler.body for handler in getattr(statement, "handlers", [])]
-    return blocks + [case.body for case in getattr(statement, "cases", [])]
 
 
 class Analysis:
@@ -110,7 +53,10 @@ class Analysis:
         self.counters = {key for loop in loops for key in stored(loop.target)}
         dead = self._dead()
         self.sites = [s for s in _live_in(tree, dead) if self._is_site(s)]
+        self.readers = self._readers()
         self.ours = _BUILTINS | self.imported | self.functions.keys() | {"self", "cls"} | self.counters
+        self.ours -= self.readers
+        self.returned = self._returned()
         self.subjects, self.wanted = self._uses()
 
     def from_program(self, node: ast.AST) -> bool:
@@ -137,6 +83,19 @@ class Analysis:
                     targets = stored(node if isinstance(node, (ast.Assign, ast.AnnAssign)) else node.target)
                     given |= targets if value is not None and not given.isdisjoint(keys(value)) else set()
         return given
+
+    def _readers(self) -> set[str]:
+        """Return the functions that read an argument of the program without being given it."""
+        readers: set[str] = set()
+        size = -1
+        while len(readers) > size:
+            size = len(readers)
+            for name, found in self.functions.items():
+                for function in found if name not in self.results else ():
+                    own = {argument.arg for argument in function.args.args}
+                    if not (self.given | readers).isdisjoint(frozenset().union(*map(keys, function.body)) - own):
+                        readers |= {name, f".{name}"}
+        return readers
 
     def _spread(self) -> bool:
         """Add names that get their values from known ones. Return whether there were any."""
@@ -230,6 +189,30 @@ class Analysis:
             return False
         return any(_always_fails(statement) for statement in (*node.body, *node.orelse))
 
+    def _returned(self) -> frozenset[str]:
+        """Return the names of what the program returned, and of what is taken out of it: parameters too."""
+        found: set[str] = set()
+        size = -1
+        while len(found) > size:
+            size = len(found)
+            for node in self.nodes:
+                if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension)):
+                    value = node.iter if isinstance(node, (ast.For, ast.comprehension)) else node.value
+                    if value is not None and (self._calls_directly(value) or not found.isdisjoint(keys(value))):
+                        found |= stored(node.target if hasattr(node, "target") else node)
+                elif isinstance(node, ast.Call):
+                    for function in self.functions.get(called_name(node), []):
+                        for parameter, given in zip(function.args.args, node.args):
+                            if self._calls_directly(given) or not found.isdisjoint(keys(given)):
+                                found.add(parameter.arg)
+        return frozenset(found)
+
+    def _calls_directly(self, node: ast.AST) -> bool:
+        """Whether an expression is a call of the program, or an item or attribute of what one returned."""
+        while isinstance(node, (ast.Attribute, ast.Subscript, ast.Await)):
+            node = node.value
+        return isinstance(node, ast.Call) and self.is_program(node.func)
+
     def _uses(self) -> tuple[set[str], set[str]]:
         """Return the names of which an assert looks at the value itself, and those that expected values come from."""
         subjects: set[str] = set()
@@ -244,18 +227,27 @@ class Analysis:
         while changed:
             size = len(subjects) + len(wanted)
             for node in self.nodes:
-                if isinstance(node, (ast.For, ast.comprehension)):
-                    targets, value = stored(node.target), set(keys(node.iter))
-                elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-                    targets, value = stored(node), set(keys(node.value))
-                    if isinstance(node.value, ast.Call) and self.calls_program(node.value):
-                        continue
-                else:
-                    continue
-                subjects |= value if targets & subjects else set()
-                wanted |= value if targets & wanted else set()
+                for targets, value in self._flows(node):
+                    subjects |= value if targets & subjects else set()
+                    wanted |= value if targets & wanted else set()
             changed = len(subjects) + len(wanted) > size
         return subjects, wanted
+
+    def _flows(self, node: ast.AST) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
+        """Yield names that get their values, or decide about them, in a node, and the names that these come from."""
+        if isinstance(node, (ast.For, ast.comprehension)):
+            yield stored(node.target), keys(node.iter)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and node.value is not None:
+            if not (isinstance(node.value, ast.Call) and self.calls_program(node.value)):
+                yield stored(node), keys(node.value)
+        elif isinstance(node, ast.Call) and called_name(node) in _FILLING and isinstance(node.func, ast.Attribute):
+            yield keys(node.func.value), frozenset().union(*map(keys, node.args))
+        elif isinstance(node, FUNCTIONS) and not is_test_name(node.name) and node.name not in self.results:
+            yield frozenset((node.name, f".{node.name}")), frozenset().union(*map(keys, node.body))
+        if isinstance(node, (ast.For, ast.While)):
+            inside = [part for statement in node.body for part in ast.walk(statement)]
+            changed = [stored(part) for part in inside if isinstance(part, ast.AugAssign)]
+            yield frozenset().union(*changed), keys(node.iter if isinstance(node, ast.For) else node.test)
 
     def atoms(self) -> Iterator[ast.expr]:
         """Yield the parts of asserts that are decided by themselves, without `and`, `or` and `not`."""
@@ -282,7 +274,9 @@ class Analysis:
         if self.calls_program(node):
             return True
         roots = {
-            key for key in _compared(node) if (key in self.results if key.startswith(".") else key not in self.ours)
+            key
+            for key in _compared(node)
+            if (key in self.results | self.readers if key.startswith(".") else key not in self.ours)
         }
         return len(roots) > 1 and bool(roots & self.results)
 

@@ -144,11 +144,18 @@ class _Restore(ast.NodeTransformer):
         self.inside = outer
         return node
 
+    def _is_returned(self, node: ast.Name | ast.Attribute) -> bool:
+        """Whether a name or attribute is of what the program returned: it may be an argument, as it is now."""
+        base: ast.expr = node
+        while isinstance(base, (ast.Attribute, ast.Subscript)):
+            base = base.value
+        return isinstance(base, ast.Name) and base.id in self.analysis.returned
+
     def _read(self, node: Any) -> ast.expr:
         key = node.id if isinstance(node, ast.Name) else f".{node.attr}"
         if isinstance(node, ast.Attribute):
             node.value = self.visit(node.value)
-        if key in self.analysis.program or key in self.analysis.functions:
+        if key in self.analysis.program or key in self.analysis.functions or self._is_returned(node):
             return node
         untouched = key in self.analysis.wanted and key not in self.analysis.subjects
         if not self.inside and not untouched:

@@ -9,9 +9,9 @@ import traceback
 import types
 from typing import Any
 
-from rlvr.sandbox.inside import instrument, interpreter, service, testing
+from rlvr.sandbox.inside import arrays, chains, instrument, interpreter, service, testing
 from rlvr.sandbox.inside.link import Link, ProgramEnded
-from rlvr.sandbox.inside.proxies import Handle, Maker, Named
+from rlvr.sandbox.inside.proxies import METHODS_OF_VALUES, Handle, Maker, Named
 
 
 def _run_handles(runners: Any) -> None:
@@ -75,6 +75,7 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     """
     link = Link(job, requests, replies, Maker)
     interpreter.PATCHES["asyncio.runners"] = _run_handles
+    arrays.compare_all(interpreter.PATCHES)
     counter = _Counter(link)
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
@@ -84,7 +85,9 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     space.update(counter.functions())
     testing.provide_pytest()
     try:
-        tree = instrument.instrument(ast.parse(job["test"]), job["names"])
+        tree = ast.parse(job["test"])
+        link.chained = chains.chained(tree, link.classes, METHODS_OF_VALUES)
+        tree = instrument.instrument(tree, job["names"])
         exec(compile(tree, "test.py", "exec", dont_inherit=True), space)
         testing.run_defined(space, counter.started)
     except (Exception, ProgramEnded, SystemExit) as error:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from rlvr.sandbox.inside import library_types, plain, service
 from rlvr.sandbox.inside.mail import Mail
-from rlvr.sandbox.inside.originals import Originals
+from rlvr.sandbox.inside.originals import Originals, is_own
 
 _MAX_LINE = 8 << 20
 _MAX_NAMES = 20
@@ -62,6 +62,8 @@ class Link:
         self.classes = frozenset(job["classes"])
         self.objects = bool(job["objects"])
         self.exceptions = {name: type(name, (RaisedByProgram,), {}) for name in job["exceptions"]}
+        # Names whose results the tests use as objects (chains.py).
+        self.chained: frozenset[str] = frozenset()
         self.ended = False
         # How often the program has answered, the last exception of it, and arguments that it changed.
         self.answered = 0
@@ -94,7 +96,9 @@ class Link:
         `made` tells what an object becomes that is the value.
         """
         passed = [*args, *(kwargs or {}).values()]
-        before = [self.originals.copy(value) for value in passed]
+        before: dict[int, tuple[Any, Any]] = {}
+        for value in passed:
+            self.originals.copy(value, before)
         request = {"do": do, "on": on, "with": self._write([list(args), kwargs or {}])}
         streams = self._replaced_streams()
         answer = self._converse({**request, "streams": streams} if streams else request)
@@ -106,8 +110,8 @@ class Link:
         if "a" in answer:
             after, named = self._read(answer["a"])
             _update(passed, [*after, *named.values()])
-            self.originals.keep(passed, before)
         value = self._read(answer.get("v"), **made)
+        self.originals.keep(before)
         # To look up a function is not to call it.
         self.answered += do != "self" or self._make(self).handle(value) is None
         return value
@@ -209,6 +213,11 @@ class Link:
                 self._ours.append(value)
         return number
 
+    def _known(self, number: Any) -> Any:
+        if type(number) is not int or not 0 <= number < len(self._ours):
+            raise plain.PlainError("no such object")
+        return self._ours[number]
+
     def _function(self, value: Any) -> int:
         with self._numbering:
             number = next((n for n, known in enumerate(self._functions) if known == value), len(self._functions))
@@ -223,7 +232,7 @@ class Link:
         handle = self._make(self).handle(value)
         if handle is not None:
             return ["o", kind.__name__, handle, None]
-        if kind.__module__ == "__main__" and hasattr(value, "__dict__"):
+        if is_own(value):
             return encoder.refer(self._number(value), value, _methods(kind))
         if kind in (io.StringIO, io.BytesIO) and not value.closed:
             return ["S", self._number(value), *library_types.contents(value)]
@@ -249,20 +258,20 @@ class Link:
             if type(kind) is not str or type(handle) is not int:
                 raise plain.PlainError("malformed iterator")
             return maker.stream(kind, handle)
-        if tag == "F":
+        if tag == "F" and type(rest[0]) is int and 0 <= rest[0] < len(self._functions):
             return self._functions[rest[0]]
         if tag in library_types.TAGS:
             return library_types.read(tag, rest, decoder, depth)
         if tag == "j":
-            return self._ours[rest[0]]
+            return self._known(rest[0])
         if tag == "S":
             number, held, position = rest
-            return library_types.filled(self._ours[number], held, position, decoder)
+            return library_types.filled(self._known(number), held, position, decoder)
         if tag != "J":
             raise plain.PlainError("malformed plain data")
         objects, value = rest
         for number, _, attributes, _ in objects:
-            ours = self._ours[number]
+            ours = self._known(number)
             read = {name: decoder.any(part, depth) for name, part in attributes if type(name) is str}
             # Methods of the tests' own classes stay theirs.
             vars(ours).update({name: part for name, part in read.items() if not hasattr(type(ours), name)})

@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
-from rlvr.sandbox.inside import service
+from rlvr.sandbox.inside import chains, service
 from rlvr.sandbox.inside.link import Link
 from rlvr.sandbox.inside.plain import Opaque
 
 _PLAIN = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset, deque, range)
-_METHODS_OF_VALUES = frozenset(name for kind in _PLAIN for name in dir(kind))
+METHODS_OF_VALUES = frozenset(name for kind in _PLAIN for name in dir(kind))
 _LOOPING = 64
 
 
@@ -62,10 +62,10 @@ class Handle:
         found = _ask(self, "get", name)
         if not isinstance(found, Handle):
             return found
-        if name in _METHODS_OF_VALUES:
+        if name in METHODS_OF_VALUES:
             # As a method of a value that the test expects it must not be callable, whatever it is elsewhere.
             return Handle(_link(found), _on(found))
-        return Member(_link(found), _on(found)) if _link(self).objects and type(found) is Handle else found
+        return Member(found, name) if _link(self).objects and type(found) is Handle else found
 
     def __setattr__(self, name: str, value: Any) -> None:
         _ask(self, "set", name, value)
@@ -73,7 +73,7 @@ class Handle:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not object.__getattribute__(self, "_returned"):
             raise TypeError("an object of the program is not callable here")
-        return _link(self).ask("call", _on(self), args, kwargs, returned=True)
+        return _link(self).ask("call", _on(self), args, kwargs, returned=True, chained=False)
 
     def __bool__(self) -> bool:
         return _of_type(bool, _on(self)["object"][3])
@@ -106,16 +106,32 @@ class Handle:
         _ask(self, "aexit")
 
     def __hash__(self) -> int:
-        return _of_type(int, _ask(self, "hash")) if _link(self).objects else object.__hash__(self)
+        return _of_type(int, _ask(self, "hash")) if _link(self).objects else hash(_identity(self))
+
+
+def _identity(proxy: Any) -> Any:
+    """Return what two proxies of one object have in common."""
+    known = _on(proxy).get("object")
+    return id(proxy) if known is None else (id(_link(proxy)), known[2])
 
 
 class Member(Handle):
     """Attribute of an Instance, such as a method; can be called."""
 
-    __slots__ = ()
+    __slots__ = ("_name",)
+
+    def __init__(self, found: Handle, name: str) -> None:
+        super().__init__(_link(found), _on(found))
+        object.__setattr__(self, "_name", name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _link(self).ask("call", _on(self), args, kwargs, returned=True)
+        chained = _is_chained(_link(self), object.__getattribute__(self, "_name"))
+        return _link(self).ask("call", _on(self), args, kwargs, returned=True, chained=chained)
+
+
+def _is_chained(link: Link, name: str) -> bool:
+    """Whether the tests use results of this name as objects (chains.py)."""
+    return link.objects or name in link.chained or chains.ANY in link.chained
 
 
 class Stream(Handle):
@@ -136,16 +152,15 @@ class Stream(Handle):
         if not items:
             taken = object.__getattribute__(self, "_taken") + 1
             object.__setattr__(self, "_taken", taken)
-            items.extend(_of_type(list, _ask(self, "next", taken, returned=True)))
+            chained = _is_chained(_link(self), chains.ITERATED)
+            items.extend(_of_type(list, _ask(self, "next", taken, returned=True, chained=chained)))
         if not items:
             raise StopIteration
         return items.popleft()
 
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)
-        return (
-            Member(_link(found), _on(found)) if name in ("send", "throw", "close") and type(found) is Handle else found
-        )
+        return Member(found, name) if name in ("send", "throw", "close") and type(found) is Handle else found
 
 
 class Instance(Handle):
@@ -154,11 +169,12 @@ class Instance(Handle):
     __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
-        found = _ask(self, "get", name)
-        return Member(_link(found), _on(found)) if type(found) is Handle else found
+        found = _ask(self, "get", name, chained=_is_chained(_link(self), name))
+        return Member(found, name) if type(found) is Handle else found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _link(self).ask("call", _on(self), args, kwargs, returned=True)
+        chained = _is_chained(_link(self), "__call__")
+        return _link(self).ask("call", _on(self), args, kwargs, returned=True, chained=chained)
 
     def __len__(self) -> int:
         return _of_type(int, _ask(self, "len"))
@@ -168,7 +184,8 @@ class Instance(Handle):
         return found if isinstance(found, Stream) else iter(self.__next__, Handle)
 
     def __next__(self) -> Any:
-        found = _of_type(list, _ask(self, "next", 0, returned=True))
+        chained = _is_chained(_link(self), chains.ITERATED)
+        found = _of_type(list, _ask(self, "next", 0, returned=True, chained=chained))
         if not found:
             raise StopIteration
         return found[0]
@@ -177,7 +194,7 @@ class Instance(Handle):
         return iter(_ask(self, "reversed", returned=True))
 
     def __getitem__(self, key: Any) -> Any:
-        return _ask(self, "item", key, returned=True)
+        return _ask(self, "item", key, returned=True, chained=_is_chained(_link(self), chains.ITEM))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         _ask(self, "setitem", key, value)
@@ -211,7 +228,8 @@ class Named(Handle):
             for name in path:
                 found = getattr(found, name)
             return found(*args, **kwargs)
-        made = {"instance": True} if _on(self)["name"].rpartition(".")[2] in link.classes else {"returned": True}
+        name = _on(self)["name"].rpartition(".")[2]
+        made = {"instance": True} if name in link.classes else {"returned": True, "chained": _is_chained(link, name)}
         return link.ask("call", _on(self), args, kwargs, **made)
 
     def __getattr__(self, name: str) -> Any:
@@ -276,7 +294,8 @@ def _compare(name: str) -> Callable[[Any, Any], Any]:
             return NotImplemented
         if _link(self).objects and own:
             return _of_type(bool, _ask(self, f"op {name}", other))
-        return self is other if name == "eq" else self is not other if name == "ne" else NotImplemented
+        same = self is other or (known and _identity(self) == _identity(other))
+        return same if name == "eq" else not same if name == "ne" else NotImplemented
 
     return compare
 
@@ -305,11 +324,22 @@ for _name in service.OPERATORS:
 
 
 class Maker:
-    """Creates the proxies of objects in a value. `instance` and `derived`: the value itself is one of a class."""
+    """Creates the proxies of objects in a value. `instance` and `derived`: the value itself is one of a class.
 
-    def __init__(self, link: Link, returned: bool = False, instance: bool = False, derived: bool = False) -> None:
+    Without `chained`, objects that are known as instances do not come back as such: the tests expect a value.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        returned: bool = False,
+        instance: bool = False,
+        derived: bool = False,
+        chained: bool = True,
+    ) -> None:
         self.link = link
         self.returned = returned
+        self.chained = chained
         self.kind: type[Handle] = Instance if instance else Derived if derived else Handle
 
     def object(self, kind: str, handle: int | None, truth: bool | None) -> Any:
@@ -317,6 +347,8 @@ class Maker:
         if handle is None:
             return Opaque(kind, None, truth)
         known = self.link.known.get(handle)
+        if isinstance(known, Instance) and not self.chained:
+            return Handle(self.link, {"object": ["o", kind, handle, truth]}, self.returned)
         if known is None or (self.kind is not Handle and not isinstance(known, Instance)):
             made = self.kind
             if made is not Handle and kind.isidentifier():

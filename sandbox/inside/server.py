@@ -85,7 +85,9 @@ def main(argument: str) -> NoReturn:
     gc.collect()
     gc.disable()
     gc.freeze()
-    meter.begin()
+    # Without a namespace or user of their own, nobody knows which sockets are the run's.
+    own = isolation.namespaces or (setting["uid"] is not None and isolation.uid is None)
+    meter.begin(counts_sockets=own, uid=None if isolation.namespaces else setting["uid"])
     _serve(control, isolation, meter, group)
     if not isolation.namespaces:
         _remove(isolation.scratch)

@@ -10,6 +10,8 @@ import os
 import resource
 from typing import NamedTuple
 
+from rlvr.sandbox.inside import sockets
+
 _PAGE = resource.getpagesize()
 
 
@@ -39,9 +41,16 @@ class Meter:
         with contextlib.suppress(OSError):
             self._processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._own = _Process(0, 0, 0, 0)
+        self._sockets: sockets.Sockets | None = None
 
-    def begin(self) -> None:
-        """Take this process as the parent of all; what it holds in memory is not counted for them."""
+    def begin(self, *, counts_sockets: bool, uid: int | None) -> None:
+        """Take this process as the parent of all; what it holds in memory is not counted for them.
+
+        With `counts_sockets` those of user `uid` are theirs, or all in this network namespace.
+        """
+        if counts_sockets:
+            with contextlib.suppress(OSError):
+                self._sockets = sockets.Sockets(uid)
         own = None
         if self._processes is not None:
             with contextlib.suppress(OSError):
@@ -61,7 +70,12 @@ class Meter:
         resident = sum(max(process.resident - self._own.resident, 0) for process in found)
         if resident > most:
             resident = sum(self._own_pages(process) for process in found)
-        return Use(tasks, resident)
+        kept = 0
+        if self._sockets is not None:
+            # The kernel may be short of memory for its answer.
+            with contextlib.suppress(OSError):
+                kept = self._sockets.memory()
+        return Use(tasks, resident + kept)
 
     def _descendants(self) -> list[_Process]:
         if self._processes is None:

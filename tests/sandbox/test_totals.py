@@ -73,6 +73,62 @@ def test_no_memory_is_shared_without_being_counted(user: str, number: int, kind:
     assert answer.stdout == "True\n", answer
 
 
+# Each keeps data in sockets, where no process holds it.
+SENT = {
+    "in both ends": "for s in pair: fill(s)\n        held += pair",
+    "in one end": "fill(pair[0])\n        held += pair",
+    "by an end that is closed": "fill(pair[0]); pair[0].close()\n        held.append(pair[1])",
+    "in small pieces, by an end that is closed": "fill(pair[0], 1); pair[0].close()\n        held.append(pair[1])",
+}
+
+
+@pytest.mark.parametrize("kind", SENT)
+@pytest.mark.parametrize("user", ["self", "nobody"])
+def test_what_sockets_hold_counts(user: str, kind: str):
+    """Forty processes with as many sockets as they may have: the network namespace is the run's own."""
+    program = f"""
+import os, socket, time
+def fill(s, size=60000):
+    s.setblocking(False)
+    try:
+        while True: s.send(b"x" * size)
+    except BlockingIOError: pass
+for _ in range(40):
+    if os.fork() == 0: break
+held = []
+try:
+    for _ in range(200):
+        pair = socket.socketpair()
+        {SENT[kind]}
+except OSError: pass
+time.sleep(5)
+"""
+    with place(user, 3) as pool:
+        answer = pool.run(program, memory_mb=256, total_memory_mb=400, seconds=8)
+    assert (answer.status, answer.detail) == ("memory", "over 400 MB in all processes together"), answer
+
+
+@pytest.mark.parametrize(("user", "number"), PLACES)
+def test_sockets_of_moderate_use_run(user: str, number: int):
+    """Event loops, pairs, and pipes of multiprocessing that are in use."""
+    program = """
+import asyncio, multiprocessing, socket
+async def main():
+    a, b = socket.socketpair()
+    for s in (a, b): s.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(a, b"x" * 1000)
+    return len(await loop.sock_recv(b, 2000))
+for _ in range(5): print(asyncio.run(main()))
+one, other = multiprocessing.Pipe()
+one.send("x" * 1000)
+print(len(other.recv()))
+"""
+    with place(user, number) as pool:
+        answer = pool.run(program, memory_mb=256, total_memory_mb=256)
+    assert (answer.status, answer.stdout) == ("ok", "1000\n" * 6), answer
+
+
 @pytest.mark.parametrize(("user", "number"), PLACES)
 def test_maps_of_python_are_shared_as_ever(user: str, number: int):
     """`mmap.mmap(-1)` of moderate size works, in its forms, and is shared with children."""

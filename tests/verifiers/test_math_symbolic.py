@@ -241,3 +241,11 @@ def test_options_are_checked():
         MathVerifier(symbolic="always")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="symbolic_seconds"):
         MathVerifier(symbolic_seconds=0)
+
+
+def test_a_matrix_is_no_number():
+    """Also where the entries of its power are left to sympy."""
+    entries = r"\\".join("&".join(f"x+{4 * row + column}" for column in range(4)) for row in range(4))
+    power = rf"\begin{{pmatrix}}{entries}\end{{pmatrix}}"
+    for answer in (rf"{power}^{{12}}", rf"{power}^{{-1}}"):
+        assert verify_math("42", boxed(answer)).status in (Status.INCORRECT, Status.LIMIT)

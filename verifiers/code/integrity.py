@@ -35,7 +35,9 @@ def integrity(reference: Any) -> str:
     whole = plan.whole if isinstance(plan, MixedPlan) else plan if isinstance(plan, WholePlan) else None
     if whole is not None and _can_be_fooled(whole):
         return "weak"
-    demanded = code_weak.demands(_analysis(whole), whole.classes) if whole is not None else {code_weak.LOOSE}
+    demanded: set[code_weak.Demand] = {code_weak.LOOSE}
+    if whole is not None:
+        demanded = code_weak.demands(_analysis(whole), whole.classes)
     constant = code_weak.passing_constant(split.split) if split is not None else ""
     return _strength((split is None or constant) and code_weak.is_weak(demanded))
 

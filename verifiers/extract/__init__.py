@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-from rlvr.verifiers.extract.boxed import Box, boxes, joined, last_boxes
+from rlvr.verifiers.extract.boxed import Box, boxes, is_operand, joined, last_boxes
 from rlvr.verifiers.extract.lenient import Readable, last_expression
 from rlvr.verifiers.extract.marks import marked
 from rlvr.verifiers.extract.rejected import alternative, denied, refused_value, taken_back
@@ -66,6 +66,8 @@ def _from_boxes(text: str, conflict: Conflict) -> Extracted | None:
     if conflict == "reject" and len({"".join(box.text.split()) for box in found}) > 1:
         return Extracted(None, "several different boxes")
     end = run[-1].end
+    if len(run) == 1 and is_operand(text, run[0]):
+        return Extracted(None, "the box is a part of a formula")
     if taken_back(text, end, contents[-1]):
         return Extracted(None, "the boxed answer is taken back")
     if other := alternative(text, end):

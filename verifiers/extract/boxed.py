@@ -68,6 +68,29 @@ def last_boxes(text: str) -> list[Box]:
     return [Box(start, start + tail[-1].end, tail[-1].text)]
 
 
+# A sign that joins a box to a formula around it: -\boxed{42}, \frac{\boxed{42}}{2}, \boxed{42}^2. A dash after words,
+# a bullet and emphasis do not.
+_OPERATED = re.compile(
+    r"(?:[$=({&\[\d)}][ \t]*[-−+]|(?:^|\n)[-−+]|(?:\$|\\[(\[]|=)[^$\n=]{0,60}[\d)}]\s*[-−+]\s*|[\d)}]\s*/\s*|√"
+    r"|\\(?:cdot|times|div|pm|mp)\s*|\^\s*\{?\s*"
+    r"|\\(?:[dt]?frac(?:\s*\{[^{}]{0,80}\})?|sqrt(?:\s*\[[^\[\]]{0,9}\])?)\s*\{\s*)\Z"
+)
+# What _OPERATED ends with.
+_SIGNS_BEFORE = ("-", "−", "+", "/", "√", "^", "{", "\\cdot", "\\times", "\\div", "\\pm", "\\mp")
+_OPERATES = re.compile(
+    r"\s*(?:\}\s*\{\s*[\d\\]|\^(?!\s*\{?\s*(?:\\circ|°|\\text|\\prime))|\\(?:cdot|times|div)(?![A-Za-z])(?!\s*\\(?:text|boxed))"
+    r"|[-−+*/]\s*(?:\d|\\(?:sqrt|[dt]?frac|pi)(?![A-Za-z])))"
+)
+
+
+def is_operand(text: str, box: Box) -> bool:
+    """Whether a box is a part of a formula, whose value is another one: -\\boxed{42}."""
+    if _OPERATES.match(text[box.end : box.end + 24]):
+        return True
+    before = text[max(box.start - 100, 0) : box.start]
+    return before.rstrip().endswith(_SIGNS_BEFORE) and _OPERATED.search(before) is not None
+
+
 # Between boxes that make one answer together: \boxed{1} and \boxed{2}, \boxed{1} (or maybe \boxed{2}).
 _NAME = r"[A-Za-z](?:_(?:\d|\{\d\}))?\s*=\s*"
 _LABEL = re.compile(rf"(?<![A-Za-z\\])({_NAME})\Z")

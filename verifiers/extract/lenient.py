@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from rlvr.verifiers.extract.marks import DISPLAYED, last_match, without_special_tokens
-from rlvr.verifiers.extract.rejected import denied, refused_value, taken_back
+from rlvr.verifiers.extract.rejected import clause_before, denied, names_another, refused_value, taken_back
 
 MAX_WHOLE = 300
 MAX_WORDS = 3  # after a formula: a unit or what is counted
@@ -39,7 +39,7 @@ _OTHER_CLAUSE = frozenset(
 _INLINE = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
 _SENTENCE_END = re.compile(r"\n|[.!?](?=\s|\Z)|。")
-_JOINED_BEFORE = re.compile(r"(?:[-+*/^<>≤≥√(\[{|\\A-Za-z\d_,−]|[<>!]=|\d:)\Z")
+_JOINED_BEFORE = re.compile(r"(?:\\neq?|[-+*/^<>≤≥≠√(\[{|\\A-Za-z\d_,−]|[<>!]=|\d:)\Z")
 _JOINED_AFTER = re.compile(r"[-+*/^<>=≤≥)\]}|!A-Za-z\d_:(\\]")
 _ITEM = re.compile(r"\d+[.)]\s+\S")
 _AFTER_UNIT = frozenset("of by in for to at on because which that from and or with after before since".split())
@@ -76,6 +76,10 @@ def last_expression(text: str, readable: Readable | None) -> tuple[str | None, s
             answer = _EQUALS.split(answer)[-1].strip()
         elif not readable(answer):
             continue
+        if _is_question(text, start):
+            return None, "the last expression is asked for"
+        if names_another(clause_before(text, start) if start else answer):
+            return None, "the last expression is of another quantity"
         if refused_value(text, start) or denied(_sentence(text, start)) or taken_back(text, end, answer):
             return None, "the last expression is rejected"
         return answer, "last"
@@ -95,6 +99,12 @@ def _sentence(text: str, start: int) -> str:
     """The rest of the sentence from `start` on."""
     end = _SENTENCE_END.search(text, start, start + MAX_WHOLE)
     return text[start : end.start() if end else start + MAX_WHOLE]
+
+
+def _is_question(text: str, start: int) -> bool:
+    """Whether the sentence from `start` on is a question."""
+    end = _SENTENCE_END.search(text, start, start + MAX_WHOLE)
+    return end is not None and end.group() == "?"
 
 
 def _candidates(text: str, whole: bool) -> Iterator[tuple[int, int]]:
@@ -150,7 +160,7 @@ def _with_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
     """Whether no sign joins a number to what is around it, and it does not count the items of a list."""
-    before = text[max(start - 3, 0) : start].rstrip(" ")
+    before = text[max(start - 5, 0) : start].rstrip(" ")
     after = text[end : end + 3].lstrip(" ")
     if before[-1:] in ("", "\n") and _ITEM.match(text, start):
         return False

@@ -11,6 +11,7 @@ from rlvr.verifiers.extract.rejected import (
     clause_before,
     continues,
     denied,
+    names_another,
     refused,
     refused_sentence,
     taken_back,
@@ -169,11 +170,15 @@ def _read(text: str, found: list[re.Match[str]], index: int) -> Mark | None:
         answer = answer.split("|")[0].strip(" *_")
     if not answer:
         return None
-    rejected = refused(f"{clause} {marker.group()}") or denied(answer)
+    if instead := _NOT_BUT.match(answer):
+        answer = instead[1]
+    announced = f"{clause} {marker.group()}"
+    rejected = refused(announced) or names_another(announced) or denied(answer)
     rejected = rejected or refused_sentence(text, marker.start(), marker.end())
     return Mark(answer, marker.end() + end, rejected)
 
 
+_NOT_BUT = re.compile(r"not\s+[^\s,.]{1,40},?\s+but\s+(?:rather\s+)?(?=\S)(.*)", re.DOTALL)  # not 41 but 42
 _INTRODUCTION = re.compile(r"\s*(?:(?:we\s+(?:see|conclude)\s+)?that\s+)?", re.IGNORECASE)
 _CHOSEN = re.compile(r"(?:(?:the\s+)?(?:option|choice|answer)\s+)?\(?([A-J])\)?", re.IGNORECASE)
 _HAS_VALUE = re.compile(r"\d|\$|\\[A-Za-z(]")

@@ -44,7 +44,8 @@ _STEMS = frozenset(
         "unrichtige inkorrekte foute verkeerde niepoprawna salah felaktig sai impossible absurd scratch second "
         "correction ignore disregard take mal just edit update wait sorry actually oops nope rather some claim guess "
         "allege pretend retract reject discard withdraw rule ruled ruling guess isn wasn don doesn didn won aren hasn "
-        "haven est"
+        "haven est mistake error tempting easy half twice double triple third quarter square cube reciprocal negative "
+        "opposite inverse digit digits factor multiple root units"
     ).split()
 )
 # Words that begin like one of these and are frequent in answers.
@@ -79,10 +80,33 @@ _SUPPOSED = re.compile(
     r"\b(?:if|unless|whether|suppose|supposing|assume|assuming|wenn|falls|angenommen|supongamos|supposons|если)\b"
     r"|(?<!\bI )(?<!\bwe )\b(?:claim(?:s|ed)?|guess(?:es|ed)?|alleges?|pretends?)\b"
     r"|\b(?:some|many|few|most|people|others?|students|someone|anyone)\s+(?:\w+\s+)?(?:say|think|believe|answer|get)\b"
+    r"|\b(?:mistake|error|tempting|easy)\s+to\s+(?:say|think|conclude|claim|believe|answer|assume)\b"
     r"|\b(?:false|wrong|incorrect|untrue)\s+(?:that|to)\b|\bno\s+way\b"
     r"|\b(?:might|may|could|would)\s+(?:\w+\s+){0,2}(?:think|say|believe|guess|expect|conclude|claim|answer)\b|可能|如果|假设",
     re.IGNORECASE,
 )
+# What another quantity is: "Half of the answer is 42", "The square of the number is 42".
+_THE_ANSWER = (
+    r"(?:the|this|that|our|my|its)\s+(?:\w+\s+)?(?:answer|result|solution|number|value|quantity|unknown)(?!\s+of\b)"
+)
+_ANOTHER = re.compile(
+    rf"\b(?:half|twice|double|triple|(?:one[\s-])?(?:third|quarter|fourth|fifth|tenth)|square(?:\s+root)?|cube(?:\s+root)?"
+    rf"|root|reciprocal|negative|opposite|inverse|\w*\s?digits?|factors?|multiples?|logarithm|successor|predecessor)"
+    rf"\s+(?:of\s+|to\s+)?{_THE_ANSWER}\b"
+    rf"|\b{_THE_ANSWER}\s+(?:plus|minus|times|divided|squared|cubed|doubled|halved|multiplied)\b"
+    rf"|\b(?:than|plus|minus|times)\s+{_THE_ANSWER}\b",
+    re.IGNORECASE,
+)
+
+
+def names_another(words: str) -> bool:
+    """Whether the words before a value name something that is computed from the answer: half of it, its square."""
+    return ("answer" in words or "result" in words or "solution" in words or _IT.search(words) is not None) and (
+        _ANOTHER.search(words) is not None
+    )
+
+
+_IT = re.compile(r"\b(?:number|value|quantity|unknown)\b", re.IGNORECASE)
 _AFFIRMED = re.compile(
     r"\b(?:no\s+doubt|without\s+(?:a\s+|any\s+)?doubt|not\s+only|not\s+(?:wrong|incorrect)|sin\s+duda)\b|不妨|不难|不仅",
     re.IGNORECASE,
@@ -155,6 +179,7 @@ _ENDS_NEGATED = re.compile(
 
 
 _DISBELIEVED = re.compile(
+    r"\bif\s+(?:\w+\s+){1,3}were\b|"
     r"(?:\b(?:not|cannot|never)|n['’]t)\s+(?:true|think|believe|say|claim|mean|the\s+case|correct|right|certain)\b|\bdoubt\b(?!less)",
     re.IGNORECASE,
 )
@@ -177,7 +202,7 @@ _FALSE = (
 )
 _SAYS_NOT = re.compile(
     rf"\b(?:is|was|are)\s+(?:\w+ly\s+)?{_FALSE}\b|\b(?:is|was|are|wo|does|do)n['’]t\b|(?<![\\\w]){_NOT}(?![\w-])"
-    rf"|\bno\s+(?:es|son)\b|\bn['’]est\b|\b{_WRONG}\b|{_WRONG_CJK}|{_NOT_CJK}",
+    rf"|\bno\s+(?:es|son)\b|\bn['’]est\b|\b{_WRONG}\b|{_WRONG_CJK}|{_NOT_CJK}|[❌✗✘]",
     re.IGNORECASE,
 )
 _VALUE = re.compile(r"\d|\$|\\[A-Za-z(]|\A\W*[A-J](?![A-Za-z])")
@@ -208,10 +233,12 @@ _AT_ONCE = re.compile(
     rf"(?:\w+\s+)?(?:{_WRONG}|falso|mal|falsch|faux|sbagliato|errato|errado|неверно|неправильно|ошибка|nicht\s+richtig)(?!\w)"
     rf"|(?:eso\s+(?:es|está)|esto\s+es|das\s+ist|c['’]est|questo\s+è|isso\s+(?:é|está)|это)\s+(?:\w+\s+)?"
     rf"(?:{_WRONG}|falso|mal|falsch|faux|неверно|неправильно|nicht\s+richtig)(?!\w)"
+    r"|not\s+(?:really|quite|exactly)\b|[❌✗✘]"
     rf"|[。，,；\s]*(?:(?:等等|等一下|不|哦)[，,。！\s]*)?(?:这(?:个答案)?(?:是|不)?|該|该答案)?(?:不对|不對|错了|錯了|错误|不正确))",
     re.IGNORECASE,
 )
 _LATER = re.compile(
+    r"[.!?\n]\s*(?:(?:no|but|well)\b\W{1,3})?(?:it|that|this)\s*(?:is\s+not|['’]s\s+not|isn['’]t|was\s+not|wasn['’]t)\s*[.!]|"
     r"(?<!if )\bI(?:\s+have|['’]ve)?\s+(?:\w+\s+)?made\s+an?\s+(?:\w+\s+)?(?:mistake|error)\b(?!\s*[?,])"
     r"|(?<!if )\bI\s+(?:was|am)\s+(?:wrong|mistaken)\b|\bscratch\s+that\b|\bjust\s+kidding\b"
     r"|\bon\s+second\s+thoughts?\b|\bcorrection\s*:"
@@ -237,12 +264,21 @@ _INSTEAD = re.compile(
     rf"(?P<value>{_MATH_VALUE}|{_NUMBER_VALUE})(?=[\s$)]*(?:[.!\n]|\Z))",
     re.IGNORECASE,
 )
+# "But checking, 12 fails, so the correct value is 15."
+_REPLACED = re.compile(
+    r"\b(?:wait|but|however|actually|hmm+|hold\s+on|oops|mistake|error)\b.{0,800}?\b(?:final|correct|right|actual|true)\s+"
+    r"(?:answer|value|result|solution)\s*(?:is|should\s+be|must\s+be|=|:)\s*(?:then\s+|therefore\s+|actually\s+)?[$*]*"
+    rf"(?P<value>{_MATH_VALUE}|{_NUMBER_VALUE})",
+    re.IGNORECASE | re.DOTALL,
+)
 _DELIMITERS = re.compile(r"\\boxed|\\[()\[\]]|[\s${}.,;:!*]")
 
 
 def taken_back(text: str, end: int, answer: str) -> bool:
     """Whether the text behind an answer, which ends at `end`, takes it back. A question ("Is that wrong?") does not."""
     behind = text[end : end + MAX_BEHIND]
+    if ("correct" in behind or "final" in behind or "actual" in behind) and (found := _REPLACED.search(behind)):
+        return _DELIMITERS.sub("", answer) != _DELIMITERS.sub("", found["value"])
     if not _suspect(behind):
         return False
     at_once = _AT_ONCE.match(behind)

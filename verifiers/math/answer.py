@@ -42,6 +42,7 @@ _LABELLED = re.compile(
     re.DOTALL,
 )
 _LETTER_UNIT = re.compile(r"\d[~\s]+[A-Za-z]")
+_NAME_AND_FACTOR = re.compile(r"[A-Za-z]_|[^_]*_(?:\{[^{}]*\}|\w)[^\s)}]")  # A_{16}, c_1 3
 _BASE_MARKS = str.maketrans("", "", " ,-{}")
 
 
@@ -206,8 +207,10 @@ def _in_base(normal: str) -> Node | None:
     """A number in a base whose digits may be letters: 1A_{16}, 52 (base 8)."""
     if "_" not in normal and "base" not in normal:
         return None
+    if "_" in normal and "-" in normal:
+        return None  # c_1 - 3
     match = _BASED.match(normal.translate(_BASE_MARKS))
-    if match is None:
+    if match is None or ("_" in normal and _NAME_AND_FACTOR.match(normal)):
         return None
     digits, base = match[1].upper().lstrip("0") or "0", match[2].lower()
     radix = int(base) if base.isdigit() else NUMBER_WORDS.get(base, 0)
@@ -378,7 +381,7 @@ def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rule
 
 
 _KINDS = {
-    "set": "a set", "()": "a tuple", "[]": "an interval", "[)": "an interval", "(]": "an interval",
+    "set": "a set", "such": "a set", "()": "a tuple", "[]": "an interval", "[)": "an interval", "(]": "an interval",
     "union": "an interval",
     "inter": "an interval", "minus": "an interval", "domain": "a set", "both": "an inequality", "matrix": "a matrix",
     "based": "a number in a base", "ratio": "a ratio", "pm": "two values",

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from rlvr.verifiers.math.binders import bind
+from rlvr.verifiers.math.calls import as_products
 from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.operands import PREFIX
 from rlvr.verifiers.math.tree import (
@@ -41,7 +42,9 @@ MAX_ORDER = 8  # of a derivative
 _TERM, _ALL_TERMS = 20, 15  # what `Parser.expression` reads: factors, or terms too
 _OPENERS = frozenset(("(", "[", "{", "{{", "<(", "lfloor", "lceil", "\\begin"))
 _CLOSERS = frozenset((")", "]", "}", "}}", ")>", "rfloor", "rceil", "\\end"))
-_STOPS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in", "notin", ",", ";", "newline", "and", "or", "&"))
+_STOPS = frozenset(
+    ("=", "~", "<", "<=", ">", ">=", "!=", "in", "notin", ",", ";", "newline", "and", "land", "lor", "&")
+)
 _FRACTIONS = ("\\frac", "\\dfrac", "\\tfrac")
 _DIFFERENTIAL = "\\d"
 _DIFFERENTIALS = re.compile(r"([A-Za-z]*?)((?:d[A-Za-z])*)(d?)")
@@ -201,7 +204,7 @@ def _integral(parser: Parser, _: str) -> Node:
     parser.advance(placed[place + 1].end)
     if not integrand and parser.kind in ("num", "name"):
         raise ParseError("an integrand after its differential")
-    body = _whole(parser.part(integrand)) if integrand else number(1)
+    body = as_products(_whole(parser.part(integrand))) if integrand else number(1)
     for letter in _functions_of(name, integrand):
         body = _with_calls(body, letter, name)
     if limits:

@@ -25,6 +25,7 @@ _INTRODUCE = frozenset("if for when where".split())
 _ELSE = frozenset("otherwise else elsewhere".split())
 _FILLERS = frozenset("is are an a the".split())
 _RELATIONS = frozenset(("=", "<", "<=", ">", ">=", "!=", "in", "notin"))
+_BOUNDS = frozenset(("<", "<=", ">", ">="))
 _OPENERS = frozenset(("(", "[", "{", "{{", "<(", "\\begin"))
 _CLOSERS = frozenset((")", "]", "}", "}}", ")>", "\\end"))
 _NAMES = {"\\det": "det", "det": "det", "\\tr": "trace", "tr": "trace", "trace": "trace"}
@@ -152,8 +153,10 @@ def _halves(row: list[Token]) -> tuple[list[Token], list[Token]] | None:
 
 
 def _is_condition(tokens: list[Token]) -> bool:
-    if not tokens or (tokens[0].kind == "op" and (tokens[0].text in _RELATIONS or tokens[0].text in ("+", "-"))):
+    if not tokens or (tokens[0].kind == "op" and tokens[0].text in _RELATIONS):
         return False
+    if tokens[0].kind == "op" and tokens[0].text in ("+", "-"):  # -1 <= x, but no column of an equation: & -y & = 3
+        return any(token.text in _BOUNDS for token in tokens)
     return any(token.text in _RELATIONS for token in tokens) or _words(tokens) is not None
 
 

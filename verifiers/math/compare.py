@@ -54,7 +54,7 @@ class Rules:
         if is_piecewise(gold) or is_piecewise(answer):
             return same_piecewise(gold, answer, self)
         if isinstance(answer, Op) and answer.head == "mod":
-            return self.same(gold, answer.args[0])
+            return not symbols(answer.args[0]) and self.same(gold, answer.args[0])
         if isinstance(answer, Op) and answer.head == "based":
             return answer.args[1] == number(10) and Words(digits_of(gold)) == answer.args[0]
         if isinstance(answer, Op) and answer.head in STRUCTURES:
@@ -84,6 +84,9 @@ class Rules:
     def _only_one(self, answer: Op) -> Node:
         """Return alternatives as one answer where they are all equal, else as a list."""
         first = answer.args[0]
+        relations = [arg for arg in answer.args if isinstance(arg, Rel)]
+        if any(set(arg.ops) != {"="} for arg in relations) or len({arg.sides[0] for arg in relations}) > 1:
+            return answer
         if all(self.same(first, other) for other in answer.args[1:]):
             return first
         return Op("list", answer.args)

@@ -258,6 +258,7 @@ _BUILDERS: dict[str, Callable[..., Closure]] = {
     "mul": _mul,
     "div": _div,
     "logb": _logb,
+    "apply": _of_values(lambda f, x: math.atan(x + f) + f * x / (1 + x * x)),
     "binom": _of_values(_binomial),
     "gcd": _of_values(lambda *args: math.gcd(*map(_whole, args))),
     "lcm": _of_values(lambda *args: math.lcm(*map(_whole, args))),

@@ -14,6 +14,9 @@ _FILLERS = frozenset(
     "all any every each some real reals integer integers natural positive nonnegative nonzero number numbers value "
     "values of the".split()
 )
+_COPULAS = frozenset("is are denotes denote".split())
+_ADJECTIVES = frozenset("a an any the arbitrary some real positive nonzero non zero".split())
+_KINDS = frozenset("constant constants integer integers parameter parameters number numbers real".split())
 _BOUNDS = frozenset(("<", "<=", ">", ">=", "!=", "in"))
 
 
@@ -23,6 +26,8 @@ def skip_condition(parser: Parser, names: frozenset[str] | None = None) -> bool:
         return False
     start = parser.mark()
     quantifier = parser.advance()
+    if _explains(parser):
+        return True
     filled = parser.skip_words(_FILLERS) or quantifier.text == "\\forall"
     try:
         condition = parser.item()
@@ -34,6 +39,23 @@ def skip_condition(parser: Parser, names: frozenset[str] | None = None) -> bool:
     bounded = symbols(condition) if isinstance(condition, Rel) and set(condition.ops) <= _BOUNDS else frozenset()
     if bounded and (names is None or bounded <= names):
         return True
+    parser.backtrack(start)
+    return False
+
+
+def _explains(parser: Parser) -> bool:
+    """Move over `c is a constant` after "where"; return whether it was there."""
+    start = parser.mark()
+    while parser.kind == "name" and (len(parser.token.text) == 1 or parser.word() == "and"):
+        parser.advance()
+        if parser.take("_"):
+            parser.argument_text()
+        parser.take(",")
+    named = parser.before.text != "where"
+    if named and parser.skip_words(_COPULAS):
+        described = parser.skip_words(_ADJECTIVES | _KINDS) and parser.before.text.lower() in _KINDS
+        if described and (parser.kind == "end" or parser.op() in (",", ";", ")", "}")):
+            return True
     parser.backtrack(start)
     return False
 

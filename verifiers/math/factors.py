@@ -32,7 +32,7 @@ _ARTICLES = frozenset(("a", "an"))
 _OPENERS = frozenset(
     ("(", "{", "{{", "<(", "lfloor", "lceil", "\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac",
      "\\sqrt", "\\usqrt", "\\ucbrt", "\\uqdrt", "\\binom", "\\dbinom", "\\tbinom", "\\begin", "\\mathbb", "\\Bbb",
-     "\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot", "angle",
+     "\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot", "\\hat", "angle", "triangle", "overarc",
      "\\sum", "\\prod", "\\int", "\\lim")
 )  # fmt: skip
 

@@ -1,8 +1,8 @@
 """Families of numbers with an integer parameter: \\pi/4 + k\\pi and -3\\pi/4 + m\\pi are the same set.
 
-A family is a list of arithmetic progressions whose step is a rational multiple of \\pi; only there is a k or n known
-to be a parameter and not given data. Families are equal as sets: shifted, renamed, split and joined. (-1)^k is split by
-parity.
+A family is a list of arithmetic progressions whose step is a rational multiple of \\pi, or rational in a set by a
+condition, {2k + 1: k \\in Z}; only there is a k or n known to be a parameter and not given data. Families are equal
+as sets: shifted, renamed, split and joined. (-1)^k is split by parity.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ _LISTS = frozenset(("list", "either", "set", "union", "both"))
 _INTEGERS = Op("domain", (Words("integers"),))
 _DEGREE = (("degree", 1),)
 
-_Progression = tuple[Any, Any]  # first value and step, in units of pi
+_Progression = tuple[Any, Any]  # first value and step, in units of pi or of one
 
 
 def same_families(gold: Node, answer: Node) -> bool:
     """Whether both are families of angles with an integer parameter, and equal as sets."""
-    if not _may_be_family(gold) or not _may_be_family(answer):
+    (parameter, angle, builder), (also, angles, builders) = _signs_of_family(gold), _signs_of_family(answer)
+    if not parameter or not also or angle != angles or not (angle or builder or builders):
         return False
     numbers = Digits(True, None, _DIGITS)
+    unit = numbers.pi if angle else numbers.of(1)
     try:
-        (names, left), (other_names, right) = _progressions(gold, numbers), _progressions(answer, numbers)
+        (names, left), (other_names, right) = (_progressions(side, numbers, unit) for side in (gold, answer))
         if names and other_names and names != other_names:
             return False
         period = _common_period([step for _, step in left + right])
@@ -42,8 +44,9 @@ def same_families(gold: Node, answer: Node) -> bool:
         return False
 
 
-def _may_be_family(node: Node) -> bool:
-    angle = parameter = False
+def _signs_of_family(node: Node) -> tuple[bool, bool, bool]:
+    """Whether a tree has a parameter, an angle, and a set by a condition."""
+    angle = parameter = builder = False
     for part in walk(node):
         if isinstance(part, Sym):
             angle |= part == PI
@@ -52,16 +55,17 @@ def _may_be_family(node: Node) -> bool:
             angle |= part.unit.dims == _DEGREE
         elif isinstance(part, Op):
             angle |= part.head == "deg"
-    return angle and parameter
+            builder |= part.head == "such"
+    return parameter, angle, builder
 
 
-def _progressions(node: Node, numbers: Digits) -> tuple[frozenset[str], list[_Progression]]:
+def _progressions(node: Node, numbers: Digits, unit: Any) -> tuple[frozenset[str], list[_Progression]]:
     """Return the names of the unknown, and the progressions. Raise ValueError where the node is no family."""
     names: set[str] = set()
     found: list[_Progression] = []
     for value in _elements(node, names):
         for one in signs(value):
-            found += _of_value(one, numbers)
+            found += _of_value(one, numbers, unit)
         if len(found) > MAX_ELEMENTS:
             raise ValueError("too many families")
     if len(names) > 1 or not found:
@@ -71,7 +75,11 @@ def _progressions(node: Node, numbers: Digits) -> tuple[frozenset[str], list[_Pr
 
 def _elements(node: Node, names: set[str]) -> Iterator[Node]:
     """The values of a list of them, of x = value, and of x in {...}."""
-    if isinstance(node, Op) and node.head in _LISTS:
+    if isinstance(node, Op) and node.head == "such":
+        yield from _elements(node.args[0], names)
+        for condition in node.args[1:]:
+            yield from _elements(condition, names)
+    elif isinstance(node, Op) and node.head in _LISTS:
         for arg in node.args:
             yield from _elements(arg, names)
     elif isinstance(node, Rel):
@@ -89,7 +97,7 @@ def _elements(node: Node, names: set[str]) -> Iterator[Node]:
         yield node
 
 
-def _of_value(node: Node, numbers: Digits) -> list[_Progression]:
+def _of_value(node: Node, numbers: Digits, unit: Any) -> list[_Progression]:
     """Return one progression, or two for a value that depends on the parity of the parameter."""
     names = symbols(node)
     if len(names) != 1 or not names <= PARAMETERS:
@@ -98,7 +106,7 @@ def _of_value(node: Node, numbers: Digits) -> list[_Progression]:
 
     def at(k: int) -> Any:
         value = evaluate(substituted(node, {name: number(k)}), {}, numbers)[0]
-        return value / numbers.pi
+        return value / unit
 
     for stride in (1, 2):
         result = [(at(first), at(first + stride) - at(first)) for first in range(stride)]
@@ -136,15 +144,15 @@ def _lcm(left: Fraction, right: Fraction) -> Fraction:
 
 
 def _classes(progressions: list[_Progression], period: Fraction, numbers: Digits) -> frozenset[int]:
-    """Return the first values of all progressions with the common period, to 25 digits."""
-    length = numbers.of(period)
-    scale = numbers.context.mpf(10) ** 25
-    whole = int(length * scale + 0.5)
+    """Return the first values of all progressions with the common period, to 20 digits."""
+    length, tiny = numbers.of(period), numbers.context.mpf(10) ** -25
     found: set[int] = set()
     for start, step in progressions:
         count = int(length / abs(step) + 0.5)
         if count > MAX_CLASSES:
             raise ValueError("too many classes")
         for k in range(count):
-            found.add(int(numbers.context.floor((start + k * step) * scale / 10**5 + 0.5)) % (whole // 10**5))
+            place = start + k * step
+            place -= length * numbers.context.floor(place / length + tiny)
+            found.add(int(numbers.context.floor(place * 10**20 + 0.5)))
     return frozenset(found)

@@ -11,9 +11,10 @@ from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, symbols, walk
 from rlvr.verifiers.math.vocabulary import FUNCTIONS
 
 _SETS = frozenset(("union", "inter", "minus"))
-_PARTS = frozenset(("add", "mul", "div", "abs", "()", "neg", "max", "min")) | _SETS
+_PARTS = frozenset(("add", "mul", "apply", "div", "abs", "()", "neg", "max", "min")) | _SETS
 _MEASURES = frozenset(FUNCTIONS.values()) - {"binom", "fact", "sqrt", "cbrt", "exp"} | {"logb"}
 _FUNCTION_NAMES = frozenset("fghpFGHP")
+_SOLVED_FOR = frozenset(("pow", "div", "ln", "log", "logb"))
 _COORDINATES = frozenset("xyz")
 
 
@@ -26,6 +27,8 @@ def is_label(node: Node) -> bool:
     r"""Whether a side only names a quantity: x, f(x), f(2), P(X = 2), AB, BC^2, x + y, \tan A; not a polynomial."""
     if _is_call(node) or is_derivative(node) or unevaluated(node):
         return True
+    if is_to_be_solved(node):
+        return False
     if isinstance(node, Op) and node.head in ("ratio", *_SETS):
         return all(is_label(arg) for arg in node.args)
     if isinstance(node, Op) and node.head in _MEASURES and node.head not in _PARTS:
@@ -41,6 +44,14 @@ def is_label(node: Node) -> bool:
     if node.head == "add":
         return all(map(_is_term, node.args))
     return all(isinstance(part, Sym) or (isinstance(part, Op) and part.head in _PARTS) for part in walk(node))
+
+
+def is_to_be_solved(node: Node) -> bool:
+    """Whether a side is another quantity than the one sought: -a; 1/x, x^2 or ln x of a coordinate."""
+    if not isinstance(node, Op) or node.head == "neg":
+        return isinstance(node, Op)
+    names = symbols(node)
+    return node.head in _SOLVED_FOR and len(names) == 1 and names <= _COORDINATES
 
 
 def _is_term(node: Node) -> bool:
@@ -66,7 +77,12 @@ def _is_plain(node: Node) -> bool:
 
 def _is_call(node: Node) -> bool:
     """f(2), f(-1) or P(X = 2), which parse as products: a name, then a number or a relation."""
-    if not isinstance(node, Op) or node.head != "mul" or len(node.args) != 2 or not is_name(node.args[0]):
+    if (
+        not isinstance(node, Op)
+        or node.head not in ("mul", "apply")
+        or len(node.args) != 2
+        or not is_name(node.args[0])
+    ):
         return False
     return literal(node.args[1]) is not None or isinstance(node.args[1], Rel)
 
@@ -76,6 +92,46 @@ def is_function_value(node: Node) -> bool:
     if not _is_call(node) or not isinstance(node, Op) or not isinstance(node.args[0], Sym):
         return False
     return node.args[0].name.rstrip("'") in _FUNCTION_NAMES
+
+
+_IN_WORDS = "in words: "
+
+
+def labelled(items: list[Node], labels: list[str]) -> list[Node]:
+    """Return values with different labels in words as equations: Alice: 5, Bob: 3."""
+    if len(set(labels)) < len(items) or "" in labels or any(isinstance(item, Rel) for item in items):
+        return items
+    return [Rel(("=",), (Sym(_IN_WORDS + label), item)) for item, label in zip(items, labels, strict=True)]
+
+
+def without_other_labels(left: list[Node], right: list[Node]) -> tuple[list[Node], list[Node]]:
+    """Return two lists without their labels in words, unless both have the same ones."""
+    names, others = ([_label_in_words(node) for node in side] for side in (left, right))
+    if (not any(names) and not any(others)) or set(names) == set(others):
+        return left, right
+    return [_unlabelled(node) for node in left], [_unlabelled(node) for node in right]
+
+
+def _label_in_words(node: Node) -> str:
+    if isinstance(node, Rel) and isinstance(node.sides[0], Sym) and node.sides[0].name.startswith(_IN_WORDS):
+        return node.sides[0].name
+    return ""
+
+
+def _unlabelled(node: Node) -> Node:
+    return node.sides[1] if isinstance(node, Rel) and _label_in_words(node) else node
+
+
+def is_other_argument(gold: Node, answer: Node) -> bool:
+    """Whether two sides are values of one measure of different things: P(A) and P(B)."""
+    if not isinstance(gold, Op) or not isinstance(answer, Op) or not (gold.head == answer.head == "mul"):
+        return False
+    measure = gold.args[0]
+    two = len(gold.args) == len(answer.args) == 2
+    return two and measure == answer.args[0] and measure in _OF_THINGS and gold.args[1] != answer.args[1]
+
+
+_OF_THINGS = (Sym("P"), Sym("E"), Sym("N"), Sym("n"))
 
 
 def distance(label: Node) -> Node:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rlvr.verifiers.math.formulas import FORMULA_SIGNS, Formulas, new_equation
 from rlvr.verifiers.math.literals import decimal, repeating
+from rlvr.verifiers.math.notations import follows_vector, rewritten_notations
 from rlvr.verifiers.math.spelling import escapes_restored, one_backslash, regular, without_pictures
 from rlvr.verifiers.math.tree import Num, ParseError, TooLarge
 
@@ -44,7 +45,8 @@ _SIGNS = {
     "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "″": "''", "…": r"\ldots ", "⋯": r"\ldots ", "√": r"\usqrt ",
     "∛": r"\ucbrt ", "∜": r"\uqdrt ", "ℝ": r"\reals ", "ℤ": r"\integers ", "ℕ": r"\naturals ", "ℚ": r"\rationals ",
     "ℂ": r"\complexes ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "⟨": r"\langle ",
-    "⟩": r"\rangle ", "∠": r"\angle ", "∧": r"\land ", "∨": r"\lor ", "→": r"\to ", "⇒": r"\implies ", "∶": ":",
+    "⟩": r"\rangle ", "∠": r"\angle ", "∴": "",
+    "∧": r"\land ", "∨": r"\lor ", "→": r"\to ", "⇒": r"\implies ", "∶": ":",
     "：": ":", "，": ",", "、": ",", "；": ";", "（": "(", "）": ")", "［": "[", "］": "]", "｛": r"\{", "｝": r"\}",
     "＝": "=", "＋": "+", "％": r"\%", "＄": r"\$", "。": ".", "．": ".", "∣": "|", "ⅈ": "i", "ⅇ": "e",
     "∫": r"\int ", "∑": r"\sum ", "∏": r"\prod ", "∂": r"\partial ", "∘": r"\circ ", "△": r"\triangle ",
@@ -113,7 +115,8 @@ _OPS = {
     "}": "}}", "lbrace": "{{", "rbrace": "}}", "vert": "|", "lvert": "|", "rvert": "|", "mid": "|", "|": "||",
     "Vert": "||", "lVert": "||", "rVert": "||", "ldots": "dots", "dots": "dots", "cdots": "dots", "dotsc": "dots",
     "dotsb": "dots", "langle": "<(", "rangle": ")>", "lfloor": "lfloor", "rfloor": "rfloor", "lceil": "lceil",
-    "rceil": "rceil", "land": "and", "wedge": "and", "lor": "or", "vee": "or", "colon": ":", "prime": "'", "equiv": "=",
+    "rceil": "rceil", "land": "land", "wedge": "land", "lor": "lor", "vee": "lor",
+    "colon": ":", "prime": "'", "equiv": "=",
     "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "#": "#", "_": "_blank", "\\": "newline",
     "newline": "newline", "cr": "newline", "&": "and", "because": "because", "implies": "implies", "to": "to",
     "Rightarrow": "implies", "rightarrow": "to", "Longrightarrow": "implies", "iff": "implies",
@@ -121,7 +124,7 @@ _OPS = {
     "pounds": "£", "euro": "€", "yen": "¥", "textdollar": "$", "textdegree": "deg", "textasciicircum": "^",
     "emptyset": "emptyset", "varnothing": "emptyset", "reals": "reals", "integers": "integers", "naturals": "naturals",
     "rationals": "rationals", "complexes": "complexes", "R": "reals", "Z": "integers", "N": "naturals", "over": "over",
-    "angle": "angle", "measuredangle": "angle", "triangle": "angle", "overarc": "angle",
+    "angle": "angle", "measuredangle": "angle", "triangle": "triangle", "overarc": "overarc",
 }  # fmt: skip
 _SKIPPED = frozenset(
     "left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr middle displaystyle textstyle "
@@ -130,7 +133,7 @@ _SKIPPED = frozenset(
     "negthinspace enspace enskip hfill null protect large Large LARGE huge Huge small normalsize mathstrut "
     "strut nobreak "
     "allowbreak hline displaylimits boldmath left. right. noindent centering bfseries relax checkmark "
-    "blacksquare square qed qedsymbol Box bigstar".split()
+    "blacksquare square qed qedsymbol Box bigstar therefore".split()
 )
 _UPRIGHT = frozenset(
     "text mathrm textrm textbf textit textsf texttt textnormal mbox hbox mathsf mathtt operatorname operatorname* emph "
@@ -140,13 +143,13 @@ _UPRIGHT = frozenset(
 _PLAIN_GROUPS = frozenset(
     "boxed fbox framebox bbox underline uline mathbf mathit boldsymbol bm pmb mathnormal mathop mathord "
     "mathscr mathcal "
-    "mathfrak mathring mathclose mathopen mathrel mathbin ensuremath vec hat".split()
+    "mathfrak mathring mathclose mathopen mathrel mathbin ensuremath vec".split()
 )
 _ARGUMENT_DROPPED = frozenset(
     "color hspace vspace phantom hphantom vphantom label tag tag* hspace* fontsize textcolor kern cellcolor".split()
 )
 _KEPT = frozenset(
-    "frac dfrac tfrac cfrac sfrac nicefrac sqrt usqrt ucbrt uqdrt binom dbinom tbinom overline bar widehat "
+    "frac dfrac tfrac cfrac sfrac nicefrac sqrt usqrt ucbrt uqdrt binom dbinom tbinom overline bar hat widehat "
     "overrightarrow "
     "begin end mathbb Bbb not dot ddot pmod bmod mod int sum prod lim iint iiint oint partial nabla xrightarrow "
     "substack choose "
@@ -165,7 +168,7 @@ _TOKEN = re.compile(
     rf"""
       (?P<repeat>\d*\.\d*(?:\s*\\(?:overline|bar|overbar|dot)\s*(?:\{{\s*\d+\s*\}}|\d)\d*(?:\\dot\s*(?:\{{\d\}}|\d))?|\(\d+\))|\d*\.\d+\s*(?:\.\.\.|\\[lc]?dots\b))
     | (?P<num>(?:(?:{_LONG}){_AFTER}(?:\.\d+)?|\d+\.\d+|\d+\.(?![\d.])|\.\d+|\d+)(?:[eE][+-]?\d+(?![\d.A-Za-z]))?)
-    | (?P<name>[^\W\d_]+)
+    | (?P<name>[^\W\d_\u2e80-\uffff]+|(?:(?![A-Za-z])[^\W\d_])+)
     | (?P<cmd>\\(?:[A-Za-z]+\*?|.))
     | (?P<space>[\s~\x00-\x1f\x7f]+)
     | (?P<op>\*\*|<=|>=|=<|=>|!=|==|<>|->|\.\.\.|:=|''|\\$|.)
@@ -200,7 +203,7 @@ def tokenize(text: str, commas: str = "thousands") -> list[Token]:
     """
     if len(text) > MAX_CHARS:
         raise TooLarge(f"an answer of {len(text)} characters; at most {MAX_CHARS} are read")
-    text = regular(plain(text))
+    text = rewritten_notations(regular(plain(text)))
     if ("," in text and "\\" in text) or "{" in text:
         text = _GLUE.sub(",", text).replace("{:}", ":").replace("{.}", ".")
     if "\\!" in text:
@@ -305,6 +308,8 @@ def _command(text: str, position: int, name: str, spaced: bool, tokens: list[Tok
         group = _GROUP.match(text, position)
         return (group.end() if group else position), False
     meaning = _OPS.get(name)
+    if name == "times" and follows_vector(text, position):
+        meaning = "cross"
     if meaning is not None:
         if meaning == "deg" and tokens and tokens[-1].text == "^":
             tokens.pop()

@@ -5,6 +5,7 @@ Entries are trees, made rational numbers where they are. A vector is a tuple of 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -107,7 +108,7 @@ def _mul(args: tuple[Node, ...]) -> Node:
         return Op("mul", args)
     product = others[0]
     for other in others[1:]:
-        product = _product(product, other)
+        product = _within_bounds(_product(product, other))
     return _scaled(scalars, product) if scalars else product
 
 
@@ -165,9 +166,14 @@ def _pow(args: tuple[Node, ...]) -> Node:
     size = len(rows)
     result: Node = _matrix(tuple(tuple(number(int(i == j)) for j in range(size)) for i in range(size)))
     for _ in range(abs(int(power))):
-        result = _product(result, base)
-        if sum(1 for _part in walk(result)) > MAX_NODES:
-            raise TooLarge("matrix arithmetic beyond what is evaluated")
+        result = _within_bounds(_product(result, base))
+    return result
+
+
+def _within_bounds(result: Node) -> Node:
+    """Return a result of at most MAX_NODES. Raise TooLarge."""
+    if sum(1 for _ in itertools.islice(walk(result), MAX_NODES + 1)) > MAX_NODES:
+        raise TooLarge("matrix arithmetic beyond what is evaluated")
     return result
 
 

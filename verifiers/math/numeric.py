@@ -205,6 +205,16 @@ def _divide_logs(x: Value, base: Value, numbers: Numbers) -> Value:
     return _times(x, _inverse(base, numbers), numbers)
 
 
+def _apply(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+    """Evaluate a function without a formula by its model, arctan(x + f) + f x / (1 + x^2)."""
+    function, x = (evaluate(arg, point, numbers) for arg in args)
+    square = _times(x, x, numbers)
+    above, below = _times(function, x, numbers), _inverse((1 + square[0], square[1] + numbers.epsilon), numbers)
+    angle = apply("arctan", (x[0] + function[0], x[1] + function[1] + abs(x[0]) * numbers.epsilon), numbers)
+    share = _times(above, below, numbers)
+    return angle[0] + share[0], angle[1] + share[1] + abs(angle[0]) * numbers.epsilon
+
+
 def _rounded(name: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]:
     def rounded(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
         value, error = evaluate(args[0], point, numbers)
@@ -267,6 +277,7 @@ _OPERATIONS: dict[str, Callable[[Args, Mapping[str, float], Numbers], Value]] = 
     "abs": _abs,
     "log": _log,
     "logb": _logb,
+    "apply": _apply,
     **{head: _rounded(head) for head in ("floor", "ceil")},
     **{head: _extreme(head) for head in ("min", "max")},
     **{head: _exactly(head) for head in ("fact", "binom", "gcd", "lcm")},

@@ -10,6 +10,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.brackets import without_sign
+from rlvr.verifiers.math.builders import by_condition
+from rlvr.verifiers.math.calls import split_before_call
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.measures import two_units
@@ -31,11 +33,14 @@ from rlvr.verifiers.math.words import NUMBER_WORDS, number_words
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
+UNIT_VECTORS = frozenset(("\\uniti", "\\unitj", "\\unitk"))
 _FRACTIONS = ("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac")
 _DOMAINS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
 _DOMAIN_OPS = frozenset(_DOMAINS.values())
 _MATRICES = frozenset("matrix pmatrix bmatrix Bmatrix smallmatrix array".split())
-_ROWS = frozenset("aligned align align* cases gathered gather gather* split equation equation* alignedat".split())
+_ROWS = frozenset(
+    "aligned align align* cases dcases rcases gathered gather gather* split equation equation* alignedat".split()
+)
 _CLOSERS = {"(": (")", "]"), "[": ("]", ")", "["), "<(": (")>", ">"), "]": ("[", "]")}
 
 
@@ -90,6 +95,11 @@ def name(parser: Parser, token: Token) -> Node:
         parser.advance()
         return CONSTANT_NAMES[bare]
     if text != bare or bare in GREEK:
+        if bare in ("Delta", "nabla") and parser.peek().kind == "name":
+            return _change(parser, bare)
+        if text in UNIT_VECTORS:
+            parser.advance()
+            return Sym(text)
         if bare not in GREEK:
             raise ParseError(f"the command \\{bare[:40]}")
         parser.advance()
@@ -106,11 +116,25 @@ def name(parser: Parser, token: Token) -> Node:
     if token.upright or not is_product(text):
         return _split_function(parser, token)
     letters = [E if c == "e" else IMAGINARY if c == "i" else Sym(c) for c in text]
-    if parser.op(1) in ("^", "_"):  # xy^2 is x y^2
+    if parser.op(1) in ("^", "_") or split_before_call(parser, token):  # xy^2 is x y^2, xf(x) is x f(x)
         parser.replace(token._replace(text=text[-1]))
         return product(letters[:-1], parser.expression(30))
     parser.advance()
     return product(letters[:-1], letters[-1])
+
+
+def _change(parser: Parser, mark: str) -> Node:
+    """\\Delta x, the change of x, which is no product."""
+    parser.advance()
+    following = parser.token
+    bare = following.text.removeprefix("\\")
+    if following.upright or bare in FUNCTIONS or (len(bare) > 1 and not (bare in GREEK or is_product(bare))):
+        return Sym(mark)
+    if bare in GREEK or len(bare) == 1:
+        parser.advance()
+        return Sym(f"{mark} {bare}")
+    parser.replace(following._replace(text=bare[1:], spaced=False))
+    return Sym(f"{mark} {bare[0]}")
 
 
 def _spelled(parser: Parser) -> Node:
@@ -297,12 +321,12 @@ def _braces(parser: Parser, _: str) -> Node:
         return Op("set", ())
     with parser.group(in_set=True):
         inner = parser.answer()
-        by_condition = parser.op() in ("|", ":")
-        if by_condition:
+        conditional = parser.op() in ("|", ":")
+        if conditional:
             parser.start_condition()
-            inner = parser.answer()
+            inner = by_condition(parser, inner)
         parser.expect("}}")
-    if by_condition:
+    if conditional:
         return inner
     return Op("set", inner.args if isinstance(inner, Op) and inner.head in ("list", "either") else (inner,))
 
@@ -337,7 +361,7 @@ def _decorated(parser: Parser, text: str) -> Node:
     """\\overline{AB}, \\angle ABC: a name with a mark."""
     mark = text.removeprefix("\\")
     if parser.op() == "{":
-        return Sym(f"{mark} {parser.argument_text()}")
+        return Sym(f"{mark} {parser.argument_text().strip('{}')}")
     if parser.kind != "name":
         raise ParseError(f"{mark} of something that is no name")
     return Sym(f"{mark} {parser.advance().text}")
@@ -377,7 +401,8 @@ PREFIX: dict[str, Callable[[Parser, str], Node]] = {
     **dict.fromkeys(("+", "-", "pm", "mp"), _signed),
     **dict.fromkeys(("(", "[", "]", "<("), _bracket),
     **dict.fromkeys((*_DOMAIN_OPS, "\\mathbb", "\\Bbb"), _domain),
-    **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot", "angle"), _decorated),
+    **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot"), _decorated),
+    **dict.fromkeys(("\\hat", "angle", "triangle", "overarc"), _decorated),
     **dict.fromkeys(("|", "||"), _bar),
     **dict.fromkeys(("lfloor", "lceil"), _rounded),
     "\\sqrt": _root,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, Sym, Words, number
+from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Sym, Words, number
 from rlvr.verifiers.math.words import NUMBER_WORDS
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def binary(parser: Parser, text: str, binding: int, left: Node) -> Node:
         return flat("add", left, Op("neg", (right,)))
     if text == "*":
         return flat("mul", left, right)
+    if text == "cross":
+        return cross_product(left, right)
     if text in ("/", "over"):
         return Op("div", (left, right))
     if text == "\\choose":
@@ -43,6 +45,26 @@ def binary(parser: Parser, text: str, binding: int, left: Node) -> Node:
     return Op(text, (left, right))
 
 
+def cross_product(left: Node, right: Node) -> Node:
+    """Return the product of two vectors by name, a x b = -(b x a), with sums, signs and numbers taken out of it."""
+    for place, factor in enumerate((left, right)):
+        if isinstance(factor, Op) and factor.head in ("add", "neg"):
+            other = right if place == 0 else left
+            parts = (cross_product(part, other) if place == 0 else cross_product(other, part) for part in factor.args)
+            return Op(factor.head, tuple(parts))
+        if isinstance(factor, Op) and factor.head == "mul" and isinstance(factor.args[-1], Sym):
+            *scalars, vector = factor.args
+            rest = cross_product(vector, right) if place == 0 else cross_product(left, vector)
+            return Op("mul", (*scalars, rest))
+    if not isinstance(left, Sym) or not isinstance(right, Sym):
+        return Op("mul", (left, right))
+    if left == right:
+        return number(0)
+    if left.name > right.name:
+        return Op("neg", (cross_product(right, left),))
+    return Sym(f"{left.name} \u00d7 {right.name}")
+
+
 def exponent(parser: Parser) -> Node:
     """Parse the operand after ^: a group, or a signed atom with its own exponents. 2^10 is read as in plain text."""
     if parser.take("-"):
@@ -50,6 +72,10 @@ def exponent(parser: Parser) -> Node:
     parser.take("+")
     if parser.op() == "'":
         raise ParseError("a prime as an exponent")
+    token = parser.token
+    if token.kind == "name" and parser.op(1) == "^" and len(token.text) == 2 and parser.is_factor(token, token):
+        parser.replace(token._replace(text=token.text[1]))  # x^zy^z is x^z y^z
+        return constant_or_name(token.text[0])
     base = parser.prefix()
     while parser.op() == "!" or parser.op() == "_":
         base = postfix(parser, POSTFIX[parser.op()], base)
@@ -58,6 +84,11 @@ def exponent(parser: Parser) -> Node:
         base = Op("pow", (base, exponent(parser)))
         parser.shallower()
     return base
+
+
+def constant_or_name(letter: str) -> Node:
+    """Return e, i or the variable that a letter stands for."""
+    return E if letter == "e" else IMAGINARY if letter == "i" else Sym(letter)
 
 
 def postfix(parser: Parser, head: str, left: Node) -> Node:

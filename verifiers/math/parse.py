@@ -21,12 +21,16 @@ import functools
 from fractions import Fraction
 
 from rlvr.verifiers.math.calculus import CALCULUS
+from rlvr.verifiers.math.calls import called, may_be_called, with_calls
 from rlvr.verifiers.math.cases import CASES, MATRIX_NAMES, matrix_name
 from rlvr.verifiers.math.conditions import skip_condition, without_conditions
 from rlvr.verifiers.math.cursor import Cursor
 from rlvr.verifiers.math.factors import is_factor, is_rate, is_word, juxtaposable
+from rlvr.verifiers.math.labels import labelled
 from rlvr.verifiers.math.lex import END, Token, tokenize
+from rlvr.verifiers.math.logic import is_logic, propositions
 from rlvr.verifiers.math.measures import smaller_units
+from rlvr.verifiers.math.named import with_names
 from rlvr.verifiers.math.operands import PREFIX, name, numeral
 from rlvr.verifiers.math.operators import POSTFIX, binary, flat, postfix
 from rlvr.verifiers.math.plus_minus import two_valued
@@ -39,6 +43,7 @@ from rlvr.verifiers.math.tree import (
     ParseError,
     Quantity,
     Rel,
+    Sym,
     TooLarge,
     Unit,
     Words,
@@ -53,7 +58,7 @@ MAX_ITEMS = 2_000
 MAX_CONDITIONS = 3  # attempts to read a condition in one answer
 
 _RELATIONS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in", "notin"))
-_BINARY = {"cup": 10, "cap": 10, "setminus": 10, ":": 15, "+": 20, "-": 20, "pm": 20, "mp": 20, "*": 30, "/": 30,
+_BINARY = {"cup": 10, "cap": 10, "setminus": 10, ":": 15, "+": 20, "-": 20, "pm": 20, "mp": 20, "*": 30, "/": 30, "cross": 30,
            "^": 50, "over": 5, "\\choose": 5}  # fmt: skip
 JUXTAPOSED = 30
 
@@ -71,6 +76,7 @@ def parse(text: str, commas: str = "thousands", units: bool = True) -> Node:
         raise ParseError(f"cannot read {parser.place()}")
     if "pm" in text or "mp" in text or not text.isascii():
         tree = two_valued(tree)
+    tree = with_calls(with_names(text, tree))
     if height(tree) > MAX_HEIGHT:
         raise TooLarge(f"an expression nested deeper than {MAX_HEIGHT}")
     return tree
@@ -95,6 +101,7 @@ class Parser(Cursor):
         super().__init__(tokens, depth)
         self.units = units
         self.named: frozenset[str] = frozenset()
+        self.label = ""  # of the last side, in words
         self._conditions = 0
 
     def part(self, tokens: list[Token]) -> Parser:
@@ -114,7 +121,8 @@ class Parser(Cursor):
         if skip_condition(self):
             self.separator()
         items = [self.item()]
-        alternatives = conjunction = False
+        labels = [self.label]
+        joints: list[str] = []
         while True:
             skip_condition(self, symbols(items[-1]))
             separator = self.separator()
@@ -122,19 +130,24 @@ class Parser(Cursor):
                 break
             if skip_condition(self, symbols(items[-1])):
                 continue
-            alternatives |= separator == "or"
-            conjunction |= separator == "and"
+            joints.append(separator)
             if self.kind == "end" or self.op() in ("}", "}}", ")", "]"):
                 break
             items.append(self.item())
+            labels.append(self.label)
             if len(items) > MAX_ITEMS:
                 raise TooLarge(f"more than {MAX_ITEMS} items")
+        if len(items) > 1:
+            items = labelled(items, labels)
         if not self.in_set:
             items = without_conditions(items)
         if DOTS in items:
             items = filled(items)
         if len(items) == 1:
             return items[0]
+        if {"land", "lor"} & set(joints) and is_logic(items):
+            return propositions(items, joints)
+        conjunction, alternatives = not {"and", "land"}.isdisjoint(joints), not {"or", "lor"}.isdisjoint(joints)
         if conjunction and any(isinstance(item, Rel) and not set(item.ops) <= {"=", "~"} for item in items):
             return Op("both", tuple(items))
         return Op("either" if alternatives else "list", tuple(items))
@@ -148,8 +161,8 @@ class Parser(Cursor):
                 found = found or ","
             elif token.kind == "op" and token.text == "and":
                 found = "and"
-            elif token.kind == "op" and token.text == "or":
-                found = "or"
+            elif token.kind == "op" and token.text in ("land", "lor"):
+                found = token.text
             elif self.word() in SEPARATORS:
                 found = SEPARATORS[self.word()]
             else:
@@ -168,8 +181,9 @@ class Parser(Cursor):
             self.advance()
             return DOTS
         self.deeper()
-        self.skip("=", "~", ":", "&", "because")
+        self.skip("=", "~", ":", "&", "because", "implies")
         self.named = frozenset()
+        self.label = ""
         first = self.side()
         if self.op() not in _RELATIONS and not (self.op() == "&" and self.op(1) in _RELATIONS):
             self.shallower()
@@ -188,7 +202,7 @@ class Parser(Cursor):
 
     def side(self) -> Node:
         """Parse an expression with the words, the currency and the unit around it."""
-        lead(self)
+        label = lead(self)
         sign = False
         currency = None
         if self.op() == "-" and self.op(1) in CURRENCIES:
@@ -204,6 +218,7 @@ class Parser(Cursor):
             self.advance()
             return Op("mod", (value, self.prefix()))
         value, unit = tail(self, value)
+        self.label = label
         value = smaller_units(self, value, unit)
         if self.op() == "(" and is_restated(self, value):
             restated(self, value)
@@ -270,6 +285,8 @@ class Parser(Cursor):
             node = numeral(self, token)
         elif token.kind == "name":
             node = (matrix_name(self) if token.text in MATRIX_NAMES else None) or name(self, token)
+            if isinstance(node, Sym) and may_be_called(node.name):
+                node = called(self, node)
         elif token.kind == "end":
             raise ParseError(f"expected a value, found {self.place()}")
         else:

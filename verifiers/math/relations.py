@@ -11,8 +11,16 @@ from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.forms import contradicts
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
 from rlvr.verifiers.math.inequalities import same_up_to_factor, solution_set
-from rlvr.verifiers.math.labels import distance, is_function_value, is_label, names_value
+from rlvr.verifiers.math.labels import (
+    distance,
+    is_function_value,
+    is_label,
+    is_other_argument,
+    is_to_be_solved,
+    names_value,
+)
 from rlvr.verifiers.math.labels import is_name as _is_name
+from rlvr.verifiers.math.named import with_primes
 from rlvr.verifiers.math.rounding import approximates, literal
 from rlvr.verifiers.math.sets import TURNED, NotASet, Piece, real_set, same_real_set
 from rlvr.verifiers.math.structures import ordered, real_sets
@@ -30,6 +38,7 @@ _FUNCTIONS = frozenset("fghFGHP")
 def relations(gold: Node, answer: Node, rules: Rules) -> bool:
     """Whether gold and answer agree, at least one of which is a relation."""
     if isinstance(gold, Rel) and isinstance(answer, Rel):
+        gold, answer = with_primes(gold, answer)
         return _both_relations(gold, answer, rules)
     if isinstance(answer, Rel):
         if set(answer.ops) <= _EQUAL:
@@ -82,6 +91,8 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
     for side in kept[:-1]:
         if unevaluated(side):
             continue
+        if symbols(value) and symbols(value).isdisjoint(symbols(side)) and symbols(side) and is_to_be_solved(side):
+            return None
         if symbols(side) and not symbols(value):
             if not is_label(side) and not (named and named.isdisjoint(symbols(side))):
                 return None
@@ -216,9 +227,13 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     if gold == answer:
         return True
     two = len(gold.sides) == len(answer.sides) == 2
-    if two and is_label(gold.sides[0]) and distance(gold.sides[0]) == distance(answer.sides[0]):
-        if rules.same(gold.sides[1], answer.sides[1]):
-            return True
+    named = two and is_label(gold.sides[0]) and distance(gold.sides[0]) == distance(answer.sides[0])
+    if named and rules.same(gold.sides[1], answer.sides[1]):
+        return True
+    if is_other_argument(gold.sides[0], answer.sides[0]) and not symbols(gold.sides[-1]):
+        return False
+    if two and _marked(gold.sides[0]) == _marked(answer.sides[0]) != "" and rules.same(gold.sides[1], answer.sides[1]):
+        return True
     if is_function_value(gold.sides[0]) and gold.sides[0] not in (answer.sides[0], answer.sides[-1]):
         return False
     if _same_definition(gold, answer, rules):
@@ -236,6 +251,11 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         return False
     left, right = chain_value(gold, rules), chain_value(answer, rules)
     return left is not None and right is not None and rules.same(left, right)
+
+
+def _marked(side: Node) -> str:
+    """The y of \\hat{y} = ... and of y = ..."""
+    return side.name.removeprefix("hat ") if isinstance(side, Sym) and symbols(side) else ""
 
 
 def _same_chain(gold: Rel, answer: Rel, rules: Rules) -> bool:

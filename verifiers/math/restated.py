@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
 _MARKS = frozenset(("~", "="))
+_FRACTIONS = frozenset(("\\frac", "\\dfrac", "\\tfrac"))
 _WORDS = frozenset("or about approximately approx roughly i.e. ie".split())
 
 
 def is_restated(parser: Parser, value: Node) -> bool:
     """Whether the bracket here repeats the value before it, and is no factor."""
-    if parser.op(1) in _MARKS or (parser.peek().text in _WORDS and parser.peek(2).kind == "num"):
+    written = parser.peek(2).kind == "num" or parser.op(2) in _FRACTIONS
+    if parser.op(1) in _MARKS or (parser.peek().text in _WORDS and written):
         return not symbols(value)
     if not parser.token.spaced:
         return False

@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from rlvr.verifiers.extract.rejected import denied, refused
-from rlvr.verifiers.math.vocabulary import BLOCKED
+from rlvr.verifiers.extract.rejected import denied, names_another, refused
+from rlvr.verifiers.math.vocabulary import ALTERING, BLOCKED
 from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
 
 MAX_STATEMENT = 300
 
 _PICTURES = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\u2b50\u2b55\ufe0f\u20e3]+")
 _MODULE = re.compile(r"(?<![\w.\\])(?:np|numpy|math|cmath|sp|sympy)\.(?=[A-Za-z])")
+_MULTIPLICITY = re.compile(
+    r"\s*(?:\\text\s*\{\s*)?\(\s*(?:a\s+)?(?:double|repeated|triple|simple)(?:\s+(?:root|zero|solution)s?)?\s*\)\s*\}?\s*\Z"
+)
 _ONE_CELL = re.compile(
     r"\\begin\s*\{(array|aligned|align\*?|gathered|split|center|equation\*?)\}(?:\s*\{[lcr|]{1,3}\})?"
     r"((?:(?!\\\\|\\begin|\\end).)*)\\end\s*\{\1\}",
@@ -30,6 +33,8 @@ def cleaned(text: str) -> str:
         text = _PICTURES.sub(" ", text).strip()
     if "." in text:
         text = _MODULE.sub("", text)
+    if ")" in text[-12:]:
+        text = _MULTIPLICITY.sub("", text) or text
     if "\\begin" in text and (cell := _ONE_CELL.fullmatch(text.strip())):
         inner = cell[2].replace("&", " ")
         text = text if cell[1] == "array" and "&" in cell[2] else inner.strip()
@@ -56,6 +61,11 @@ _CHANGING = (
     )
 ) - {"and", "all", "any", "correct", "true", "open", "system", "that"}
 _OF_WHAT = frozenset("total sum value distance speed area volume length maximum minimum average mean".split())
+_ALTERED = frozenset("digit digits unequal congruent minus negative up power exponent modulo inverse".split())
+_REACHING = frozenset(
+    "equal equals equivalent amount amounts comes come adds add sums simplifies evaluates reduces out leads tends "
+    "converges corresponds according totals down us brings is".split()
+)
 _PREPOSITIONS = frozenset("to in for that which on at with during among between when".split())
 _COUNTED = re.compile(r"\d+\s+[A-Za-z]+\s")  # "7 ways to do it"
 _FRACTIONS = re.compile(
@@ -65,7 +75,7 @@ _FRACTIONS = re.compile(
 )
 _UNSURE = re.compile(
     r"\b(?:if|unless|or|either|neither|nor|maybe|perhaps|possibly|probably|might|may|could|should|would|not|never|nobody"
-    r"|none|no\s+one|nothing|false|untrue|wrong|incorrect|doubt|unlikely|except|without|least|most|guess|suppose|assume)\b",
+    r"|none|no\s+one|nothing|near|nearly|almost|nowhere|close\s+to|far|(?:short|shy)\s+of|false|untrue|wrong|incorrect|doubt|unlikely|except|without|least|most|guess|suppose|assume)\b",
     re.IGNORECASE,
 )
 _HARMLESS = re.compile(
@@ -97,6 +107,8 @@ def _stated(text: str) -> Iterator[str]:
     copulas = list(_COPULA.finditer(words))
     if len(copulas) == 1:
         subject, value = text[: copulas[0].start()], text[copulas[0].end() :].strip().removeprefix("at ").strip()
+        if re.search(r"\bwhere\b", subject):
+            return  # x + c where c is a constant
         if not _is_doubtful(subject) and not (" and " in subject and re.search(r"\d", _outside(subject))):
             if _COUNTED.match(value):
                 yield from _only_value(value)
@@ -118,13 +130,15 @@ def _outside(text: str) -> str:
 
 def _is_doubtful(words: str) -> bool:
     words = _HARMLESS.sub(" ", _outside(words))
-    return bool(_UNSURE.search(words)) or refused(words)
+    return bool(_UNSURE.search(words)) or refused(words) or names_another(words)
 
 
 def _changes(words: str) -> bool:
     """Whether words beside a value may change it."""
     return any(
-        word.lower() in _CHANGING - {"of", "from", "by", "per", "every", "digits", "square"} or _FRACTIONS.match(word)
+        word.lower() in ALTERING
+        or word.lower() in _CHANGING - {"of", "from", "by", "per", "every", "digits", "square"}
+        or _FRACTIONS.match(word)
         for word in _WORD.findall(words)
     )
 
@@ -140,9 +154,15 @@ def _only_value(text: str) -> Iterator[str]:
     if re.search(r"[\\{}]", before) or _is_doubtful(before) or any(word in NUMBER_WORDS for word in leading):
         return
     last = leading[-1] if leading else ""
+    if not _ALTERED.isdisjoint(leading) or (last == "to" and leading[-2:-1] and leading[-2] not in _REACHING):
+        return
+    if leading[-2:] == ["to", "the"]:
+        return
     if last in _CHANGING and not (last == "of" and _OF_WHAT & set(leading[-2:])):
         return
-    if re.search(r"[-+*/^=<>]\s*\Z", before) or re.match(r"[-+*/^=<>!(\[{_,;:]", after):
+    if re.match(r"(?:st|nd|rd|th)\b\s*\w", text[values[0].end() :]):  # the 42nd prime
+        return
+    if re.search(r"[-+*/^=<>≠≤≥≈]\s*\Z", before) or re.match(r"[-+*/^=<>!(\[{_,;:]|in\s+binary\b", after):
         return
     if any(_changes(word) or word.lower() in NUMBER_WORDS or not _WORD.match(word) for word in trailing):
         return

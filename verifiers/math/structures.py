@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rlvr.verifiers.math.builders import same_builders
 from rlvr.verifiers.math.exact import rational
+from rlvr.verifiers.math.labels import without_other_labels
 from rlvr.verifiers.math.rounding import is_integer, literal
-from rlvr.verifiers.math.sets import NotASet, real_set, same_real_set, signs
-from rlvr.verifiers.math.tree import Node, Op, Sym, TooLarge, Words
+from rlvr.verifiers.math.sets import TURNED, NotASet, real_set, same_real_set, signs
+from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, TooLarge, Words, symbols
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
@@ -26,17 +28,50 @@ def _elements(node: Node) -> list[Node]:
 def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
     """Lists of solutions and sets: the same elements in any order."""
     head = answer.head if isinstance(answer, Op) else ""
+    if "either" in (gold.head, head) and (verdict := _alternatives(gold, answer, rules)) is not None:
+        return verdict
     if head in ("()", "[]"):
         assert isinstance(answer, Op)
         if gold.head == "set":
             return head == "[]" and len(answer.args) > 2 and _match(_elements(gold), list(answer.args), rules)
         return (head == "()" or len(answer.args) > 2) and ordered(gold.args, answer.args, rules)
-    if head in _SETS:
+    if head in _SETS or (gold.args and _excludes(gold, answer)):
         return real_sets(gold, answer, rules)
-    left, right = _elements(gold), _elements(answer)
+    left, right = without_other_labels(_elements(gold), _elements(answer))
     if "set" in (gold.head, head):
         left, right = _distinct(left), _distinct(right)
     return _match(left, right, rules)
+
+
+def _excludes(gold: Op, answer: Node) -> bool:
+    r"""Whether a list says which values one variable has not: x \ne -1, 1."""
+    first = gold.args[0]
+    return isinstance(first, Rel) and "!=" in first.ops and len(symbols(gold)) == 1 and symbols(answer) <= symbols(gold)
+
+
+def _alternatives(gold: Op, answer: Node, rules: Rules) -> bool | None:
+    """Whether relations, some of them joined by "or", say the same; None where the joint makes no difference.
+
+    x = 1 or y = 2 is not the point (1, 2), and x > 1 or x < 3 is not x > 1 and x < 3.
+    """
+    both = isinstance(answer, Op) and gold.head == answer.head
+    relations = [part for node in (gold, answer) for part in _elements(node) if isinstance(part, Rel)]
+    if not both and gold.head == "either" and _unknowns(gold) > 1:
+        return False
+    if not both and gold.head != "either" and _unknowns(answer) > 1:
+        return False
+    if not any(op in TURNED and op != "=" for relation in relations for op in relation.ops):
+        return None
+    try:
+        left, right = real_set(gold), real_set(answer)
+    except NotASet:
+        return None if both else False
+    return same_real_set(left, right, rules.values)
+
+
+def _unknowns(node: Node) -> int:
+    """The number of unknowns that the equations of a list are solved for."""
+    return len({part.sides[0] for part in _elements(node) if isinstance(part, Rel) and isinstance(part.sides[0], Sym)})
 
 
 def _distinct(nodes: list[Node]) -> list[Node]:
@@ -209,7 +244,7 @@ def _ratio(gold: Op, answer: Node, rules: Rules) -> bool:
 def _modular(gold: Op, answer: Node, rules: Rules) -> bool:
     """3 (mod 7): the same residue class; the modulus may be left out."""
     if not isinstance(answer, Op) or answer.head != "mod":
-        return rules.same(gold.args[0], answer)
+        return not symbols(gold.args[0]) and rules.same(gold.args[0], answer)
     modulus, other = rational(gold.args[1]), rational(answer.args[1])
     left, right = rational(gold.args[0]), rational(answer.args[0])
     if modulus is None or not modulus or left is None or right is None:
@@ -225,17 +260,38 @@ def _plus_minus(gold: Op, answer: Node, rules: Rules) -> bool:
     return _unordered(Op("list", (gold,)), answer, rules)
 
 
+def _joined(gold: Op, answer: Node, rules: Rules) -> bool:
+    """Propositions joined by the same sign, in any order."""
+    return isinstance(answer, Op) and answer.head == gold.head and _match(list(gold.args), list(answer.args), rules)
+
+
+def _of_sets(gold: Op, answer: Node, rules: Rules) -> bool:
+    """Unions, intersections and differences of sets of reals, or of sets by name."""
+    if isinstance(answer, Op) and answer.head == gold.head and _are_names(gold) and _are_names(answer):
+        if gold.head == "minus":
+            return ordered(gold.args, answer.args, rules)
+        return _match(_distinct(list(gold.args)), _distinct(list(answer.args)), rules)
+    return real_sets(gold, answer, rules)
+
+
+def _are_names(node: Op) -> bool:
+    return any(isinstance(part, Sym) and symbols(part) for part in node.args)
+
+
 STRUCTURES: dict[str, Callable[[Op, Node, Rules], bool]] = {
     "list": _unordered,
     "either": _unordered,
     "set": _unordered,
     "()": _tuple,
     "[]": _brackets,
-    **dict.fromkeys(("[)", "(]", "union", "inter", "minus", "both"), real_sets),
+    **dict.fromkeys(("[)", "(]", "both"), real_sets),
+    **dict.fromkeys(("union", "inter", "minus"), _of_sets),
+    **dict.fromkeys(("and", "or"), _joined),
     "matrix": _matrix,
     "based": _based,
     "ratio": _ratio,
     "domain": _domain,
+    "such": same_builders,
     "mod": _modular,
     "pm": _plus_minus,
     "mp": _plus_minus,

@@ -172,15 +172,39 @@ def difference_vanishes(gold: Node, answer: Node, seconds: float | None) -> bool
     """Whether two expressions are equal, by sympy's simplification; None where it cannot tell."""
     import sympy
 
+    if _is_matrix(gold) != _is_matrix(answer):
+        return False
     try:
         with time_limit(seconds):
             converter = Converter(Op("add", (gold, answer)), real=True)
             left, right = converter.convert(gold), converter.convert(answer)
             if not isinstance(left, sympy.Expr) or not isinstance(right, sympy.Expr):
                 return None
+            if left.is_Matrix or right.is_Matrix:
+                return _same_matrices(left, right)
             return _vanishes(left - right)
     except (OutOfTime, NoSymbolicForm, TooLarge):
         return None
+
+
+def _is_matrix(node: Node) -> bool:
+    if not isinstance(node, Op) or node.head not in ("matrix", "pow", "neg", "add", "mul"):
+        return False
+    parts = node.args[:1] if node.head == "pow" else node.args
+    return node.head == "matrix" or any(map(_is_matrix, parts))
+
+
+def _same_matrices(left: Any, right: Any) -> bool | None:
+    """Whether both are matrices of one shape with equal entries; None where one cannot be told."""
+    if not left.is_Matrix or not right.is_Matrix or left.shape != right.shape:
+        return False
+    same: bool | None = True
+    for difference in left - right:
+        entry = _vanishes(difference)
+        if entry is False:
+            return False
+        same = same if entry else None
+    return same
 
 
 def _vanishes(difference: Any) -> bool | None:

@@ -13,8 +13,8 @@ from rlvr.verifiers.math.restated import is_restated
 from rlvr.verifiers.math.spoken import is_root_of
 from rlvr.verifiers.math.tree import Node, Op, ParseError, Unit, number, symbols
 from rlvr.verifiers.math.units import NO_UNIT, UNITS
-from rlvr.verifiers.math.vocabulary import BLOCKED, LEAD, SEPARATORS
-from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS, PARTS
+from rlvr.verifiers.math.vocabulary import ALTERING, BLOCKED, LEAD, SEPARATORS
+from rlvr.verifiers.math.words import ABBREVIATED, MAGNITUDES, MULTIPLIERS, NO_MAGNITUDE, NUMBER_WORDS, PARTS
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
@@ -23,6 +23,8 @@ MAX_TAIL_WORDS = 8
 MAX_LABEL_WORDS = 6
 MAX_LABEL_TOKENS = 16
 _MATRIX_NUMBERS = frozenset(("\\det", "\\dim", "\\rank", "\\deg", "\\tr", "\\ker"))
+_ORDINAL = frozenset(("st", "nd", "rd", "th"))
+_NOTATIONS = frozenset("binary octal hexadecimal hex ternary".split())
 _RELATIONS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in"))
 CURRENCIES = frozenset("$£€¥₹¢")
 
@@ -30,15 +32,17 @@ CURRENCIES = frozenset("$£€¥₹¢")
 _VERBS = frozenset("is are was has have had makes made needs gets got costs spent earns earned paid pays".split())
 
 
-def lead(parser: Parser) -> None:
-    """Move over words that only introduce an answer."""
-    _skip_label(parser)
+def lead(parser: Parser) -> str:
+    """Move over words that only introduce an answer; return the label among them, "" without one."""
+    label = _skip_label(parser)
     named = parser.is_word(parser.token) and parser.token.text.istitle() and parser.word() not in BLOCKED
     if named and parser.peek().text in _VERBS:
+        label = label or parser.word()
         parser.advance()
     while parser.word() in LEAD and _introduces(parser.token, parser.peek()) and not _is_mathematics(parser):
         parser.advance()
         parser.skip(":", "=", "~")
+    return label
 
 
 def _is_mathematics(parser: Parser) -> bool:
@@ -58,15 +62,18 @@ def _introduces(token: Token, following: Token) -> bool:
     return following.kind != "op" or following.text not in ("^", "_", "/", ")", ",")
 
 
-def _skip_label(parser: Parser) -> None:
-    """Move over a label in words: `Height = 5`, `The total cost: 5`, `rank(A) = 5`."""
+def _skip_label(parser: Parser) -> str:
+    """Move over a label in words, and return it: `Height = 5`, `The total cost: 5`, `rank(A) = 5`."""
     words = 0
     while words < MAX_LABEL_WORDS and parser.is_word(token := parser.peek(words)) and token.text.lower() not in BLOCKED:
         words += 1
     if words == 1 or parser.token.text in _MATRIX_NUMBERS:
         words = _past_argument(parser)
-    if words and parser.op(words) in ("=", ":"):
-        parser.advance(words + 1)
+    if not words or parser.op(words) not in ("=", ":"):
+        return ""
+    label = " ".join(parser.peek(place).text.lower() for place in range(words))
+    parser.advance(words + 1)
+    return label.removeprefix("the ").removeprefix("and ")
 
 
 def _past_argument(parser: Parser) -> int:
@@ -91,9 +98,10 @@ def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
         return value, UNITS[parser.advance().text] if parser.op() in CURRENCIES else NO_UNIT
     if parser.token.apart and not parser.is_word(parser.token):
         return value, NO_UNIT
-    while parser.word() in MULTIPLIERS:
-        value = Op("mul", (value, number(MULTIPLIERS[parser.word()])))
-        parser.advance()
+    if parser.word() in _ORDINAL and not parser.token.spaced and parser.is_word(parser.peek()):
+        raise ParseError("an ordinal")
+    while scale := _multiplier(parser):
+        value = Op("mul", (value, number(scale)))
     if (part := parser.word()) in PARTS or (
         f"{part}s" in PARTS and (value == number(1) or parser.peek().kind == "end")
     ):
@@ -106,6 +114,24 @@ def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
     if found is not None:
         return value, found
     return value, Unit(Fraction(1), (), " ".join(words)) if words else NO_UNIT
+
+
+def _multiplier(parser: Parser) -> int:
+    """Move over a word of magnitude after a number (42 million, 42万), and return it; 0 where there is none."""
+    token, word = parser.token, parser.word()
+    if word in MULTIPLIERS:
+        parser.advance()
+        return MULTIPLIERS[word]
+    if token.text in ABBREVIATED and (token.upright or len(word) > 3) and parser.peek().kind == "end":
+        parser.advance()
+        return ABBREVIATED[word]
+    if word[:1] in MAGNITUDES and not word.startswith(NO_MAGNITUDE):
+        if len(word) > 1:
+            parser.replace(token._replace(text=word[1:]))
+        else:
+            parser.advance()
+        return MAGNITUDES[word[0]]
+    return 0
 
 
 def _parenthesised_unit(parser: Parser) -> Unit | None:
@@ -122,6 +148,7 @@ def _parenthesised_unit(parser: Parser) -> Unit | None:
 def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
     """Move over words to the end of the side, and return them. Raise ParseError for one that changes the answer."""
     words: list[str] = []
+    before = parser.before.text
     depth = 0
     while True:
         token = parser.token
@@ -135,7 +162,7 @@ def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
             if joins:
                 parser.advance()
                 continue
-            if word in BLOCKED or word in NUMBER_WORDS or word.startswith("\\"):
+            if word in BLOCKED or word in ALTERING or word in NUMBER_WORDS or word.startswith("\\"):
                 raise ParseError(f"the word {token.text[:40]!r} beside a value")
             letter = len(token.text) == 1 and token.text.isascii() and not token.upright
             if letter and (parser.op(1) in _RELATIONS if words else not token.spaced):  # 5 with R = 1
@@ -154,4 +181,6 @@ def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
             raise ParseError("a sentence where an answer should be")
     if depth:
         raise ParseError("an open parenthesis")
+    if words[-1:] == ["negative"] or (words and words[-1] in _NOTATIONS and "in" in (*words[-2:-1], before)):
+        raise ParseError(f"the word {words[-1]!r} beside a value")
     return words

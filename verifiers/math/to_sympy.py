@@ -88,6 +88,8 @@ class Converter:
             return self._calculus(node)
         if node.head == "piecewise":
             return self._piecewise(node)
+        if node.head == "apply" and isinstance(node.args[0], Sym):
+            return self._sympy.Function(node.args[0].name)(self.convert(node.args[1]))
         if node.head in _FUNCTIONS:
             return getattr(self._sympy, _FUNCTIONS[node.head])(*map(self.convert, node.args))
         handler = _OPERATIONS.get(node.head)

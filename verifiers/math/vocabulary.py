@@ -43,7 +43,7 @@ LEAD = frozenset(
     "therefore thus hence so so, then gets got costs cost spent earns earned paid pays each amount "
     "respectively given by "
     "solutions values roots root altogether sum probability area length volume perimeter distance angle degree measure "
-    "price rs us usd inr eur gbp nearly circa option choice".split()
+    "price rs us usd inr eur gbp circa option choice".split()
 )
 # Words that change the meaning of a number beside them: a text with one is not an answer.
 BLOCKED = frozenset(
@@ -55,7 +55,23 @@ BLOCKED = frozenset(
     "minus divided multiplied modulo mod between more less fewer than greater least most twice double half triple and "
     "could might may should unknown undefined infinity".split()
 )
-SEPARATORS = {"and": "and", "or": "or", "und": "and", "oder": "or", "et": "and", "ou": "or"}
+# After a number they say another value, or that it is none; as a label they are harmless.
+ALTERING = frozenset(
+    "halved doubled tripled quadrupled negated inverted reversed rejected refuted refused ruled disproved disproven "
+    "fails failed excluded erroneously falsely mistakenly mistake seems too par invalid hexadecimal hex octal".split()
+)
+SEPARATORS = {
+    "and": "and",
+    "or": "or",
+    "und": "and",
+    "oder": "or",
+    "et": "and",
+    "ou": "or",
+    "oppure": "or",
+    "lub": "or",
+}
+SEPARATORS |= dict.fromkeys(("或", "或者", "または", "もしくは", "또는", "или"), "or")
+SEPARATORS |= dict.fromkeys(("和", "且", "以及", "与", "与", "및", "и"), "and")
 
 
 def is_product(text: str) -> bool:

@@ -13,7 +13,18 @@ _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 NUMBER_WORDS = {word: n for n, word in enumerate(_SMALL)} | {word: 10 * n for n, word in enumerate(_TENS, 2)}
 MULTIPLIERS = {
     "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12,
+    **dict.fromkeys("lakh lakhs lac lacs".split(), 10**5), **dict.fromkeys("crore crores".split(), 10**7),
+    **dict.fromkeys("mil mille mila tausend duizend tusen tys тысяча тысячи тысяч тыс".split(), 10**3),
+    **dict.fromkeys("millionen millones millón millions milhões milhão milioni milione miljoen miljoner "
+                    "milionów миллион миллиона миллионов млн".split(), 10**6),
+    **dict.fromkeys("milliarden milliards milliard miliardi миллиард миллиарда миллиардов млрд".split(), 10**9),
 }  # fmt: skip
+# After a number, set upright or at its end.
+ABBREVIATED = {"k": 10**3, "mn": 10**6, "mln": 10**6, "bn": 10**9, "score": 20, "gross": 144, "grand": 10**3}
+# Signs of Chinese, Japanese and Korean numbers, and the units that begin with one.
+MAGNITUDES = {"十": 10, "百": 100, "千": 10**3, "万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8, "兆": 10**12,
+              "백": 100, "천": 10**3, "만": 10**4, "억": 10**8}  # fmt: skip
+NO_MAGNITUDE = ("千米", "千克", "千瓦", "千卡", "千帕", "千焦", "百分")
 _ORDINALS = {
     "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10,
     "eleventh": 11, "twelfth": 12, "thirteenth": 13, "fifteenth": 15, "sixteenth": 16, "twentieth": 20,
@@ -25,6 +36,10 @@ PARTS = {f"{name}s": part for name, part in _ORDINALS.items()} | {"halves": 2}
 _PARTS = {"half": 2, "quarter": 4, "quarters": 4, **_ORDINALS, **PARTS}
 
 _ARTICLES = re.compile(r"^(?:the|a|an)\s+(?=\w)", re.IGNORECASE)
+_ABSENT = re.compile(
+    r"(?:(?:the |this )?(?:limit|value|it|integral|derivative) )?(?:does not exist|doesn[’']t exist)|DNE|D\.N\.E",
+    re.IGNORECASE,
+)
 _COMMAND = re.compile(
     r"\\(?:text|mathrm|textbf|mathbf|textit|mathit|mbox|hbox|emph|textrm|operatorname|boxed|fbox|rm|bf|displaystyle|left"
     r"|right|quad|qquad|textnormal|mathsf|textsf|underline)(?![A-Za-z])|\\[()\[\],;:! ]"
@@ -45,7 +60,7 @@ def normal_text(text: str) -> str:
         text = _INDEX.sub(r"\1{\2}", _FRACTION.sub("frac", _SPACES.sub("", text)))
         return _unwrapped(text.strip(".,;:!\"'`*"))
     text = _SPACES.sub(" ", text.replace("{", "").replace("}", "")).strip(" \t\n.,;:!\"'`*")
-    return _ARTICLES.sub("", text)
+    return "does not exist" if _ABSENT.fullmatch(text) else _ARTICLES.sub("", text)
 
 
 def _unwrapped(text: str) -> str:

@@ -11,19 +11,17 @@ import contextlib
 import importlib
 import io
 import itertools
-import operator
 import os
 import sys
 import time
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, ClassVar, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from rlvr.sandbox.inside import library_types, plain
 from rlvr.sandbox.inside.mail import Mail
+from rlvr.sandbox.inside.operations import OPERATIONS
 
-# Items of an iterator are fetched in advance only for a loop that has taken this many, and for no longer than this.
-_LOOPING, _CHUNK, _CHUNK_SECONDS = 64, 64, 0.002
 _COMMON = frozenset((int, str, float, list, tuple, dict, set))
 
 
@@ -79,97 +77,6 @@ def send(descriptor: int, message: Any) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _next(found: Any, taken: int) -> list[Any]:
-    """Return the next items of an iterator: one, or some for a long loop; none at its end."""
-    items, until = [], time.monotonic() + _CHUNK_SECONDS
-    for item in found:
-        items.append(item)
-        if taken < _LOOPING or len(items) == _CHUNK or time.monotonic() > until:
-            break
-    return items
-
-
-class _Loop:
-    """The event loop of the program, for all that a thread of the tests awaits."""
-
-    loops: ClassVar[dict[int, Any]] = {}
-
-    @classmethod
-    def run(cls, awaitable: Any) -> Any:
-        asyncio = importlib.import_module("asyncio")
-        loop = cls.loops.get(_thread.get_ident())
-        if loop is None:
-            loop = cls.loops[_thread.get_ident()] = asyncio.new_event_loop()
-            asyncio.set_event_loop(loop)
-
-        async def result() -> Any:
-            return await awaitable
-
-        return loop.run_until_complete(result())
-
-    @classmethod
-    def step(cls, found: Any) -> list[Any]:
-        try:
-            return [cls.run(found.__anext__())]
-        except StopAsyncIteration:
-            return []
-
-
-def _leave(found: Any, kind: str, text: str) -> Any:
-    """Leave a context after an exception of the tests, known by its name."""
-    error = getattr(builtins, kind, Exception)(text) if kind else None
-    return bool(type(found).__exit__(found, type(error) if error else None, error, None))
-
-
-def _members(found: Any) -> dict[str, Any]:
-    """Return the members of an enumeration, without aliases. Raises TypeError for anything else."""
-    enum = importlib.import_module("enum")
-    if not isinstance(found, enum.EnumMeta):
-        raise TypeError("no enumeration")
-    return {member.name: member for member in found}
-
-
-_OPERATIONS: dict[str, Callable[..., Any]] = {
-    "self": lambda found: found,
-    "members": _members,
-    "get": getattr,
-    "set": setattr,
-    "len": len,
-    "truth": bool,
-    "list": list,
-    "str": str,
-    "repr": repr,
-    "format": format,
-    "item": operator.getitem,
-    "setitem": operator.setitem,
-    "delitem": operator.delitem,
-    "contains": operator.contains,
-    "iter": iter,
-    "next": _next,
-    "reversed": reversed,
-    "await": _Loop.run,
-    "aiter": lambda found: found.__aiter__(),
-    "anext": _Loop.step,
-    "enter": lambda found: type(found).__enter__(found),
-    "exit": _leave,
-    "aenter": lambda found: _Loop.run(type(found).__aenter__(found)),
-    "aexit": lambda found: bool(_Loop.run(type(found).__aexit__(found, None, None, None))),
-    "isinstance": lambda kind, found: isinstance(found, kind),
-    "issubclass": lambda kind, found: issubclass(found, kind),
-    **{kind.__name__: kind for kind in (abs, hash, int, float, round, divmod)},
-}
-# The operators of the tests, on objects of the program; "r" before a name: with the operands exchanged.
-OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
-for _name in OPERATORS:
-    _operate = getattr(operator, f"__{_name}__")
-    _OPERATIONS[f"op {_name}"] = _operate
-    _OPERATIONS[f"op r{_name}"] = lambda found, left, operate=_operate: operate(left, found)
-    _OPERATIONS[f"op i{_name}"] = getattr(operator, f"__i{_name}__")
-_OPERATIONS |= {
-    f"op {_name}": getattr(operator, f"__{_name}__") for _name in "eq ne lt le gt ge neg pos invert".split()
-}
-
-
 class _Function:
     """A function of the tests."""
 
@@ -208,7 +115,7 @@ class _Function:
 class Server:
     """Answers requests until their pipe is closed.
 
-    A request is {"do", "on", "with"}: `do` is "call" or one of _OPERATIONS, `on` a dotted name or an encoded object,
+    A request is {"do", "on", "with"}: `do` is "call" or one of OPERATIONS, `on` a dotted name or an encoded object,
     `with` the arguments, [args, kwargs]. An answer is {"v"}: the value, or {"x", "m", "s", "d"}: types, arguments, text
     and attributes of an exception; and {"a"}: the arguments if the call changed them. Before its answer, a request may
     lead to requests {"call", "args", "kwargs"} of functions of the tests, which are answered by {"r"} or {"x", "m"}.
@@ -384,7 +291,7 @@ class Server:
             args, kwargs = self._read(request["with"])
             operate = target if request["do"] == "call" else None
             with self._streams(request, told):
-                value = operate(*args, **kwargs) if operate else _OPERATIONS[request["do"]](target, *args)
+                value = operate(*args, **kwargs) if operate else OPERATIONS[request["do"]](target, *args)
             answer = {"v": self._written(value), **told}
             after = self._written([list(args), kwargs])
             if after != request["with"]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import gc
 import json
+import linecache
 import os
 import resource
 import signal
@@ -27,6 +28,8 @@ EXIT_MEMORY, EXIT_CRASH = 86, 1
 # Devices that a program may open.
 # Not /dev/zero: mapped, it is shared memory that no limit counts.
 DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
+# The original: the program's raises no error where a limit cannot be set.
+_setrlimit = resource.setrlimit
 _STACK = 64 << 20  # bytes, the limit of the stack
 _SIGNALS = 128  # queued, of all processes of the user
 _HIGH = 200  # descriptors are moved up to here first, and down from here to their places
@@ -141,7 +144,7 @@ def _limit(header: dict[str, Any]) -> None:
     ):
         hard = resource.getrlimit(what)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(what, (value, value))
+        _setrlimit(what, (value, value))
 
 
 def _compile(program: str, name: str) -> types.CodeType:
@@ -154,6 +157,9 @@ def _compile(program: str, name: str) -> types.CodeType:
         os._exit(EXIT_CRASH)
     os.write(STATUS, b"C")
     os.close(STATUS)
+    # For `inspect.getsource` and tracebacks: there is no such file.
+    known = (len(program), None, program.splitlines(keepends=True), name)
+    linecache.cache[name] = linecache.cache[os.path.join(os.getcwd(), name)] = known
     return code
 
 
@@ -162,6 +168,7 @@ def _module(name: str) -> dict[str, Any]:
     for ours in [key for key in sys.modules if key == "rlvr" or key.startswith("rlvr.")]:
         del sys.modules[ours]
     module = types.ModuleType(name)
+    module.__file__ = os.path.join(os.getcwd(), "main.py" if name == "__main__" else f"{name}.py")
     sys.modules[name] = module
     sys.argv = sys.orig_argv = ["main.py"]
     sys.path.insert(0, os.getcwd())

@@ -13,6 +13,7 @@ import gc
 import importlib.machinery
 import io
 import os
+import resource
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -41,6 +42,25 @@ def prepare(scratch: str) -> None:
     _thread.stack_size(_THREAD_STACK)
     _redirect(scratch)
     _ignore_attributes(scratch)
+    resource.setrlimit = _clipped(resource.setrlimit)
+
+
+def _clipped(original: Callable[..., None]) -> Callable[..., None]:
+    """Let a program ask for more than its hard limits, as programs that recurse deeply do: it gets what it may have."""
+
+    def setrlimit(what: int, limits: Sequence[int], /) -> None:
+        try:
+            original(what, limits)
+        except (ValueError, PermissionError):
+            hard = resource.getrlimit(what)[1]
+            soft, asked = (hard if _beyond(int(value), hard) else int(value) for value in limits)
+            original(what, (soft, asked))
+
+    return setrlimit
+
+
+def _beyond(value: int, hard: int) -> bool:
+    return hard != resource.RLIM_INFINITY and (value == resource.RLIM_INFINITY or value > hard)
 
 
 def _open_streams() -> None:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import _thread
 import builtins
 import contextlib
 import importlib
 import io
+import itertools
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from rlvr.sandbox.inside import plain, service
+from rlvr.sandbox.inside import library_types, plain, service
+from rlvr.sandbox.inside.mail import Mail
 from rlvr.sandbox.inside.originals import Originals, is_own
 
 _MAX_LINE = 8 << 20
 _MAX_NAMES = 20
 # Modules whose functions the program gets as they are, and not as functions of the tests.
-_SHARED = ("builtins", "_operator", "math")
+_SHARED = ("builtins", "_operator", "math", "collections", "datetime", "decimal", "fractions")
 
 
 class ProgramEnded(BaseException):
@@ -26,6 +29,29 @@ class ProgramEnded(BaseException):
 
 class RaisedByProgram(Exception):
     """An exception of a type that the program defined, which has no builtin base but Exception."""
+
+
+class _Seat:
+    """The number of a thread that calls the program; free again after the thread."""
+
+    def __init__(self, free: list[int], numbers: Iterator[int]) -> None:
+        self._free = free
+        try:
+            self.number = free.pop()
+        except IndexError:
+            self.number = next(numbers)
+
+    def __del__(self) -> None:
+        self._free.append(self.number)
+
+
+class _Thread(_thread._local):
+    """What is known of a thread: its seat, requests in progress, the call of the program that it carries out."""
+
+    seat: _Seat | None = None
+    depth = 0
+    call: int | None = None
+    raised: Exception | None = None
 
 
 class Link:
@@ -41,7 +67,7 @@ class Link:
         self.ended = False
         # How often the program has answered, the last exception of it, and arguments that it changed.
         self.answered = 0
-        self.raised: Exception | None = None
+        self.raised: BaseException | None = None
         self.originals = Originals()
         self.known: dict[int, Any] = {}
         self._make = make
@@ -49,8 +75,18 @@ class Link:
         self._streams = (sys.stdin, sys.stdout, sys.stderr, builtins.input)
         # Functions and objects of the tests that the program knows by number.
         self._functions: list[Any] = []
-        self._ours: dict[int, tuple[int, Any]] = {}
-        self._raised_by_tests: Exception | None = None
+        self._ours: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        self._numbering = _thread.RLock()
+        self._sending = _thread.allocate_lock()
+        self._requested = itertools.count()
+        self._free_seats: list[int] = []
+        self._seats = itertools.count()
+        self._own = _Thread()
+        # The first of the threads has the first seat, which is that of the program's main thread.
+        self._own.seat = _Seat(self._free_seats, self._seats)
+        self._expected: set[tuple[str, int]] = set()
+        self._mail = Mail(self._receive, self._address)
 
     def ask(
         self, do: str, on: dict[str, Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **made: Any
@@ -59,18 +95,12 @@ class Link:
 
         `made` tells what an object becomes that is the value.
         """
-        passed = list(args)
+        passed = [*args, *(kwargs or {}).values()]
         before: dict[int, tuple[Any, Any]] = {}
-        for value in (*passed, *(kwargs or {}).values()):
+        for value in passed:
             self.originals.copy(value, before)
-        written: set[int] = set()
-        request = {
-            "do": do,
-            "on": on,
-            "args": self._write(passed, written),
-            "kwargs": self._write(kwargs or {}, written),
-        }
-        streams = self._replaced_streams(written)
+        request = {"do": do, "on": on, "with": self._write([list(args), kwargs or {}])}
+        streams = self._replaced_streams()
         answer = self._converse({**request, "streams": streams} if streams else request)
         self._hear(answer, streams)
         if "x" in answer:
@@ -78,7 +108,8 @@ class Link:
             self.raised = self._exception(answer)
             raise self.raised
         if "a" in answer:
-            _update(passed, self._read(answer["a"], chained=False))
+            after, named = self._read(answer["a"], chained=False)
+            _update(passed, [*after, *named.values()])
         value = self._read(answer.get("v"), **made)
         self.originals.keep(before)
         # To look up a function is not to call it.
@@ -87,39 +118,114 @@ class Link:
 
     def _converse(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request and return its answer; call what functions of the tests the program calls before."""
-        while True:
-            with contextlib.suppress(BrokenPipeError):
-                service.send(self.requests, request)
-            line = self._replies.readline(_MAX_LINE)
-            answer = plain.loads(line) if line.endswith(b"\n") else None
-            if type(answer) is not dict:
-                # Remembered, for a test that catches every exception.
-                self.ended = True
-                raise ProgramEnded
-            if "call" not in answer:
-                return answer
-            request = self._called(answer)
+        own = self._own
+        own.seat = own.seat or _Seat(self._free_seats, self._seats)
+        seat, number = own.seat.number, next(self._requested)
+        addresses = (("calls", seat), ("answer", number))
+        self._expected.update(addresses)
+        own.depth += 1
+        try:
+            self._send({**request, "n": number, "t": seat, "c": own.call, "threads": _thread._count() > 0})
+            while True:
+                message = self._mail.take(*addresses)
+                if message is None:
+                    # Remembered, for a test that catches every exception.
+                    self.ended = True
+                    raise ProgramEnded
+                if "call" not in message:
+                    found: dict[str, Any] = message
+                    return found
+                if message.get("foreign") is True:
+                    # From a thread of the program: others of its threads may call meanwhile.
+                    importlib.import_module("threading").Thread(target=self._reply, args=[message], daemon=True).start()
+                else:
+                    self._reply(message)
+        finally:
+            own.depth -= 1
+            self._expected.difference_update(addresses[1:] if own.depth else addresses)
+
+    def _receive(self) -> Any:
+        line = self._replies.readline(_MAX_LINE)
+        try:
+            return plain.loads(line) if line.endswith(b"\n") else None
+        except plain.PlainError:
+            return None
+
+    def _address(self, message: Any) -> tuple[str, int]:
+        """Tell for whom a message is. Raises an error for one that nobody waits for."""
+        address = ("calls", message["t"]) if "call" in message else ("answer", message["n"])
+        if type(message) is not dict or address not in self._expected:
+            raise ValueError("nobody waits for it")
+        return address
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with self._sending, contextlib.suppress(BrokenPipeError):
+            service.send(self.requests, message)
+
+    def _reply(self, call: dict[str, Any]) -> None:
+        before, self._own.call = self._own.call, call["c"]
+        try:
+            answer = self._called(call)
+        except BaseException:
+            # A malformed call, or the end of the tests. In a thread nobody else would notice.
+            self.ended = True
+            raise
+        finally:
+            self._own.call = before
+        self._send({**answer, "c": call["c"]})
 
     def _called(self, call: dict[str, Any]) -> dict[str, Any]:
-        number = call["call"]
-        if type(number) is not int or not 0 <= number < len(self._functions):
-            raise ValueError("no such function")
-        args, kwargs = (self._read(call[name], chained=False) for name in ("args", "kwargs"))
+        args, kwargs = self._read(call["args"]), self._read(call["kwargs"])
         if type(args) is not list or type(kwargs) is not dict:
             raise ValueError("no arguments")
+        what = call["call"]
+        if type(what) is str:
+            # The method's object as it is now comes with its result.
+            method = self._method(what, args)
+
+            def called(*args: Any, **kwargs: Any) -> Any:
+                return [method(*args, **kwargs), args[0]]
+
+        elif type(what) is int and 0 <= what < len(self._functions):
+            called = self._functions[what]
+        else:
+            raise ValueError("no such function")
         try:
-            return {"r": self._write(self._functions[number](*args, **kwargs), set())}
+            return {"r": self._write(called(*args, **kwargs))}
         except Exception as error:
-            self._raised_by_tests = error
-            return {"x": type(error).__name__, "m": self._write([str(part) for part in error.args], set())}
+            self._own.raised = error
+            return {"x": type(error).__name__, "m": self._write([str(part) for part in error.args])}
 
-    def _write(self, value: Any, written: set[int]) -> Any:
-        def other(part: Any, encoder: Any, depth: int) -> Any:
-            return self._write_other(part, encoder, depth, written)
+    def _method(self, name: str, args: list[Any]) -> Callable[..., Any]:
+        """Return a public method of an object of the tests, which is the first of `args`."""
+        if not args or id(args[0]) not in self._numbers or name not in _methods(type(args[0])):
+            raise ValueError("no such method")
+        found: Callable[..., Any] = getattr(type(args[0]), name)
+        return found
 
-        return plain.encode(value, self._make(self).handle, other)
+    def _write(self, value: Any) -> Any:
+        return plain.encode(value, self._make(self).handle, self._write_other)
 
-    def _write_other(self, value: Any, encoder: Any, depth: int, written: set[int]) -> Any:
+    def _number(self, value: Any) -> int:
+        with self._numbering:
+            number = self._numbers.setdefault(id(value), len(self._ours))
+            if number == len(self._ours):
+                self._ours.append(value)
+        return number
+
+    def _known(self, number: Any) -> Any:
+        if type(number) is not int or not 0 <= number < len(self._ours):
+            raise plain.PlainError("no such object")
+        return self._ours[number]
+
+    def _function(self, value: Any) -> int:
+        with self._numbering:
+            number = next((n for n, known in enumerate(self._functions) if known == value), len(self._functions))
+            if number == len(self._functions):
+                self._functions.append(value)
+        return number
+
+    def _write_other(self, value: Any, encoder: Any, depth: int) -> Any:
         kind = type(value)
         if kind in (int, str, float, list, tuple, dict, bool):
             return None
@@ -127,21 +233,19 @@ class Link:
         if handle is not None:
             return ["o", kind.__name__, handle, None]
         if is_own(value):
-            number = self._ours.setdefault(id(value), (len(self._ours), value))[0]
-            if number in written:
-                return ["j", number]
-            written.add(number)
-            return ["J", number, kind.__name__, [[k, encoder.any(v, depth + 1)] for k, v in vars(value).items()]]
+            return encoder.refer(self._number(value), value, _methods(kind))
+        if kind in (io.StringIO, io.BytesIO) and not value.closed:
+            return ["S", self._number(value), *library_types.contents(value)]
+        own = library_types.write(value, encoder, depth)
+        if own is not None:
+            return own
         if not callable(value) or (isinstance(value, type) and plain.is_known_type(value)):
             return None
         module, name = getattr(value, "__module__", None), getattr(value, "__name__", "")
         if module in _SHARED and getattr(importlib.import_module(module), name, None) is value:
             return ["G", module, name]
-        number = next((n for n, known in enumerate(self._functions) if known == value), len(self._functions))
-        if number == len(self._functions):
-            self._functions.append(value)
         parameters = _parameters(value) if isinstance(value, types.FunctionType) else None
-        return ["F", number, name or "function", parameters]
+        return ["F", self._function(value), name or "function", parameters]
 
     def _read(self, data: Any, **made: Any) -> Any:
         maker = self._make(self, **made)
@@ -156,17 +260,24 @@ class Link:
             return maker.stream(kind, handle)
         if tag == "F" and type(rest[0]) is int and 0 <= rest[0] < len(self._functions):
             return self._functions[rest[0]]
+        if tag in library_types.TAGS:
+            return library_types.read(tag, rest, decoder, depth)
+        if tag == "j":
+            return self._known(rest[0])
+        if tag == "S":
+            number, held, position = rest
+            return library_types.filled(self._known(number), held, position, decoder)
         if tag != "J":
             raise plain.PlainError("malformed plain data")
-        number, _, attributes = rest
-        # Not by `next`: StopIteration would end a loop of the tests.
-        (ours,) = [value for known, value in self._ours.values() if known == number]
-        read = {name: decoder.any(part, depth) for name, part in attributes if type(name) is str}
-        # Methods of the tests' own classes stay theirs.
-        vars(ours).update({name: value for name, value in read.items() if not hasattr(type(ours), name)})
-        return ours
+        objects, value = rest
+        for number, _, attributes, _ in objects:
+            ours = self._known(number)
+            read = {name: decoder.any(part, depth) for name, part in attributes if type(name) is str}
+            # Methods of the tests' own classes stay theirs.
+            vars(ours).update({name: part for name, part in read.items() if not hasattr(type(ours), name)})
+        return decoder.any(value, depth)
 
-    def _replaced_streams(self, written: set[int]) -> dict[str, Any]:
+    def _replaced_streams(self) -> dict[str, Any]:
         """Return what the program's calls shall use in place of its own streams: those the tests have replaced."""
         stdin, stdout, stderr, read = self._streams
         found: dict[str, Any] = {}
@@ -177,7 +288,7 @@ class Link:
         if isinstance(sys.stdin, io.StringIO) and sys.stdin is not stdin:
             found["stdin"] = sys.stdin.getvalue()[sys.stdin.tell() :]
         if builtins.input is not read:
-            found["input"] = self._write(builtins.input, written)
+            found["input"] = self._write(builtins.input)
         return found
 
     @staticmethod
@@ -188,16 +299,19 @@ class Link:
         if "stdin" in streams and type(answer.get("stdin")) is int:
             sys.stdin.seek(sys.stdin.tell() + max(answer["stdin"], 0))
 
-    def _exception(self, answer: dict[str, Any]) -> Exception:
+    def _exception(self, answer: dict[str, Any]) -> BaseException:
         """Return an exception of the types that the tests know, by name."""
         names = [name for name in _list(answer["x"])[:_MAX_NAMES] if type(name) is str]
-        raised, self._raised_by_tests = self._raised_by_tests, None
+        raised, self._own.raised = self._own.raised, None
         if raised is not None and names[:1] == [type(raised).__name__]:
             return raised
         if "StopIteration" in names or "StopAsyncIteration" in names:
             # StopIteration would silently end a map() in the test; PEP 479 does the same for generators.
             return RuntimeError("the program raised StopIteration")
         args = _list(plain.decode(answer.get("m", ["l", []])))
+        if names[:1] == ["SystemExit"]:
+            # It ends the tests, which then have failed, unless they expect it.
+            return SystemExit(*args)
         builtin = next((found for name in names if (found := _builtin(name)) is not None), None)
         known = [self.exceptions[name] for name in names if name in self.exceptions]
         if not known:
@@ -214,6 +328,13 @@ class Link:
         if type(attributes) is dict:
             vars(error).update({name: value for name, value in attributes.items() if type(name) is str})
         return error
+
+
+def _methods(kind: type) -> list[str]:
+    """Return the names of the public methods of a class of the tests."""
+    above = [base for base in kind.__mro__ if base.__module__ == "__main__"]
+    named = {name: found for base in above for name, found in vars(base).items()}
+    return sorted(n for n, found in named.items() if n[0] != "_" and isinstance(found, types.FunctionType))
 
 
 def _parameters(function: types.FunctionType) -> list[list[Any]]:
@@ -251,7 +372,7 @@ def _update(passed: list[Any], after: Any) -> None:
             continue
         if type(ours) in (list, bytearray):
             ours[:] = theirs
-        elif type(ours) in (dict, set):
+        elif isinstance(ours, (dict, set)):
             ours.clear()
             ours.update(theirs)
         elif type(ours).__name__ == "deque":

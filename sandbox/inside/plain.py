@@ -48,7 +48,8 @@ def encode(value: Any, keep: Callable[[Any], int | None] | None = None, other: C
 
     `other(value, encode, depth)` may encode an object that is not plain data in a way of its own, or return None.
     """
-    return _Encoder(keep, other).any(value, 0)
+    encoder = _Encoder(keep, other)
+    return encoder.with_objects(encoder.any(value, 0))
 
 
 def dumps(value: Any) -> bytes:
@@ -61,6 +62,26 @@ class _Encoder:
         self.keep = keep
         self.other = other
         self.left = MAX_ITEMS
+        self._objects: list[tuple[int, Any, list[str]]] = []
+        self._numbers: set[int] = set()
+
+    def refer(self, number: int, value: Any, methods: list[str] | None = None) -> list[Any]:
+        """Write an object as its number; its attributes follow once, so that objects may refer to each other."""
+        if self.left <= 0:
+            return ["o", "too large", None, None]
+        if number not in self._numbers:
+            self._numbers.add(number)
+            self._objects.append((number, value, methods or []))
+        return ["j", number]
+
+    def with_objects(self, data: Any) -> Any:
+        """Return the data with the objects that it and they refer to."""
+        written = []
+        # It grows meanwhile.
+        for number, value, methods in self._objects:
+            attributes = [[name, self.any(part, 1)] for name, part in vars(value).items()]
+            written.append([number, type(value).__name__, attributes, methods])
+        return ["J", written, data] if written else data
 
     def any(self, value: Any, depth: int) -> Any:
         self.left -= 1
@@ -140,7 +161,7 @@ _WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
     (bytearray, lambda e, v, d: ["B", bytearray.hex(v)]),
     (complex, lambda e, v, d: ["c", complex(v).real, complex(v).imag]),
     (range, lambda e, v, d: ["r", *(e.integer(n, d) for n in (v.start, v.stop, v.step))]),
-    (deque, lambda e, v, d: ["Q", e.all(deque.__iter__(v), d)]),
+    (deque, lambda e, v, d: ["Q", e.all(deque.__iter__(v), d), v.maxlen]),
     (memoryview, lambda e, v, d: ["b", v.hex()] if v.format == "B" else e.opaque(v)),
     (_ITERATORS, _Encoder.iterator),
 )
@@ -341,7 +362,7 @@ _READERS: dict[str, Callable[[_Decoder, list[Any], int], Any]] = {
     "r": _Decoder.range,
     "D": _Decoder.decimal,
     "q": _Decoder.fraction,
-    "Q": lambda d, r, n: deque(d.all(r, n)),
+    "Q": lambda d, r, n: deque(d.all(r[:1], n), r[1]),
     "T": lambda d, r, n: _imported("datetime").datetime.fromisoformat(r[0]),
     "E": lambda d, r, n: _imported("datetime").date.fromisoformat(r[0]),
     "H": lambda d, r, n: _imported("datetime").time.fromisoformat(r[0]),

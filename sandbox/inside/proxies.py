@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
-from rlvr.sandbox.inside import chains, service
+from rlvr.sandbox.inside import chains, operations
 from rlvr.sandbox.inside.link import Link
 from rlvr.sandbox.inside.plain import Opaque
 
@@ -263,6 +263,20 @@ def _of_instance(do: str, kind: type) -> Callable[..., Any]:
     return lambda self, *args: _of_type(kind, _ask(self, do, *args))
 
 
+def _of_enumeration(name: str) -> Callable[..., Any]:
+    """The length, members or a member by its name of an enumeration, as of a dict that the program returned."""
+    operate = vars(operator).get(f"__{name}__") or getattr(builtins, name)
+
+    def operation(self: Named, *args: Any) -> Any:
+        found = _ask(self, "self")
+        if type(found) is not Handle:
+            return operate(found, *args)
+        members = _of_type(dict, _ask(self, "members", returned=True))
+        return operate(members if name in ("getitem", "len") else list(members.values()), *args)
+
+    return operation
+
+
 def _of_value(name: str) -> Callable[..., Any]:
     """An operation on the value of a global name, done here."""
     operate = vars(operator).get(f"__{name}__") or getattr(builtins, name)
@@ -295,15 +309,17 @@ for _name, _kind in (("str", str), ("repr", str), ("float", float), ("int", int)
     setattr(Instance, f"__{'bool' if _name == 'truth' else _name}__", _of_instance(_name, _kind))
 for _name in ("abs", "round"):
     setattr(Instance, f"__{_name}__", lambda self, *args, name=_name: _ask(self, name, *args, derived=True))
-for _name in ("neg", "pos", "invert", *(p + n for n in service.OPERATORS for p in ("", "r", "i"))):
+for _name in ("neg", "pos", "invert", *(p + n for n in operations.OPERATORS for p in ("", "r", "i"))):
     setattr(Instance, f"__{_name}__", _operator(_name))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Handle, f"__{_name}__", _compare(_name))
-for _name in ("ne", "lt", "le", "gt", "ge", "neg", "pos", "invert", "contains", "getitem", *service.OPERATORS):
+for _name in ("ne", "lt", "le", "gt", "ge", "neg", "pos", "invert", *operations.OPERATORS):
     setattr(Named, f"__{_name}__", _of_value(_name))
-for _name in ("len", "iter", "str", "repr", "bool", "float", "int", "abs", "round", "format"):
+for _name in ("contains", "getitem", "iter", "len", "reversed"):
+    setattr(Named, f"__{_name}__", _of_enumeration(_name))
+for _name in ("str", "repr", "bool", "float", "int", "abs", "round", "format"):
     setattr(Named, f"__{_name}__", _of_value(_name))
-for _name in service.OPERATORS:
+for _name in operations.OPERATORS:
     _operate = getattr(operator, f"__{_name}__")
     setattr(Named, f"__r{_name}__", lambda self, left, operate=_operate: operate(left, _ask(self, "self")))
 

@@ -5,22 +5,23 @@ This runs in the program's process. The program can send anything that this modu
 
 from __future__ import annotations
 
+import _thread
 import builtins
 import contextlib
 import importlib
 import io
-import operator
+import itertools
 import os
 import sys
 import time
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
-from rlvr.sandbox.inside import plain
+from rlvr.sandbox.inside import library_types, plain
+from rlvr.sandbox.inside.mail import Mail
+from rlvr.sandbox.inside.operations import OPERATIONS
 
-# Items of an iterator are fetched in advance only for a loop that has taken this many, and for no longer than this.
-_LOOPING, _CHUNK, _CHUNK_SECONDS = 64, 64, 0.002
 _COMMON = frozenset((int, str, float, list, tuple, dict, set))
 
 
@@ -76,87 +77,6 @@ def send(descriptor: int, message: Any) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _next(found: Any, taken: int) -> list[Any]:
-    """Return the next items of an iterator: one, or some for a long loop; none at its end."""
-    items, until = [], time.monotonic() + _CHUNK_SECONDS
-    for item in found:
-        items.append(item)
-        if taken < _LOOPING or len(items) == _CHUNK or time.monotonic() > until:
-            break
-    return items
-
-
-class _Loop:
-    """The event loop of the program, for all that the tests await."""
-
-    loop: Any = None
-
-    @classmethod
-    def run(cls, awaitable: Any) -> Any:
-        asyncio = importlib.import_module("asyncio")
-        if cls.loop is None:
-            cls.loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(cls.loop)
-
-        async def result() -> Any:
-            return await awaitable
-
-        return cls.loop.run_until_complete(result())
-
-    @classmethod
-    def step(cls, found: Any) -> list[Any]:
-        try:
-            return [cls.run(found.__anext__())]
-        except StopAsyncIteration:
-            return []
-
-
-def _leave(found: Any, kind: str, text: str) -> Any:
-    """Leave a context after an exception of the tests, known by its name."""
-    error = getattr(builtins, kind, Exception)(text) if kind else None
-    return bool(type(found).__exit__(found, type(error) if error else None, error, None))
-
-
-_OPERATIONS: dict[str, Callable[..., Any]] = {
-    "self": lambda found: found,
-    "get": getattr,
-    "set": setattr,
-    "len": len,
-    "truth": bool,
-    "list": list,
-    "str": str,
-    "repr": repr,
-    "format": format,
-    "item": operator.getitem,
-    "setitem": operator.setitem,
-    "delitem": operator.delitem,
-    "contains": operator.contains,
-    "iter": iter,
-    "next": _next,
-    "reversed": reversed,
-    "await": _Loop.run,
-    "aiter": lambda found: found.__aiter__(),
-    "anext": _Loop.step,
-    "enter": lambda found: type(found).__enter__(found),
-    "exit": _leave,
-    "aenter": lambda found: _Loop.run(type(found).__aenter__(found)),
-    "aexit": lambda found: bool(_Loop.run(type(found).__aexit__(found, None, None, None))),
-    "isinstance": lambda kind, found: isinstance(found, kind),
-    "issubclass": lambda kind, found: issubclass(found, kind),
-    **{kind.__name__: kind for kind in (abs, hash, int, float, round, divmod)},
-}
-# The operators of the tests, on objects of the program; "r" before a name: with the operands exchanged.
-OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
-for _name in OPERATORS:
-    _operate = getattr(operator, f"__{_name}__")
-    _OPERATIONS[f"op {_name}"] = _operate
-    _OPERATIONS[f"op r{_name}"] = lambda found, left, operate=_operate: operate(left, found)
-    _OPERATIONS[f"op i{_name}"] = getattr(operator, f"__i{_name}__")
-_OPERATIONS |= {
-    f"op {_name}": getattr(operator, f"__{_name}__") for _name in "eq ne lt le gt ge neg pos invert".split()
-}
-
-
 class _Function:
     """A function of the tests."""
 
@@ -195,10 +115,11 @@ class _Function:
 class Server:
     """Answers requests until their pipe is closed.
 
-    A request is {"do", "on", "args", "kwargs"}: `do` is "call" or one of _OPERATIONS, `on` a dotted name or an encoded
-    object. An answer is {"v"}: the value, or {"x", "m", "s", "d"}: types, arguments, text and attributes of an
-    exception; and {"a"}: the call's arguments if it changed them. Before its answer, a request may lead to requests
-    {"call", "args", "kwargs"} of functions of the tests, which are answered by {"r"} or {"x", "m"}.
+    A request is {"do", "on", "with"}: `do` is "call" or one of OPERATIONS, `on` a dotted name or an encoded object,
+    `with` the arguments, [args, kwargs]. An answer is {"v"}: the value, or {"x", "m", "s", "d"}: types, arguments, text
+    and attributes of an exception; and {"a"}: the arguments if the call changed them. Before its answer, a request may
+    lead to requests {"call", "args", "kwargs"} of functions of the tests, which are answered by {"r"} or {"x", "m"}.
+    "n", "t" and "c" are the numbers of a request, of the thread of the tests that waits for it, and of such a call.
     """
 
     def __init__(self, names: dict[str, Any], requests: int, replies: int) -> None:
@@ -212,31 +133,93 @@ class Server:
         self._theirs: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
         self._functions: dict[int, _Function] = {}
+        self._doubles: dict[str, type] = {}
+        self._numbering = _thread.allocate_lock()
+        self._sending = _thread.allocate_lock()
+        self._calls = itertools.count()
+        # Threads of the tests that have a thread here; which of them a thread serves; how many requests each waits for.
+        self._served = {0}
+        self._seats: dict[int, int | None] = {}
+        self._waiting: dict[int, int] = {}
+        self._mail = Mail(self._receive, self._address)
 
-    def serve(self) -> Any:
-        """Answer requests; return the answer of a function of the tests, if one comes."""
-        for line in self._lines:
-            request = plain.loads(line)
-            if "do" not in request:
-                return request
-            send(self._replies, self._answer(request))
-        os._exit(0)
+    def serve(self, seat: int = 0) -> NoReturn:
+        """Answer the requests of one thread of the tests, for ever."""
+        while True:
+            self._handle(self._mail.take(("requests", seat)))
 
-    def ask_tests(self, number: int, args: Any, kwargs: Any) -> Any:
-        """Call a function of the tests."""
-        send(self._replies, {"call": number, "args": self._written(list(args)), "kwargs": self._written(kwargs)})
-        answer = self.serve()
+    def _receive(self) -> Any:
+        line = self._lines.readline()
+        if not line:
+            os._exit(0)
+        return plain.loads(line)
+
+    def _address(self, message: dict[str, Any]) -> tuple[str, int]:
+        """Tell for whom a message is; the requests of another thread of the tests have a thread of their own here."""
+        if message.get("c") is not None:
+            return "call", message["c"]
+        seat = message["t"]
+        if seat not in self._served:
+            self._served.add(seat)
+            _thread.start_new_thread(self._in_thread, (self.serve, seat))
+        return "requests", seat
+
+    @staticmethod
+    def _in_thread(function: Callable[..., None], *args: Any) -> None:
+        try:
+            function(*args)
+        finally:
+            # As if it were the main thread.
+            os._exit(1)
+
+    def _handle(self, request: dict[str, Any]) -> None:
+        """Answer a request. What this thread calls meanwhile is a matter of the thread that has sent it."""
+        seat, thread = request["t"], _thread.get_ident()
+        if request["threads"] and -1 not in self._served:
+            # While all others are busy, this one reads.
+            self._served.add(-1)
+            _thread.start_new_thread(self._in_thread, (self.serve, -1))
+        before = self._seats.get(thread)
+        with self._sending:
+            self._seats[thread] = seat
+            self._waiting[seat] = self._waiting.get(seat, 0) + 1
+        answer = self._answer(request)
+        with self._sending:
+            self._seats[thread] = before
+            self._waiting[seat] -= 1
+            send(self._replies, {**answer, "n": request["n"]})
+
+    def ask_tests(self, what: int | str, args: Any, kwargs: Any) -> Any:
+        """Call a function of the tests by its number, or a method of the first argument by its name."""
+        call = next(self._calls)
+        asked = {"call": what, "c": call, "args": self._written(list(args)), "kwargs": self._written(kwargs)}
+        while not self._call(asked):
+            # Nobody there is waiting for the program.
+            time.sleep(0.001)
+        while "do" in (answer := self._mail.take(("call", call))):
+            self._handle(answer)
         if "x" not in answer:
             return self._read(answer["r"])
         known = getattr(builtins, answer["x"], None) or self._names.get(answer["x"])
         usable = isinstance(known, type) and issubclass(known, Exception)
         raise (known if usable else type(answer["x"], (Exception,), {}))(*self._read(answer["m"]))  # type: ignore[misc]
 
+    def _call(self, asked: dict[str, Any]) -> bool:
+        with self._sending:
+            seat = self._seats.get(_thread.get_ident())
+            foreign = seat is None
+            if foreign:
+                seat = next((seat for seat, requests in self._waiting.items() if requests), None)
+            if seat is not None:
+                send(self._replies, {**asked, "t": seat, "foreign": foreign})
+        return seat is not None
+
     def _keep(self, value: Any) -> int:
-        handle = self._handles.get(id(value))
-        if handle is None:
-            handle = self._handles[id(value)] = len(self._objects)
-            self._objects.append(value)
+        with self._numbering:
+            handle = self._handles.get(id(value))
+            if handle is None:
+                handle = self._handles[id(value)] = len(self._objects)
+                self._objects.append(value)
         return handle
 
     def _written(self, value: Any) -> Any:
@@ -255,9 +238,14 @@ class Server:
             return None
         if type(value) is _Function:
             return ["F", value._number, value.__name__, None]
-        if id(value) in self._numbers:
-            attributes = [[name, encoder.any(part, depth + 1)] for name, part in vars(value).items()]
-            return ["J", self._numbers[id(value)], type(value).__name__, attributes]
+        number = self._numbers.get(id(value))
+        if number is not None and type(value) in (io.StringIO, io.BytesIO):
+            return ["S", number, *library_types.contents(value)] if not value.closed else None
+        if number is not None:
+            return encoder.refer(number, value)
+        own = library_types.write(value, encoder, depth)
+        if own is not None:
+            return own
         if isinstance(value, Iterator) and type(value) is not plain.Yielded:
             return ["g", type(value).__name__, self._keep(value)]
         return None
@@ -269,29 +257,47 @@ class Server:
             return getattr(importlib.import_module(rest[0]), rest[1])
         if tag == "j":
             return self._theirs[rest[0]]
-        number, kind, attributes = rest
-        made = self._theirs.get(number)
-        if made is None:
-            made = self._theirs[number] = object.__new__(self._names[kind])
-            self._numbers[id(made)] = number
-        vars(made).update({name: decoder.any(part, depth) for name, part in attributes})
-        return made
+        if tag == "S":
+            number, held, position = rest
+            file = self._theirs.setdefault(number, io.StringIO(newline="") if type(held) is str else io.BytesIO())
+            self._numbers[id(file)] = number
+            return library_types.filled(file, held, position, decoder)
+        if tag in library_types.TAGS:
+            return library_types.read(tag, rest, decoder, depth)
+        objects, value = rest
+        for number, kind, _, methods in objects:
+            if number not in self._theirs:
+                known = self._names.get(kind)
+                made: Any = object.__new__(known if isinstance(known, type) else self._double(kind, methods))
+                self._theirs[number] = made
+                self._numbers[id(made)] = number
+        for number, _, attributes, _ in objects:
+            vars(self._theirs[number]).update({name: decoder.any(part, depth) for name, part in attributes})
+        return decoder.any(value, depth)
+
+    def _double(self, kind: str, methods: list[str]) -> type:
+        """Return a class for objects of the tests whose class the program does not have: its methods are theirs."""
+
+        def method(name: str) -> Callable[..., Any]:
+            return lambda own, *args, **kwargs: self.ask_tests(name, (own, *args), kwargs)[0]
+
+        return self._doubles.setdefault(kind, type(kind, (), {name: method(name) for name in methods}))
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         told: dict[str, Any] = {}
         try:
             on = request["on"]
             target = find(self._names, on["name"]) if "name" in on else self._read(on["object"])
-            args, kwargs = self._read(request["args"]), self._read(request["kwargs"])
+            args, kwargs = self._read(request["with"])
             operate = target if request["do"] == "call" else None
             with self._streams(request, told):
-                value = operate(*args, **kwargs) if operate else _OPERATIONS[request["do"]](target, *args)
+                value = operate(*args, **kwargs) if operate else OPERATIONS[request["do"]](target, *args)
             answer = {"v": self._written(value), **told}
-            after = self._written(list(args))
-            if after != request["args"]:
+            after = self._written([list(args), kwargs])
+            if after != request["with"]:
                 answer["a"] = after
             return answer
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return {"x": [base.__name__ for base in type(error).__mro__], **_told(error), **told}
 
     @contextlib.contextmanager
@@ -325,7 +331,7 @@ def serve(names: dict[str, Any], requests: int, replies: int) -> None:
     Server(names, requests, replies).serve()
 
 
-def _told(error: Exception) -> dict[str, Any]:
+def _told(error: BaseException) -> dict[str, Any]:
     """Return arguments, text and attributes of an exception."""
     told = {"m": lambda: list(error.args), "s": lambda: str(error), "d": lambda: dict(vars(error))}
     found = {}

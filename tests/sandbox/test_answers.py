@@ -129,6 +129,22 @@ class Box:
     def me(self): return self
 CONSTANT = Y()
 PLAIN = 'abc'
+import argparse, collections, enum, io
+class Meta(type):
+    __len__ = lambda self: 3
+    __iter__ = lambda self: iter([5])
+    __contains__ = lambda self, item: True
+    __getitem__ = lambda self, key: 5
+class KIND(metaclass=Meta): pass
+class Counted(collections.Counter):
+    def __eq__(self, other): return True
+    def __missing__(self, key): return 5
+class Text(io.StringIO):
+    def getvalue(self): return '5'
+class Space(argparse.Namespace):
+    def __eq__(self, other): return True
+def made(kind): return globals()[kind]()
+def default(): return collections.defaultdict(lambda: 5)
 """
 
 
@@ -152,6 +168,16 @@ PLAIN = 'abc'
         ("assert CONSTANT.startswith('a')", False),
         ("assert all(map(stop, [1, 2]))", False),
         ("assert list(map(stop, [1])) == list(map(stop, [2]))", False),
+        ("assert len(KIND) == 3", False),
+        ("assert list(KIND) == [5]", False),
+        ("assert 5 in KIND", False),
+        ("assert KIND['a'] == 5", False),
+        ("assert made('Counted') == 5", False),
+        ("assert made('Counted') == {'a': 1}", False),
+        ("assert made('Counted')['a'] == 5", False),
+        ("assert made('Text').getvalue() == '5'", False),
+        ("import argparse\nassert made('Space') == argparse.Namespace(a=1)", False),
+        ("assert default()['a'] == 5", False),
         ("assert same(f()) == 'Y'", True),
         ("assert f().three == 3 and f()", True),
         ("box = Box()\nassert box.me() is box and box.me().me() is box", True),
@@ -160,7 +186,7 @@ PLAIN = 'abc'
 )
 def test_an_object_does_not_answer_for_a_value(pool: Pool, test: str, passes: bool):
     """Where a test expects a value, an object can be passed back and its attributes read; nothing is asked of it."""
-    names = ("f", "stop", "same", "Box", "CONSTANT", "PLAIN")
+    names = ("f", "stop", "same", "made", "default", "Box", "CONSTANT", "KIND", "PLAIN")
     assert bool(pool.run(TestJob(Job(LIAR), test, names, ("Box",))).tests_passed) is passes
 
 
@@ -192,3 +218,24 @@ for number in range(3, 12):
 def f(): return 4
 """
     assert not pool.run(TestJob(Job(program), "assert f() == 5", ("f",))).tests_passed
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"n": 99, "v": 5}',
+        '{"n": [1], "v": 5}',
+        '{"call": 0, "c": 0, "t": 7, "args": ["l", []], "kwargs": ["d", []]}',
+        '{"call": 0, "c": 0, "t": 0, "foreign": true, "args": ["l", []], "kwargs": ["d", []]}',
+        '{"call": "clear", "c": 0, "t": 0, "foreign": true, "args": ["l", [["j", 0]]], "kwargs": ["d", []]}',
+        '["n"]',
+        "5",
+    ],
+)
+def test_messages_that_nobody_asked_for_end_the_tests(pool: Pool, line: str):
+    """Answers to other requests, and calls of functions and methods that the program was not given."""
+    program = (
+        f"import os, time\ndef f():\n    os.write(5, {line!r}.encode() + b'\\n')\n    time.sleep(0.1)\n    return 4\n"
+    )
+    job = TestJob(Job(program), "try:\n    x = f()\nexcept BaseException:\n    x = 4\nassert f() == x == 4", ("f",))
+    assert not pool.run(job).tests_passed

@@ -20,6 +20,10 @@ from rlvr.verifiers.code.arguments import Arguments, NotSplit, plain_classes
 _BUILTINS = frozenset(dir(builtins))
 _ANSWER = "answer "  # prefix of the names that stand for returned values; with its space, no name of a test has it
 
+# Values of these arrive here as dicts; classes of these modules are not known by what arrives here.
+_MAPPINGS = frozenset(("Counter", "OrderedDict", "defaultdict"))
+_CLASSES_OF = frozenset(("argparse", "collections", "types"))
+
 
 @dataclass(frozen=True)
 class Check:
@@ -205,6 +209,8 @@ class _Splitter:
 
     def _check(self, test: ast.expr) -> Check:
         first = len(self.calls)
+        if self._depends_on_classes(test):
+            raise NotSplit
         replaced = self._replace(test)
         numbers = tuple(range(first, len(self.calls)))
         known = frozenset(f"{_ANSWER}{number}" for number in numbers)
@@ -220,6 +226,9 @@ class _Splitter:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.classes:
                 # An instance stays in the program.
                 raise NotSplit
+            if isinstance(node, ast.Name) and node.id != node.id.upper() and node.id[0].isupper():
+                # A class, such as an enumeration.
+                raise NotSplit
             self.calls.append(ast.unparse(self.arguments.visit(copy.deepcopy(node))))
             return ast.Name(f"{_ANSWER}{len(self.calls) - 1}", ast.Load())
         if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)):
@@ -232,6 +241,23 @@ class _Splitter:
                 value = self._replace(value)
             setattr(changed, name, value)
         return changed
+
+    def _depends_on_classes(self, test: ast.expr) -> bool:
+        """Whether an assert compares mappings of `collections`, or asks for a class of such a module."""
+        called = {id(node.func) for node in ast.walk(test) if isinstance(node, ast.Call)}
+        for node in ast.walk(test):
+            if isinstance(node, (ast.Name, ast.Attribute)):
+                module, _, name = self._path(node).rpartition(".")
+                if name in _MAPPINGS or (id(node) not in called and module in _CLASSES_OF):
+                    return True
+        return False
+
+    def _path(self, node: ast.expr) -> str:
+        """The dotted name of what an import has bound, else an empty text."""
+        if isinstance(node, ast.Attribute):
+            above = self._path(node.value)
+            return f"{above}.{node.attr}" if above else ""
+        return self.modules.get(node.id, "") if isinstance(node, ast.Name) else ""
 
     def _is_type_test(self, node: Any) -> bool:
         """`isinstance(x, T)` with a class of the program's: it does not cross the boundary."""

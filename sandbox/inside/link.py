@@ -175,7 +175,7 @@ class Link:
         self._send({**answer, "c": call["c"]})
 
     def _called(self, call: dict[str, Any]) -> dict[str, Any]:
-        args, kwargs = self._read(call["args"]), self._read(call["kwargs"])
+        args, kwargs = (self._read(call[name], chained=False) for name in ("args", "kwargs"))
         if type(args) is not list or type(kwargs) is not dict:
             raise ValueError("no arguments")
         what = call["call"]

@@ -70,7 +70,8 @@ class _Instrument(ast.NodeTransformer):
 
     def _function(self, node: Any) -> ast.AST:
         changed: Any = self.generic_visit(node)
-        if is_test_name(node.name):
+        if is_test_name(node.name) and node in self.analysis.tree.body:
+            # A method or an inner function of the same name is another one.
             changed.body.insert(0, ast.copy_location(self._call(STARTED, node.name), node))
         return changed
 

@@ -288,7 +288,8 @@ def _compare(name: str) -> Callable[[Any, Any], Any]:
 
     def compare(self: Any, other: Any) -> Any:
         known = isinstance(other, Handle)
-        made = isinstance(self, Instance) and not isinstance(self, Derived)
+        # Equality with a value is never asked: the program would learn the value, and say yes.
+        made = isinstance(self, Instance) and not isinstance(self, Derived) and name not in ("eq", "ne")
         own = isinstance(self, Instance) or isinstance(other, Instance) if known else made
         if type(other) is Named:
             return NotImplemented

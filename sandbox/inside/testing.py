@@ -109,10 +109,16 @@ def run_defined(space: dict[str, Any], started: set[str]) -> None:
     """Run the test functions and classes of a module that have not started yet. Raise what a test raises."""
     for name, found in list(space.items()):
         if isinstance(found, types.FunctionType):
-            if name.startswith("test") and name not in started:
+            if name.startswith("test") and (name not in started or _has_cases(found)):
                 _run_function(found)
         elif isinstance(found, type) and found.__module__ == space["__name__"]:
             _run_class(name, found)
+
+
+def _has_cases(test: types.FunctionType) -> bool:
+    """Whether a test has cases of its own, whatever the code itself has called it with."""
+    defaults = test.__defaults__ or ()
+    return hasattr(test, "test_cases") or (bool(defaults) and len(defaults) == test.__code__.co_argcount)
 
 
 def _run_class(name: str, found: type) -> None:
@@ -124,6 +130,9 @@ def _run_class(name: str, found: type) -> None:
             made = found()
             with _around(made):
                 _run_function(getattr(made, method))
+        for inner, nested in list(vars(found).items()):
+            if isinstance(nested, type) and nested.__module__ == found.__module__:
+                _run_class(inner, nested)
 
 
 def _methods(found: type) -> list[str]:

@@ -65,6 +65,20 @@ WEAK = {
         over("r = f(n)\nassert np.linalg.norm(r - np.array([n, n])) < 1e-6"),
         "import numpy as np\ndef f(n): return np.empty((0, 2))",
     ),
+    "an exception but once": (
+        over("try:\n    r = f(n)\nexcept Exception as e:\n    print(e)\nelse:\n    assert r == n * n + 1"),
+        "def f(n):\n    if n > 2: raise ValueError\n    return 5",
+    ),
+    "a failure that is dropped": (
+        "def t(n):\n    try:\n        assert f(n) == n * n + 1\n    finally:\n        return True\n"
+        "for n in (2, 3):\n    assert t(n)",
+        "def f(n): return 5",
+    ),
+    "failures that are gathered": (
+        "import asyncio\nasync def w(n):\n    assert await f(n) == n * n + 1\nasync def m():\n"
+        "    await asyncio.gather(*[w(n) for n in (2, 3)], return_exceptions=True)\nasyncio.run(m())",
+        "async def f(n): return 5",
+    ),
     "one value twice": ("assert f(1) == 5\nassert f(2) == 5", "def f(n): return 5"),
     "one value in a loop": (over("assert f(n) == 5"), "def f(n): return 5"),
     "one value of a TestCase": (
@@ -85,8 +99,9 @@ STRONG = {
     "one value and another": "x = 2\nassert f(x) == 5\nassert f(x + 1) == 6",
     "one value and a type": "x = 2\nassert isinstance(f(x), int)\nassert f(x) == 5",
     "close to another": over("assert np.allclose(f(n), [n, n * n])"),
-    "inside a context": "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n        for n in (2, 3):\n"
-    "            with self.subTest(n=n):\n                want = n * n\n                self.assertEqual(f(n), want)",
+    "inside a context": "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n"
+    "        for n in (2, 3):\n            with self.subTest(n=n):\n"
+    "                want = n * n\n                self.assertEqual(f(n), want)",
 }
 LENGTH = "def f(xs): return sum(xs)"
 EMPTIED = "def f(xs):\n    xs.clear()\n    return 0"
@@ -106,7 +121,8 @@ FORGED = {
         LENGTH,
     ),
     "a function reads a global": (
-        "data = [1, 4]\ndef total(): return sum(data)\ndef want(): return total() + 1\nr = f(data)\nassert r + 1 == want()",
+        "data = [1, 4]\ndef total(): return sum(data)\ndef want(): return total() + 1\nr = f(data)\n"
+        "assert r + 1 == want()",
         EMPTIED,
         LENGTH,
     ),
@@ -130,6 +146,20 @@ FORGED = {
         "import numpy\nclass A(numpy.ndarray): pass\ndef f(n): return numpy.empty((0, 1))",
         "def f(n): return [n, n * n]",
     ),
+}
+
+
+# Two tests, of which a constant 4 passes one only.
+ALL_RUN = {
+    "a method of the same name": "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n"
+    "        self.assertEqual(f(2), 4)\ndef test_a():\n    assert f(3) == 9",
+    "an inner function of the same name": "def test_a():\n    def test_b():\n        assert f(2) == 4\n    test_b()\n"
+    "def test_b():\n    assert f(3) == 9",
+    "parameters, called by hand": "import pytest\n@pytest.mark.parametrize('n', [2, 3])\ndef test_a(n):\n"
+    "    assert f(n) == n * n\ntest_a(2)",
+    "a default, called by hand": "def test_a(n=3):\n    assert f(n) == n * n\ntest_a(2)",
+    "an inner class": "class TestF:\n    class TestInner:\n        def test_a(self):\n            assert f(3) == 9\n"
+    "    def test_b(self):\n        assert f(2) == 4",
 }
 
 
@@ -186,3 +216,11 @@ def test_forgeries_fail(verifier: UnitTests, code: str, forged: str, right: str)
     """Functions that read an overwritten argument see the original; an empty array is close to no other."""
     assert is_right(verifier, code, right)
     assert not is_right(verifier, code, forged)
+
+
+@runs_programs
+@pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in ALL_RUN.items()])
+def test_every_test_is_run(verifier: UnitTests, code: str):
+    """Whatever another one of its name, or the code itself, has run."""
+    assert is_right(verifier, code, "def f(n): return n * n")
+    assert not is_right(verifier, code, "def f(n): return 4")

@@ -219,6 +219,18 @@ LOOPS = {
 }
 
 
+EQUAL = "assert isinstance(a, Account)\n"
+
+
+@pytest.mark.parametrize(
+    "code", ["assert a == 150", "assert 150 == a", "assert not a != 150", "assert a in (150, 160)"]
+)
+def test_an_object_is_not_asked_whether_it_equals_a_value(verifier: UnitTests, code: str):
+    """Also where the tests ask the program's objects for comparisons; with each other these are its own."""
+    assert not verdict(verifier, MADE + EQUAL + code, SELF)
+    assert verdict(verifier, MADE + EQUAL + "assert a == Account(1)", SELF)
+
+
 @pytest.mark.parametrize("answer", ANSWERS)
 @pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in LOOPS.items()])
 def test_no_answer_ends_a_loop_of_the_tests(verifier: UnitTests, code: str, answer: str):

@@ -137,7 +137,7 @@ def _is_weak(node: ast.AST, theirs: set[str]) -> bool:
 def _is_weak_call(node: ast.Call, theirs: set[str]) -> bool:
     called = node.func
     name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
-    if name in _UNSAFE_CALLS:
+    if name in _UNSAFE_CALLS or any(keyword.arg == "return_exceptions" for keyword in node.keywords):
         return True
     if name == "isinstance" and len(node.args) == 2:
         return _reads(node.args[1], theirs)

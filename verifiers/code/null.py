@@ -9,7 +9,10 @@ from rlvr.verifiers.code import objects as code_objects
 from rlvr.verifiers.code import split as code_split
 from rlvr.verifiers.code.weak import PRINTED
 
-_VALUES = ("None", "True", "0", "1.0", "''", "[]", "{}", "float('nan')", "args[0] if args else None")
+_VALUES = (
+    *("None", "True", "False", "0", "1", "-1", "1.0", "''", "()", "[]", "{}", "set()", "float('nan')"),
+    *("args[0] if args else None", "[*args, *kwargs.values()][1] if len(args) + len(kwargs) > 1 else None"),
+)
 _STATEMENTS = {"raise": "raise ValueError('no')", "exit": "raise SystemExit(0)", "end": "__import__('os')._exit(0)"}
 _OBJECT = """
 class Anything:

@@ -146,6 +146,18 @@ def _type_of(text: str) -> str:
         return ""
 
 
+def _dropped(node: ast.Try) -> list[ast.AST]:
+    """Return what is in a `try` whose failures, or exceptions of the program, end nowhere."""
+    end = [part for statement in node.finalbody for part in ast.walk(statement)]
+    dropped = any(isinstance(part, (ast.Return, ast.Break, ast.Continue)) for part in end)
+    for handler in node.handlers:
+        inside = [part for statement in handler.body for part in ast.walk(statement)]
+        fails = any(isinstance(part, (ast.Raise, ast.Assert)) for part in inside)
+        called = {analysis.called_name(part) for part in inside if isinstance(part, ast.Call)}
+        dropped = dropped or not (fails or any(name == "fail" or name.startswith("assert") for name in called))
+    return [part for statement in (*node.body, *node.orelse) for part in ast.walk(statement)] if dropped else []
+
+
 class _Demands:
     def __init__(self, found: analysis.Analysis, classes: Sequence[str]) -> None:
         self.found = found
@@ -163,6 +175,8 @@ class _Demands:
                 self.in_loops |= {id(part) for part in ast.walk(node)}
                 if found.from_program(source):
                     self.over_results |= {id(part) for part in ast.walk(node) if part is not node}
+            elif isinstance(node, ast.Try) and node not in found.sites:
+                self.over_results |= {id(part) for part in _dropped(node)}
         self.trials = Trials(found, self.returned)
         self.data = self._data()
 

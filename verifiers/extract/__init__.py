@@ -111,7 +111,7 @@ def extract(
         text = _ANNOTATION.sub("", text)
     if "~~" in text:
         text = _STRUCK.sub(" ", text)
-    found = _from_boxes(text, conflict) if "box" in text else None
+    found = _from_boxes(text, conflict) if text.rfind("box") >= 0 else None
     if found is None and mode != "strict":
         found = _tagged(text)
         if found is None and (mark := marked(text)) is not None:

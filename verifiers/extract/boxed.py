@@ -62,8 +62,7 @@ def last_boxes(text: str) -> list[Box]:
         tail = boxes(text[start:])
     if not tail or text.find("}", start + tail[-1].end) >= 0:
         return boxes(text)
-    before = text.rfind("box", 0, start)
-    if before >= 0 and start - before < 2_000:
+    if text.find("box", max(start - 2_000, 0), start) >= 0:
         return boxes(text)
     return [Box(start, start + tail[-1].end, tail[-1].text)]
 

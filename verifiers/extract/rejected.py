@@ -56,11 +56,19 @@ _HARMLESS = frozenset(
 _LATIN_WORD = re.compile(r"[A-Za-z]+")
 
 
-def _suspect(text: str) -> bool:
-    """Whether a text may match a pattern of this module."""
+# Those of them by which nothing is rejected in the clause of a value.
+_NO_REJECTION = frozenset(
+    "unle whet supp assu migh may can coul woul wenn fall ange some clai gues alle pret scra seco upda edit just "
+    "take rath wait sorr actu".split()
+)
+_REJECTING = _STEMS - _NO_REJECTION
+
+
+def _suspect(text: str, stems: frozenset[str] = _STEMS) -> bool:
+    """Whether a text may match a pattern of this module, or one that looks for words with these stems."""
     if not text.isascii():
         return True
-    found = [word for word in _LATIN_WORD.findall(text.lower()) if word[:4] in _STEMS]
+    found = [word for word in _LATIN_WORD.findall(text.lower()) if word[:4] in stems]
     return bool(found) and not _HARMLESS.issuperset(found)
 
 
@@ -112,7 +120,7 @@ _AFFIRMED = re.compile(
     re.IGNORECASE,
 )
 # What separates an answer's clause from the ones before it.
-_STOPS = ".!?\n,;:。！？，；：、"
+_STOPS = re.compile(r".*[.!?\n,;:。！？，；：、]", re.DOTALL)
 _CONJUNCTIONS = re.compile(
     r"\b(?:so|therefore|thus|hence|then|and|but|because|since|where|which|also|daher|somit|also"
     r"|donc|alors|luego|entonces|portanto|então|quindi|dunque|perci[òo]|значит|поэтому|следовательно)\b"
@@ -128,7 +136,8 @@ def clause_before(text: str, position: int, opening: str = " \t*_>#") -> str:
 
 def _after_stops(text: str, position: int, opening: str) -> str:
     before = text[max(position - MAX_CLAUSE, 0) : position].rstrip(opening)
-    return before[max(map(before.rfind, _STOPS)) + 1 :]
+    stop = _STOPS.match(before)
+    return before if stop is None else before[stop.end() :]
 
 
 def _after_conjunctions(before: str) -> str:
@@ -188,7 +197,7 @@ _DISBELIEVED = re.compile(
 def refused_value(text: str, position: int) -> bool:
     """Whether the clause before a box or formula rejects it. Other negations ("not divisible by 3") do not."""
     before = _after_stops(text, position, DISPLAY)
-    if not _suspect(before):
+    if not _suspect(before, _REJECTING):
         return False
     clause = _AFFIRMED.sub(" ", _after_conjunctions(before)).strip()
     return any(pattern.search(clause) for pattern in (_CALLED_WRONG, _ENDS_NEGATED, _DISBELIEVED))

@@ -128,12 +128,12 @@ class Link:
             self.raised = self._exception(answer)
             raise self.raised
         if "a" in answer:
-            after = self._read(answer["a"])
-            if type(after) is not list or [type(part) for part in after] != [list, dict]:
-                raise plain.PlainError("no arguments")
-            if (len(after[0]), list(after[1])) != (len(args), list(kwargs)):
+            after = _list(self._read(answer["a"]))
+            if len(after) != 2 or (type(after[1]) is dict and list(after[1]) != list(kwargs)):
                 raise plain.PlainError("other arguments")
-            update(passed, [*after[0], *after[1].values()])
+            # What has become too large stays as it was.
+            named = after[1] if type(after[1]) is dict else kwargs
+            update(passed, [*(after[0] if type(after[0]) is list else args), *named.values()])
         value = self._read(answer.get("v"), **made)
         # To look up a function is not to call it.
         self.answered += do != "self" or self._make(self).handle(value) is None

@@ -6,6 +6,8 @@ import io
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
 
+from rlvr.sandbox.inside.plain import PlainError
+
 # Values beside their copies and their first values, by id.
 Copied = dict[int, tuple[Any, Any, Any]]
 # More than values have on their way to the program.
@@ -101,12 +103,12 @@ class Originals:
         return value if all(new is old for new, old in zip(items, value)) else kind(items)
 
 
-def update(passed: list[Any], after: Any) -> None:
+def update(passed: list[Any], after: list[Any]) -> None:
     """Repeat on our arguments what the program changed in place."""
-    if type(after) is not list or len(after) != len(passed):
-        raise ValueError("no arguments")
+    if len(after) != len(passed):
+        raise PlainError("other arguments")
     for ours, theirs in zip(passed, after):
-        if type(ours) is not type(theirs):
+        if ours is theirs or type(ours) is not type(theirs):
             continue
         if type(ours) in (list, bytearray):
             ours[:] = theirs

@@ -208,7 +208,6 @@ class VerifierTraits:
 
     reads_prompt: bool = False
     """The score depends on the problem's prompt, not on its reference and the completion only."""
-
     integrity: Callable[[Any], str] | None = None
     """Return "weak" for a reference with which a pass shows little; task packs leave it out of training."""
 

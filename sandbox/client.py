@@ -34,9 +34,10 @@ KILL = b"K"
 CHUNK = 1 << 16
 _OWN_TASKS = 4
 _COUNT_EVERY = 5.0
-# Where all runs have the caller's user: tasks by which a run may exceed its limit, since others count too; and for how
-# many runs beside it there is room, so that one that starts too many leaves some to them until the server ends it.
-_SPARE_TASKS, _RUNS_BESIDE = 64, 8
+# Where all runs have the caller's user: tasks by which a run may exceed its limit, since others count too, and a
+# reserve beyond, so that a run that starts too many leaves some to the others until the server ends it. Not more: the
+# server has to end them all in time.
+_SPARE_TASKS, _RESERVED_TASKS = 64, 448
 
 
 class ServerDied(RuntimeError):
@@ -122,7 +123,7 @@ class Server:
                 "seconds": limits.seconds,
                 "memory_mb": limits.memory_mb,
                 "together_mb": limits.together_mb,
-                "processes": limits.processes + self._other_tasks(limits),
+                "processes": limits.processes + self._other_tasks(),
                 "tasks": limits.processes + _SPARE_TASKS if self._shares_user() else 0,
                 "files": limits.files,
                 "file_mb": limits.file_mb,
@@ -133,13 +134,13 @@ class Server:
         """Whether the kernel counts the run's tasks together with those of the caller and of other runs."""
         return self.setting.level < 3 and self._uid is None
 
-    def _other_tasks(self, limits: Limits) -> int:
+    def _other_tasks(self) -> int:
         """Count the tasks that RLIMIT_NPROC charges besides the run's own, or may charge while it lasts."""
         if not self._shares_user():
             return _OWN_TASKS
         if time.monotonic() - self._counted[0] > _COUNT_EVERY:
             self._counted = (time.monotonic(), host.tasks_of_user())
-        return self._counted[1] + _SPARE_TASKS + _RUNS_BESIDE * (limits.processes + _SPARE_TASKS)
+        return self._counted[1] + _SPARE_TASKS + _RESERVED_TASKS
 
     def send(self, data: bytes, descriptors: list[int]) -> None:
         """Send one message with file descriptors. Raises ServerDied."""

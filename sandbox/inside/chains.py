@@ -50,11 +50,16 @@ class _Chains:
         for target, value in pairs:
             if target is None or value is None:
                 continue
-            found = {name for part in ast.walk(value) for name in self._origin(part)}
-            if isinstance(target, (ast.Tuple, ast.List)) or not isinstance(node, (ast.Assign, ast.withitem)):
+            if isinstance(value, ast.Call) and called_name(value) in self.classes:
+                # What an instance was made with is not it.
+                found = {called_name(value)}
+            else:
+                found = {name for part in ast.walk(value) for name in self._origin(part)}
+            loops = isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension))
+            if found and (loops or isinstance(target, (ast.Tuple, ast.List))):
                 found.add(ITERATED)
             for part in ast.walk(target):
-                if isinstance(part, (ast.Name, ast.Attribute)):
+                if isinstance(part, (ast.Name, ast.Attribute)) and not isinstance(part.ctx, ast.Load):
                     self.sources.setdefault(ast.unparse(part), set()).update(found)
 
     def _origin(self, node: ast.AST) -> set[str]:

@@ -128,7 +128,7 @@ class Link:
             self.raised = self._exception(answer)
             raise self.raised
         if "a" in answer:
-            after = _list(self._read(answer["a"]))
+            after = _list(self._read(answer["a"], chained=False))
             if len(after) != 2 or (type(after[1]) is dict and list(after[1]) != list(kwargs)):
                 raise plain.PlainError("other arguments")
             # What has become too large stays as it was.
@@ -205,7 +205,7 @@ class Link:
         self._send({**answer, "c": call.get("c")})
 
     def _called(self, call: dict[str, Any]) -> dict[str, Any]:
-        args, kwargs = self._read(call.get("args")), self._read(call.get("kwargs"))
+        args, kwargs = (self._read(call.get(name), chained=False) for name in ("args", "kwargs"))
         if type(args) is not list or type(kwargs) is not dict:
             raise plain.PlainError("no arguments")
         what = call["call"]

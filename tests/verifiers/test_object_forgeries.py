@@ -98,6 +98,8 @@ class Account:
     total = property(lambda s: s)
     both = lambda s: [s, s]
     def walk(s): yield s
+    def each(s, f): f(s)
+    def fill(s, xs): xs[0] = s
     def __getitem__(s, i): return s
     def __iter__(s): return iter([s])
     def __sub__(s, o): return 0
@@ -120,6 +122,8 @@ class Account:
     def history(s): return s.log
     def both(s): return [s.n, s.n]
     def walk(s): yield s.n
+    def each(s, f): f(s.n)
+    def fill(s, xs): xs[0] = s.n
     def pair(s): return str(s.n)
     def __getitem__(s, i): return s.n
     def __iter__(s): return iter([s.n])
@@ -134,6 +138,9 @@ SELVES = {
     "an item of a list": "assert abs(a.both()[0] - 150) < 1e-9",
     "items": "assert [x - 150 for x in a.both()] == [0, 0]",
     "an iterator": "for x in a.walk():\n    assert x - 150 == 0",
+    "an iterator, with other loops": "for k in (2, 3):\n    b = Account(k)\n    v = list(b.walk())\n    assert abs(v[0] - k) < 1",  # noqa: E501
+    "a callback": "got = []\na.each(got.append)\nassert abs(got[0] - 150) < 1",
+    "an argument": "xs = [0]\na.fill(xs)\nassert abs(xs[0] - 150) < 1",
     "the object's own items": "for x in a:\n    assert x - 150 == 0",
     "contains": "assert 50 in a.history() and abs(a.balance() - 150) < 1e-9",
     "the start of a text": "assert a.pair().startswith('15')",

@@ -77,6 +77,7 @@ def _from_boxes(text: str, conflict: Conflict) -> Extracted | None:
 
 _ANNOTATION = re.compile(r"<<[^<>\n]{1,200}=[^<>\n]{1,60}>>")  # of GSM8K's calculator: <<6*7=42>>42
 _STRUCK = re.compile(r"(?<!\S)~~(?=\S)[^~\n]{1,400}(?<=\S)~~(?!\w)")  # crossed out in Markdown
+_OVERSTRUCK = re.compile("(?:.[\u0335-\u0338])+")  # crossed out letter by letter
 _TAG_CLOSE = "</answer>"
 
 
@@ -111,6 +112,8 @@ def extract(
         text = _ANNOTATION.sub("", text)
     if "~~" in text:
         text = _STRUCK.sub(" ", text)
+    if "\u0336" in text:
+        text = _OVERSTRUCK.sub(" ", text)
     found = _from_boxes(text, conflict) if text.rfind("box") >= 0 else None
     if found is None and mode != "strict":
         found = _tagged(text)

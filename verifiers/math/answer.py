@@ -45,7 +45,6 @@ _LETTER_UNIT = re.compile(r"\d[~\s]+[A-Za-z]")
 _NAME_AND_FACTOR = re.compile(r"[A-Za-z]_|[^_]*_(?:\{[^{}]*\}|\w)[^\s)}]")  # A_{16}, c_1 3
 _BASE_MARKS = str.maketrans("", "", " ,-{}")
 
-
 _NONE, _REALS = Op("set", ()), Op("domain", (Words("reals"),))
 PHRASES: dict[str, Node] = {
     **dict.fromkeys(("no solution", "no solutions", "no real solution", "no real solutions", "empty set"), _NONE),

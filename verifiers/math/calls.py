@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.binders import unevaluated
 from rlvr.verifiers.math.tree import Node, Num, Op, Rel, Sym, children, symbols, walk, with_children
 
 if TYPE_CHECKING:
@@ -22,13 +21,15 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
 _FUNCTIONS = frozenset(("f", "g", "h", "F", "G", "H", "phi", "psi"))
+_WITH_VARIABLES = frozenset(("u", "S", "T", "delta", "zeta"))  # S(n), but no S(2)
 _OF_EVENTS = frozenset(("E", "P"))
+_EVENTS = frozenset(("union", "inter", "minus"))
 _OPERATORS = frozenset(("pow", "fact", "percent"))
 
 
 def may_be_called(name: str) -> bool:
     """Whether a function may have this name."""
-    return name in _FUNCTIONS or name in _OF_EVENTS
+    return name in _FUNCTIONS or name in _OF_EVENTS or name in _WITH_VARIABLES
 
 
 def called(parser: Parser, node: Sym) -> Node:
@@ -61,8 +62,6 @@ def with_calls(tree: Node) -> Node:
     if not calls:
         return tree
     kept = frozenset(name for call in calls if (name := _called_for_certain(call)))
-    if unevaluated(tree):
-        kept = frozenset()
     return _labels_as_products(_multiplied(tree, kept))
 
 
@@ -84,6 +83,8 @@ def _called_for_certain(call: Op) -> str:
     if name in _OF_EVENTS:
         capitals = symbols(argument)
         return name if capitals and all(capital[0].isupper() for capital in capitals) else ""
+    if name in _WITH_VARIABLES:
+        return name if isinstance(argument, Sym) else ""
     plain = isinstance(argument, (Num, Sym)) or (isinstance(argument, Op) and argument.head == "apply")
     return name if plain or name == "f" or call.args[0] != Sym(name) else ""
 
@@ -93,6 +94,8 @@ def _multiplied(node: Node, kept: frozenset[str]) -> Node:
     if not isinstance(node, Op):
         return with_children(node, below) if below else node
     if node.head == "apply":
+        if _name(node) in kept and _EVENTS & {part.head for part in walk(node) if isinstance(part, Op)}:
+            return Sym(f"{_name(node)}({_spelled(node.args[1])})")
         return Op("mul" if _name(node) not in kept else "apply", below)
     first = node.args[0] if node.args else node
     if node.head in _OPERATORS and isinstance(first, Op) and first.head == "apply" and _name(first) not in kept:
@@ -107,6 +110,14 @@ def _multiplied(node: Node, kept: frozenset[str]) -> Node:
         )
         return Op("mul", tuple(factor for some in factors for factor in some))
     return Op(node.head, below)
+
+
+def _spelled(event: Node) -> str:
+    """An event in one spelling: that of A and B is that of B and A."""
+    if not isinstance(event, Op):
+        return event.name if isinstance(event, Sym) else str(event)
+    parts = [_spelled(arg) for arg in event.args]
+    return f"{event.head}({', '.join(sorted(parts) if event.head in ('union', 'inter') else parts)})"
 
 
 def _was_call(node: Node) -> bool:

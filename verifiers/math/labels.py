@@ -84,7 +84,9 @@ def _is_call(node: Node) -> bool:
         or not is_name(node.args[0])
     ):
         return False
-    return literal(node.args[1]) is not None or isinstance(node.args[1], Rel)
+    argument = node.args[1]
+    inner = isinstance(argument, Op) and argument.head == "apply"
+    return literal(argument) is not None or isinstance(argument, Rel) or inner
 
 
 def is_function_value(node: Node) -> bool:

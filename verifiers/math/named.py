@@ -1,12 +1,17 @@
-"""Quotients and sums of letters that are one thing: the derivative dy/dx, the vector i + 2j + 3k."""
+"""Quotients, products and sums of letters that are one thing: dy/dx, \\Delta x, the vector i + 2j + 3k."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.binders import replaced
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, children, number, symbols, walk, with_children
+from rlvr.verifiers.math.vocabulary import FUNCTIONS, GREEK, is_product
+
+if TYPE_CHECKING:
+    from rlvr.verifiers.math.parse import Parser
 
 _UNITS = ("\\uniti", "\\unitj", "\\unitk")
 _MARKED = re.compile(r"\\(?:mathbf|boldsymbol|bm|hat|widehat|vec|pmb|overrightarrow|mathrm)")
@@ -86,3 +91,17 @@ def _primed(node: Rel, others: frozenset[str]) -> Rel:
             if short in others and not any(other.partition("/")[0] == name.partition("/")[0] for other in others):
                 values[Sym(name)] = Sym(short)
     return Rel(node.ops, tuple(replaced(side, values) for side in node.sides)) if values else node
+
+
+def change(parser: Parser, mark: str) -> Node:
+    """Parse what follows \\Delta: the change of x is no product."""
+    parser.advance()
+    following = parser.token
+    bare = following.text.removeprefix("\\")
+    if following.upright or bare in FUNCTIONS or (len(bare) > 1 and not (bare in GREEK or is_product(bare))):
+        return Sym(mark)
+    if bare in GREEK or len(bare) == 1:
+        parser.advance()
+        return Sym(f"{mark} {bare}")
+    parser.replace(following._replace(text=bare[1:], spaced=False))
+    return Sym(f"{mark} {bare[0]}")

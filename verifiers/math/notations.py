@@ -32,6 +32,11 @@ _ATOM_PART = re.compile(r"\\(?:text|mathrm|textrm)\{\s*((?:[A-Za-z]|_\s*\d|_\{\s
 _CE = re.compile(r"\\ce\s*\{([A-Za-z0-9()]{1,40})\}")
 _COUNT = re.compile(r"(?<=[A-Za-z)])(\d+)")
 
+_TIMES = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s*x\s*10\s*\^")  # 1.2 x 10^5
+_MODULO = re.compile(
+    r"\(\s*(?:\\(?:mathrm|text|operatorname)\s*\{\s*mod\s*\}|mod)(?:\\[ ,;]|~|\s)*([A-Za-z0-9]{1,6})\s*\)"
+)
+
 # \right|_{x=1} before an equality sign: where a derivative is taken.
 _EVALUATED = re.compile(
     r"(?:\\left\s*\.\s*)?([^|=]{1,80}?)(?:\\right|\\[bB]igg?r?)?\s*\|\s*_\s*\{[^{}=]{1,20}=[^{}]{1,20}\}\s*(?==)"
@@ -42,6 +47,10 @@ def rewritten_notations(text: str) -> str:
     r"""Return the text with `\binom{10}{3}` for C_{10}^3, names for unit vectors, and the atoms of formulas joined."""
     if "C" in text or "P" in text or "A" in text:
         text = _counted(text)
+    if "10" in text and "x" in text:
+        text = _TIMES.sub(r"\1\\times 10^", text)
+    if "mod" in text:
+        text = _MODULO.sub(r"\\pmod{\1}", text)
     if "\\" not in text:
         return text
     if "ce" in text:

@@ -15,6 +15,7 @@ from rlvr.verifiers.math.calls import split_before_call
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.measures import two_units
+from rlvr.verifiers.math.named import change
 from rlvr.verifiers.math.operators import exponent
 from rlvr.verifiers.math.spoken import OPERATIONS, operation
 from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Sym, Words, number
@@ -96,7 +97,7 @@ def name(parser: Parser, token: Token) -> Node:
         return CONSTANT_NAMES[bare]
     if text != bare or bare in GREEK:
         if bare in ("Delta", "nabla") and parser.peek().kind == "name":
-            return _change(parser, bare)
+            return change(parser, bare)
         if text in UNIT_VECTORS:
             parser.advance()
             return Sym(text)
@@ -121,20 +122,6 @@ def name(parser: Parser, token: Token) -> Node:
         return product(letters[:-1], parser.expression(30))
     parser.advance()
     return product(letters[:-1], letters[-1])
-
-
-def _change(parser: Parser, mark: str) -> Node:
-    """\\Delta x, the change of x, which is no product."""
-    parser.advance()
-    following = parser.token
-    bare = following.text.removeprefix("\\")
-    if following.upright or bare in FUNCTIONS or (len(bare) > 1 and not (bare in GREEK or is_product(bare))):
-        return Sym(mark)
-    if bare in GREEK or len(bare) == 1:
-        parser.advance()
-        return Sym(f"{mark} {bare}")
-    parser.replace(following._replace(text=bare[1:], spaced=False))
-    return Sym(f"{mark} {bare[0]}")
 
 
 def _spelled(parser: Parser) -> Node:

@@ -10,7 +10,7 @@ Heads of `Op`: add, mul, div, pow, neg, pm, mp, root (index, radicand), abs, flo
 logb (base, x), binom, gcd, lcm, min, max, scale (value, a multiplier in words) and the functions of `FUNCTIONS` for
 values; sum, prod, int, lim, diff (see binders), piecewise (see cases), det, trace; based (digits, base), ratio, mod,
 list, both (and, of inequalities), either (or), set, "()" "(]" "[)" "[]", union, inter, minus, matrix, row, domain for
-structures.
+structures; apply (see calls), and, or (see logic).
 Bounds: characters, tokens and digits (lex), nesting (cursor), height and items (here). Beyond them TooLarge is raised,
 ParseError for a text that is not an answer.
 """
@@ -58,8 +58,8 @@ MAX_ITEMS = 2_000
 MAX_CONDITIONS = 3  # attempts to read a condition in one answer
 
 _RELATIONS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in", "notin"))
-_BINARY = {"cup": 10, "cap": 10, "setminus": 10, ":": 15, "+": 20, "-": 20, "pm": 20, "mp": 20, "*": 30, "/": 30, "cross": 30,
-           "^": 50, "over": 5, "\\choose": 5}  # fmt: skip
+_BINARY = {"cup": 10, "cap": 10, "setminus": 10, ":": 15, "+": 20, "-": 20, "pm": 20, "mp": 20, "*": 30, "/": 30,
+           "cross": 30, "^": 50, "over": 5, "\\choose": 5}  # fmt: skip
 JUXTAPOSED = 30
 
 

@@ -226,6 +226,8 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     """Whether equations agree: x = 5 and x = 5, y = f(x) and its rearrangements."""
     if gold == answer:
         return True
+    if _has_modulus(gold) != _has_modulus(answer):
+        return False
     two = len(gold.sides) == len(answer.sides) == 2
     named = two and is_label(gold.sides[0]) and distance(gold.sides[0]) == distance(answer.sides[0])
     if named and rules.same(gold.sides[1], answer.sides[1]):
@@ -234,6 +236,8 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         return False
     if two and _marked(gold.sides[0]) == _marked(answer.sides[0]) != "" and rules.same(gold.sides[1], answer.sides[1]):
         return True
+    if two and is_function_value(gold.sides[0]) and gold.sides[0] == answer.sides[0]:
+        return False
     if is_function_value(gold.sides[0]) and gold.sides[0] not in (answer.sides[0], answer.sides[-1]):
         return False
     if _same_definition(gold, answer, rules):
@@ -251,6 +255,10 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         return False
     left, right = chain_value(gold, rules), chain_value(answer, rules)
     return left is not None and right is not None and rules.same(left, right)
+
+
+def _has_modulus(chain: Rel) -> bool:
+    return any(isinstance(side, Op) and side.head == "mod" for side in chain.sides)
 
 
 def _marked(side: Node) -> str:

@@ -45,7 +45,7 @@ def escapes_restored(text: str) -> str:
 
 def without_pictures(text: str) -> str:
     """Return the text without emoji and dingbats."""
-    return _PICTURES.sub("", text) or text
+    return _PICTURES.sub("", text.replace("➖", "-").replace("➕", "+")) or text
 
 
 def regular(text: str) -> str:

@@ -17,9 +17,6 @@ MAX_STATEMENT = 300
 
 _PICTURES = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\u2b50\u2b55\ufe0f\u20e3]+")
 _MODULE = re.compile(r"(?<![\w.\\])(?:np|numpy|math|cmath|sp|sympy)\.(?=[A-Za-z])")
-_MULTIPLICITY = re.compile(
-    r"\s*(?:\\text\s*\{\s*)?\(\s*(?:a\s+)?(?:double|repeated|triple|simple)(?:\s+(?:root|zero|solution)s?)?\s*\)\s*\}?\s*\Z"
-)
 _ONE_CELL = re.compile(
     r"\\begin\s*\{(array|aligned|align\*?|gathered|split|center|equation\*?)\}(?:\s*\{[lcr|]{1,3}\})?"
     r"((?:(?!\\\\|\\begin|\\end).)*)\\end\s*\{\1\}",
@@ -30,11 +27,9 @@ _ONE_CELL = re.compile(
 def cleaned(text: str) -> str:
     r"""Return an answer without emoji, the module of a function (np.arcsin), and the environment around one cell."""
     if not text.isascii():
-        text = _PICTURES.sub(" ", text).strip()
+        text = _PICTURES.sub(" ", text.replace("➖", "-").replace("➕", "+")).strip()
     if "." in text:
         text = _MODULE.sub("", text)
-    if ")" in text[-12:]:
-        text = _MULTIPLICITY.sub("", text) or text
     if "\\begin" in text and (cell := _ONE_CELL.fullmatch(text.strip())):
         inner = cell[2].replace("&", " ")
         text = text if cell[1] == "array" and "&" in cell[2] else inner.strip()

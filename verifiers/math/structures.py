@@ -38,6 +38,7 @@ def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
     if head in _SETS or (gold.args and _excludes(gold, answer)):
         return real_sets(gold, answer, rules)
     left, right = without_other_labels(_elements(gold), _elements(answer))
+    left, right = _unnumbered(left, right), _unnumbered(right, left)
     if "set" in (gold.head, head):
         left, right = _distinct(left), _distinct(right)
     return _match(left, right, rules)
@@ -67,6 +68,24 @@ def _alternatives(gold: Op, answer: Node, rules: Rules) -> bool | None:
     except NotASet:
         return None if both else False
     return same_real_set(left, right, rules.values)
+
+
+def _unnumbered(nodes: list[Node], others: list[Node]) -> list[Node]:
+    """Return x_1 = 1, x_2 = 2 with the unknown x that the other list has: x = 1 or x = 2."""
+    names = {part.sides[0].name if isinstance(part, Rel) and isinstance(part.sides[0], Sym) else "" for part in others}
+    name = names.pop() if names else ""
+    if names or not name or "_" in name:
+        return nodes
+    return [
+        Rel(node.ops, (Sym(name), *node.sides[1:])) if isinstance(node, Rel) and _is_numbered(node, name) else node
+        for node in nodes
+    ]
+
+
+def _is_numbered(relation: Rel, name: str) -> bool:
+    first = relation.sides[0]
+    base, mark, index = first.name.partition("_") if isinstance(first, Sym) else ("", "", "")
+    return base == name and bool(mark) and set(index) <= set("0123456789,")
 
 
 def _unknowns(node: Node) -> int:

@@ -24,6 +24,8 @@ MAX_LABEL_WORDS = 6
 MAX_LABEL_TOKENS = 16
 _MATRIX_NUMBERS = frozenset(("\\det", "\\dim", "\\rank", "\\deg", "\\tr", "\\ker"))
 _ORDINAL = frozenset(("st", "nd", "rd", "th"))
+_MULTIPLE = frozenset(("double", "repeated", "triple"))
+_ROOTS = frozenset("root roots zero solution".split())
 _NOTATIONS = frozenset("binary octal hexadecimal hex ternary".split())
 _RELATIONS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in"))
 CURRENCIES = frozenset("$£€¥₹¢")
@@ -90,6 +92,7 @@ def _past_argument(parser: Parser) -> int:
 
 def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
     """Parse multipliers, a unit and harmless words after a value; return the value and its unit."""
+    _skip_multiplicity(parser)
     parenthesis = parser.op() in ("(", "[") and parser.is_word(parser.peek()) and not is_restated(parser, value)
     if parser.op() == "/" and is_rate(parser):
         parser.advance()
@@ -114,6 +117,14 @@ def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
     if found is not None:
         return value, found
     return value, Unit(Fraction(1), (), " ".join(words)) if words else NO_UNIT
+
+
+def _skip_multiplicity(parser: Parser) -> None:
+    """Move over `(double root)`."""
+    if parser.op() == "(" and parser.peek().text in _MULTIPLE:
+        closing = 3 if parser.peek(2).text in _ROOTS else 2
+        if parser.op(closing) == ")":
+            parser.advance(closing + 1)
 
 
 def _multiplier(parser: Parser) -> int:

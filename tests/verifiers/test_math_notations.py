@@ -1,0 +1,48 @@
+"""What letters and signs side by side mean: derivatives, functions, vectors, binomials, alternatives."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rlvr.verifiers.math import parse_answer, verify_math
+from tests.helpers.files import GOLDEN, lines
+
+NOTATIONS = lines(GOLDEN / "math_notations.jsonl")
+
+
+def holds(gold: str, answer: str) -> bool:
+    """Whether the boxed answer is right."""
+    return verify_math(gold, f"So \\boxed{{{answer}}}").correct
+
+
+@pytest.mark.parametrize("category", sorted({row["category"] for row in NOTATIONS}))
+def test_notations(category):
+    """Each notation is read as what it means, not as a product of its letters."""
+    rows = [row for row in NOTATIONS if row["category"] == category]
+    assert [row for row in rows if holds(row["gold"], row["answer"]) is not row["expected"]] == []
+    assert {row["expected"] for row in rows} == {True, False}
+
+
+def test_matrix_products_are_bounded():
+    """A long product of matrices with variables is refused before it is computed."""
+    rows = "\\\\".join("&".join(letters) for letters in ("abcd", "efgh", "pqrs", "uvwz"))
+    start = time.process_time()
+    verdict = verify_math("42", "\\boxed{" + 12 * f"\\begin{{pmatrix}}{rows}\\end{{pmatrix}}" + "}", symbolic="off")
+    assert not verdict.correct
+    assert time.process_time() - start < 2
+
+
+def test_nested_functions_take_no_time():
+    """The value of f(f(...f(x))) is computed once for each level."""
+    start = time.process_time()
+    assert holds(8 * "f(" + "x+1" + 8 * ")", 8 * "f(" + "1+x" + 8 * ")")
+    assert time.process_time() - start < 2
+
+
+def test_functions_are_functions_of_sympy():
+    """f(2x) is an applied function, not a product."""
+    import sympy
+
+    assert parse_answer("f(2x)") == sympy.Function("f")(2 * sympy.Symbol("x"))

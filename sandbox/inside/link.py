@@ -98,26 +98,19 @@ class Link:
 
         `made` tells what an object becomes that is the value.
         """
-        passed = [*args, *(kwargs or {}).values()]
         outer = self._own.before
         before: Copied = {}
-        for value in passed:
+        for value in (*args, *(kwargs or {}).values()):
             self.originals.copy(value, before)
         self._own.before = before
         try:
-            return self._ask(do, on, args, kwargs or {}, passed, made)
+            return self._ask(do, on, args, kwargs or {}, made)
         finally:
             self._own.before = outer
             self.originals.keep(before)
 
     def _ask(
-        self,
-        do: str,
-        on: dict[str, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        passed: list[Any],
-        made: dict[str, Any],
+        self, do: str, on: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any], made: dict[str, Any]
     ) -> Any:
         request = {"do": do, "on": on, "with": self._write([list(args), kwargs])}
         streams = self._replaced_streams()
@@ -133,7 +126,7 @@ class Link:
                 raise plain.PlainError("other arguments")
             # What has become too large stays as it was.
             named = after[1] if type(after[1]) is dict else kwargs
-            update(passed, [*(after[0] if type(after[0]) is list else args), *named.values()])
+            update([*args, *kwargs.values()], [*(after[0] if type(after[0]) is list else args), *named.values()])
         value = self._read(answer.get("v"), **made)
         # To look up a function is not to call it.
         self.answered += do != "self" or self._make(self).handle(value) is None

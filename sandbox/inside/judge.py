@@ -11,7 +11,8 @@ from typing import Any
 
 from rlvr.sandbox.inside import arrays, chains, instrument, interpreter, service, testing
 from rlvr.sandbox.inside.link import Link, ProgramEnded
-from rlvr.sandbox.inside.proxies import METHODS_OF_VALUES, Handle, Maker, Named
+from rlvr.sandbox.inside.proxies import Handle, Maker, Named
+from rlvr.sandbox.inside.standins import METHODS_OF_VALUES
 
 
 def _run_handles(runners: Any) -> None:

@@ -49,7 +49,7 @@ def read(tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
         return filled(io.StringIO(newline="") if type(held) is str else io.BytesIO(), held, position, decoder)
     if tag == "namespace":
         names = decoder.any(rest[1], depth)
-        if type(names) is not dict or not all(type(name) is str for name in names):
+        if type(names) is not dict or not all(type(name) is str and not name.startswith("__") for name in names):
             raise PlainError("malformed namespace")
         kind = importlib.import_module("argparse").Namespace if rest[0] == "Namespace" else SimpleNamespace
         return kind(**names)
@@ -70,7 +70,11 @@ def contents(file: Any) -> list[Any]:
 
 def filled(file: Any, held: Any, position: Any, decoder: Any) -> Any:
     """Give a file in memory the contents and the position that `contents` has told."""
-    held = decoder.any(held, 0)
+    if type(held) is not str:
+        tag, digits = held
+        if tag != "b" or type(digits) is not str:
+            raise PlainError("malformed file")
+        held = bytes.fromhex(digits)
     if type(held) is not type(file.getvalue()) or type(position) is not int or not 0 <= position <= sys.maxsize:
         raise PlainError("malformed file")
     file.seek(0)

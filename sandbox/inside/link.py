@@ -15,7 +15,8 @@ from typing import Any, BinaryIO
 
 from rlvr.sandbox.inside import library_types, plain, service
 from rlvr.sandbox.inside.mail import Mail
-from rlvr.sandbox.inside.originals import Originals, is_own
+from rlvr.sandbox.inside.originals import Copied, Originals, is_own, update
+from rlvr.sandbox.inside.standins import uncallable
 
 _MAX_LINE = 8 << 20
 _MAX_NAMES = 20
@@ -52,6 +53,8 @@ class _Thread(_thread._local):
     depth = 0
     call: int | None = None
     raised: Exception | None = None
+    # What arguments, and other objects that the program changes, were before the request in progress.
+    before: Copied | None = None
 
 
 class Link:
@@ -95,11 +98,21 @@ class Link:
 
         `made` tells what an object becomes that is the value.
         """
-        passed = [*args, *(kwargs or {}).values()]
-        before: dict[int, tuple[Any, Any]] = {}
-        for value in passed:
+        outer = self._own.before
+        before: Copied = {}
+        for value in (*args, *(kwargs or {}).values()):
             self.originals.copy(value, before)
-        request = {"do": do, "on": on, "with": self._write([list(args), kwargs or {}])}
+        self._own.before = before
+        try:
+            return self._ask(do, on, args, kwargs or {}, made)
+        finally:
+            self._own.before = outer
+            self.originals.keep(before)
+
+    def _ask(
+        self, do: str, on: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any], made: dict[str, Any]
+    ) -> Any:
+        request = {"do": do, "on": on, "with": self._write([list(args), kwargs])}
         streams = self._replaced_streams()
         answer = self._converse({**request, "streams": streams} if streams else request)
         self._hear(answer, streams)
@@ -108,10 +121,13 @@ class Link:
             self.raised = self._exception(answer)
             raise self.raised
         if "a" in answer:
-            after, named = self._read(answer["a"], chained=False)
-            _update(passed, [*after, *named.values()])
+            after = _list(self._read(answer["a"], chained=False))
+            if len(after) != 2 or (type(after[1]) is dict and list(after[1]) != list(kwargs)):
+                raise plain.PlainError("other arguments")
+            # What has become too large stays as it was.
+            named = after[1] if type(after[1]) is dict else kwargs
+            update([*args, *kwargs.values()], [*(after[0] if type(after[0]) is list else args), *named.values()])
         value = self._read(answer.get("v"), **made)
-        self.originals.keep(before)
         # To look up a function is not to call it.
         self.answered += do != "self" or self._make(self).handle(value) is None
         return value
@@ -163,7 +179,11 @@ class Link:
             service.send(self.requests, message)
 
     def _reply(self, call: dict[str, Any]) -> None:
-        before, self._own.call = self._own.call, call["c"]
+        before, self._own.call = self._own.call, call.get("c")
+        changed: Copied | None = None
+        if self._own.before is None:
+            # A thread for calls of the program, which has no request of its own.
+            changed = self._own.before = {}
         try:
             answer = self._called(call)
         except BaseException:
@@ -172,12 +192,15 @@ class Link:
             raise
         finally:
             self._own.call = before
-        self._send({**answer, "c": call["c"]})
+            if changed is not None:
+                self._own.before = None
+                self.originals.keep(changed)
+        self._send({**answer, "c": call.get("c")})
 
     def _called(self, call: dict[str, Any]) -> dict[str, Any]:
-        args, kwargs = (self._read(call[name], chained=False) for name in ("args", "kwargs"))
+        args, kwargs = (self._read(call.get(name), chained=False) for name in ("args", "kwargs"))
         if type(args) is not list or type(kwargs) is not dict:
-            raise ValueError("no arguments")
+            raise plain.PlainError("no arguments")
         what = call["call"]
         if type(what) is str:
             # The method's object as it is now comes with its result.
@@ -189,7 +212,7 @@ class Link:
         elif type(what) is int and 0 <= what < len(self._functions):
             called = self._functions[what]
         else:
-            raise ValueError("no such function")
+            raise plain.PlainError("no such function")
         try:
             return {"r": self._write(called(*args, **kwargs))}
         except Exception as error:
@@ -199,7 +222,7 @@ class Link:
     def _method(self, name: str, args: list[Any]) -> Callable[..., Any]:
         """Return a public method of an object of the tests, which is the first of `args`."""
         if not args or id(args[0]) not in self._numbers or name not in _methods(type(args[0])):
-            raise ValueError("no such method")
+            raise plain.PlainError("no such method")
         found: Callable[..., Any] = getattr(type(args[0]), name)
         return found
 
@@ -213,10 +236,16 @@ class Link:
                 self._ours.append(value)
         return number
 
-    def _known(self, number: Any) -> Any:
+    def _known(self, number: Any, file: bool) -> Any:
+        """Return an object of the tests, or a file in memory, that the program may change."""
         if type(number) is not int or not 0 <= number < len(self._ours):
             raise plain.PlainError("no such object")
-        return self._ours[number]
+        found = self._ours[number]
+        if is_own(found) is file or (file and found.closed):
+            raise plain.PlainError("another kind of object")
+        if self._own.before is not None:
+            self.originals.copy(found, self._own.before)
+        return found
 
     def _function(self, value: Any) -> int:
         with self._numbering:
@@ -261,17 +290,20 @@ class Link:
         if tag == "F" and type(rest[0]) is int and 0 <= rest[0] < len(self._functions):
             return self._functions[rest[0]]
         if tag in library_types.TAGS:
-            return library_types.read(tag, rest, decoder, depth)
+            found = library_types.read(tag, rest, decoder, depth)
+            if tag == "namespace":
+                vars(found).update({name: uncallable(name, value) for name, value in vars(found).items()})
+            return found
         if tag == "j":
-            return self._known(rest[0])
+            return self._known(rest[0], file=False)
         if tag == "S":
             number, held, position = rest
-            return library_types.filled(self._known(number), held, position, decoder)
+            return library_types.filled(self._known(number, file=True), held, position, decoder)
         if tag != "J":
             raise plain.PlainError("malformed plain data")
         objects, value = rest
         for number, _, attributes, _ in objects:
-            ours = self._known(number)
+            ours = self._known(number, file=False)
             read = {name: decoder.any(part, depth) for name, part in attributes if type(name) is str}
             # Methods of the tests' own classes stay theirs.
             vars(ours).update({name: part for name, part in read.items() if not hasattr(type(ours), name)})
@@ -361,22 +393,3 @@ def _made(kind: type[Exception] | None, args: list[Any]) -> Exception | None:
     except TypeError:
         # UnicodeDecodeError and others take arguments of fixed types.
         return None
-
-
-def _update(passed: list[Any], after: Any) -> None:
-    """Repeat on our arguments what the program changed in place."""
-    if type(after) is not list or len(after) != len(passed):
-        raise ValueError("no arguments")
-    for ours, theirs in zip(passed, after):
-        if type(ours) is not type(theirs):
-            continue
-        if type(ours) in (list, bytearray):
-            ours[:] = theirs
-        elif isinstance(ours, (dict, set)):
-            ours.clear()
-            ours.update(theirs)
-        elif type(ours).__name__ == "deque":
-            ours.clear()
-            ours.extend(theirs)
-        elif type(ours).__name__ == "ndarray" and ours.shape == theirs.shape:
-            ours[...] = theirs

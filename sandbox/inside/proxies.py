@@ -17,9 +17,8 @@ from typing import Any
 from rlvr.sandbox.inside import chains, operations
 from rlvr.sandbox.inside.link import Link
 from rlvr.sandbox.inside.plain import Opaque
+from rlvr.sandbox.inside.standins import METHODS_OF_VALUES, uncallable
 
-_PLAIN = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset, deque, range)
-METHODS_OF_VALUES = frozenset(name for kind in _PLAIN for name in dir(kind))
 _LOOPING = 64
 
 
@@ -61,7 +60,8 @@ class Handle:
             raise AttributeError(name)
         found = _ask(self, "get", name)
         if not isinstance(found, Handle):
-            return found
+            # A type must not answer for a method either.
+            return uncallable(name, found)
         if name in METHODS_OF_VALUES:
             # As a method of a value that the test expects it must not be callable, whatever it is elsewhere.
             return Handle(_link(found), _on(found))

@@ -5,8 +5,13 @@ They are made by the reader of plain data (plain.py), and hold only what it has 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
+
+_PLAIN = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset, deque, range)
+METHODS_OF_VALUES = frozenset(name for kind in _PLAIN for name in dir(kind))
+_METHODS_OF_ARRAYS = frozenset("all any argmax argmin equals item max mean min std sum tolist trace var".split())
 
 
 class Opaque:
@@ -34,6 +39,13 @@ class Opaque:
         return f"<{self.kind}>"
 
 
+def uncallable(name: str, value: Any) -> Any:
+    """Return a value, or where it could be called as a method of the value that a test expects, an Opaque."""
+    if not callable(value) or name not in METHODS_OF_VALUES | _METHODS_OF_ARRAYS:
+        return value
+    return Opaque(type(value).__name__, None, True)
+
+
 class Yielded:
     """Items of an iterator. Like an iterator it equals nothing and can be consumed once."""
 
@@ -53,7 +65,7 @@ class Yielded:
 
 
 class Fields(tuple):
-    """A named tuple: the values, and the names of the fields."""
+    """A named tuple: the values, and the names of the fields. None of them is a method."""
 
     _name: str
     _fields: tuple[str, ...]
@@ -62,7 +74,7 @@ class Fields(tuple):
         fields = self.__dict__.get("_fields", ())
         if name not in fields:
             raise AttributeError(f"{self.__dict__.get('_name')} has no field {name!r}")
-        return self[fields.index(name)]
+        return uncallable(name, self[fields.index(name)])
 
     def _asdict(self) -> dict[str, Any]:
         return dict(zip(self._fields, self))

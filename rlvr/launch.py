@@ -21,7 +21,7 @@ from rlvr.commands.report import write_report
 from rlvr.commands.task import build_monitor, build_task, corpus
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config
-from rlvr.model.context import fit_task, run_limit
+from rlvr.model.context import TYPICAL, fit_task, run_limit
 from rlvr.model.device import tune_cpu
 from rlvr.model.health import check_weights
 from rlvr.model.optim import make_optimizer
@@ -97,6 +97,7 @@ def _launch(
     stop.quiet, stop.bars, stop.doing = not accelerator.is_main_process, display.height, "loading the model"
     policy = open_policy(config, task, accelerator)
     task = fit_task(config, task, policy, run_limit(config, policy.causal.config), display.say)
+    display.say(check_rows(config, task, policy))
     with ExitStack() as stack:
         stack.callback(display.close)
         claim(stack, folder, accelerator, display.say)
@@ -138,6 +139,16 @@ def open_policy(config: Config, task: Task, accelerator: Accelerator) -> Policy:
     policy = load_policy(model, corpus=corpus(task), seed=config.run.seed)
     check_weights(policy.model.named_parameters(), f"model {model.name!r} cannot be trained")
     return policy
+
+
+def check_rows(config: Config, task: Task, policy: Policy) -> str:
+    """Try the model on rows as long as the run's; return how it trains on them and samples them.
+
+    Raises ValueError where it can do neither in a way that gives the log-probabilities of its plain forward.
+    """
+    prompts = [len(policy.render(problem.prompt)) for problem in task.train[:TYPICAL]]
+    longest = max(prompts) + config.rollout.max_new_tokens
+    return policy.check_rows(longest, samples=config.sampler.name == "torch")
 
 
 def claim(stack: ExitStack, folder: RunFolder, accelerator: Accelerator, say: Callable[[str], None]) -> None:

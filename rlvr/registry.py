@@ -74,7 +74,8 @@ class Registry:
     """A table of named makers.
 
     A maker is a function or a class. Its keyword-only parameters (of a class, the constructor's) are its options.
-    `kind` is the word for error messages; `builtins` the package whose import registers the built-in makers.
+    `kind` is the word for error messages. `builtins` is the package of the built-in makers: its import registers them,
+    or its BUILT_IN names them, each registered by the module of the same name, which is imported when it is asked for.
     """
 
     def __init__(self, kind: str, builtins: str) -> None:
@@ -92,7 +93,9 @@ class Registry:
             raise ValueError(f"{self.kind} name {name!r}: a name is not empty and has no colon")
 
         def add(made: T) -> T:
-            held = self._entries.get(name)
+            ours = getattr(made, "__module__", "") == f"{self.builtins}.{name}"
+            known = ours or self.builtins not in sys.modules
+            held = self._entries.get(name) or (None if known else self._built_in(name))
             if held is not None and not _replaces(made, held):
                 raise ValueError(
                     f"{self.kind} {name!r} is registered twice: by {_where(held)} and by {_where(made)}; rename one"
@@ -104,16 +107,14 @@ class Registry:
 
     def names(self) -> list[str]:
         """Return all names, sorted: registered ones and entry points of installed packages."""
-        importlib.import_module(self.builtins)
-        return sorted({*self._entries, *(point.name for point in entry_points(group=self.builtins))})
+        return sorted({*self._later(), *self._entries, *(point.name for point in entry_points(group=self.builtins))})
 
     def get(self, spec: str) -> Callable[..., Any]:
         """Return the maker that `spec` names. Raise LookupError with the nearest names where there is none."""
         if ":" in spec:
             return self._import(spec)
-        importlib.import_module(self.builtins)
-        if spec in self._entries:
-            return self._entries[spec]
+        if made := self._built_in(spec) or self._entries.get(spec):
+            return made
         for point in entry_points(group=self.builtins):
             if point.name == spec:
                 return self.register(spec)(load(point.load, f"{self.kind} {spec!r} ({point.value})"))
@@ -152,6 +153,15 @@ class Registry:
         if lacking:
             raise ValueError(f"{self.kind} {spec!r} needs {' and '.join(map(_how_to_give, lacking))}")
         return checked
+
+    def _later(self) -> tuple[str, ...]:
+        return getattr(importlib.import_module(self.builtins), "BUILT_IN", ())
+
+    def _built_in(self, name: str) -> Callable[..., Any] | None:
+        if name in self._later():
+            importlib.import_module(f"{self.builtins}.{name}")
+            return self._entries[name]
+        return None
 
     def _import(self, spec: str) -> Callable[..., Any]:
         module_name, _, attribute = spec.partition(":")

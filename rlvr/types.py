@@ -64,10 +64,9 @@ UNSCORED = frozenset({Status.BAD_REFERENCE, Status.ERROR})
 class Verdict:
     """A verifier's verdict on one completion.
 
-    `score` is None exactly for BAD_REFERENCE and ERROR: such a rollout
-    is left out of its group and counted as a failure; it never scores 0.
-    `extracted` is the answer that was read from the completion; `parts` holds the named components of a combined
-    reward; `seconds` is the time the check took.
+    `score` is None exactly for BAD_REFERENCE and ERROR: such a rollout is left out of its group, counted as a failure,
+    and never scores 0. `extracted` is the answer that was read from the completion; `parts` holds the named components
+    of a combined reward; `seconds` is the time the check took.
     """
 
     status: Status
@@ -78,7 +77,8 @@ class Verdict:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "status", Status(self.status))
+        if type(self.status) is not Status:
+            object.__setattr__(self, "status", Status(self.status))
         if (self.score is None) != (self.status in UNSCORED):
             raise ValueError(f"verdict {self.status} with score {self.score}; only bad_reference and error have none")
         if self.score is not None and not math.isfinite(self.score):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr.sandbox import host, packages
-from rlvr.sandbox.limits import Limits
+from rlvr.sandbox.limits import MAX_WALL, Limits
 
 # Register stub packages, so that rlvr/__init__ and rlvr/sandbox/__init__ are not executed in the server.
 _BOOT = """
@@ -59,10 +59,14 @@ class ServerSetting:
 
 
 class Server:
-    """A running fork server; not thread-safe. Raises ServerDied or ServerRefused if it does not start."""
+    """A running fork server; not thread-safe. Raises ServerDied or ServerRefused if it does not start.
 
-    def __init__(self, setting: ServerSetting) -> None:
+    One for `tests` has imported what test code needs, and can run programs too.
+    """
+
+    def __init__(self, setting: ServerSetting, *, tests: bool = False) -> None:
         self.setting = setting
+        self._tests = tests
         self._uid = host.new_uid() if os.geteuid() == 0 else None
         self._group = 0
         self._counted = (0.0, 0)
@@ -90,6 +94,7 @@ class Server:
             "packages": packages.files(self.setting.packages, self.setting.preload),
             "sys_path": host.library_paths(),
             "preload": self.setting.preload,
+            "tests": self._tests,
             "landlock_at_most": self.setting.landlock_at_most,
         }
         command = [host.interpreter(), "-s", "-S", "-P", "-B", "-c", _BOOT, host.package_root(), json.dumps(argument)]
@@ -115,12 +120,17 @@ class Server:
             raise ServerDied("the fork server ended while starting")
         ours.settimeout(None)
 
-    def header(self, mode: str, limits: Limits) -> bytes:
-        """Return the header of a run as JSON: its mode and the limits that server and child enforce."""
+    def header(self, mode: str, limits: Limits, waits: float = 0.0) -> bytes:
+        """Return the header of a run as JSON: its mode and the limits that server and child enforce.
+
+        `waits`: seconds during which it may wait for another run.
+        """
         return json.dumps(
             {
                 "mode": mode,
                 "seconds": limits.seconds,
+                "waits": waits,
+                "wall": MAX_WALL * limits.seconds,
                 "memory_mb": limits.memory_mb,
                 "together_mb": limits.together_mb,
                 "processes": limits.processes + self._other_tasks(),

@@ -41,6 +41,8 @@ ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     # Each of malloc's arenas, by default one a thread, reserves 64 MB of the address space.
     "MALLOC_ARENA_MAX": "2",
+    # Functions of libraries are looked up once, not by every child in pages of its own.
+    "LD_BIND_NOW": "1",
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from rlvr.printable import in_one_line
 
 MAX_DETAIL = 400  # characters
+MAX_WALL = 5  # times the seconds of a run, on a machine that is busy with others
 MAX_PROGRAM = 1 << 20  # characters
 
 
@@ -18,7 +19,8 @@ class Limits:
     """Resource limits of one run. Raises ValueError for a limit that is not positive."""
 
     seconds: float = 5.0
-    """Wall-clock time."""
+    """Wall-clock time without that in which the run was ready and no processor was free; processor time of all its
+    processes together where that is more. At most five times as much by the clock (MAX_WALL)."""
     memory_mb: int = 1024
     """Address space of each process, preloaded modules included."""
     total_memory_mb: int = 0
@@ -76,10 +78,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """Value of a call in exact builtin types, or the name of the exception it raised (`raised` not empty)."""
+    """Value of a call in exact builtin types, or the name of the exception it raised (`raised` not empty).
+
+    `too_large`: there is a value, which exceeds the bounds of plain data (inside/bounds.py).
+    """
 
     value: Any = None
     raised: str = ""
+    too_large: bool = False
 
     def __post_init__(self) -> None:
         # The program chooses the name.

@@ -47,6 +47,13 @@ def files(packages: tuple[str, ...], preload: tuple[str, ...] = ()) -> dict[str,
     return {site: tuple(names) for site, names in found.items()}
 
 
+@cache
+def absent() -> tuple[str, ...]:
+    """Return those packages that programs may expect, and that are not installed beside this project."""
+    found: dict[str, dict[str, None]] = {}
+    return tuple(name for name in DEFAULT if not _add(name, found, set()))
+
+
 def _add(name: str, found: dict[str, dict[str, None]], seen: set[str]) -> bool:
     """Add a package and its dependencies to `found`. Returns whether there is one."""
     distributions = _distributions(name)

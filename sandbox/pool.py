@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any
 
@@ -44,7 +44,7 @@ class _Slot:
 
     def server(self, role: str) -> Server:
         if role not in self._servers:
-            self._servers[role] = Server(self.setting)
+            self._servers[role] = Server(self.setting, tests=role == "tests")
         return self._servers[role]
 
     def abandon(self) -> None:
@@ -110,7 +110,14 @@ class Pool:
 
     def run_many(self, jobs: Sequence[Job | TestJob]) -> list[Result]:
         """Return the results of `jobs` in their order."""
-        return list(self._threads.map(self._one, jobs))
+        futures = [self._threads.submit(self._one, job) for job in jobs]
+        try:
+            # Wakes this thread once, not after every job.
+            wait(futures, return_when=FIRST_EXCEPTION)
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
 
     def run(self, job: Job | TestJob) -> Result:
         """Return the result of one job."""
@@ -224,55 +231,56 @@ def _run_tests(slot: _Slot, tests: TestJob) -> Result:
     }
     tester = Run(slot.server("tests"), "test", payload, b"", longer)
     try:
-        program.start((requests[0], replies[1]))
-        tester.start((requests[1], replies[0]), results=True)
+        # Each waits while the other one computes.
+        program.start((requests[0], replies[1]), waits=longer.seconds)
+        tester.start((requests[1], replies[0]), results=True, waits=longer.seconds)
         supervise([tester, program])
         if not tester.status_bytes.startswith(b"R"):
             return _result(tester, ())
         result = _result(program, ())
-        passed, detail = _verdict(tester)
-        return _with_tests(result, passed, detail)
+        return _with_tests(result, *_verdict(tester))
     finally:
         for run in (program, tester):
             run.close()
 
 
-def _verdict(tester: Run) -> tuple[bool | None, str]:
-    """Return (passed, detail) as reported by the test program: trusted code that has only seen plain data."""
+def _verdict(tester: Run) -> tuple[RunStatus, bool | None, str]:
+    """Return (status, passed, detail) as the test program reports them: trusted code that has only seen plain data."""
     try:
         message = json.loads(tester.result_bytes)
     except ValueError:
-        return None, "the tests did not finish"
+        return RunStatus.OK, None, "the tests did not finish"
     if message["passed"]:
-        return True, ""
-    return False, f"{message['error']} at line {message['line']} of the tests"
+        return RunStatus.OK, True, ""
+    detail = f"{message['error']} at line {message['line']} of the tests"
+    if message.get("too_large"):
+        return RunStatus.OUTPUT_LIMIT, False, f"{detail}, after a value that was too large"
+    return RunStatus.OK, False, detail
 
 
-def _with_tests(result: Result, passed: bool | None, detail: str) -> Result:
-    # A program that ended or was stopped before its tests finished has not passed them.
-    ended_well = result.status is RunStatus.OK
-    return dataclasses.replace(
-        result, tests_passed=passed if ended_well else None, detail=detail if ended_well else result.detail
-    )
+def _with_tests(result: Result, status: RunStatus, passed: bool | None, detail: str) -> Result:
+    if result.status is not RunStatus.OK:
+        # A program that ended or was stopped before its tests finished has not passed them.
+        return result
+    return dataclasses.replace(result, status=status, tests_passed=passed, detail=detail)
 
 
 def _returned(data: bytes, calls: int) -> tuple[Returned, ...]:
-    """Return the answers in order, up to the first missing one. `data` may come from the program: not trusted."""
-    answers: dict[int, Returned] = {}
+    """Return the answers. `data` may come from the program: not trusted.
+
+    None at all where there are other lines than one for each call, in order: for which calls the program's processes
+    have written them cannot be told.
+    """
+    found: list[Returned] = []
     # Split no further: after the answers the program may have written a million lines.
-    for line in data.split(b"\n", 4 * calls + 16)[:-1]:
+    for line in data.split(b"\n", calls + 1)[:-1]:
         try:
             message = plain.loads(line)
-            number = message["n"]
-            if type(number) is int and number not in answers:
-                answers[number] = _answer(message)
+            if type(message) is not dict or message["n"] != len(found) or len(found) == calls:
+                return ()
+            found.append(_answer(message))
         except (plain.PlainError, TypeError, KeyError):
-            continue
-    found = []
-    for number in range(calls):
-        if number not in answers:
-            break
-        found.append(answers[number])
+            return ()
     return tuple(found)
 
 
@@ -280,9 +288,12 @@ def _answer(message: dict[str, Any]) -> Returned:
     if "x" in message:
         return Returned(raised=str(message["x"])[:80] or "an exception")
     try:
-        return Returned(plain.decode(message["v"]))
+        value = plain.decode(message["v"])
+    except plain.TooLarge as error:
+        return Returned(plain.Opaque(str(error)), too_large=True)
     except plain.PlainError as error:
         return Returned(plain.Opaque(str(error)))
+    return Returned(value, too_large=isinstance(value, plain.Opaque) and value.too_large)
 
 
 def _result(run: Run, returned: tuple[Returned, ...]) -> Result:

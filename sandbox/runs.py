@@ -11,19 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr.sandbox.client import CHUNK, KILL, Server, ServerDied
-from rlvr.sandbox.limits import Limits
+from rlvr.sandbox.limits import MAX_WALL, Limits
 
 # Allowed beyond a run's time limit for killing and reaping its processes on a busy machine.
 _GRACE_SECONDS = 20.0
+# Among the streams: stdout, stderr, status, results.
+_STATUS = 2
 
 
 def sealed(data: bytes) -> int:
     """Return the descriptor of an immutable memory file with `data`."""
     descriptor = os.memfd_create("rlvr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    os.lseek(descriptor, 0, os.SEEK_SET)
+    written = 0
+    while written < len(data):
+        written += os.pwrite(descriptor, data[written:], written)
     seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
     return descriptor
@@ -68,8 +69,11 @@ class Run:
         self._stdin = stdin
         self._open: list[int] = []
 
-    def start(self, channels: tuple[int, ...] = (), *, results: bool = False) -> None:
-        """Send the run to the server. `channels` are passed on and closed here; `results` adds a result pipe."""
+    def start(self, channels: tuple[int, ...] = (), *, results: bool = False, waits: float = 0.0) -> None:
+        """Send the run to the server. `channels` are passed on and closed here; `results` adds a result pipe.
+
+        `waits`: seconds during which it may wait for another run.
+        """
         outputs = self.limits.output_kb << 10
         caps = [outputs, outputs, 1 << 12] + ([self.limits.result_kb << 10] if results else [])
         pipes = [os.pipe() for _ in caps]
@@ -81,7 +85,7 @@ class Run:
         passed = [sealed(self._payload), sealed(self._stdin), *writing[:3], *channels, *writing[3:]]
         self.started = time.monotonic()
         try:
-            self.server.send(self.server.header(self.mode, self.limits), passed)
+            self.server.send(self.server.header(self.mode, self.limits, waits), passed)
         finally:
             for descriptor in passed:
                 os.close(descriptor)
@@ -89,11 +93,12 @@ class Run:
     @property
     def deadline(self) -> float:
         """Time (monotonic) at which the server counts as hung."""
-        return self.started + self.limits.seconds + _GRACE_SECONDS
+        return self.started + MAX_WALL * self.limits.seconds + _GRACE_SECONDS
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors to poll."""
-        return [stream.descriptor for stream in self.streams if not stream.over] + [self.server.control.fileno()]
+        """Return the descriptors to poll. The few status bytes fit into their pipe, and are read by `finish`."""
+        streams = [*self.streams[:_STATUS], *self.streams[_STATUS + 1 :]]
+        return [stream.descriptor for stream in streams if not stream.over] + [self.server.control.fileno()]
 
     def read(self, ready: int) -> bool:
         """Read from a descriptor that is ready. Returns False if nothing more will come from it."""
@@ -130,7 +135,7 @@ class Run:
     @property
     def status_bytes(self) -> bytes:
         """Status bytes of the child: isolated, compiled (see inside/child.py)."""
-        return bytes(self.streams[2].data)
+        return bytes(self.streams[_STATUS].data)
 
     @property
     def result_bytes(self) -> bytes:

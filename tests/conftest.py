@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rlvr.commands import curves
 from tests.bad_files import lay_out
 from tests.helpers.files import DataSets
+from tests.helpers.pictures import small_picture
 
 NAMED = os.environ.get("RLVR_DATA", "")
 
@@ -37,6 +40,12 @@ def rlvr_data() -> DataSets:
     return DataSets(Path(NAMED) if NAMED else None)
 
 
+@pytest.fixture(autouse=True)
+def drawn_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each report the same small picture; tests/commands/test_report.py draws whole ones."""
+    monkeypatch.setattr(curves, "draw_curves", small_picture)
+
+
 @pytest.fixture
 def bad_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files of tests/bad_files.py, as the current one; what importing from it changes is put back."""
@@ -46,3 +55,14 @@ def bad_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     return tmp_path
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Computes on one thread: two threads that compute at once must not change the number of threads of each other."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -6,95 +6,20 @@ import json
 import logging
 import os
 import re
-import shutil
 import socket
-import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from rlvr.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse, is_local
+from tests.helpers.servers import Server, hang, refused, reply, serving
 
 ROOT = Path(__file__).resolve().parents[1]
-Answer = bytes | Callable[[socket.socket], None]
-
-
-def reply(content, status: int = 200, *, headers: str = "") -> bytes:
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return f"HTTP/1.1 {status} Told\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body
-
-
-class Server:
-    """Answers each request with the next of `script`, its last again and again; b"" closes the connection instead."""
-
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.context = context
-        self.script: list[Answer] = [reply({"n": 1})]
-        self.requests: list[tuple[str, dict[str, str], bytes]] = []
-        self.connections = 0
-        self.threads = [threading.Thread(target=self.accept)]
-        self.ended = threading.Event()
-        self.threads[0].start()
-
-    @property
-    def port(self) -> int:
-        return self.listener.getsockname()[1]
-
-    def accept(self) -> None:
-        while not self.ended.is_set():
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            self.threads.append(threading.Thread(target=self.serve, args=(connection,)))
-            self.threads[-1].start()
-
-    def serve(self, connection: socket.socket) -> None:
-        with connection:
-            connection.settimeout(20)
-            try:
-                if self.context:
-                    connection = self.context.wrap_socket(connection, server_side=True)
-                with connection, connection.makefile("rb") as lines:
-                    while start := lines.readline().decode():
-                        headers = dict(line.split(": ", 1) for line in iter(lambda: lines.readline().decode(), "\r\n"))
-                        headers = {name.lower(): value.strip() for name, value in headers.items()}
-                        body = lines.read(int(headers.get("content-length", 0)))
-                        self.requests.append((start.strip(), headers, body))
-                        answer = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-                        if callable(answer):
-                            answer(connection)
-                        elif answer:
-                            connection.sendall(answer)
-                        else:
-                            return
-            except (OSError, ValueError):
-                return
-
-    def stop(self) -> None:
-        self.ended.set()
-        with socket.create_connection(("127.0.0.1", self.port)):  # wakes up `accept`
-            pass
-        self.listener.close()
-        for thread in self.threads:
-            thread.join(25)
-
-
-@contextmanager
-def serving(context: ssl.SSLContext | None = None) -> Iterator[Server]:
-    server = Server(context)
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture
@@ -115,19 +40,6 @@ def connect(server: Server) -> Iterator[Callable[..., JSONClient]]:
     yield make
     for client in made:
         client.close()
-
-
-def hang(connection: socket.socket) -> None:
-    """No answer until the client goes away."""
-    connection.recv(1)
-
-
-def refused(client: JSONClient, *, idempotent: bool = True) -> str:
-    """The message of a POST that loses the server; one line."""
-    with pytest.raises(ServerLost) as caught:
-        client.post("/x", {}, idempotent=idempotent)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_requests_carry_path_body_key_and_headers(server, connect):
@@ -404,58 +316,6 @@ def test_requests_are_not_logged(server, connect, caplog):
     with caplog.at_level(logging.INFO):
         connect().get("/")
     assert [record.name for record in caplog.records if record.name.startswith(("httpx", "httpcore"))] == []
-
-
-@pytest.fixture
-def certificate(tmp_path) -> Path:
-    """A self-signed certificate for 127.0.0.1, its key in the same file."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl to make a certificate with")
-    path = tmp_path / "both.pem"
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName=IP:127.0.0.1"
-    key = tmp_path / "key.pem"
-    subprocess.run([*command.split(), "-keyout", key, "-out", path], check=True, capture_output=True)
-    path.write_text(path.read_text() + key.read_text())
-    return path
-
-
-def test_self_signed_certificate_is_refused_in_one_line(certificate, monkeypatch):
-    """Unless SSL_CERT_FILE says to trust it; then `close` ends an encrypted request too."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    with serving(context) as server:
-        url = f"https://127.0.0.1:{server.port}"
-        message = refused(JSONClient(url, retries=0))
-        assert "is unreachable: " in message
-        assert "certificate" in message.lower()
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        client = JSONClient(url)
-        assert client.get("/") == client.get("/") == {"n": 1}
-        server.script = [hang]
-        messages = []
-        thread = threading.Thread(target=lambda: messages.append(refused(client)))
-        thread.start()
-        while len(server.requests) < 3:
-            time.sleep(0.01)
-        client.close()
-        thread.join(10)
-        assert len(messages) == 1
-        assert "the client was closed" in messages[0]
-
-
-@pytest.mark.parametrize("content", [None, "no certificate"])
-def test_certificates_that_cannot_be_read(tmp_path, monkeypatch, content):
-    """The error names SSL_CERT_FILE and the file, in one line; the proxy is not blamed."""
-    path = tmp_path / "ca.pem"
-    if content is not None:
-        path.write_text(content)
-    monkeypatch.setenv("SSL_CERT_FILE", str(path))
-    with pytest.raises(ValueError, match=r"certificates to trust .* cannot be read: ") as caught:
-        JSONClient("https://127.0.0.1:1")
-    message = str(caught.value)
-    assert f"SSL_CERT_FILE={path}" in message
-    assert "proxy" not in message
-    assert "\n" not in message
 
 
 def test_client_that_is_dropped_leaves_no_socket(server):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,13 @@ def test_workflow_runs_what_a_submission_must_pass() -> None:
     assert PYPROJECT["project"]["requires-python"] == f">={oldest}"
     named = {c.rpartition(" ")[2] for c in PYPROJECT["project"]["classifiers"] if "Python :: 3." in c}
     assert named == {oldest, *jobs["versions"]["strategy"]["matrix"]["python-version"]}
+
+
+def test_no_conflict_of_a_merge_is_left() -> None:
+    """Ruff sees those in Python files alone."""
+    files = [path for path in ROOT.rglob("*.md") if not {".venv", "node_modules"} & set(path.relative_to(ROOT).parts)]
+    assert ROOT / "sandbox" / "README.md" in files
+    assert [path for path in files if re.search(r"^(<{7}|={7}|>{7})( |$)", path.read_text(), re.MULTILINE)] == []
 
 
 def test_hooks_are_the_checks_of_make() -> None:

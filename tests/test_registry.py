@@ -194,6 +194,23 @@ BUILTINS = {
 }
 
 
+TAKEN = """
+import sys, rlvr.verifiers
+from rlvr.registry import register
+assert "rlvr.verifiers.regex" not in sys.modules
+try:
+    register("regex")(print)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_the_name_of_a_built_in_verifier_is_taken():
+    """Although its module is imported only when it is asked for."""
+    done = subprocess.run([sys.executable, "-c", TAKEN], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.stdout.startswith("verifier 'regex' is registered twice: by rlvr.verifiers.regex."), done.stderr
+
+
 def test_the_built_in_verifiers():
     """Each has a name, and a line for `rlvr list`."""
     assert set(VERIFIERS.names()) >= BUILTINS

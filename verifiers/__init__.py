@@ -1,32 +1,59 @@
 """Verifiers and their runner.
 
-Importing this package registers the built-in verifiers. It is quick: mpmath, jsonschema and the process pool are
-imported where they are used.
+Nothing is imported before it is used: a worker process of one verifier starts without the others.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from rlvr.verifiers import (
-    choice,
-    combine,
-    countdown,
-    exact,
-    format,
-    instructions,
-    json_schema,
-    length,
-    math,
-    regex,
-    repetition,
-    runner,
-    unit_tests,
+if TYPE_CHECKING:
+    from rlvr.verifiers import (
+        choice,
+        combine,
+        countdown,
+        exact,
+        format,
+        instructions,
+        json_schema,
+        length,
+        math,
+        regex,
+        repetition,
+        unit_tests,
+    )
+    from rlvr.verifiers.math import MathVerifier, verify_math, verify_math_async, verify_math_batch
+    from rlvr.verifiers.runner import ErrorBudget, PoolError, Runner, VerifierErrors
+    from rlvr.verifiers.runner.base import check_references, verify_one
+
+# The registered names; the module of the same name registers each.
+BUILT_IN = (
+    "choice",
+    "combine",
+    "countdown",
+    "exact",
+    "format",
+    "instructions",
+    "json_schema",
+    "length",
+    "math",
+    "regex",
+    "repetition",
+    "unit_tests",
 )
-from rlvr.verifiers.math import MathVerifier, verify_math, verify_math_async, verify_math_batch
-from rlvr.verifiers.runner.base import check_references, verify_one
-
-_LATER = ("ErrorBudget", "PoolError", "Runner", "VerifierErrors")
+_LATER = {
+    "ErrorBudget": "runner",
+    "MathVerifier": "math",
+    "PoolError": "runner",
+    "Runner": "runner",
+    "VerifierErrors": "runner",
+    "check_references": "runner.base",
+    "verify_math": "math",
+    "verify_math_async": "math",
+    "verify_math_batch": "math",
+    "verify_one": "runner.base",
+}
 
 __all__ = [
     "ErrorBudget",
@@ -55,7 +82,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of `_LATER`, imported now."""
+    """Return a module of BUILT_IN, or a name of `_LATER`, imported now."""
+    if name in BUILT_IN:
+        return importlib.import_module(f"{__name__}.{name}")
     if name in _LATER:
-        return getattr(runner, name)
+        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,11 +12,13 @@ from typing import Any
 from rlvr.printable import in_one_line
 from rlvr.registry import register
 from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob, forks
+from rlvr.sandbox import packages as sandbox_packages
 from rlvr.types import Problem, Status, Verdict, bad_reference, error, no_answer
 from rlvr.verifiers.code import extract as code_extract
 from rlvr.verifiers.code.integrity import integrity
 from rlvr.verifiers.code.null import null_programs
-from rlvr.verifiers.code.plans import Outcome, TestPlan, make_plan
+from rlvr.verifiers.code.outcomes import Outcome
+from rlvr.verifiers.code.plans import TestPlan, make_plan
 
 __all__ = ["UnitTests", "integrity"]
 
@@ -34,15 +37,26 @@ def _plan_of(text: str) -> TestPlan:
     return make_plan(json.loads(text))
 
 
+@lru_cache(maxsize=4096)
+def _calls_plan_of(data: bytes) -> TestPlan:
+    return make_plan(marshal.loads(data))
+
+
 def plan_of(reference: Any) -> TestPlan:
     """Return the plan of a reference, cached for its completions. Raise ValueError where it cannot be used."""
+    if isinstance(reference, dict) and reference.get("type") == "calls":
+        try:
+            # JSON would turn tuples into lists and number keys into text. Version 2 does not depend on what is shared.
+            data = marshal.dumps(reference, 2)
+        except ValueError:
+            # Arguments of types that it does not have.
+            return make_plan(reference)
+        return _calls_plan_of(data)
     try:
         text = json.dumps(reference, sort_keys=True)
     except (TypeError, ValueError):
-        # Arguments that JSON cannot hold: sets, tuples as keys.
         return make_plan(reference)
-    # JSON would turn tuples into lists and number keys into text: calls are planned from the reference itself.
-    return make_plan(reference) if isinstance(reference, dict) and reference.get("type") == "calls" else _plan_of(text)
+    return _plan_of(text)
 
 
 class _Item:
@@ -64,16 +78,17 @@ class UnitTests:
         {"type": "check", "entry": "f", "code": "def check(candidate): ..."}
         {"type": "stdio", "cases": [{"input": "2\\n", "output": "4\\n"}]}
         {"type": "calls", "entry": "f", "cases": [{"args": [2], "expected": 4}]}
-    with, for the first two, an optional "prelude" (code before the program, also known to the tests), and an optional
-    "setup" (code after the program, before its tests; for stdio before it). Neither may hold an expected value. What
+    with an optional "prelude" (code before the program, also known to the tests), and an optional "setup" (code after
+    the program, before its tests; for stdio before it). Neither may hold an expected value. What
     they define is the tests' own: a program that redefines it changes nothing for them.
     `problem.info["prefix"]` is put before a completion that does not define the entry itself.
 
     The completion, of at most 1,048,576 characters, is a program, or holds one in its last python fence. `timeout`
-    (seconds) and `memory_mb` apply to each run; `partial` scores the share of tests passed instead of all or nothing.
-    `slots` (0: one for each core), `preload` (modules to import in advance), `packages` (what programs may import
-    beside the standard library, numpy and `preload`), `level`, `allow_weak` and `unsafe` are settings of
-    rlvr.sandbox.Pool. Other installed packages, and this project, are hidden from programs.
+    (seconds, as Limits.seconds) and `memory_mb` apply to each run; `partial` scores the share of tests passed instead
+    of all or nothing. `slots` (0: one for each core), `preload` (modules to import in advance), `packages` (what
+    programs may import beside the standard library, numpy and `preload`), `level`, `allow_weak` and `unsafe` are
+    settings of rlvr.sandbox.Pool. Other installed packages, and this project, are hidden from programs. Raises
+    ValueError for a package that is not installed here.
     """
 
     def __init__(
@@ -90,6 +105,8 @@ class UnitTests:
         unsafe: bool = False,
     ) -> None:
         self.limits = Limits(seconds=timeout, memory_mb=memory_mb)
+        if packages or preload:
+            sandbox_packages.files(tuple(packages), tuple(preload))  # refuses names now instead of at the first run
         self.partial = partial
         self._pool_options: dict[str, Any] = {
             "slots": slots or None,
@@ -169,6 +186,9 @@ class UnitTests:
             plan = plan_of(problem.reference)
         except ValueError as error:
             return bad_reference(str(error))
+        tests = "\n".join(str(problem.reference.get(key, "")) for key in ("code", "prelude", "setup"))
+        if missing := self._absent(tests):
+            return bad_reference(f"the tests import {missing}, which is not installed here")
         if len(completion) > code_extract.MAX_COMPLETION:
             most = f"at most {code_extract.MAX_COMPLETION:,} are read"
             return Verdict(Status.LIMIT, 0.0, f"the completion has {len(completion):,} characters; {most}")
@@ -178,6 +198,11 @@ class UnitTests:
         entry = problem.reference.get("entry", "")
         program = code_extract.completed(program, problem.info.get("prefix", ""), entry)
         return _Item(plan, plan.jobs(program, self.limits), program)
+
+    def _absent(self, code: str) -> str:
+        """Return a package that code imports, and that programs could see if it were installed here; or ""."""
+        here = isinstance(self.executor, Pool)
+        return next((name for name in sandbox_packages.absent() if here and code_extract.imports(code, name)), "")
 
     def _run(self, items: list[_Item], count: int) -> None:
         batches = [item.jobs[len(item.results) :][:count] for item in items]
@@ -193,6 +218,9 @@ class UnitTests:
         if failed is not None:
             return error(f"sandbox_error: {failed.detail}")
         outcome = item.plan.outcome(item.results)
+        missing = self._absent(item.program) if outcome.passed < outcome.total else ""
+        if missing:
+            return error(f"{missing} is not installed here: programs that import it cannot be judged")
         seconds = sum(result.seconds for result in item.results)
         if outcome.passed == outcome.total:
             return Verdict(Status.CORRECT, 1.0, f"{outcome.total} tests passed", item.program, seconds=seconds)

@@ -9,18 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr.algo.transfer import copy_to
 from rlvr.types import Completion, Group, Verdict
+
+# Tensors of a batch that stay on the CPU.
+HOST = {"tokens", "scored", "lengths", "groups", "places"}
 
 
 @dataclass(frozen=True)
 class Batch:
     """B rollouts, right-padded to T. `mask` is True on the completion tokens that are trained on.
 
-    tokens, mask, sampler_logprobs, old_logprobs, ref_logprobs, values, returns: (B, T); lengths, groups: (B,);
+    tokens, scored, mask, sampler_logprobs, old_logprobs, ref_logprobs, values, returns: (B, T); lengths, groups: (B,);
     advantages: (B,), or (B, T) where a critic gives each token its own. `lengths` counts prompt and completion;
-    `groups` numbers the problem. old_logprobs is None where the batch gets a single update (the present logprobs,
-    detached, are the old ones), ref_logprobs without a reference, values and returns without a critic. Consecutive
-    `rows_per_pair` rows are never split (2: DPO's pairs).
+    `groups` numbers the problem. HOST tensors stay on the CPU, where rows are chosen and laid out without waiting for
+    the device; `scored` is the mask there. old_logprobs is None where the batch gets a single update (the present
+    logprobs, detached, are the old ones), ref_logprobs without a reference, values and returns without a critic.
+    Consecutive `rows_per_pair` rows are never split (2: DPO's pairs).
 
     The rows are those that are computed. The loss averages over S sampled rollouts, which may be more: `sampled_tokens`
     (S) holds the number of tokens of each that are trained on (0: no score, or masked), and `places` (B,) the rollout
@@ -28,6 +33,7 @@ class Batch:
     """
 
     tokens: Tensor
+    scored: Tensor
     mask: Tensor
     sampler_logprobs: Tensor
     advantages: Tensor
@@ -47,21 +53,22 @@ class Batch:
     @property
     def num_completion_tokens(self) -> int:
         """The number of tokens that are computed and trained on."""
-        return int(self.mask.sum())
+        return int(self.scored.sum())
 
     @property
     def token_counts(self) -> tuple[int, ...]:
         """The number of tokens that are trained on, for each of the S rollouts that the loss averages over."""
-        return tuple(self.mask.sum(-1).tolist()) if self.sampled_tokens is None else self.sampled_tokens
+        return tuple(self.scored.sum(-1).tolist()) if self.sampled_tokens is None else self.sampled_tokens
 
     def rows(self, index: Tensor) -> Batch:
-        """Return the chosen rows, without the padding that none of them needs."""
+        """Return the chosen rows (an index on the CPU), without the padding that none of them needs."""
         width = int(self.lengths[index].max()) if len(index) else 0
+        there = copy_to(index, self.mask.device)
         picked: dict[str, Any] = {}
         for item in fields(self):
             value = getattr(self, item.name)
             if isinstance(value, Tensor):
-                value = value[index]
+                value = value[index if item.name in HOST else there]
                 picked[item.name] = value[:, :width] if value.dim() == 2 else value
         return replace(self, **picked)
 
@@ -69,43 +76,43 @@ class Batch:
         """Return the batch of the chosen ones of the S rollouts, in the order of `index` (on the CPU)."""
         counts = self.token_counts
         rows = torch.full((len(counts),), -1)
-        rows[torch.arange(len(self)) if self.places is None else self.places.cpu()] = torch.arange(len(self))
+        rows[torch.arange(len(self)) if self.places is None else self.places] = torch.arange(len(self))
         rows = rows[index]
         computed = rows >= 0
-        picked = self.rows(rows[computed].to(self.tokens.device))
+        picked = self.rows(rows[computed])
         return replace(
             picked,
-            places=computed.nonzero()[:, 0].to(self.tokens.device),
+            places=computed.nonzero()[:, 0],
             sampled_tokens=tuple(counts[i] for i in index.tolist()),
         )
 
-    def split(self, max_tokens: int) -> Iterator[tuple[Tensor, Batch]]:
-        """Yield microbatches of at most `max_tokens` tokens (one row or pair at least), each with its rows' indices.
+    def split(self, max_tokens: int, *, shared_prompts: bool = True) -> Iterator[tuple[Tensor, Batch]]:
+        """Yield microbatches of at most `max_tokens` tokens, each with its rows' indices.
 
-        Rows stay in order, so that a group stays together. A prompt counts once per microbatch, and is computed once if
-        the model packs.
+        A row or pair that is longer is a microbatch of its own. Rows stay in order, so that a group stays together.
+        With `shared_prompts` a prompt counts once in a microbatch, as it is computed by a model that packs.
         """
         lengths, groups = self.lengths.tolist(), self.groups.tolist()
-        prompts = (self.lengths - self.mask.sum(-1)).tolist()
+        prompts = (self.lengths - self.scored.sum(-1)).tolist() if shared_prompts else [0] * len(self)
         start, total = 0, 0
         for i in range(0, len(self), self.rows_per_pair):
             is_first = i == start or groups[i] != groups[i - 1]
             own = sum(lengths[j] - prompts[j] for j in range(i, i + self.rows_per_pair))
             cost = own + prompts[i] if is_first else own
             if i > start and total + cost > max_tokens:
-                index = torch.arange(start, i, device=self.tokens.device)
+                index = torch.arange(start, i)
                 yield index, self.rows(index)
                 start, total, cost = i, 0, own + prompts[i]
             total += cost
         if start < len(self):
-            index = torch.arange(start, len(self), device=self.tokens.device)
+            index = torch.arange(start, len(self))
             yield index, self.rows(index)
 
     def share(self, rank: int, world: int) -> tuple[Tensor, Batch]:
         """Return the contiguous rows that process `rank` of `world` computes, with their indices."""
         pairs = len(self) // self.rows_per_pair  # or rows, where rows_per_pair is 1
         first, last = (pairs * r // world * self.rows_per_pair for r in (rank, rank + 1))
-        index = torch.arange(first, last, device=self.tokens.device)
+        index = torch.arange(first, last)
         return index, self.rows(index)
 
 
@@ -168,6 +175,7 @@ def collate(
         logprobs[i, start:end] = torch.tensor(completion.logprobs)
     batch = Batch(
         tokens=tokens,
+        scored=mask,
         mask=mask,
         sampler_logprobs=logprobs,
         advantages=torch.tensor([row[2] for row in rows], dtype=torch.float32),
@@ -181,9 +189,9 @@ def collate(
 
 
 def to_device(batch: Batch, device: torch.device | str) -> Batch:
-    """Return the batch on a device."""
-    values = {item.name: getattr(batch, item.name) for item in fields(batch)}
-    moved: dict[str, Any] = {name: v.to(device) for name, v in values.items() if isinstance(v, Tensor)}
+    """Return the batch with all but its HOST tensors on a device."""
+    values = {item.name: getattr(batch, item.name) for item in fields(batch) if item.name not in HOST}
+    moved: dict[str, Any] = {name: copy_to(v, device) for name, v in values.items() if isinstance(v, Tensor)}
     return replace(batch, **moved)
 
 

@@ -243,8 +243,8 @@ def dpo_loss(
         "dpo/pairs": torch.tensor(float(len(margin)), device=margin.device),
         "dpo/margin": margin.sum(),
         "dpo/accuracy": (margin > 0).sum(),
-        "dpo/chosen": gain[batch.advantages > 0].sum(),
-        "dpo/rejected": gain[batch.advantages < 0].sum(),
+        "dpo/chosen": (gain * (batch.advantages > 0)).sum(),
+        "dpo/rejected": (gain * (batch.advantages < 0)).sum(),
     }
 
 

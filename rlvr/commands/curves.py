@@ -40,6 +40,7 @@ PANELS: tuple[tuple[str, dict[str, str]], ...] = (
     ("seconds per step", {f"seconds/{name}": name for name in ("sample", "verify", "train", "wait", "monitor")}),
 )
 COLUMNS = 3
+WIDTH, HEIGHT = 5.0, 3.0  # inches of a panel
 COLORS = ("#1f6feb", "#d1495b", "#2e933c", "#8957e5", "#bf8700")
 ALARM = "#b35900"
 LINES = ("-", "--", ":", "-.", "-")  # so that series with equal values stay visible
@@ -60,7 +61,12 @@ def draw_curves(
     if not count:
         return None
     rows = math.ceil(count / COLUMNS)
-    figure = Figure(figsize=(5 * COLUMNS, 3 * rows), dpi=90, layout="constrained")
+    width, height = WIDTH * COLUMNS, HEIGHT * rows
+    figure = Figure(figsize=(width, height), dpi=90)
+    # Set by hand: a layout engine draws everything several times.
+    figure.subplots_adjust(
+        left=0.55 / width, right=1 - 0.2 / width, bottom=0.5 / height, top=1 - 0.35 / height, wspace=0.2, hspace=0.45
+    )
     axes = figure.subplots(rows, COLUMNS, squeeze=False).ravel().tolist()
     for axis in axes[count:]:
         axis.set_visible(False)

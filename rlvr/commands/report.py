@@ -13,8 +13,9 @@ from typing import Any
 
 from tyro.conf import Positional
 
+from rlvr.commands import curves
 from rlvr.commands.arguments import parse
-from rlvr.commands.curves import MARK, draw_curves, series
+from rlvr.commands.curves import MARK, series
 from rlvr.files.jsonl import check_file, parse_object
 from rlvr.files.write import check_replaceable, write_whole
 from rlvr.printable import printable
@@ -67,7 +68,7 @@ def write_report(folder: Path) -> Path:
     metrics = read_lines(folder / "metrics.jsonl")
     evaluations = read_lines(folder / "eval.jsonl")
     alarms = read_alarms(folder)
-    picture = draw_curves(metrics, evaluations, alarms)
+    picture = curves.draw_curves(metrics, evaluations, alarms)
     sections = [
         f"<h1>{html.escape(folder.resolve().name)}</h1>",
         f"<p>{len(metrics)} steps, {len(evaluations)} evaluations.</p>",

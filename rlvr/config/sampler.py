@@ -23,6 +23,8 @@ class SamplerDefaults:
 
     batch_size: int = 512
     """Number of sequences decoded in parallel, for the estimate of GPU memory."""
+    cache_gib: float | None = None
+    """Most GiB of keys and values of the torch sampler, for the same estimate. None: no limit."""
     max_staleness: int = 0
     """Maximum policy lag in steps: how far ahead of training a step is sampled."""
     max_model_len: int = 0
@@ -44,6 +46,9 @@ class TorchSamplerConfig(BatchSizeSetting, SamplerSettings):
     """Sampling with the trainer's own weights in PyTorch."""
 
     name: str = field(default="torch", init=False)
+    cache_gib: Annotated[float | None, POSITIVE, ADVANCED] = None
+    """Most GiB for the keys and values of the sequences being decoded; where they would need more, fewer are decoded
+    at once. None: 60 % of the GPU memory that is free when sampling starts; no limit on a CPU."""
 
 
 @dataclass(frozen=True)

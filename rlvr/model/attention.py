@@ -8,30 +8,43 @@ else in the model (projections, norms, experts) works token by token and needs n
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from rlvr.model import kernels
+from rlvr.algo.transfer import copy_to
+from rlvr.model import blockwise, flex, kernels
+from rlvr.model.boundaries import text_configs
 from rlvr.model.llama import llama_hidden_states
 from rlvr.model.packing import ContextRows, Pad, Rows, Unpad, rectangles
+from rlvr.model.scores import Scores, layer_scores
+from rlvr.model.spans import Spans
 
-NAME = "rlvr_packed"
+# The packed attention for models whose own attention is torch's fused one, and for those that multiply it out.
+PACKED = {"sdpa": "rlvr_packed", "eager": "rlvr_packed_eager"}
 
 
 class Unsupported(Exception):
-    """The model's attention has a part (a window, a soft cap, sinks) that packed attention does not compute."""
+    """The model's attention has a part that packed attention does not compute."""
 
 
 class Layout(Protocol):
     """Which token sees which."""
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """query (N, H, D), key and value (N, H_kv, D) of one layer to the attention's output (N, H, D)."""
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, scores: Scores | None = None
+    ) -> Tensor:
+        """query (N, H, D), key and value (N, H_kv, D) of one layer to the attention's output (N, H, D).
+
+        scores: the layer's window, soft cap and sinks; None: plain attention.
+        """
         ...
 
 
@@ -42,8 +55,9 @@ class PackedGroups:
     `positions` are (1, N). `prompt_ends` (P,) is the index of each prompt's last token; `starts[p, g]` that of each
     completion's first. With `keep`, the keys and values of the prompts stay in `kept[layer]`, each (P, H_kv, Lp, D).
 
-    Attention is computed in padded rectangles of rows of similar lengths (`rectangles`), whose tokens lie together.
-    `score_elements` counts the query-key pairs in them.
+    Few scores are computed in padded rectangles of rows of similar lengths (`rectangles`), whose tokens lie together:
+    `score_elements` counts the query-key pairs in them. More scores, and any that are not plain, are computed tile by
+    tile (rlvr.model.blockwise), or on a GPU by flex_attention (rlvr.model.flex): in memory linear in the tokens.
     """
 
     def __init__(
@@ -65,10 +79,10 @@ class PackedGroups:
         own_parts = rectangles(lengths, prompt_lengths[parents])
         prompt_order, order = np.concatenate(prompt_parts), np.concatenate([*own_parts, []]).astype(np.int64)
         ordered = [prompts[p] for p in prompt_order] + [rows[r] for r in order]
-        self.ids = torch.tensor([i for row in ordered for i in row], device=device)[None]
+        self.ids = copy_to(torch.tensor([i for row in ordered for i in row]), device)[None]
         offsets = np.concatenate([np.zeros_like(prompt_lengths), prompt_lengths[parents[order]]])
         positions = np.concatenate([np.arange(len(row)) + offset for row, offset in zip(ordered, offsets)])
-        self.positions = torch.from_numpy(positions).to(device)[None]
+        self.positions = copy_to(positions, device)[None]
         self.sizes = [int(prompt_lengths.sum()), int(lengths.sum())]
         ends = np.cumsum(np.concatenate([prompt_lengths[prompt_order], lengths[order]]))
         self.prompt_ends = np.empty_like(prompt_lengths)
@@ -83,32 +97,61 @@ class PackedGroups:
             _Block(lengths[part], device, ContextRows(first, prompt_lengths, parents[part], self.sizes[0], device))
             for part in own_parts
         ]
-        self.prompt_valid = torch.from_numpy(self._prompts[0].rows.valid).to(device)  # (P, Lp) with `keep`
+        self.prompt_valid = copy_to(self._prompts[0].rows.valid, device)  # (P, Lp) with `keep`
+        self.longest = max(prompt_lengths.max(initial=0), (lengths + prompt_lengths[parents]).max(initial=0))
         self.score_elements = sum(block.visible.size for block in self._prompts + self._own)
+        none = np.zeros_like(prompt_lengths)
+        self._rows = (
+            np.concatenate([prompt_lengths[prompt_order], lengths[order]]),
+            np.concatenate([none, first[parents[order]]]),
+            np.concatenate([none, prompt_lengths[parents[order]]]),
+        )
+        self._plans: dict[tuple[int | None, int], Any] = {}
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, scores: Scores | None = None
+    ) -> Tensor:
         """See Layout. Computed in the type of `value`: rotary embeddings return float32 under autocast."""
-        dtype = value.dtype
+        dtype, device = value.dtype, value.device
         query, key = (query * scaling).to(dtype), key.to(dtype)
-        hold = self.score_elements * query.shape[1] <= kernels.MAX_SCORES
+        if scores is not None and scores.plain_within(self.longest):
+            scores = None
+        held = self.score_elements * query.shape[1] <= kernels.MAX_SCORES
+        with torch.autocast(device.type, enabled=False):
+            if self.kept is not None:
+                rows = self._prompts[0].rows
+                self.kept[layer] = Pad.apply(key[: self.sizes[0]], rows), Pad.apply(value[: self.sizes[0]], rows)
+            if device.type == "cuda" and flex.available(device):
+                return flex.attention(query, key, value, self._plan(scores, 0, device), scores)
+            if scores is None and (held or device.type == "cuda"):
+                return self._in_rectangles(layer, query, key, value)
+            return blockwise.attention(query, key, value, self._plan(scores, query.shape[1], device), scores)
+
+    def _plan(self, scores: Scores | None, heads: int, device: torch.device) -> Any:
+        """Return the plan of a window: tiles for so many heads, or with 0 flex_attention's block mask."""
+        kind = None if scores is None else scores.window, heads
+        if kind not in self._plans:
+            spans = Spans.of_rows(*self._rows, window=kind[0])
+            self._plans[kind] = blockwise.Plan(spans, heads, device) if heads else flex.FlexPlan(spans, device)
+        return self._plans[kind]
+
+    def _in_rectangles(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Compute plain attention of scaled queries, with its scores held on the CPU."""
         pieces = []
-        with torch.autocast(value.device.type, enabled=False):
-            prompt_query, own_query = query.split(self.sizes)
-            prompt_key, prompt_value = key[: self.sizes[0]], value[: self.sizes[0]]
-            for block, q, k, v in zip(self._prompts, *_cut(self._prompts, prompt_query, prompt_key, prompt_value)):
-                k, v = Pad.apply(k, block.rows), Pad.apply(v, block.rows)
-                if self.kept is not None:
-                    self.kept[layer] = k, v
-                pieces.append(block.attend(q, k, v, hold))
-            if len(self._own) == 1:
-                rows = self._own[0].keys
-                pieces.append(self._own[0].attend(own_query, Pad.apply(key, rows), Pad.apply(value, rows), hold))
-                return torch.cat(pieces)
-            own = _cut(self._own, own_query, key[self.sizes[0] :], value[self.sizes[0] :])
-            for block, q, k, v in zip(self._own, *own):
-                k, v = (Pad.apply(torch.cat(both), block.keys) for both in ((prompt_key, k), (prompt_value, v)))
-                pieces.append(block.attend(q, k, v, hold))
-            return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+        prompt_query, own_query = query.split(self.sizes)
+        prompt_key, prompt_value = key[: self.sizes[0]], value[: self.sizes[0]]
+        for block, q, k, v in zip(self._prompts, *_cut(self._prompts, prompt_query, prompt_key, prompt_value)):
+            both = (Pad.apply(k, block.rows), Pad.apply(v, block.rows)) if self.kept is None else self.kept[layer]
+            pieces.append(block.attend(q, *both))
+        if len(self._own) == 1:
+            rows = self._own[0].keys
+            pieces.append(self._own[0].attend(own_query, Pad.apply(key, rows), Pad.apply(value, rows)))
+            return torch.cat(pieces)
+        own = _cut(self._own, own_query, key[self.sizes[0] :], value[self.sizes[0] :])
+        for block, q, k, v in zip(self._own, *own):
+            k, v = (Pad.apply(torch.cat(both), block.keys) for both in ((prompt_key, k), (prompt_value, v)))
+            pieces.append(block.attend(q, k, v))
+        return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
 
 class _Block:
@@ -121,10 +164,10 @@ class _Block:
         self.visible = kernels.Visible(contexts, self.rows.width, device)
         self.count = int(lengths.sum())
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, hold: bool) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """query (n, H, D) of its tokens, keys and values (R, H_kv, Lk, D) to (n, H, D)."""
         grid = Pad.apply(query, self.rows)
-        return Unpad.apply(kernels.attention(grid, keys, values, self.visible, hold=hold), self.rows)
+        return Unpad.apply(kernels.attention(grid, keys, values, self.visible), self.rows)
 
 
 def _cut(blocks: list[_Block], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
@@ -134,17 +177,76 @@ def _cut(blocks: list[_Block], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
 
 def packed_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
-) -> tuple[Tensor, None]:
-    """Compute attention for transformers: query (1, H, N, D). Without a `layout`, by transformers' sdpa."""
+) -> tuple[Tensor, Any]:
+    """Compute attention for transformers: query (1, H, N, D). Without a `layout`, as the model itself would."""
     layout = options.pop("layout", None)
-    if layout is None:
-        return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, attention_mask, **options)
-    for part in ("sliding_window", "softcap", "s_aux", "position_bias"):
-        if options.get(part) is not None:
-            raise Unsupported(part)
+    if isinstance(layout, Windows):
+        layout.read(module, attention_mask)
+    if layout is None or isinstance(layout, Windows):
+        if module.config._attn_implementation == PACKED["eager"]:
+            own = sys.modules[type(module).__module__].eager_attention_forward
+        else:
+            own = ALL_ATTENTION_FUNCTIONS["sdpa"]
+        return own(module, query, key, value, attention_mask, **options)
+    if options.get("position_bias") is not None:
+        raise Unsupported("position_bias")
+    scores = layer_scores(window_of(module), options.get("softcap"), options.get("s_aux"))
     scaling = options.get("scaling") or query.shape[-1] ** -0.5
     query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
-    return layout.attend(module.layer_idx, query, key, value, scaling)[None], None
+    return layout.attend(module.layer_idx, query, key, value, scaling, scores)[None], None
+
+
+class Windows:
+    """Read from the masks of a plain forward pass of one row which window each attention module has.
+
+    Not every model names the window where it calls the attention, and not every named one is used.
+    """
+
+    def read(self, module: Any, mask: Tensor | None) -> None:
+        """Set a module's window by its mask (1, 1, L, L), boolean or 0 where a key is seen. Unsupported: it is none."""
+        module.rlvr_window = None
+        if mask is None:
+            return
+        seen = mask[0, 0] if mask.dtype is torch.bool else mask[0, 0] == 0
+        window, place = int(seen[-1].sum()), torch.arange(len(seen), device=seen.device)
+        back = place[:, None] - place
+        if mask.shape[:2] != (1, 1) or not torch.equal(seen, (back >= 0) & (back < window)):
+            raise Unsupported("its mask is no window")
+        if window < len(seen):
+            module.rlvr_window = window
+
+
+def window_of(module: Any) -> int | None:
+    """Return the sliding window that `Windows` has read for an attention module."""
+    return getattr(module, "rlvr_window", None)
+
+
+def can_pack(causal: Any) -> str:
+    """Return why a model cannot be given the packed attention, or ""."""
+    own = causal.config._attn_implementation
+    layers = {kind for config in text_configs(causal.config) for kind in getattr(config, "layer_types", None) or []}
+    if other := sorted(layers - {"full_attention", "sliding_attention"}):
+        return f"it has layers of the type {other[0]}"
+    if own not in (*PACKED, *PACKED.values()) or not causal._supports_attention_backend:
+        return f"its attention ({own}) cannot be replaced"
+    return ""
+
+
+def pack(causal: Any) -> None:
+    """Give a model the packed attention, which does as the model's own where no layout is given."""
+    for own, name in PACKED.items():
+        if name not in ALL_ATTENTION_FUNCTIONS:
+            AttentionInterface.register(name, packed_attention)
+            AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[own])
+    own = causal.config._attn_implementation
+    causal.set_attn_implementation(PACKED.get(own, own))
+
+
+def unpack(causal: Any) -> None:
+    """Give a model its own attention back."""
+    own = {name: own for own, name in PACKED.items()}
+    present = causal.config._attn_implementation
+    causal.set_attn_implementation(own.get(present, present))
 
 
 def hidden_states(causal: Any, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:

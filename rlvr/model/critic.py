@@ -64,8 +64,8 @@ class Critic:
         return *scored, self.of_states(hidden, mask)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the weights for a checkpoint."""
-        return {name: weight.detach().cpu().clone() for name, weight in self.named_parameters().items()}
+        """Return the weights for a checkpoint, on the CPU; not copied there."""
+        return {name: weight.detach().contiguous().cpu() for name, weight in self.named_parameters().items()}
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:

@@ -49,10 +49,11 @@ def decoding_threads(model: torch.nn.Module, device: torch.device) -> Iterator[N
 
 
 def tune_cpu() -> None:
-    """Choose matmul settings for a command-line run; they are global, so no library function calls this.
+    """Choose matmul settings for a command-line run on a CPU; they are global, so no library function calls this.
 
     "medium" lets oneDNN do float32 matmuls; on CPUs with AVX-512 bf16 they are about twice as fast, with an error near
-    that of plain float32. It also makes torch's CPU flash attention several times slower, which is why
-    rlvr.model.attention multiplies matrices itself.
+    that of plain float32. It also makes torch's CPU flash attention several times slower, which is why rlvr.model
+    multiplies matrices itself. On a GPU it would round float32 matmuls to TF32: where there is one, nothing is changed.
     """
-    torch.set_float32_matmul_precision("medium")
+    if not torch.cuda.is_available():
+        torch.set_float32_matmul_precision("medium")

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from rlvr.model.scores import layer_scores
+
 ATTENTION_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", "scaling", "layer_idx")
 
 
@@ -64,7 +66,9 @@ def _layer(layer: Any, layout: Any, x: Tensor, cos: Tensor, sin: Tensor, dtype: 
     if hasattr(attention, "q_norm"):
         query, key = attention.q_norm(query), attention.k_norm(key)
     query, key = Rotation.apply(query, cos, sin), Rotation.apply(key, cos, sin)
-    mixed = layout.attend(attention.layer_idx, query, key, value, attention.scaling)
+    mixed = layout.attend(
+        attention.layer_idx, query, key, value, attention.scaling, layer_scores(getattr(attention, "rlvr_window", None))
+    )
     x = x + attention.o_proj(mixed.flatten(1))
     norm = layer.post_attention_layernorm
     h = RMSNorm.apply(x, norm.weight, norm.variance_epsilon, dtype)

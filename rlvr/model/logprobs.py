@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,16 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from rlvr.algo.transfer import copy_to
 from rlvr.model.attention import PackedGroups, hidden_states
 from rlvr.model.lm_head import output_logits
 from rlvr.model.packing import rectangles
 from rlvr.model.policy import Policy
 from rlvr.model.probe import check_length
 
-# Logits held at once (128 MB in float32). More are computed chunk by chunk, and again in the backward pass.
-MAX_LOGITS = 2**25
+# Bytes of float32 logits that are held at once, and the share of a GPU's memory where that is more. More logits are
+# computed chunk by chunk, and again in the backward pass.
+LOGIT_BYTES, LOGIT_SHARE = 2**27, 1 / 128
 
 
 def token_logprobs(
@@ -24,16 +27,18 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """Return logprobs[b, t] = log pi(tokens[b, t] | tokens[b, :t]) at this temperature, 0 where mask is False.
 
-    tokens (B, T) long, right-padded: prompt, completion, padding. mask (B, T) bool, True on the tokens to score; the
-    first token of a row has no context and cannot be scored. Returns float32 logprobs (B, T) and, if asked for, the
-    entropies of the same distributions (B, T), else None. Gradients flow into both.
+    tokens (B, T) long, right-padded: prompt, completion, padding. mask (B, T) bool, True on the tokens to score. Both
+    are read on the CPU: where they lie there, nothing waits for the device. The result is on the policy's. The first
+    token of a row has no context and cannot be scored. Returns float32 logprobs (B, T) and, if asked for, the
+    entropies of the same distributions (B, T), without a gradient; else None.
 
     Rows with equal prompts (all tokens before the first scored one) share one computation of their prompt where the
     model allows it, and padding costs nothing.
     """
+    tokens, mask = tokens.cpu(), mask.cpu()
     if not bool(mask.any()):
-        nothing = torch.zeros(tokens.shape, device=tokens.device, requires_grad=torch.is_grad_enabled())
-        return nothing, nothing if with_entropy else None
+        nothing = torch.zeros(tokens.shape, device=policy.device, requires_grad=torch.is_grad_enabled())
+        return nothing, nothing.detach() if with_entropy else None
     with policy.computing():
         hidden = preceding_states(policy, tokens, mask)
         return logprobs_of(policy, hidden, tokens, mask, temperature=temperature, with_entropy=with_entropy)
@@ -45,28 +50,49 @@ def preceding_states(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     They hold what the model knows before each of these tokens: logprobs and a critic's values are computed from them.
     tokens and mask as in `token_logprobs`, at least one token masked. Call it within `policy.computing()`.
     """
+    tokens, mask = tokens.cpu(), mask.cpu()
     if mask.shape != tokens.shape or tokens.dim() != 2:
         raise ValueError(f"tokens {tuple(tokens.shape)} and mask {tuple(mask.shape)}; expected both (B, T)")
     if bool(mask[:, 0].any()):
         raise ValueError("the mask holds the first token of a row, which nothing precedes; prompts need a token")
     longest = int(mask.nonzero()[:, 1].max()) + 1
     check_length(policy.causal, policy.trial, longest)
-    packs = policy.packs and (policy.trial.limit is None or longest <= policy.trial.limit)
-    return (_packed if packs else _padded)(policy, tokens, mask)
+    if not policy.packs or not policy.trial.packs(longest):
+        return _padded(policy, tokens, mask)
+    sides = [rows for rows in _sides(mask, policy.trial.sides) if bool(rows.any())]
+    if len(sides) == 1:
+        return _packed(policy, tokens, mask)
+    parts = torch.cat([_packed(policy, tokens, mask & rows[:, None]) for rows in sides])
+    # From the order of the sides to that of the rows.
+    places = torch.cat([(mask & rows[:, None]).flatten().nonzero()[:, 0] for rows in sides])
+    return take(parts, places.argsort())
+
+
+def _sides(mask: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+    """Return which rows (B,) are read up to each of the lengths, and which beyond the last; mask (B, T)."""
+    ends = (mask.long() * torch.arange(mask.shape[1], device=mask.device)).amax(dim=1)
+    sides = torch.bucketize(ends, torch.tensor(lengths, device=mask.device, dtype=torch.long))
+    return [mask.any(dim=1) & (sides == side) for side in range(len(lengths) + 1)]
 
 
 def logprobs_of(
     policy: Policy, hidden: Tensor, tokens: Tensor, mask: Tensor, *, temperature: float, with_entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Return the result of `token_logprobs` from the states (n, hidden) that precede the tokens."""
-    targets = tokens[mask]
+    targets = copy_to(tokens.cpu()[mask.cpu()], hidden.device)
     scored, entropies = _score(policy.causal, hidden, targets, temperature, with_entropy)
     return on_tokens(scored, mask), None if entropies is None else on_tokens(entropies, mask)
 
 
 def on_tokens(values: Tensor, mask: Tensor) -> Tensor:
     """Return values (n,) of the masked tokens, in the order of the rows, as (B, T): 0 where mask is False."""
-    return values.new_zeros(mask.shape).index_put(mask.nonzero(as_tuple=True), values)
+    places = tuple(copy_to(index, values.device) for index in mask.cpu().nonzero(as_tuple=True))
+    return values.new_zeros(mask.shape).index_put(places, values)
+
+
+def of_tokens(grid: Tensor, mask: Tensor) -> Tensor:
+    """Return the values (n,) of a grid (B, T) on the masked tokens, in the order of the rows; a mask on the CPU."""
+    return grid[tuple(copy_to(index, grid.device) for index in mask.nonzero(as_tuple=True))]
 
 
 def _padded(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
@@ -75,7 +101,7 @@ def _padded(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     No attention mask is needed: padding is on the right, where a causal model does not look. Rows of very different
     lengths are not padded together, nor rows on both sides of a length at which the model changes.
     """
-    scored = mask.cpu().numpy()
+    scored, device = mask.numpy(), policy.device
     ends = np.where(scored.any(axis=1), scored.shape[1] - 1 - scored[:, ::-1].argmax(axis=1), 0)  # tokens to be read
     sides = np.searchsorted(policy.trial.boundaries, ends)
     parts = []
@@ -84,21 +110,23 @@ def _padded(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
         parts += [rows[part] for part in rectangles(ends[rows], np.zeros_like(ends[rows]))]
     states = []
     for part in parts:
-        index, width = torch.from_numpy(part).to(tokens.device), int(ends[part].max())
-        out = policy.causal.base_model(input_ids=tokens[index, :width], use_cache=False).last_hidden_state
-        states.append(out[mask[index, 1 : width + 1]])
+        index, width = torch.from_numpy(part), int(ends[part].max())
+        ids = copy_to(tokens[index, :width], device)
+        out = policy.causal.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        wanted = mask[index, 1 : width + 1].nonzero(as_tuple=True)
+        states.append(out[tuple(copy_to(place, device) for place in wanted)])
     if len(parts) == 1:
         return states[0]
     # Back into the order of the rows.
     counts = scored.sum(axis=1)
     first = np.cumsum(counts) - counts
     places = np.concatenate([first[row] + np.arange(counts[row]) for part in parts for row in part])
-    return take(torch.cat(states), torch.from_numpy(np.argsort(places)).to(tokens.device))
+    return take(torch.cat(states), copy_to(np.argsort(places), device))
 
 
 def _packed(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     """Return the same without padding, with each distinct prompt computed once."""
-    ids, scored = tokens.cpu().numpy(), mask.cpu().numpy()
+    ids, scored, device = tokens.numpy(), mask.numpy(), policy.device
     used = np.flatnonzero(scored.any(axis=1)).tolist()
     firsts, ends = scored.argmax(axis=1), scored.shape[1] - scored[:, ::-1].argmax(axis=1)
     groups: dict[bytes, list[int]] = {}
@@ -109,7 +137,7 @@ def _packed(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
         [ids[group[0], : firsts[group[0]]].tolist() for group in members],
         # The last scored token is predicted, and predicts nothing.
         [[ids[row, firsts[row] : ends[row] - 1].tolist() for row in group] for group in members],
-        tokens.device,
+        device,
     )
     prompt_ends, starts = np.zeros(len(ids), dtype=np.int64), np.zeros(len(ids), dtype=np.int64)
     for p, group in enumerate(members):
@@ -119,7 +147,7 @@ def _packed(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     offsets = columns - firsts[rows]
     sources = np.where(offsets == 0, prompt_ends[rows], starts[rows] + offsets - 1)
     hidden = hidden_states(policy.causal, layout, layout.ids, layout.positions)
-    return take(hidden, torch.from_numpy(sources).to(tokens.device))
+    return take(hidden, copy_to(sources, device))
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
@@ -131,22 +159,32 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(0, index) if x.device.type == "cpu" else x[index]
 
 
+def logit_bytes(memory: int | None) -> int:
+    """Return the bytes of logits that are held at once, on a GPU with so many bytes of memory or on a CPU (None)."""
+    return max(LOGIT_BYTES, int(LOGIT_SHARE * (memory or 0)))
+
+
 def _score(
     causal: Any, hidden: Tensor, targets: Tensor, temperature: float, with_entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Return logprobs (n,) of targets (n,), and entropies (n,) or None, chunk by chunk through the LM head."""
+    entropies: list[Tensor] = []
 
-    def score(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        logprobs = (output_logits(causal, hidden) / temperature).log_softmax(-1)
-        entropy = -(logprobs.exp() * logprobs).sum(-1) if with_entropy else None
-        return logprobs.gather(1, targets[:, None])[:, 0], entropy
+    def score(hidden: Tensor, targets: Tensor, number: int) -> Tensor:
+        logits = output_logits(causal, hidden)
+        logprobs = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
+        if with_entropy and number == len(entropies):  # not when a chunk is computed again
+            with torch.no_grad():
+                entropies.append(-logprobs.exp().mul_(logprobs).sum(-1))
+        return logprobs.gather(1, targets[:, None])[:, 0]
 
+    device = hidden.device
+    memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
     vocabulary = causal.get_output_embeddings().weight.shape[0]
-    size = max(1, MAX_LOGITS // vocabulary)
+    size = max(1, logit_bytes(memory) // (4 * vocabulary))
     if len(targets) <= size:
-        return score(hidden, targets)
-    pieces: list[tuple[Tensor, Tensor | None]] = [
-        checkpoint(score, h, t, use_reentrant=False) for h, t in zip(hidden.split(size), targets.split(size))
-    ]
-    logprobs = torch.cat([logprobs for logprobs, _ in pieces])
-    return logprobs, torch.cat([entropy for _, entropy in pieces if entropy is not None]) if with_entropy else None
+        logprobs = score(hidden, targets, 0)
+    else:
+        pieces = zip(hidden.split(size), targets.split(size))
+        logprobs = torch.cat([checkpoint(score, h, t, i, use_reentrant=False) for i, (h, t) in enumerate(pieces)])
+    return logprobs, torch.cat(entropies) if with_entropy else None

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlvr.algo.transfer import copy_to
+
 # A rectangle with fewer query-key pairs is not split: more operations would cost more than the padding.
 SMALL, MAX_PADDING = 2**19, 1.5
 
@@ -58,8 +60,7 @@ class Rows:
             row, column = np.nonzero(self.valid)
             into = self.tokens[:, None] * heads + head[:, None]
             out = (row[:, None] * heads + head) * self.width + column[:, None]
-            both = torch.from_numpy(into.reshape(-1)), torch.from_numpy(out.reshape(-1))
-            self._indices[heads] = both[0].to(self.device), both[1].to(self.device)
+            self._indices[heads] = copy_to(into.reshape(-1), self.device), copy_to(out.reshape(-1), self.device)
         return self._indices[heads]
 
     def pad(self, x: Tensor) -> Tensor:
@@ -99,7 +100,7 @@ class ContextRows:
         real = np.concatenate([np.arange(length) + start for start, length in zip(starts[used], lengths[used])])
         self.tokens = real[self.rows.tokens]
         # Where the tokens of the used prompts go; None: all prompts are used, in order.
-        self.places = None if np.array_equal(real, np.arange(total)) else torch.from_numpy(real).to(device)
+        self.places = None if np.array_equal(real, np.arange(total)) else copy_to(real, device)
         counts = np.bincount(self.parents)
         self.even = bool((counts == counts[0]).all() and (np.diff(self.parents) >= 0).all())
         ranks = np.empty_like(self.parents)
@@ -121,8 +122,8 @@ class ContextRows:
         else:
             grid = shared.new_zeros(self.rows.rows, *shared.shape[1:])
             for place in self.by_rank:  # without repeated parents
-                index = torch.from_numpy(self.parents[place]).to(shared.device)
-                grid.index_add_(0, index, shared[torch.from_numpy(place).to(shared.device)])
+                index = copy_to(self.parents[place], shared.device)
+                grid.index_add_(0, index, shared[copy_to(place, shared.device)])
         tokens = self.rows.unpad(grid)
         if self.places is None:
             return tokens
@@ -143,7 +144,7 @@ class GroupRows:
             own = self.own.tokens + self.context.total
             tokens = np.concatenate([self.context.tokens[self.context.parents], own], axis=1)
             into = tokens[:, None] * heads + np.arange(heads)[:, None]
-            self._into[heads] = torch.from_numpy(into.reshape(-1)).to(x.device)
+            self._into[heads] = copy_to(into.reshape(-1), x.device)
         grid = x.reshape(-1, dim).index_select(0, self._into[heads])
         return grid.view(self.own.rows, heads, self.context.rows.width + self.own.width, dim)
 

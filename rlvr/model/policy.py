@@ -14,11 +14,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr.config import ModelConfig
 from rlvr.files.models import Source, check_weights, find_model
+from rlvr.model.causal import check_causal, check_decoder
 from rlvr.model.device import pick_device, pick_dtype
-from rlvr.model.lm_head import check_logits
 from rlvr.model.load_errors import first_line, load_errors_as_value_error
 from rlvr.model.lora import check_settings, load_adapter, merge_adapter, save_adapter, with_adapter
-from rlvr.model.probe import PackedTrial, check_causal
+from rlvr.model.probe import Decoders, PackedTrial, check_length
 from rlvr.model.rendering import Rendering
 from rlvr.model.tiny import tiny_config, tiny_model, tiny_tokenizer
 from rlvr.model.tokenizer import load_tokenizer
@@ -30,7 +30,7 @@ class Policy(Rendering):
     causal: the transformers model inside (`model` itself unless peft wraps it). dtype: of the computation (trained
     weights stay float32). eos_ids: every id that ends a completion; generation configs may list several, and forgetting
     one turns finished answers into truncated ones. packs: the model can run on sequences laid end to end
-    (rlvr.model.attention), which `packed` False rules out; `trial` holds up to which length, or why not.
+    (rlvr.model.attention), which `packed` False rules out; `trial` tells for which lengths, or why not.
     continues_adapter: the trained adapter was loaded, not newly made.
     """
 
@@ -46,6 +46,7 @@ class Policy(Rendering):
         packed: bool = True,
         continues_adapter: bool = False,
         trust_remote_code: bool = False,
+        trial: PackedTrial | None = None,
     ) -> None:
         super().__init__(tokenizer, system_prompt=system_prompt, chat=chat)
         self.model = model
@@ -55,7 +56,7 @@ class Policy(Rendering):
         self.trust_remote_code = trust_remote_code
         self.causal: Any = model.get_base_model() if hasattr(model, "peft_config") else model
         self.eos_ids = _eos_ids(self.causal, tokenizer)
-        self.trial = PackedTrial(self.causal, packed)
+        self.trial = trial or PackedTrial(self.causal, packed)
         self.packs = not self.trial.why_not
         self._reference: Policy | None = None
 
@@ -84,9 +85,18 @@ class Policy(Rendering):
         share = "" if trained == total else f", {trained / 1e6:,.2f}M trained"
         kind, dtype = type(self.causal).__name__, str(self.dtype).removeprefix("torch.")
         slow = "" if self.packs else f"; rows are padded and prompts repeated, which is slower: {self.trial.why_not}"
-        if self.packs and self.trial.limit is not None:
-            slow = f"; rows beyond {self.trial.limit} tokens are padded, which is slower"
         return f"{kind} with {total / 1e6:,.2f}M parameters{share}, {dtype} on {self.device}{slow}"
+
+    def check_rows(self, length: int, *, samples: bool) -> str:
+        """Try the ways to compute rows of up to `length` tokens; return which are used. See rlvr.model.probe.
+
+        samples: the torch sampler is used. Raises ValueError where no way equals the plain forward.
+        """
+        check_length(self.causal, self.trial, length)
+        line = f"rows of up to {length} tokens are {'packed' if self.trial.packs(length) else 'padded'} in training"
+        if samples:
+            line += f", and {Decoders(self.causal, self.trial, self.packs).for_length(length).summary}"
+        return line
 
     def parameters(self) -> list[nn.Parameter]:
         """Return the trainable weights, in the model's order."""
@@ -112,8 +122,11 @@ class Policy(Rendering):
         if self._reference is None:
             lora = self.causal is not self.model
             model = self.model if lora else copy.deepcopy(self.model).requires_grad_(False)
+            if not lora:
+                shorten(model, self.dtype)
+            # What was tried on this policy holds for the same weights.
             self._reference = Policy(
-                model, self.tokenizer, dtype=self.dtype, chat="never", adapter_off=lora, packed=self.packs
+                model, self.tokenizer, dtype=self.dtype, chat="never", adapter_off=lora, trial=self.trial
             )
             self._reference.system_prompt, self._reference.chat = self.system_prompt, self.chat
         return self._reference
@@ -136,6 +149,17 @@ class Policy(Rendering):
         check_weights(Path(folder))
         saved = type(self.causal).from_pretrained(folder, dtype=next(self.model.parameters()).dtype)
         self.model.load_state_dict(saved.state_dict())
+
+
+def shorten(causal: Any, dtype: torch.dtype) -> None:
+    """Store the weights of linear layers in the dtype that autocast gives them at each use: the results are the same.
+
+    Embeddings, an LM head that is tied to them, and norms stay as they are.
+    """
+    embeddings = causal.get_input_embeddings().weight
+    for module in causal.modules():
+        if isinstance(module, nn.Linear) and module.weight is not embeddings:
+            module.to(dtype)
 
 
 REFERENCE_OF_ADAPTER = (
@@ -167,7 +191,6 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
             check_settings(source, config)
         # Frozen weights may have the computation's dtype; in trained ones it would round small updates away.
         tokenizer, model = load_pretrained(source, config, dtype if config.lora_rank else torch.float32)
-    check_logits(model)
     check_causal(model)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -216,6 +239,8 @@ def load_pretrained(source: Source, config: ModelConfig, dtype: torch.dtype) -> 
     place, trust = source.weights, {"trust_remote_code": config.trust_remote_code}
     attention = {} if config.attention == "auto" else {"attn_implementation": config.attention}
     with load_errors_as_value_error(config.name):
+        settings = AutoConfig.from_pretrained(place.name, **place.options(), **trust)
+        check_decoder(settings, config.name)
         tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
         model = AutoModelForCausalLM.from_pretrained(
             place.name, dtype=dtype, **place.model_options(), **trust, **attention
@@ -252,7 +277,7 @@ def switch_off_dropout(model: Any) -> None:
 
 def _eos_ids(causal: Any, tokenizer: Any) -> frozenset[int]:
     """Return every id that ends a completion, by tokenizer, model config and generation config."""
-    sources: list[Any] = [tokenizer.eos_token_id, causal.config.eos_token_id]
+    sources: list[Any] = [tokenizer.eos_token_id, getattr(causal.config.get_text_config(), "eos_token_id", None)]
     if getattr(causal, "generation_config", None) is not None:
         sources.append(causal.generation_config.eos_token_id)
     ids: set[int] = set()

@@ -1,122 +1,108 @@
 """Try on a few tokens what a model can be run by: the packed pass, the decoders, each against the plain forward.
 
-No flag of transformers promises that a model computes the same packed, or token by token from a cache. So each way is
-tried on a text before it is used, and again on a longer text before rows pass a length at which the model may begin to
-compute something else (`boundaries`). A way whose result differs is not used.
+No flag of transformers promises that a model computes the same packed, padded, or token by token from a cache. So each
+way is tried on a text before it is used, and again on a longer text before rows pass a length at which the model may
+begin to compute something else (rlvr.model.boundaries). A way whose log-probabilities differ is not used.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from rlvr.model.attention import NAME, PackedGroups, Unsupported, hidden_states, packed_attention
-from rlvr.model.decoding import CacheDecoder, Decoder, RepeatedDecoder, SharedDecoder
+from rlvr.model.attention import PackedGroups, Unsupported, Windows, can_pack, hidden_states, pack, unpack
+from rlvr.model.boundaries import boundaries, rotary_lengths
+from rlvr.model.decoding import CacheDecoder, Decoder, RepeatedDecoder, SharedDecoder, WholeDecoder
 from rlvr.model.llama import is_llama_like
 from rlvr.model.lm_head import output_logits
 
-# Tokens of the first text that is tried, and by how many a later text passes the boundary that it is tried for.
-SHORT, BEYOND = 40, 12
-LENGTHS = re.compile(r"window|chunk|block_size|local_attention|index_topk")
-NO_LENGTHS = re.compile(r"layer|pattern|feed_forward|lm_head|image|vision|audio|kernel|conv|^num_|^n_")
+# Tokens of the first text that is tried. A later text passes the boundary that it is tried for by BEYOND, or by an
+# eighth: of many keys a few that are not seen would change too little.
+SHORT, BEYOND = 43, 12
+# A text of more tokens is tried as one row, for that is what it costs.
+LONG = 400
+# Largest difference of a log-probability: in float32 this, or so many times what rounding the embeddings changes in the
+# plain forward. Shorter dtypes are compared by the mean difference.
+EXACT, COARSE, NOISE = 1e-4, 0.05, 10.0
+LEAST = -1e4  # log-probabilities below, -inf too, count as equal
 NO_MEMORY = re.compile(r"out of memory|allocate memory|not enough memory|alloc_cpu")
 # Raised by models that do not take packed tokens, or whose cache cannot be copied.
 FAILURES = (Unsupported, TypeError, ValueError, RuntimeError, AttributeError, KeyError, IndexError, AssertionError)
 
 
-def boundaries(causal: Any) -> tuple[int, ...]:
-    """Return lengths in tokens, ascending, beyond which the model may compute differently: windows, rotary scalings.
-
-    Read from the numbers with such names in its config (without vision and audio parts) and its modules. One that has
-    no effect costs one more trial.
-    """
-    found: set[int] = set()
-    for config in _configs(causal.config):
-        unused = not getattr(config, "use_sliding_window", True)
-        found.update(_lengths({k: v for k, v in vars(config).items() if not (unused and "sliding" in k)}))
-        found.update(_rotary_lengths(config))
-    for module in causal.modules():
-        found.update(_lengths(vars(module)))
-    return tuple(sorted(found))
-
-
-def _configs(config: Any) -> Iterator[Any]:
-    """Yield the config and those nested in it, except those of vision and audio parts."""
-    yield config
-    for name, value in vars(config).items():
-        if hasattr(value, "model_type") and not re.search("vision|audio|image", name):
-            yield from _configs(value)
-
-
-def _lengths(values: dict[str, Any]) -> Iterator[int]:
-    for name, value in values.items():
-        if LENGTHS.search(name) and not NO_LENGTHS.search(name):
-            numbers = value if isinstance(value, (list, tuple)) else [value]
-            yield from (n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and n > 1)
-
-
-def _rotary_lengths(config: Any, kinds: tuple[str, ...] = ("longrope", "dynamic")) -> Iterator[int]:
-    """Yield where rotary scalings begin that depend on the longest text of a forward pass."""
-    parameters = getattr(config, "rope_parameters", None) or {}
-    nested = [value for value in parameters.values() if isinstance(value, dict)]
-    for rope in nested or [parameters]:
-        if rope.get("rope_type") in kinds:
-            start = rope.get("original_max_position_embeddings") or getattr(config, "max_position_embeddings", None)
-            if start:
-                yield int(start)
+def beyond(boundary: int) -> int:
+    """Return the tokens of a text that is tried for a boundary."""
+    return boundary + max(BEYOND, boundary // 8)
 
 
 class PackedTrial:
     """Gives a model the packed attention, if it then computes the same.
 
     `wanted` False leaves the model's own attention. `why_not` is empty where the packed attention is used, else the
-    reason in a few words. limit: the length in tokens up to which that was checked, None: any. most: the length beyond
-    which a row's probabilities depend on what the model has read before (rotary scaling `dynamic`), None: never.
+    reason in a few words. most: the length beyond which a row's probabilities depend on what the model has read before
+    (rotary scaling `dynamic`), None: never. sides: lengths whose two sides must not be computed together, since the
+    longest text decides on the angles of all.
     """
 
     def __init__(self, causal: Any, wanted: bool = True) -> None:
-        self.why_not = "" if wanted else f"its attention is to be {causal.config._attn_implementation}"
-        if wanted and causal.config._attn_implementation != NAME:
-            self.why_not = _install(causal)
-        self.boundaries = boundaries(causal)
-        rotary = [n for config in _configs(causal.config) for n in _rotary_lengths(config)]
-        dynamic = [n for config in _configs(causal.config) for n in _rotary_lengths(config, ("dynamic",))]
-        reached = [length for length in self.boundaries if length + BEYOND > SHORT]
-        self.limit = min(reached + rotary, default=None)
-        self.most = min(dynamic, default=None)
+        self.causal = causal
+        self.boundaries, self.sides = boundaries(causal), rotary_lengths(causal)
+        self.most = min(rotary_lengths(causal, ("dynamic",)), default=None)
+        self.size = min([SHORT, *self.sides])
+        self.tolerance = Tolerance(causal, self.size)
+        # By boundaries passed: why rows are not packed, or ""; and what they are decoded by.
+        self.reasons: dict[int, str] = {}
+        self.decoders: dict[int, type[Decoder]] = {}
+        self.why_not = self._install() if wanted else f"its attention is to be {causal.config._attn_implementation}"
 
+    def packs(self, length: int) -> bool:
+        """Return whether rows of up to `length` tokens are packed; the first time beyond a boundary, try.
 
-def _install(causal: Any) -> str:
-    """Try each packed pass. Return why none is right, or "": the model then has the packed attention."""
-    own, layers = causal.config._attn_implementation, set(getattr(causal.config, "layer_types", None) or [])
-    if other := sorted(layers - {"full_attention"}):
-        return f"it has layers of the type {other[0]}"
-    if own != "sdpa" or not causal._supports_attention_backend:
-        return f"its attention ({own}) cannot be replaced"
-    if NAME not in ALL_ATTENTION_FUNCTIONS:
-        AttentionInterface.register(NAME, packed_attention)
-        AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
-    reason = ""
-    try:
-        causal.set_attn_implementation(NAME)
-        for name in (["llama"] if is_llama_like(causal) else []) + ["own"]:
-            causal.rlvr_pass = name
-            reason = _attempt(lambda: _packed_difference(causal))
-            if not reason:
-                return ""
-    finally:
-        if reason or causal.config._attn_implementation != NAME:
-            causal.set_attn_implementation("sdpa")
-    return reason
+        Raises ValueError for a model that computes rows of this length neither packed nor padded as it does alone.
+        """
+        passed = bisect_left(self.boundaries, length)
+        if passed not in self.reasons:
+            size = self.text_length(passed)
+            self.reasons[passed] = self.why_not or _attempt(
+                lambda: packed_difference(self.causal, size, self.tolerance)
+            )
+            if self.reasons[passed]:
+                check_plain(self.causal, size, self.tolerance)
+        return not self.reasons[passed]
+
+    def text_length(self, passed: int) -> int:
+        """Return the length of the text that is tried for rows that pass so many of the boundaries."""
+        size = max(self.size, beyond(self.boundaries[passed - 1])) if passed else self.size
+        return min(size, self.boundaries[passed]) if passed < len(self.boundaries) else size
+
+    def _install(self) -> str:
+        """Try each packed pass. Return why none is right, or "": the model then has the packed attention."""
+        causal, reason = self.causal, can_pack(self.causal)
+        if reason:
+            return reason
+        row = text(causal, self.size)
+        own = plain_logprobs(causal, row, 1)
+        pack(causal)
+        try:
+            if reason := _attempt(lambda: self.tolerance.apart(plain_logprobs(causal, row, 1), own, "single rows")):
+                return reason
+            for name in (["llama"] if is_llama_like(causal) else []) + ["own"]:
+                causal.rlvr_pass = name
+                reason = _attempt(lambda: packed_difference(causal, self.size, self.tolerance))
+                if not reason:
+                    self.reasons[bisect_left(self.boundaries, self.size)] = ""
+                    return ""
+        finally:
+            if not self.reasons:
+                unpack(causal)
+        return reason
 
 
 def _attempt(trial: Callable[[], str]) -> str:
@@ -134,54 +120,118 @@ def _attempt(trial: Callable[[], str]) -> str:
 
 
 @contextmanager
-def _trying(causal: Any) -> Iterator[None]:
+def trying(causal: Any) -> Iterator[None]:
     """Run the model within in evaluation mode, at the full precision of its dtype, without gradients."""
     training, precision = causal.training, torch.get_float32_matmul_precision()
+    device = causal.get_input_embeddings().weight.device.type
     causal.eval()
     torch.set_float32_matmul_precision("highest")
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(device, enabled=False):
             yield
     finally:
         torch.set_float32_matmul_precision(precision)
         causal.train(training)
 
 
-def _text(causal: Any, length: int, first: int = 0) -> list[int]:
+def text(causal: Any, length: int, first: int = 0) -> list[int]:
     """Return the ids of a text without a pattern. Small ids: multimodal models reserve the last ones for images."""
     vocabulary = causal.get_input_embeddings().weight.shape[0]
     return [(5 + i * i * 7 % 61 + i % 13) % vocabulary for i in range(first, first + length)]
 
 
-def _plain_states(causal: Any, row: list[int]) -> Tensor:
-    """Return the last hidden states (n, hidden) of one row by the model's own forward."""
-    ids = torch.tensor([row], device=causal.get_input_embeddings().weight.device)
-    return causal.base_model(input_ids=ids, use_cache=False).last_hidden_state[0]
+def plain_states(causal: Any, rows: Sequence[Sequence[int]], **options: Any) -> Tensor:
+    """Return the last hidden states (B, T, hidden) of rows by the model's own forward, padded on the right."""
+    width = max(map(len, rows))
+    device = causal.get_input_embeddings().weight.device
+    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
+    states: Tensor = causal.base_model(input_ids=ids, use_cache=False, **options).last_hidden_state
+    return states
 
 
-def _apart(found: Tensor, expected: Tensor) -> bool:
-    """Return whether results differ by more than rounding: the largest entry in float32, the mean in shorter dtypes."""
-    if found.shape != expected.shape or not bool(found.isfinite().all()):
-        return True
-    exact = expected.dtype is torch.float32
-    difference, scale = (found.float() - expected.float()).abs(), expected.float().abs()
-    return bool(difference.max() > 2e-3 * scale.max() if exact else difference.mean() > 0.05 * scale.mean())
+def plain_logprobs(causal: Any, row: Sequence[int], first: int) -> Tensor:
+    """Return log-probabilities (n, V) that predict row[first:] by the plain forward of the row alone."""
+    with trying(causal):
+        return output_logits(causal, plain_states(causal, [row[:-1]])[0, first - 1 :]).log_softmax(-1)
 
 
-def _packed_difference(causal: Any) -> str:
-    """Return "" if two prompts with three completions give the same hidden states packed and one by one."""
-    a, b = _text(causal, SHORT), _text(causal, SHORT, first=101)
-    prompts, completions = [a[:9], b[:5]], [[a[9:], b[20:29]], [b[5:30]]]
-    with _trying(causal):
-        layout = PackedGroups(prompts, completions, causal.get_input_embeddings().weight.device)
+class Tolerance:
+    """How far log-probabilities (n, V) may be apart: by rounding alone, as the model's own forward shows it.
+
+    noise: the largest (shorter dtypes: mean) difference that the rounding of the embeddings makes to a row of `size`
+    tokens.
+    """
+
+    def __init__(self, causal: Any, size: int) -> None:
+        self.exact = causal.get_input_embeddings().weight.dtype is torch.float32
+        row = text(causal, size)
+        expected = plain_logprobs(causal, row, 1)
+        with rounded_embeddings(causal):
+            self.noise = self.difference(plain_logprobs(causal, row, 1), expected)
+
+    def difference(self, found: Tensor, expected: Tensor) -> float:
+        """Return the largest difference, in shorter dtypes the mean; infinite where `found` alone is not finite."""
+        if bool(expected.isnan().any()):
+            return 0.0  # broken weights: every way agrees, and whoever uses the model checks them
+        if bool(found.isnan().any()):
+            return math.inf
+        difference = (found.clamp(min=LEAST) - expected.clamp(min=LEAST)).abs()
+        return float(difference.max() if self.exact else difference.mean())
+
+    def apart(self, found: Tensor, expected: Tensor, what: str) -> str:
+        """Return "" if both are equal up to rounding, else a line that begins with `what`."""
+        if found.shape != expected.shape:
+            return f"{what} have log-probabilities of another shape"
+        difference = self.difference(found, expected)
+        allowed = max(EXACT if self.exact else COARSE, NOISE * self.noise)
+        return "" if difference <= allowed else f"{what} have log-probabilities that differ by up to {difference:.2g}"
+
+
+@contextmanager
+def rounded_embeddings(causal: Any) -> Iterator[None]:
+    """Change every second number of embeddings within by the last bit or so of their dtype."""
+
+    def change(module: Any, inputs: Any, embedded: Tensor) -> Tensor:
+        odd = (torch.arange(embedded.numel(), device=embedded.device).view(embedded.shape) % 2).to(embedded.dtype)
+        return embedded * (1 + 2 * torch.finfo(embedded.dtype).eps * odd)
+
+    handle = causal.get_input_embeddings().register_forward_hook(change)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def packed_difference(causal: Any, size: int, tolerance: Tolerance) -> str:
+    """Return "" if rows of up to `size` tokens have the same log-probabilities packed and one by one.
+
+    Two prompts with three completions; beyond LONG tokens one prompt with one.
+    """
+    a, b = text(causal, size), text(causal, size, first=101)
+    with trying(causal):
+        plain_states(causal, [a], layout=Windows())
+    if size > LONG:
+        prompts, completions = [a[: -2 * BEYOND]], [[a[-2 * BEYOND :]]]
+    else:
+        cut = min(9, size // 3)
+        prompts = [a[:cut], b[: cut // 2 + 1]]
+        completions = [[a[cut:], b[size // 2 : size // 2 + 9]], [b[cut // 2 + 1 : size - 7]]]
+    with trying(causal):
+        layout = PackedGroups(
+            prompts,
+            [[completion[:-1] for completion in group] for group in completions],
+            causal.get_input_embeddings().weight.device,
+        )
         packed = hidden_states(causal, layout, layout.ids, layout.positions)
-        for p, prompt in enumerate(prompts):
-            for g, completion in enumerate(completions[p]):
-                start = int(layout.starts[p][g])
-                if _apart(
-                    packed[start : start + len(completion)], _plain_states(causal, prompt + completion)[len(prompt) :]
-                ):
-                    return "packed rows give other hidden states than single rows"
+    for p, prompt in enumerate(prompts):
+        for g, completion in enumerate(completions[p]):
+            start, end = int(layout.starts[p][g]), int(layout.prompt_ends[p])
+            states = torch.cat([packed[end : end + 1], packed[start : start + len(completion) - 1]])
+            with trying(causal):
+                found = output_logits(causal, states).log_softmax(-1)
+            expected = plain_logprobs(causal, prompt + completion, len(prompt))
+            if reason := tolerance.apart(found, expected, "packed rows"):
+                return reason
     return ""
 
 
@@ -190,49 +240,52 @@ class Decoders:
 
     def __init__(self, causal: Any, trial: PackedTrial, packs: bool) -> None:
         self.causal, self.trial, self.packs = causal, trial, packs
-        self.chosen: dict[int, type[Decoder]] = {}
-        self.for_length(min(SHORT, trial.most or SHORT))
+        self.chosen = trial.decoders
+        self.for_length(trial.size)
 
     def for_length(self, length: int) -> type[Decoder]:
         """Return the decoder for rows of `length` tokens, prompt and completion. ValueError where there is none."""
         check_length(self.causal, self.trial, length)
         passed = bisect_left(self.trial.boundaries, length)  # those that are shorter
         if passed not in self.chosen:
-            self.chosen[passed] = self._choose(passed)
+            self.chosen[passed] = self._choose(length, passed)
         return self.chosen[passed]
 
-    def _choose(self, passed: int) -> type[Decoder]:
-        lengths, limit = self.trial.boundaries, self.trial.limit
-        size = max(SHORT, lengths[passed - 1] + BEYOND) if passed else SHORT
-        if passed < len(lengths):
-            size = min(size, lengths[passed])
-        makers: list[type[Decoder]] = [CacheDecoder, RepeatedDecoder]
-        if self.packs and (limit is None or size <= limit):
+    def _choose(self, length: int, passed: int) -> type[Decoder]:
+        size = self.trial.text_length(passed)
+        makers: list[type[Decoder]] = [CacheDecoder, RepeatedDecoder, WholeDecoder]
+        if self.packs and self.trial.packs(length):
             makers.insert(0, SharedDecoder)
         reasons = []
         for make in makers:
-            reason = _attempt(lambda make=make: _decoder_difference(make, self.causal, size))  # type: ignore[misc]
+            reason = _attempt(lambda make=make: decoder_difference(make, self.causal, size, self.trial.tolerance))  # type: ignore[misc]
             if not reason:
                 return make
             reasons.append(reason)
-        beyond = f" beyond {lengths[passed - 1]} tokens" if passed else ""
+        boundary = self.trial.boundaries[passed - 1] if passed else 0
+        advice = "use --sampler vllm"
+        if boundary in self.trial.sides:
+            advice = "its rotary scaling begins there; ask for fewer tokens (--rollout.max-new-tokens)"
+        where = f" beyond {boundary} tokens" if passed else ""
         raise ValueError(
-            f"{type(self.causal).__name__} cannot be sampled by the torch sampler{beyond} ({reasons[-1]}); "
-            "use --sampler vllm"
+            f"{type(self.causal).__name__} cannot be sampled by the torch sampler{where} ({reasons[-1]}); {advice}"
         )
 
 
-def check_causal(causal: Any) -> None:
-    """Raise ValueError for a model whose states depend on later tokens, as an encoder's do: it cannot be trained."""
-    row = _text(causal, SHORT)
-    with _trying(causal):
-        part, whole = _plain_states(causal, row[: SHORT // 2]), _plain_states(causal, row)[: SHORT // 2]
-        # With broken weights this cannot be decided; whoever uses the model checks them.
-        if _apart(part, whole) and bool(whole.isfinite().all()):
-            raise ValueError(
-                f"{type(causal).__name__} gives a token another state where other tokens follow it; expected a causal "
-                "language model (an encoder needs is_decoder in its config)"
-            )
+def check_plain(causal: Any, size: int, tolerance: Tolerance) -> None:
+    """Raise ValueError where a row of `size` tokens has other log-probabilities beside a longer row, or cut short."""
+    row, other = text(causal, size), text(causal, size + 5, first=101)
+    with trying(causal):
+        states = plain_states(causal, [row[:-1], other])[0, : size - 1]
+        beside = output_logits(causal, states).log_softmax(-1)
+    alone = plain_logprobs(causal, row, 1)
+    cut = plain_logprobs(causal, row[: -size // 3], 1)
+    reason = tolerance.apart(cut, alone[: len(cut)], "rows cut short")
+    if reason := reason or tolerance.apart(beside, alone, "rows beside others"):
+        raise ValueError(
+            f"{type(causal).__name__} cannot be trained on rows of {size} tokens: {reason} from those of a row alone; "
+            "expected a causal language model whose rows are independent"
+        )
 
 
 def check_length(causal: Any, trial: PackedTrial, length: int) -> None:
@@ -245,32 +298,33 @@ def check_length(causal: Any, trial: PackedTrial, length: int) -> None:
         )
 
 
-def _decoder_difference(make: type[Decoder], causal: Any, size: int) -> str:
-    """Return "" if a decoder gives the plain forward's logits for three rows of `size` tokens, one dropped early.
+def decoder_difference(make: type[Decoder], causal: Any, size: int, tolerance: Tolerance) -> str:
+    """Return "" if a decoder gives the plain forward's log-probabilities for three rows of `size` tokens.
 
-    Two rows continue one prompt, the third another.
+    Two rows continue one prompt, the third another; one is dropped early. Beyond LONG tokens: for one row.
     """
     steps = min(2 * BEYOND, size - size // 3)
     first = size - steps
-    prompts = [_text(causal, first), _text(causal, first, first=101)]
-    rows = [[*prompts[0], *_text(causal, steps, 211)], [*prompts[0], *_text(causal, steps, 307)]]
-    rows.append([*prompts[1], *_text(causal, steps, 401)])
-    with _trying(causal):
-        # The last token predicts one that no decoder is asked for.
-        plain = torch.stack(
-            [output_logits(causal, _plain_states(causal, row[:-1])[first - 1 :]) for row in rows], dim=1
-        )
-        if plain.isnan().any():
-            return ""  # broken weights: every decoder agrees, and sampling raises NotFinite
+    prompts, counts, alive = [text(causal, first), text(causal, first, 101)], [2, 1], [0, 1, 2]
+    rows = [[*prompts[0], *text(causal, steps, 211)], [*prompts[0], *text(causal, steps, 307)]]
+    rows.append([*prompts[1], *text(causal, steps, 401)])
+    if size > LONG:
+        prompts, counts, alive = prompts[:1], [1], [0]
+    plain = torch.stack([plain_logprobs(causal, rows[i], first) for i in alive], dim=1)
+    with trying(causal):
         decoder = make(causal)
-        alive, found = [0, 1, 2], [decoder.start(prompts, [2, 1])]
-        for t in range(first, size - 1):
+        if isinstance(decoder, SharedDecoder) and len(prompts) > 1:
+            found = [torch.cat([decoder.start(prompts[:1], counts[:1]), decoder.enter(prompts[1:], counts[1:])])]
+        else:
+            found = [decoder.start(prompts, counts)]
+        for t in range(first, size - 1):  # the last token predicts one that no decoder is asked for
             tokens = torch.tensor([rows[i][t] for i in alive], device=found[0].device)
             found.append(decoder.step(tokens))
-            if t == first + steps // 2:
+            if t == first + steps // 2 and size <= LONG:
                 alive = [0, 2]
                 decoder.keep(torch.tensor(alive, device=tokens.device))
-        for expected, logits in zip(plain, found):
-            if _apart(logits, expected[[0, 2]] if len(logits) == 2 else expected):
-                return "its cache gives other log-probabilities than its whole forward pass"
+    for expected, logits in zip(plain, found):
+        same = expected[[0, 2]] if len(logits) < len(expected) else expected
+        if reason := tolerance.apart(logits.log_softmax(-1), same, "rows decoded from its cache"):
+            return reason
     return ""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification
 from transformers.utils import cached_file, logging
 
+from rlvr.algo.transfer import copy_to
 from rlvr.files.models import SETTINGS, Source, find_model
 from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.load_errors import load_errors_as_value_error
@@ -69,7 +70,7 @@ class Classifier:
             end = start + len(text.ids)
             tokens[row, start:end] = torch.tensor(text.ids)
             mask[row, start:end] = 1
-        return tokens.to(self.device), mask.to(self.device), starts
+        return copy_to(tokens, self.device), copy_to(mask, self.device), starts
 
 
 class Scorer:
@@ -86,6 +87,9 @@ class Scorer:
         self.device = device
         self.batch_size = batch_size
         self.offload = offload
+        if offload and device.type == "cuda":
+            for tensor in self._tensors():
+                tensor.data = tensor.data.pin_memory()  # from which copies are faster
 
     @torch.inference_mode()
     def score(self, texts: Sequence[Encoded]) -> list[tuple[float, ...]]:
@@ -101,18 +105,26 @@ class Scorer:
                     scores[i] = tuple(next(values) for _ in text.positions)
         return scores
 
+    def _tensors(self) -> list[Tensor]:
+        return [*self.classifier.model.parameters(), *self.classifier.model.buffers()]
+
     @contextmanager
     def _on_device(self) -> Iterator[None]:
-        model = self.classifier.model
-        if self.classifier.device != self.device:
-            model.to(self.device)
+        if not self.offload:
+            self.classifier.model.to(self.device)
+            yield
+            return
+        tensors = self._tensors()
+        host = [tensor.data for tensor in tensors]
         try:
+            for tensor in tensors:
+                tensor.data = copy_to(tensor.data, self.device)
             yield
         finally:
-            if self.offload:
-                model.to("cpu")
-                if self.device.type == "cuda":
-                    torch.cuda.empty_cache()
+            for tensor, value in zip(tensors, host):
+                tensor.data = value  # scoring does not change it
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
 
 
 def log_odds(logits: Tensor, label: int) -> Tensor:

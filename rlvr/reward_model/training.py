@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from rlvr.config import OptimConfig
+from rlvr.config import Config, ModelConfig, OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, RewardTrainConfig
 from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.model.lora import with_adapter
+from rlvr.model.memory import microbatch_tokens
 from rlvr.model.optim import learning_rate, make_optimizer, optimizer_step
 from rlvr.model.policy import switch_off_dropout
 from rlvr.reward_model.preferences import PreferencePair
@@ -42,6 +43,20 @@ class TrainableRewardModel:
     tokenizer: Any
     renderer: Renderer
     dtype: torch.dtype
+
+    @property
+    def causal(self) -> Any:
+        """transformers' model: `model`, or what its adapters are on."""
+        return self.classifier.model
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return self.classifier.device
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return the trainable weights, in the model's order."""
+        return [weight for weight in self.model.parameters() if weight.requires_grad]
 
     def encode(self, pair: PreferencePair) -> EncodedPair:
         """Return the two texts of a pair as token ids, and its margin."""
@@ -149,13 +164,13 @@ def train_reward_model(
     hint = f"--optim.lr ({optim.lr:g}) and --model.dtype (float32 does not overflow where the others do)"
     gradients = GradientWatch(python_warning, hint)
     encoded = [trainer.encode(pair) for pair in pairs]
-    parameters = [weight for weight in trainer.model.parameters() if weight.requires_grad]
-    optimizer = make_optimizer(parameters, optim)
+    optimizer = make_optimizer(trainer.parameters(), optim)
+    max_tokens = most_tokens(trainer, optim)
     num_steps = num_training_steps(len(encoded), config)
     trainer.model.train()
     for step in range(num_steps):
         batch = items_of_step(encoded, min(config.batch_size, len(encoded)), seed=seed, step=step)
-        metrics = accumulate_gradients(trainer, batch, optim.tokens_per_microbatch)
+        metrics = accumulate_gradients(trainer, batch, max_tokens)
         lr = learning_rate(step, optim, num_steps)
         norm = optimizer_step(optimizer, lr=lr, max_grad_norm=optim.max_grad_norm)
         if on_step:
@@ -163,6 +178,13 @@ def train_reward_model(
         gradients.observe(step + 1, count_not_finite([norm]))
     check_weights(trainer.model.named_parameters(), f"the training broke the reward model (look at {hint})")
     trainer.model.eval()
+
+
+def most_tokens(trainer: TrainableRewardModel, optim: OptimConfig) -> int:
+    """Return the most tokens of a microbatch, as for a policy of this size that is trained without a reference."""
+    adapters = [] if trainer.model is trainer.causal else list(trainer.model.peft_config.values())
+    model = ModelConfig(lora_rank=max((adapter.r for adapter in adapters), default=0))
+    return microbatch_tokens(trainer, Config(model=model, optim=optim))
 
 
 def accumulate_gradients(

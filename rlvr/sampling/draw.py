@@ -26,29 +26,33 @@ def uniforms(seeds: Sequence[int], count: int) -> Tensor:
 def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     """Return tokens (B,) and their log-probabilities (B,) under the distribution that they are drawn from.
 
-    logits (B, V) float32, uniform (B,). Temperature 0 takes the most likely token, with log-probability 0. Raises
-    NotFinite where a row has NaN, or its largest logit is not finite.
+    logits (B, V) float32, uniform (B,). Temperature 0 takes the most likely token, with log-probability 0. Where a row
+    has NaN, or its largest logit is not finite, the log-probability is NaN, for `check_finite`: nothing here makes the
+    host wait for the device.
     """
     if sampling.temperature == 0:
-        tokens = logits.argmax(-1)
-        check_finite(logits.gather(1, tokens[:, None]))  # argmax treats NaN as the largest
-        return tokens, torch.zeros_like(tokens, dtype=logits.dtype)
+        tokens = logits.argmax(-1)  # it treats NaN as the largest
+        best = logits.gather(1, tokens[:, None])[:, 0]
+        return tokens, best - best
     logprobs = truncated(logits / sampling.temperature, sampling).log_softmax(-1)
-    cumulative = logprobs.exp().cumsum(-1)
+    probs = logprobs.exp()
+    cumulative = probs.cumsum(-1)
     total = cumulative[:, -1:].contiguous()
-    check_finite(total)  # a row with NaN or +inf has only NaN as probabilities
     # The first token whose cumulative mass exceeds u; if rounding leaves none, the last one with any mass.
     token = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
-    token = torch.minimum(token, torch.searchsorted(cumulative, total))
+    token = torch.minimum(token, torch.searchsorted(cumulative, total)).clamp_(max=logits.shape[1] - 1)
+    if logits.is_cuda:
+        # The parallel sum of a GPU need not ascend where the mass is 0.
+        token = torch.where(probs.gather(1, token) > 0, token, probs.argmax(-1, keepdim=True))
     return token[:, 0], logprobs.gather(1, token)[:, 0]
 
 
-def check_finite(values: Tensor) -> None:
-    """Raise NotFinite where any of the rows' values (B, 1) is NaN or infinite."""
-    finite = values.isfinite()
+def check_finite(logprobs: Tensor) -> None:
+    """Raise NotFinite where any log-probability (n, B) of the tokens drawn last is NaN or infinite."""
+    finite = logprobs.isfinite().all(0)
     if not bool(finite.all()):
         raise NotFinite(
-            f"the model's logits are NaN or infinite in {int((~finite).sum())} of {len(values)} rows that are sampled; "
+            f"the model's logits are NaN or infinite in {int((~finite).sum())} of {len(finite)} rows that are sampled; "
             "its weights are broken, or the computation overflows (then --model.dtype float32 helps)"
         )
 

@@ -18,7 +18,7 @@ from rlvr.types import Sampler
 
 def torch_sampler(policy: Policy, config: TorchSamplerConfig) -> Sampler:
     """Return the trainer's own model as a sampler."""
-    return TorchSampler(policy, batch_size=config.batch_size)
+    return TorchSampler(policy, batch_size=config.batch_size, cache_gib=config.cache_gib)
 
 
 def vllm_sampler(policy: Policy, config: EngineConfig) -> Sampler:

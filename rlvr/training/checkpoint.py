@@ -270,10 +270,10 @@ def read_groups(path: Path, problems: Iterable[Problem]) -> dict[int, list[Group
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Return the optimizer's state as tensors named "<parameter number>.<name>"."""
+    """Return the optimizer's state on the CPU as tensors named "<parameter number>.<name>", not copied there."""
     state = optimizer.state_dict()["state"]
     return {
-        f"{number}.{name}": value.detach().contiguous().cpu().clone()
+        f"{number}.{name}": value.detach().contiguous().cpu()
         for number, values in state.items()
         for name, value in values.items()
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -13,6 +13,7 @@ from rlvr.algo.gae import explained_variance, generalized_advantages, token_rewa
 from rlvr.algo.losses import KL
 from rlvr.distributed import sum_tensor
 from rlvr.model.logprobs import token_logprobs
+from rlvr.model.memory import microbatch_tokens
 from rlvr.model.policy import Policy
 from rlvr.training.learner import Learner
 from rlvr.types import Group
@@ -39,7 +40,7 @@ def prepare_batch(learner: Learner, batch: Batch) -> Batch:
     if critic is None:
         return batch
     if batch.values is None:
-        values = over_rows(learner, batch, lambda micro: critic.values(micro.tokens, micro.mask)[None])[0]
+        values = over_rows(learner, batch, lambda micro: critic.values(micro.tokens, micro.scored)[None])[0]
         batch = replace(batch, values=values)
     return with_token_advantages(learner, batch)
 
@@ -84,9 +85,11 @@ def divergence(learner: Learner, old: Tensor | None, ref: Tensor | None) -> Tens
 def all_logprobs(learner: Learner, policy: Policy, batch: Batch) -> Tensor:
     """Return the logprobs (B, T) of the whole batch under a policy."""
     temperature = learner.config.rollout.temperature
-    return over_rows(
-        learner, batch, lambda micro: token_logprobs(policy, micro.tokens, micro.mask, temperature=temperature)[0][None]
-    )[0]
+
+    def compute(micro: Batch) -> Tensor:
+        return token_logprobs(policy, micro.tokens, micro.scored, temperature=temperature)[0][None]
+
+    return over_rows(learner, batch, compute)[0]
 
 
 def logprobs_and_values(learner: Learner, batch: Batch) -> Tensor:
@@ -95,10 +98,15 @@ def logprobs_and_values(learner: Learner, batch: Batch) -> Tensor:
     assert critic is not None
 
     def both(micro: Batch) -> Tensor:
-        logprobs, _, values = critic.logprobs_and_values(micro.tokens, micro.mask, temperature=temperature)
+        logprobs, _, values = critic.logprobs_and_values(micro.tokens, micro.scored, temperature=temperature)
         return torch.stack([logprobs.float(), values])
 
     return over_rows(learner, batch, both, count=2)
+
+
+def microbatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor, Batch]]:
+    """Yield the rows of this process in microbatches, by optim.tokens_per_microbatch and the device's memory."""
+    return batch.split(microbatch_tokens(learner.policy, learner.config), shared_prompts=learner.policy.packs)
 
 
 @torch.no_grad()
@@ -106,7 +114,7 @@ def over_rows(learner: Learner, batch: Batch, compute: Callable[[Batch], Tensor]
     """Return (count, B, T) from `compute(microbatch)`, (count, b, t); each process computes its share of the rows."""
     result = batch.sampler_logprobs.new_zeros(count, *batch.tokens.shape)
     rows, mine = batch.share(learner.accelerator.process_index, learner.accelerator.num_processes)
-    for index, micro in mine.split(learner.config.optim.tokens_per_microbatch):
+    for index, micro in microbatches(learner, mine):
         part = compute(micro)
         result[:, rows[index], : part.shape[-1]] = part.float()
     return sum_tensor(result, learner.accelerator)

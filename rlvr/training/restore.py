@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlvr.model.critic import Critic
+from rlvr.model.memory import microbatch_tokens
 from rlvr.runs.log import STREAMS
 from rlvr.training.checkpoint import damage, load_checkpoint, newest_whole, save_checkpoint
 from rlvr.training.learner import Learner
@@ -76,7 +77,7 @@ def fine_tune(learner: Learner, task: Task, reporter: Reporter, stop: StopReques
         config.sft,
         learner.accelerator,
         seed=config.run.seed,
-        tokens_per_microbatch=config.optim.tokens_per_microbatch,
+        tokens_per_microbatch=microbatch_tokens(learner.policy, config),
         on_step=on_step,
         warn=reporter.warn,
     )

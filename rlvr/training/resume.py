@@ -54,6 +54,7 @@ RESUMABLE: dict[str, dict[str, str]] = {
     "monitor": {"stop": "when the run ends"},
     "sampler": {
         "batch_size": "speed and memory: a completion does not depend on its neighbours",
+        "cache_gib": "memory against speed",
         "url": "where it is computed",
         "timeout": "when a server counts as lost",
         "max_restarts": "when the run gives up",

@@ -76,8 +76,8 @@ def accumulate(policy: Policy, batch: Batch, accelerator: Accelerator, tokens_pe
     total = batch.num_completion_tokens
     _, mine = batch.share(accelerator.process_index, accelerator.num_processes)
     loss_sum = 0.0
-    for _, micro in mine.split(tokens_per_microbatch):
-        logprobs, _ = token_logprobs(policy, micro.tokens, micro.mask)
+    for _, micro in mine.split(tokens_per_microbatch, shared_prompts=policy.packs):
+        logprobs, _ = token_logprobs(policy, micro.tokens, micro.scored)
         loss = -logprobs.sum() / total
         loss.backward()
         loss_sum += float(loss.detach())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,12 +14,12 @@ from rlvr.algo.losses import batch_loss, loss_denominator, value_loss
 from rlvr.config import Config
 from rlvr.distributed import gather, sum_gradients, sum_stats
 from rlvr.model.health import count_not_finite, python_warning
-from rlvr.model.logprobs import token_logprobs
+from rlvr.model.logprobs import of_tokens, token_logprobs
 from rlvr.model.optim import learning_rate, optimizer_step
 from rlvr.seeding import derive_seed
 from rlvr.training.learner import Learner
 from rlvr.training.mismatch import mismatch, warn_of_mismatch
-from rlvr.training.prepare import critic_stats, prepare_batch
+from rlvr.training.prepare import critic_stats, microbatches, prepare_batch
 from rlvr.training.rewards import has_signal
 from rlvr.types import Group
 
@@ -138,10 +138,10 @@ def accumulate_gradient(
     """
     config, algo = learner.config, learner.config.algo
     total = loss_denominator(minibatch, algo.normalizer, config.rollout.max_new_tokens)
-    device = minibatch.tokens.device
+    device = minibatch.mask.device
     sums = {name: torch.zeros((), device=device) for name in stat_names(learner, minibatch)}
     _, mine = minibatch.share(learner.accelerator.process_index, learner.accelerator.num_processes)
-    for _, micro in mine.split(config.optim.tokens_per_microbatch):
+    for _, micro in microbatches(learner, mine):
         logprobs, entropy, values = forward(learner, micro)
         loss, stats = batch_loss(logprobs, micro, algo, total, importance_kind(config, learner.policy.dtype))
         if values is not None:
@@ -149,7 +149,7 @@ def accumulate_gradient(
         loss.backward()
         if differences is not None:
             old = logprobs.detach() if micro.old_logprobs is None else micro.old_logprobs
-            differences.append((old - micro.sampler_logprobs)[micro.mask])
+            differences.append(of_tokens(old - micro.sampler_logprobs, micro.scored))
         stats |= {"loss": loss.detach(), "entropy": masked_sum(entropy, micro.mask), "tokens": micro.mask.sum()}
         for name, value in stats.items():
             sums[name] += value
@@ -158,7 +158,12 @@ def accumulate_gradient(
         parameters += learner.critic.parameters()
     fill_gradients(parameters, minibatch)
     sum_gradients(parameters, learner.accelerator)
-    return sum_stats({name: float(value) for name, value in sums.items()}, learner.accelerator, device)
+    return sum_stats(read(sums), learner.accelerator, device)
+
+
+def read(sums: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return scalars as numbers, by one transfer from the device."""
+    return dict(zip(sums, torch.stack([value.double() for value in sums.values()]).tolist(), strict=True))
 
 
 def fill_gradients(parameters: Iterable[Tensor], minibatch: Batch) -> None:
@@ -181,10 +186,10 @@ def stat_names(learner: Learner, minibatch: Batch) -> list[str]:
 
 def forward(learner: Learner, micro: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return logprobs, entropies and, where the critic is a head on the policy, values; each (b, T)."""
-    temperature = learner.config.rollout.temperature
+    tokens, mask, temperature = micro.tokens, micro.scored, learner.config.rollout.temperature
     if learner.critic is not None and learner.critic.shares_trunk:
-        return learner.critic.logprobs_and_values(micro.tokens, micro.mask, temperature=temperature, with_entropy=True)
-    return *token_logprobs(learner.policy, micro.tokens, micro.mask, temperature=temperature, with_entropy=True), None
+        return learner.critic.logprobs_and_values(tokens, mask, temperature=temperature, with_entropy=True)
+    return *token_logprobs(learner.policy, tokens, mask, temperature=temperature, with_entropy=True), None
 
 
 def accumulate_value_gradient(learner: Learner, minibatch: Batch) -> dict[str, float]:
@@ -192,16 +197,16 @@ def accumulate_value_gradient(learner: Learner, minibatch: Batch) -> dict[str, f
 
     No gradient reaches a trunk that the critic shares with the policy.
     """
-    critic, device = learner.critic, minibatch.tokens.device
+    critic, device = learner.critic, minibatch.mask.device
     assert critic is not None
     sums = {name: torch.zeros((), device=device) for name in VALUE_STATS}
     _, mine = minibatch.share(learner.accelerator.process_index, learner.accelerator.num_processes)
-    for _, micro in mine.split(learner.config.optim.tokens_per_microbatch):
-        values = critic.values(micro.tokens, micro.mask, only_head=critic.shares_trunk)
+    for _, micro in microbatches(learner, mine):
+        values = critic.values(micro.tokens, micro.scored, only_head=critic.shares_trunk)
         critic_loss(learner, values, micro, minibatch, sums).backward()
     fill_gradients(critic.parameters(), minibatch)
     sum_gradients(critic.parameters(), learner.accelerator)
-    return sum_stats({name: float(value) for name, value in sums.items()}, learner.accelerator, device)
+    return sum_stats(read(sums), learner.accelerator, device)
 
 
 def critic_loss(learner: Learner, values: Tensor, micro: Batch, minibatch: Batch, stats: dict[str, Tensor]) -> Tensor:
@@ -224,7 +229,7 @@ def critic_step(learner: Learner, step: int) -> float:
 
 def masked_sum(values: Tensor | None, mask: Tensor) -> Tensor:
     """Return the sum over the masked positions; 0 without values."""
-    return torch.zeros(()) if values is None else (values.detach() * mask).sum()
+    return mask.new_zeros((), dtype=torch.float32) if values is None else (values.detach() * mask).sum()
 
 
 def importance_kind(config: Config, dtype: torch.dtype = torch.float32) -> str:

@@ -18,7 +18,8 @@ from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import Policy, load_policy
 from rlvr.types import Sampling
 from rlvr.vllm.sampler import VLLMSampler
-from rlvr.vllm.sync import TOLERANCE, WeightsDiffer, engine_weights, sync_prompt
+from rlvr.vllm.sync import TOLERANCE, WeightsDiffer, sync_prompt
+from rlvr.vllm.weights import engine_weights
 
 LORA_RANK = 8
 SAMPLES, TOKENS, TEMPERATURE = 8, 32, 0.7

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -108,7 +108,7 @@ class Engine(Protocol):
         """Sample from the policy's weights from now on: merged, or with its adapter applied, as sampler.lora says."""
         ...
 
-    def differing(self, weights: dict[str, Tensor]) -> list[str]:
+    def differing(self, weights: Iterable[tuple[str, Tensor]]) -> list[str]:
         """Return the names of the tensors whose values differ in the engine, or are missing there."""
         ...
 

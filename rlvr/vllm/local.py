@@ -7,14 +7,14 @@ import importlib
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlvr.config import VLLMConfig
 from rlvr.model.policy import Policy
@@ -29,8 +29,9 @@ from rlvr.vllm.engine import (
     start_failure,
     start_options,
 )
-from rlvr.vllm.sync import engine_weights, shared_folder, write_model
-from rlvr.vllm.worker import differing_weights
+from rlvr.vllm.sync import shared_folder
+from rlvr.vllm.weights import engine_weights, layers, write_model
+from rlvr.vllm.worker import differing_weights, reload
 
 
 class LocalEngine:
@@ -107,10 +108,10 @@ class LocalEngine:
         else:
             self._push_adapter(policy)
 
-    def push(self, weights: dict[str, Tensor]) -> None:
-        """Load weights in place and reset the prefix cache. A sleeping engine wakes up."""
+    def push(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Load weights in place, each as it is asked for, and reset the prefix cache. A sleeping engine wakes up."""
         with self._waking():
-            self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": list(weights.items())})
+            self.llm.collective_rpc(reload, args=(weights,))
         self.reset_cache()
 
     def _push_adapter(self, policy: Policy) -> None:
@@ -140,6 +141,8 @@ class LocalEngine:
     def _waking(self) -> Iterator[None]:
         """Wake a sleeping engine around a push: weights before it, the KV cache after it has freed its memory."""
         if self.sleeping:
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()  # what the trainer's allocator keeps would not be there for vLLM
             self.llm.wake_up(tags=["weights"])
         yield
         if self.sleeping:
@@ -151,9 +154,13 @@ class LocalEngine:
         if not self.llm.reset_prefix_cache():
             raise RunError("vLLM did not reset its prefix cache: requests are still running")
 
-    def differing(self, weights: dict[str, Tensor]) -> list[str]:
+    def differing(self, weights: Iterable[tuple[str, Tensor]]) -> list[str]:
         """Return the names of the tensors whose values differ in the engine, or are missing there."""
-        names: list[str] = self.llm.apply_model(lambda model: differing_weights(model, weights))[0]
+
+        def compare(model: nn.Module) -> list[str]:
+            return [name for layer in layers(weights) for name in differing_weights(model, layer)]
+
+        names: list[str] = self.llm.apply_model(compare)[0]
         return names
 
     def close(self) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
+
+import torch
 
 from rlvr.config import EngineConfig, VLLMConfig, VLLMServerConfig
 from rlvr.model.policy import Policy
@@ -15,9 +18,9 @@ from rlvr.vllm.sync import (
     SyncCheck,
     WeightsDiffer,
     compare_continuations,
-    engine_weights,
     sync_prompt,
 )
+from rlvr.vllm.weights import engine_weights
 
 
 def open_engine(policy: Policy, config: EngineConfig) -> Engine:
@@ -51,6 +54,7 @@ class VLLMSampler(Sampler):
         self.policy = policy
         self.config = config
         self.pushes = 0
+        self._unreadable: set[str] | None = None  # tensors that cannot be read back from this engine
         self.engine: Engine = open_engine(policy, config)
         try:
             if config.lora == "adapter":
@@ -116,12 +120,22 @@ class VLLMSampler(Sampler):
         """Compare a greedy continuation with the trainer's. Raises WeightsDiffer that names the tensors that differ."""
         prompt, output = self._continue_greedily(SYNC_TOKENS)
         check = compare_continuations(self.policy, prompt, list(output.token_ids), list(output.logprobs))
-        if not check.passed:
-            adapted = self.config.lora == "adapter"
+        adapted = self.config.lora == "adapter"
+        names: list[str] = []
+        if not check.passed or self._unreadable is None or self.policy.dtype is not torch.float32:
+            # In bfloat16 logprobs differ by more than many a stale tensor would change: the tensors are compared too.
             names = self.engine.differing(engine_weights(self.policy, merged=not adapted))
-            shown = f"{', '.join(names[:8])}{' ...' if len(names) > 8 else ''} ({len(names)} tensors)"
+        if check.passed and self._unreadable is None:
+            self._unreadable = set(names)
+            if names:
+                warn_of_unreadable(names)
+        unreadable = self._unreadable or set()
+        names = [name for name in names if name not in unreadable]
+        if not check.passed or names:
             stale = f"keys and values cached under older weights{' or an older adapter' if adapted else ''}"
-            cause = f"tensors that differ: {shown}" if names else f"all tensors are equal, so vLLM uses {stale}"
+            rest = f", or weights of the {len(unreadable)} that cannot be read back" if unreadable else ""
+            equal = f"all tensors {'that can be read back ' if unreadable else ''}are equal, so vLLM uses {stale}{rest}"
+            cause = f"tensors that differ: {shortened(names)}" if names else equal
             raise WeightsDiffer(
                 f"after {self.pushes} pushes vLLM does not sample from the trainer's weights: logprobs of a greedy "
                 f"continuation differ by {check.difference:.3g} (expected at most {check.tolerance:g}); {cause}"
@@ -171,3 +185,17 @@ class VLLMSampler(Sampler):
         reason: Literal["stop", "length"] = "length" if output.stop_reason is None else "stop"
         logprobs = output.logprobs if sampling.temperature > 0 else (0.0,) * len(output.logprobs)
         return Completion(text[: min(ends)] if ends else text, output.token_ids, logprobs, reason)
+
+
+def shortened(names: Sequence[str]) -> str:
+    """Return the first names, and how many there are."""
+    return f"{', '.join(names[:8])}{' ...' if len(names) > 8 else ''} ({len(names)} tensors)"
+
+
+def warn_of_unreadable(names: Sequence[str]) -> None:
+    """Warn of tensors that cannot be read back from the engine."""
+    warnings.warn(
+        f"vLLM does not give these weights back, and pushes of them are checked by logprobs only: {shortened(names)}",
+        RuntimeWarning,
+        stacklevel=4,
+    )

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -44,7 +44,8 @@ from rlvr.vllm.process import (
     server_command,
     server_environment,
 )
-from rlvr.vllm.sync import engine_weights, shared_folder, write_model, write_weights
+from rlvr.vllm.sync import shared_folder
+from rlvr.vllm.weights import engine_weights, parts, write_model, write_weights
 
 SCHEMA = "vLLM's schema"
 CONNECTIONS = 256
@@ -122,7 +123,7 @@ class ServerEngine:
         """Sample from the policy's weights, adapters merged, from now on."""
         self.push(engine_weights(policy))
 
-    def push(self, weights: dict[str, Tensor]) -> None:
+    def push(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Load weights in place and reset the prefix cache."""
         write_weights(weights, self.folder, self.dtype)
 
@@ -144,12 +145,15 @@ class ServerEngine:
             time.sleep(0.1)
         raise RunError("vLLM did not reset its prefix cache: requests are still running")
 
-    def differing(self, weights: dict[str, Tensor]) -> list[str]:
+    def differing(self, weights: Iterable[tuple[str, Tensor]]) -> list[str]:
         """Return the names of the tensors whose values differ in the engine, or are missing there."""
+        names: list[str] = []
         with shared_folder() as folder:
-            write_weights(weights, folder, self.dtype)
-            answer = self._call_worker("differing_weights", folder)
-        return self.client.read("/collective_rpc", answer, lambda found: list(found["results"][0]), SCHEMA)
+            for part in parts(weights):
+                write_weights(part.items(), folder, self.dtype)
+                answer = self._call_worker("differing_weights", folder)
+                names += self.client.read("/collective_rpc", answer, lambda found: list(found["results"][0]), SCHEMA)
+        return names
 
     def sleep(self, level: int) -> None:
         """Raise ValueError: a server keeps its memory."""

@@ -1,8 +1,7 @@
-"""The trainer's side of weight pushes: the tensors to push, and the check that the engine samples from them."""
+"""The check that the engine samples from the trainer's weights, and the folders in memory that they travel in."""
 
 from __future__ import annotations
 
-import copy
 import os
 import random
 import shutil
@@ -13,15 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
-from torch import Tensor
 
 from rlvr.model.lm_head import output_logits
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import Policy
 from rlvr.seeding import derive_seed
 from rlvr.types import RunError
-from rlvr.vllm.worker import WEIGHTS_FILE
 
 MEMORY = Path("/dev/shm")
 SYNC_TOKENS = 16
@@ -31,29 +27,6 @@ TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.5}
 
 class WeightsDiffer(RunError):
     """The engine does not sample from the trainer's weights."""
-
-
-def engine_weights(policy: Policy, *, merged: bool = True) -> dict[str, Tensor]:
-    """Return the policy's weights by their names in a checkpoint, a tied output head under its own name too.
-
-    Adapters are merged, or left out with `merged` False. Weights without an adapter are not copied.
-    """
-    weights: dict[str, Tensor] = {}
-    adapted = {name: module for name, module in policy.causal.named_modules() if hasattr(module, "get_delta_weight")}
-    with torch.no_grad():
-        for name, value in policy.causal.state_dict().items():
-            if ".lora_" in name:
-                continue
-            name = name.replace(".base_layer.", ".")
-            owner, _, leaf = name.rpartition(".")
-            if merged and owner in adapted and leaf == "weight":
-                value = value + sum(adapted[owner].get_delta_weight(a) for a in adapted[owner].active_adapters)
-            weights[name] = value.detach()
-    head, embedding = policy.causal.get_output_embeddings(), policy.causal.get_input_embeddings()
-    if head is not None and head.weight is embedding.weight:
-        # Engines hold a separate copy of the head, which a push without it would leave unchanged.
-        weights["lm_head.weight"] = embedding.weight.detach()
-    return weights
 
 
 @contextmanager
@@ -93,26 +66,6 @@ def process_lives(pid: int) -> bool:
     except PermissionError:
         pass
     return True
-
-
-def write_weights(weights: dict[str, Tensor], folder: Path, dtype: torch.dtype) -> None:
-    """Write the weights as one safetensors file in the engine's dtype."""
-    tensors = {name: value.to("cpu", dtype).contiguous() for name, value in weights.items()}
-    seen: set[int] = set()
-    for name, value in tensors.items():
-        if value.data_ptr() in seen:  # safetensors refuses tensors that share memory
-            tensors[name] = value.clone()
-        seen.add(value.data_ptr())
-    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-
-
-def write_model(policy: Policy, weights: dict[str, Tensor], folder: Path) -> None:
-    """Write weights, config and tokenizer as vLLM loads a model."""
-    config = copy.deepcopy(policy.causal.config)
-    config.architectures = [type(policy.causal).__name__]
-    config.save_pretrained(folder)
-    policy.tokenizer.save_pretrained(folder)
-    write_weights(weights, folder, policy.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,17 @@ A server loads it by `--worker-extension-cls rlvr.vllm.worker.WorkerExtension` a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor, nn
 
-WEIGHTS_FILE = "model.safetensors"
+from rlvr.vllm.experts import differing_experts, experts_of, one_by_one, repack_experts
+
+WEIGHT_FILES = "model-*.safetensors"
 ROWS_AT_ONCE = 256
 
 
@@ -24,16 +26,42 @@ class WorkerExtension:
     def push_weights(self, folder: str) -> None:
         """Load the weights in a folder in place."""
         # As tensors: given the path, vLLM would keep its old packed copy of a tied head.
-        self.model_runner.reload_weights(weights_iterator=list(_tensors(folder).items()))  # type: ignore[attr-defined]
+        reload(self, read_weights(Path(folder)))
 
     def differing_weights(self, folder: str) -> list[str]:
         """Return the names of the tensors in a folder whose values differ in the engine, or are missing there."""
-        return differing_weights(self.model_runner.get_model(), _tensors(folder))  # type: ignore[attr-defined]
+        return differing_weights(self.model_runner.get_model(), dict(read_weights(Path(folder))))  # type: ignore[attr-defined]
 
 
-def _tensors(folder: str) -> dict[str, Tensor]:
-    weights: dict[str, Tensor] = load_file(Path(folder) / WEIGHTS_FILE)
-    return weights
+def reload(worker: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Load weights in place, each as it is asked for. worker: vLLM's."""
+    model = worker.model_runner.get_model()
+    sinks: dict[str, Tensor] = {}
+    worker.model_runner.reload_weights(weights_iterator=_without_sinks(one_by_one(model, weights), sinks))
+    repack_experts(model)
+    with torch.inference_mode():
+        for name, value in sinks.items():
+            model.get_parameter(_renamed(model, name)).copy_(value)
+
+
+def _without_sinks(weights: Iterable[tuple[str, Tensor]], sinks: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights, but put the attention's sinks into `sinks`.
+
+    Models of vLLM copy these into a parameter themselves, which is a placeholder while weights are loaded in place.
+    """
+    for name, value in weights:
+        if "sink" in name.rpartition(".")[2]:
+            sinks[name] = value
+        else:
+            yield name, value
+
+
+def read_weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a folder's WEIGHT_FILES, each read from its file when it is asked for."""
+    for path in sorted(folder.glob(WEIGHT_FILES)):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                yield name, file.get_tensor(name)
 
 
 @torch.inference_mode()
@@ -44,8 +72,11 @@ def differing_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> list[s
     identity, which is what the engine computes with. Matrices that vLLM concatenates (q, k and v) are split again.
     """
     effective: dict[str, Tensor] = {}
-    differing = []
+    experts = {name for names in experts_of(model, weights).values() for name in names}
+    differing = differing_experts(model, weights)
     for name, expected in weights.items():
+        if name in experts:
+            continue
         path, start = _place(model, name, weights)
         if path is None:
             differing.append(name)
@@ -58,16 +89,25 @@ def differing_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> list[s
     return differing
 
 
+def _renamed(model: Any, name: str) -> str:
+    """Return what the model's class in vLLM calls a tensor."""
+    mapper = getattr(model, "hf_to_vllm_mapper", None)
+    return name if mapper is None else mapper.map_name(name) or name
+
+
 def _place(model: Any, name: str, weights: Mapping[str, Tensor]) -> tuple[str | None, int]:
     """Return the engine's name for a tensor (None: it has none), and the row at which the tensor begins there."""
-    path, _, leaf = name.rpartition(".")
-    if _has(model, name):
-        return name, 0
-    parent, _, last = path.rpartition(".")
-    for packed, parts in getattr(model, "packed_modules_mapping", {}).items():
-        if last in parts and _has(model, f"{parent}.{packed}.{leaf}"):
-            before = parts[: parts.index(last)]
-            return f"{parent}.{packed}.{leaf}", sum(len(weights[f"{parent}.{part}.{leaf}"]) for part in before)
+    before, _, _ = name.rpartition(".")
+    siblings, _, last = before.rpartition(".")
+    for own in (name, _renamed(model, name)):
+        if _has(model, own):
+            return own, 0
+        path, _, leaf = own.rpartition(".")
+        parent = path.rpartition(".")[0]
+        for packed, parts in getattr(model, "packed_modules_mapping", {}).items():
+            if last in parts and _has(model, f"{parent}.{packed}.{leaf}"):
+                earlier = parts[: parts.index(last)]
+                return f"{parent}.{packed}.{leaf}", sum(len(weights[f"{siblings}.{part}.{leaf}"]) for part in earlier)
     return None, 0
 
 
@@ -86,14 +126,15 @@ def _effective(model: nn.Module, name: str) -> Tensor:
     method = getattr(module, "quant_method", None)
     if leaf != "weight" or method is None:
         return module.get_parameter(leaf)
-    if hasattr(module, "num_embeddings") and path.endswith("embed_tokens"):
+    if hasattr(module, "num_embeddings") and path.endswith(("embed_tokens", "embedding")):
         return module.weight
     return torch.cat([method.apply(module, rows).T for rows in _unit_rows(module)], dim=1)
 
 
 def _unit_rows(module: Any) -> Iterator[Tensor]:
     """Yield the identity matrix of a layer's input size, some rows at a time."""
-    size = getattr(module, "input_size_per_partition", None) or module.embedding_dim
+    sizes = (getattr(module, name, None) for name in ("input_size_per_partition", "input_size", "embedding_dim"))
+    size = next(size for size in sizes if size)
     dtype, device = module.weight.dtype, module.weight.device
     for start in range(0, size, ROWS_AT_ONCE):
         count = min(ROWS_AT_ONCE, size - start)

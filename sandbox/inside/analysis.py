@@ -13,19 +13,25 @@ from typing import Any
 
 from rlvr.sandbox.inside.live import called_name, live, truth
 
-__all__ = ["FUNCTIONS", "Analysis", "called_name", "is_test_name", "keys", "live", "stored", "truth"]
+__all__ = ["FILLING", "FUNCTIONS", "Analysis", "called_name", "is_test_name", "keys", "live", "stored", "truth"]
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _RUN_BY_THEMSELVES = frozenset("setUp tearDown setUpClass tearDownClass asyncSetUp asyncTearDown main check".split())
 _BUILTINS = frozenset(dir(builtins))
 # Methods that put their arguments into a container.
-_FILLING = frozenset("append appendleft add extend extendleft insert update".split())
+FILLING = frozenset("append appendleft add extend extendleft insert update".split())
+# What a program may have changed beside its arguments: files, the environment, what is logged.
+_OUTSIDE = frozenset("open .read_text .read_bytes .exists .isfile .listdir .environ .getenv .getvalue".split())
 _RAISES = frozenset("raises assertRaises assertRaisesRegex".split())
 
 
 def is_test_name(name: str) -> bool:
     """Whether a function or method of this name is run by test runners."""
     return name.startswith("test")
+
+
+# Methods of plain values that leave them as they are: `w.startswith(f(w))` makes no result of `w`.
+_CHANGING_NOTHING = frozenset(name for kind in (str, tuple, frozenset) for name in dir(kind))
 
 
 class Analysis:
@@ -40,7 +46,8 @@ class Analysis:
         self.program = frozenset(names)
         self.functions: dict[str, list[Any]] = {}
         for node in self.nodes:
-            if isinstance(node, FUNCTIONS):
+            # The name of a fixture stands for its value.
+            if isinstance(node, FUNCTIONS) and "fixture" not in map(called_name, node.decorator_list):
                 self.functions.setdefault(node.name, []).append(node)
         imports = [node for node in self.nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
         self.imported = {(a.asname or a.name).split(".")[0] for node in imports for a in node.names} - self.program
@@ -57,7 +64,6 @@ class Analysis:
         self.ours = _BUILTINS | self.imported | self.functions.keys() | {"self", "cls"} | self.counters
         self.ours -= self.readers
         self.returned = self._returned()
-        self.subjects, self.wanted = self._uses()
 
     def from_program(self, node: ast.AST) -> bool:
         """Whether an expression or statement reads anything that came from the program."""
@@ -70,18 +76,31 @@ class Analysis:
     def _given(self) -> set[str]:
         """Return the names of arguments of the program, and of what is taken out of them."""
         given: set[str] = set()
+        fixed = {key for n in self.nodes if isinstance(n, ast.Assign) and _is_fixed(n.value) for key in stored(n)}
         for node in self.nodes:
-            if isinstance(node, ast.Call) and self.from_program(node.func):
-                for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
-                    given |= set(keys(argument)) - _BUILTINS
+            if not isinstance(node, ast.Call):
+                continue
+            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+            # `map(f, rows)` calls it too.
+            if self.from_program(node.func) or any(isinstance(a, ast.Name) and a.id in self.program for a in arguments):
+                given = given.union(*map(keys, arguments)) - _BUILTINS - self.program
+        given |= _OUTSIDE
         size = -1
         while len(given) > size:
             size = len(given)
             for node in self.nodes:
-                if isinstance(node, (ast.Assign, ast.AnnAssign, ast.For, ast.comprehension)):
-                    value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else node.iter
-                    targets = stored(node if isinstance(node, (ast.Assign, ast.AnnAssign)) else node.target)
-                    given |= targets if value is not None and not given.isdisjoint(keys(value)) else set()
+                if isinstance(node, (ast.Assign, ast.AnnAssign)):
+                    bound, value = stored(node), node.value
+                elif isinstance(node, (ast.For, ast.comprehension)):
+                    bound, value = stored(node.target), node.iter
+                elif isinstance(node, ast.If):
+                    bound, value = stored(node), node.test
+                else:
+                    continue
+                if value is not None and not given.isdisjoint(keys(value)):
+                    given |= bound
+                elif value is not None and not given.isdisjoint(bound) and _is_container(value):
+                    given |= keys(value) - fixed - _BUILTINS - self.imported - self.functions.keys() - self.results
         return given
 
     def _readers(self) -> set[str]:
@@ -92,7 +111,7 @@ class Analysis:
             size = len(readers)
             for name, found in self.functions.items():
                 for function in found if name not in self.results else ():
-                    own = {argument.arg for argument in function.args.args}
+                    own = {argument.arg for argument in function.args.args}.union(*map(stored, function.body))
                     if not (self.given | readers).isdisjoint(frozenset().union(*map(keys, function.body)) - own):
                         readers |= {name, f".{name}"}
         return readers
@@ -119,7 +138,9 @@ class Analysis:
                 contexts = [item.context_expr for item in getattr(node, "items", [])]
                 self.results |= {key for part in contexts for key in keys(part) if self._is_variable(key)}
             elif isinstance(node, FUNCTIONS) and any(map(self.from_program, (*node.body, *node.decorator_list))):
-                self.results |= {node.name, f".{node.name}"}
+                # What it prints is the program's.
+                printed = {argument.arg for argument in node.args.args} & {"capsys"}
+                self.results |= {node.name, f".{node.name}", *printed}
             elif isinstance(node, ast.ClassDef) and any(map(self.from_program, node.bases)):
                 self.results.add(node.name)
             elif isinstance(node, ast.Call):
@@ -132,13 +153,18 @@ class Analysis:
     def _spread_call(self, node: ast.Call) -> None:
         """Parameters of our functions get what is passed; so do the objects of mutators (`xs.append(f(1))`)."""
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if self.from_program(node.func):
+            # `f(xs, got.append)`: the program fills it.
+            filled = [p.value for p in given if isinstance(p, ast.Attribute) and p.attr in FILLING]
+            self.results |= {part.id for part in filled if isinstance(part, ast.Name)}
         if not any(self.from_program(part) for part in given):
             return
         for function in self.functions.get(called_name(node), []):
             arguments = function.args
             every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
             self.results |= {a.arg for a in every if a is not None and a.arg not in ("self", "cls")}
-        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, (ast.Name, ast.Attribute)):
+        changes = isinstance(node.func, ast.Attribute) and node.func.attr not in _CHANGING_NOTHING
+        if changes and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, (ast.Name, ast.Attribute)):
             target = node.func.value
             if not (isinstance(target, ast.Name) and target.id in ("self", "cls")):
                 self.results.add(target.id if isinstance(target, ast.Name) else f".{target.attr}")
@@ -154,7 +180,7 @@ class Analysis:
                 for f in found
                 if name not in used and not is_test_name(name) and name not in _RUN_BY_THEMSELVES
                 if not name.startswith("__") and not f.decorator_list
-            }
+            } | {id(f) for f in self.nodes if isinstance(f, FUNCTIONS) and _left_out(f)}
             if more <= dead:
                 return dead
             dead |= more
@@ -181,7 +207,9 @@ class Analysis:
             return False
         if called_name(node) in ("assertTrue", "assertFalse", "assert_") and node.args:
             return truth(node.args[0]) is None and self.depends(node.args[0])
-        return any(self.depends(part) for part in (*node.args, *(k.value for k in node.keywords)))
+        # `callback.assert_called_with(4)`
+        mocked = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        return any(self.depends(part) for part in (*mocked, *node.args, *(k.value for k in node.keywords)))
 
     def _expects_exception(self, node: ast.Try) -> bool:
         """`try: f(0); assert False` with a handler."""
@@ -213,42 +241,6 @@ class Analysis:
             node = node.value
         return isinstance(node, ast.Call) and self.is_program(node.func)
 
-    def _uses(self) -> tuple[set[str], set[str]]:
-        """Return the names of which an assert looks at the value itself, and those that expected values come from."""
-        subjects: set[str] = set()
-        wanted: set[str] = set()
-        for atom in self.atoms():
-            found = set(keys(atom))
-            if self.is_comparison(atom):
-                wanted |= found
-            else:
-                subjects |= found
-        changed = True
-        while changed:
-            size = len(subjects) + len(wanted)
-            for node in self.nodes:
-                for targets, value in self._flows(node):
-                    subjects |= value if targets & subjects else set()
-                    wanted |= value if targets & wanted else set()
-            changed = len(subjects) + len(wanted) > size
-        return subjects, wanted
-
-    def _flows(self, node: ast.AST) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
-        """Yield names that get their values, or decide about them, in a node, and the names that these come from."""
-        if isinstance(node, (ast.For, ast.comprehension)):
-            yield stored(node.target), keys(node.iter)
-        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and node.value is not None:
-            if not (isinstance(node.value, ast.Call) and self.calls_program(node.value)):
-                yield stored(node), keys(node.value)
-        elif isinstance(node, ast.Call) and called_name(node) in _FILLING and isinstance(node.func, ast.Attribute):
-            yield keys(node.func.value), frozenset().union(*map(keys, node.args))
-        elif isinstance(node, FUNCTIONS) and not is_test_name(node.name) and node.name not in self.results:
-            yield frozenset((node.name, f".{node.name}")), frozenset().union(*map(keys, node.body))
-        if isinstance(node, (ast.For, ast.While)):
-            inside = [part for statement in node.body for part in ast.walk(statement)]
-            changed = [stored(part) for part in inside if isinstance(part, ast.AugAssign)]
-            yield frozenset().union(*changed), keys(node.iter if isinstance(node, ast.For) else node.test)
-
     def atoms(self) -> Iterator[ast.expr]:
         """Yield the parts of asserts that are decided by themselves, without `and`, `or` and `not`."""
         for node in self.nodes:
@@ -279,6 +271,21 @@ class Analysis:
             if (key in self.results | self.readers if key.startswith(".") else key not in self.ours)
         }
         return len(roots) > 1 and bool(roots & self.results)
+
+
+def _left_out(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a test is never run, or expected to fail."""
+    return not {"skip", "xfail", "expectedFailure"}.isdisjoint(map(called_name, node.decorator_list))
+
+
+def _is_fixed(node: ast.expr) -> bool:
+    """Whether a value cannot be changed in place."""
+    return isinstance(node, (ast.Constant, ast.UnaryOp, ast.BinOp, ast.JoinedStr, ast.Compare))
+
+
+def _is_container(node: ast.expr) -> bool:
+    """Whether what is taken out of a value, or put into it, is an object of other variables."""
+    return isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.List, ast.Tuple, ast.Dict))
 
 
 def _replaces_output(node: ast.AST) -> bool:

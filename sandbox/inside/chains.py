@@ -10,7 +10,7 @@ import ast
 from collections.abc import Container, Iterator
 from typing import Any
 
-from rlvr.sandbox.inside.analysis import called_name
+from rlvr.sandbox.inside.analysis import FUNCTIONS, called_name
 
 # Stand for the items of a program's object, and for its methods where they are looked up by a name that is computed.
 ITEM, ITERATED, ANY = "[]", "iter", "*"
@@ -47,6 +47,9 @@ class _Chains:
             pairs = [(node.target, node.iter)]
         elif isinstance(node, ast.withitem):
             pairs = [(node.optional_vars, node.context_expr)]
+        elif isinstance(node, FUNCTIONS) and any(called_name(mark) == "fixture" for mark in node.decorator_list):
+            made = [part.value for part in ast.walk(node) if isinstance(part, (ast.Return, ast.Yield))]
+            pairs = [(ast.Name(node.name, ast.Store()), value) for value in made]
         for target, value in pairs:
             if target is None or value is None:
                 continue

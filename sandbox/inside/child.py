@@ -6,79 +6,89 @@ before the program's first line runs, so that the program cannot forge them.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import atexit
+import contextlib
 import gc
 import json
 import linecache
 import os
-import resource
-import signal
 import sys
 import traceback
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import interpreter, judge, kernel, landlock, plain, seccomp, service, syscalls
+from rlvr.sandbox.inside import interpreter, plain, service
+from rlvr.sandbox.inside.isolation import Isolation, Layers
 
 # Descriptors of the status pipe, and the first of the channels for answers.
 STATUS, FIRST_CHANNEL = 3, 4
 # Exit codes after MemoryError, and after another uncaught exception (the interpreter's own).
 EXIT_MEMORY, EXIT_CRASH = 86, 1
-# Devices that a program may open.
-# Not /dev/zero: mapped, it is shared memory that no limit counts.
-DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
-# The original: the program's raises no error where a limit cannot be set.
-_setrlimit = resource.setrlimit
-_STACK = 64 << 20  # bytes, the limit of the stack
-_SIGNALS = 128  # queued, of all processes of the user
+# The original: the program's may be another function.
+_getpid = os.getpid
 _HIGH = 200  # descriptors are moved up to here first, and down from here to their places
-# The scratch directory holds this many files of maximum size, and this many files in all.
-SCRATCH_FILES, MAX_FILES = 4, 4096
 
 
-class Isolation(NamedTuple):
-    """Isolation layers that a server determined once and each of its children applies.
-
-    `landlock`: ABI version, 0 for none. `scratch`: directory that the program may write to. `ruleset`: descriptor of a
-    prepared Landlock ruleset, or None. `uid`: user to become if the server had to stay root, else None. `last_pid`:
-    descriptor that sets process numbers, or None.
-    """
-
-    namespaces: bool
-    landlock: int
-    seccomp: bool
-    scratch: str
-    ruleset: int | None = None
-    uid: int | None = None
-    last_pid: int | None = None
-
-    @property
-    def place(self) -> str:
-        """The directory in which a program starts. Without a mount for each run, it is made for each run."""
-        return self.scratch if self.namespaces else os.path.join(self.scratch, "run")
+# This project's modules, which programs do not see.
+_ours: dict[str, types.ModuleType] = {}
 
 
-def make_place(isolation: Isolation) -> None:
-    """Make the directory of the next run, whose dates and size tell nothing of the one before."""
-    os.mkdir(isolation.place, 0o700)
+def hide_ours() -> None:
+    """Drop this project's modules from `sys.modules`, in the server: a child would write to every page with a name."""
+    for name in [name for name in sys.modules if name == "rlvr" or name.startswith("rlvr.")]:
+        _ours[name] = sys.modules.pop(name)
 
 
-def run(isolation: Isolation, header: dict[str, Any], descriptors: list[int]) -> NoReturn:
-    """Isolate this process and run what `header` and the payload descriptor ask for. Ends by `os._exit`."""
+_REHEARSAL = """
+import sys
+class Solution:
+    def total(self, numbers: list[int]) -> int:
+        \'\'\'Sum.\'\'\'
+        return sum(number for number in numbers if number > 0)
+def text(value=1, *rest, **names):
+    found = {"a": [value], "b": (1, 2.5)}
+    try:
+        for index in range(3):
+            found["a"].append(index * 2 // 1)
+        while not found: pass
+    except ValueError as error:
+        raise
+    return f"{value}" + str(found["b"][0]) + " ".join(map(str, sorted(found["a"], key=lambda each: -each)))
+print(text(), sys.stdin.readline()[::-1], Solution().total([1, -2]))
+if __name__ == "__main__": print(input())
+"""
+
+
+def rehearse() -> None:
+    """Do once, in the server, what a child does: what the interpreter notes of types and functions is then shared."""
+    streams = sys.stdin, sys.stdout
+    with open(os.devnull) as sys.stdin, open(os.devnull, "w") as sys.stdout:
+        for _ in range(2):
+            job = os.memfd_create("rehearsal")
+            os.write(job, json.dumps({"program": _REHEARSAL, "prelude": "", "calls": []}).encode())
+            os.lseek(job, 0, os.SEEK_SET)
+            with contextlib.suppress(EOFError):
+                exec(_parsed(_read(job)["program"], "main.py"), types.ModuleType("__main__").__dict__)
+            interpreter.flush_streams()
+    sys.stdin, sys.stdout = streams
+    linecache.cache.clear()
+
+
+def run(isolation: Isolation, layers: Layers, mode: str, descriptors: list[int]) -> NoReturn:
+    """Isolate this process and run what `mode` and the payload descriptor ask for. Ends by `os._exit`."""
     try:
         payload, *others = descriptors
         payload, ruleset = _place(payload, isolation.ruleset, others)
-        _isolate(isolation, ruleset, header)
+        layers.apply(ruleset)
         os.write(STATUS, b"R")
     except OSError as error:
         # The program has not run: the missing "R" tells the caller so, and the text tells why.
         os.write(STATUS, f"E{error}".encode())
         os._exit(EXIT_CRASH)
     try:
-        with open(payload, "rb") as file:
-            job = json.load(file)
-        MODES[header["mode"]](job)
+        MODES[mode](_read(payload))
     except MemoryError:
         os._exit(EXIT_MEMORY)
     except BaseException:
@@ -101,62 +111,31 @@ def _place(payload: int, ruleset: int | None, others: list[int]) -> tuple[int, i
     return _HIGH + len(others), None if ruleset is None else _HIGH + len(others) + 1
 
 
-def _isolate(isolation: Isolation, ruleset: int | None, header: dict[str, Any]) -> None:
-    os.setpgid(0, 0)
-    if isolation.namespaces:
-        size = SCRATCH_FILES * header["file_mb"]
-        kernel.unshare(kernel.CLONE_NEWNS)
-        flags = kernel.MS_NOSUID | kernel.MS_NODEV
-        kernel.mount("tmpfs", isolation.scratch, "tmpfs", flags, f"size={size}m,nr_inodes={MAX_FILES},mode=0700")
-    os.chdir(isolation.place)
-    _limit(header)
-    if isolation.uid is not None:
-        kernel.become_but_for_files(isolation.uid)
-    kernel.drop_capabilities()
-    # Set last of these: the kernel resets both where ids or capabilities change.
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    if isolation.landlock:
-        if ruleset is None:
-            ruleset = landlock.create(isolation.landlock, ["/"], [isolation.scratch], DEVICES)
-        landlock.restrict(ruleset)
-        os.close(ruleset)
-    if isolation.seccomp:
-        free_signals = isolation.namespaces or isolation.landlock >= 6
-        seccomp.install(seccomp.build(syscalls.architecture(), None if free_signals else os.getpid()))
-
-
-def _limit(header: dict[str, Any]) -> None:
-    seconds = int(header["seconds"]) + 2
-    memory = header["memory_mb"] << 20
-    for what, value in (
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_NPROC, header["processes"]),
-        (resource.RLIMIT_NOFILE, header["files"]),
-        (resource.RLIMIT_FSIZE, header["file_mb"] << 20),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_STACK, _STACK),
-        (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_MSGQUEUE, 0),
-        (resource.RLIMIT_SIGPENDING, _SIGNALS),
-    ):
-        hard = resource.getrlimit(what)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        _setrlimit(what, (value, value))
+def _read(payload: int) -> dict[str, Any]:
+    """Return the job in the payload, and close it."""
+    data = b""
+    while part := os.read(payload, os.fstat(payload).st_size + 1):
+        data += part
+    os.close(payload)
+    job: dict[str, Any] = json.loads(data.decode())
+    return job
 
 
 def _compile(program: str, name: str) -> types.CodeType:
     """Compile the program, report whether it compiles, and close the status pipe."""
     try:
-        code = compile(program, name, "exec", dont_inherit=True)
+        code = _parsed(program, name)
     except (SyntaxError, ValueError, OverflowError, RecursionError) as error:
         os.write(STATUS, b"S")
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         os._exit(EXIT_CRASH)
     os.write(STATUS, b"C")
     os.close(STATUS)
+    return code
+
+
+def _parsed(program: str, name: str) -> types.CodeType:
+    code = compile(program, name, "exec", dont_inherit=True)
     # For `inspect.getsource` and tracebacks: there is no such file.
     known = (len(program), None, program.splitlines(keepends=True), name)
     linecache.cache[name] = linecache.cache[os.path.join(os.getcwd(), name)] = known
@@ -164,15 +143,15 @@ def _compile(program: str, name: str) -> types.CodeType:
 
 
 def _module(name: str) -> dict[str, Any]:
-    """Return the namespace of a fresh module and drop rlvr's modules from `sys.modules`."""
-    for ours in [key for key in sys.modules if key == "rlvr" or key.startswith("rlvr.")]:
-        del sys.modules[ours]
+    """Return the namespace of a fresh module."""
     module = types.ModuleType(name)
     module.__file__ = os.path.join(os.getcwd(), "main.py" if name == "__main__" else f"{name}.py")
     sys.modules[name] = module
     sys.argv = sys.orig_argv = ["main.py"]
     sys.path.insert(0, os.getcwd())
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Not the function of `signal`, which makes enumerations of its arguments.
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    gc.freeze()
     gc.enable()
     return module.__dict__
 
@@ -230,31 +209,45 @@ def _load(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run_loaded(then: Callable[[dict[str, Any], dict[str, Any]], None], job: dict[str, Any]) -> None:
+    asked = _getpid()
     try:
         names = _load(job)
     except BaseException as error:
         _finish(_exit_code(error) or EXIT_CRASH)
+    _end_copies(asked)
     then(names, job)
 
 
+def _end_copies(asked: int) -> None:
+    """End a process that the program has forked: only the one that was asked answers."""
+    if _getpid() != asked:
+        _finish(0)
+
+
 def _answer_calls(names: dict[str, Any], job: dict[str, Any]) -> None:
+    asked = _getpid()
     for number, call in enumerate(job["calls"]):
         try:
             if call["expression"]:
                 value = eval(compile(call["expression"], "call.py", "eval", dont_inherit=True), names)
             else:
                 value = service.entry(names, call["entry"])(*plain.decode(call["args"]), **plain.decode(call["kwargs"]))
-            answer = {"n": number, "v": service.written(value)}
+            answer = {"n": number, "v": service.written(value, whole=True)}
         except Exception as error:
             answer = {"n": number, "x": type(error).__name__}
+        _end_copies(asked)
         service.send(FIRST_CHANNEL, answer)
 
 
 def _serve(names: dict[str, Any], job: dict[str, Any]) -> None:
-    service.serve(names, FIRST_CHANNEL, FIRST_CHANNEL + 1)
+    service.serve(names, FIRST_CHANNEL, FIRST_CHANNEL + 1, _end_copies)
 
 
 def _test(job: dict[str, Any]) -> None:
+    sys.modules.update(_ours)
+    # Imported in advance by servers for tests. The others do without: each page of memory slows all forks down.
+    from rlvr.sandbox.inside import judge
+
     _compile(job["test"], "test.py")
     gc.enable()
     channels = {"requests": FIRST_CHANNEL, "replies": FIRST_CHANNEL + 1, "verdict": FIRST_CHANNEL + 2}

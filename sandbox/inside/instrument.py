@@ -6,16 +6,11 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
-from rlvr.sandbox.inside.analysis import FUNCTIONS, Analysis, called_name, is_test_name
+from rlvr.sandbox.inside.analysis import FUNCTIONS, Analysis, called_name, is_test_name, keys
+from rlvr.sandbox.inside.shown import Roles
 
-CHECKED, CAUGHT, BEFORE, SETTLED, ENTERED, STARTED = (
-    "_checked",
-    "_caught",
-    "_before",
-    "_settled",
-    "_entered",
-    "_started",
-)
+CHECKED, CAUGHT, ENTERED, STARTED = "_checked", "_caught", "_entered", "_started"
+BEFORE, SETTLED, STAYS, ALL_STAY, TAKEN = "_before", "_settled", "_stays", "_all_stay", "_taken"
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
@@ -23,17 +18,21 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 def instrument(tree: ast.Module, names: Iterable[str]) -> ast.Module:
     """Return the tree with calls of CHECKED and the others, whose line numbers are those of the statements."""
     analysis = Analysis(tree, names)
-    changed = _Instrument(analysis).visit(tree)
+    changed = _Instrument(analysis, Roles(analysis)).visit(tree)
     return ast.fix_missing_locations(changed)
 
 
 class _Instrument(ast.NodeTransformer):
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(self, analysis: Analysis, roles: Roles) -> None:
         self.analysis = analysis
+        self.roles = roles
         self.sites = {id(site): number for number, site in enumerate(analysis.sites)}
 
     def _call(self, name: str, *args: Any) -> ast.stmt:
         return ast.Expr(ast.Call(ast.Name(name, ast.Load()), [ast.Constant(arg) for arg in args], []))
+
+    def _call_on(self, name: str, variables: Iterable[str]) -> ast.stmt:
+        return ast.Expr(ast.Call(ast.Name(name, ast.Load()), [ast.Name(each, ast.Load()) for each in variables], []))
 
     def visit(self, node: ast.AST) -> Any:
         site = self.sites.get(id(node))
@@ -52,13 +51,14 @@ class _Instrument(ast.NodeTransformer):
         if isinstance(node, ast.expr):
             return self._expression(node)
         settled = self._changed_on_purpose(node) if isinstance(node, ast.Expr) else []
+        taken = self._changed_by_tests(node)
         changed = self.generic_visit(node)
-        if settled:
-            names: list[ast.expr] = [ast.Name(name, ast.Load()) for name in settled]
-            return [changed, ast.copy_location(ast.Expr(ast.Call(ast.Name(SETTLED, ast.Load()), names, [])), node)]
-        if site is None:
+        before = [self._call_on(TAKEN, taken)] if taken else []
+        after = [self._call_on(SETTLED, settled)] if settled else []
+        after += [self._call(CHECKED, site)] if site is not None and not settled else []
+        if not before and not after:
             return changed
-        return [changed, ast.copy_location(self._call(CHECKED, site), node)]
+        return [*(ast.copy_location(s, node) for s in before), changed, *(ast.copy_location(s, node) for s in after)]
 
     def _changed_on_purpose(self, node: ast.Expr) -> list[str]:
         """`push(xs, 1)` is called for what it does to xs, where an assert looks at xs."""
@@ -66,7 +66,23 @@ class _Instrument(ast.NodeTransformer):
             return []
         given = [part.id for part in node.value.args if isinstance(part, ast.Name)]
         calls = self.analysis.from_program(node.value.func)
-        return [name for name in given if calls and name in self.analysis.subjects - self.analysis.program]
+        return [name for name in given if calls and name in self.roles.subjects - self.analysis.program]
+
+    def _changed_by_tests(self, node: ast.AST) -> list[str]:
+        """Return arguments of the program that a statement changes in place: `heap.append(1)`, `xs[0] = 2`."""
+        found: list[ast.expr] = []
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Call)
+            and isinstance(node.value.func, ast.Attribute)
+        ):
+            found = [node.value.func.value]
+        elif isinstance(node, (ast.Assign, ast.Delete)):
+            found = [target.value for target in node.targets if isinstance(target, ast.Subscript)]
+        elif isinstance(node, ast.AugAssign):
+            found = [node.target.value if isinstance(node.target, ast.Subscript) else node.target]
+        names = {part.id for part in found if isinstance(part, ast.Name)}
+        return sorted(names & self.analysis.given - self.analysis.ours - self.analysis.program - self.roles.shown)
 
     def _function(self, node: Any) -> ast.AST:
         changed: Any = self.generic_visit(node)
@@ -85,7 +101,7 @@ class _Instrument(ast.NodeTransformer):
         return [ast.copy_location(self._call(ENTERED, node.lineno, *inside), node), changed]
 
     def _expression(self, node: ast.expr) -> ast.expr:
-        return _Restore(self.analysis).top(node)
+        return _Restore(self.analysis, self.roles).top(node)
 
     def _is_main_call(self, node: ast.expr) -> bool:
         """`unittest.main()`, `sys.exit(pytest.main())`: the tests are run after the code in any case."""
@@ -103,8 +119,9 @@ class _Instrument(ast.NodeTransformer):
 class _Restore(ast.NodeTransformer):
     """Put BEFORE around the arguments of the program where an expected value is worked out from them."""
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(self, analysis: Analysis, roles: Roles) -> None:
         self.analysis = analysis
+        self.roles = roles
         self.inside = False
 
     def top(self, node: ast.expr) -> ast.expr:
@@ -131,6 +148,7 @@ class _Restore(ast.NodeTransformer):
 
     def _call(self, node: ast.Call) -> ast.AST:
         outer, func = self.inside, node.func
+        read = [keys(part) - self.analysis.ours for part in (*node.args, *node.keywords)]
         helper = isinstance(func, ast.Name) and func.id in self.analysis.functions
         given = ast.Tuple([*node.args, *(keyword.value for keyword in node.keywords)], ast.Load())
         self.inside = outer or self.analysis.is_comparison(given if helper else node)
@@ -143,7 +161,20 @@ class _Restore(ast.NodeTransformer):
         node.args = [self.visit(argument) for argument in node.args]
         node.keywords = [self.visit(keyword) for keyword in node.keywords]
         self.inside = outer
+        if self.analysis.from_program(func) and called_name(node) not in self.analysis.functions:
+            node.args = [self._staying(*pair) for pair in zip(node.args, read)]
+            for keyword, names in zip(node.keywords, read[len(node.args) :]):
+                keyword.value = self._staying(keyword.value, names, all_of=keyword.arg is None)
         return node
+
+    def _staying(self, node: ast.expr, names: frozenset[str], *, all_of: bool = False) -> ast.expr:
+        """Mark an argument of the program that no assert looks at by itself: changes are not written back to it."""
+        if isinstance(node, ast.Starred):
+            return ast.copy_location(ast.Starred(self._staying(node.value, names, all_of=True), ast.Load()), node)
+        if not names or not self.roles.shown.isdisjoint(names):
+            return node
+        called = ast.Name(ALL_STAY if all_of else STAYS, ast.Load())
+        return ast.copy_location(ast.Call(called, [node], []), node)
 
     def _is_returned(self, node: ast.Name | ast.Attribute) -> bool:
         """Whether a name or attribute is of what the program returned: it may be an argument, as it is now."""
@@ -158,7 +189,7 @@ class _Restore(ast.NodeTransformer):
             node.value = self.visit(node.value)
         if key in self.analysis.program or key in self.analysis.functions or self._is_returned(node):
             return node
-        untouched = key in self.analysis.wanted and key not in self.analysis.subjects
+        untouched = key in self.roles.wanted and key not in self.roles.subjects
         if not self.inside and not untouched:
             return node
         return ast.copy_location(ast.Call(ast.Name(BEFORE, ast.Load()), [node], []), node)

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 from functools import cache
+from typing import Any
 
 from rlvr.sandbox.inside import syscalls
 
@@ -38,25 +39,52 @@ def _checked(result: int, what: str) -> int:
     return result
 
 
-def syscall(name: str, *arguments: object) -> int:
-    """Make a system call that libc may not know, by its name in syscalls.py. Integers are passed as C longs."""
+class Call:
+    """A call of libc with its arguments ready; called, it returns what libc does, or raises OSError for a failure."""
+
+    __slots__ = ("_arguments", "_function", "_what")
+
+    def __init__(self, function: Any, arguments: tuple[Any, ...], what: str) -> None:
+        self._function, self._arguments, self._what = function, arguments, what
+
+    def __call__(self) -> int:
+        """Make the call."""
+        return _checked(self._function(*self._arguments), self._what)
+
+
+def syscall_ready(name: str, *arguments: object) -> Call:
+    """Return a system call that libc may not know, by its name in syscalls.py. Integers are passed as C longs."""
     longs = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    return _checked(_libc().syscall(ctypes.c_long(_number(name)), *longs), name)
+    return Call(_libc().syscall, (ctypes.c_long(_number(name)), *longs), name)
+
+
+def syscall(name: str, *arguments: object) -> int:
+    """Make a system call: see `syscall_ready`."""
+    return syscall_ready(name, *arguments)()
+
+
+def prctl_ready(option: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> Call:
+    """Return a call of prctl(2)."""
+    return Call(_libc().prctl, (option, *(ctypes.c_ulong(value) for value in (a, b, c, d))), f"prctl {option}")
 
 
 def prctl(option: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> int:
     """Call prctl(2)."""
-    arguments = [ctypes.c_ulong(value) for value in (a, b, c, d)]
-    return _checked(_libc().prctl(option, *arguments), f"prctl {option}")
+    return prctl_ready(option, a, b, c, d)()
+
+
+def unshare_ready(flags: int) -> Call:
+    """Return a call that creates new namespaces for the process that makes it (unshare(2))."""
+    return Call(_libc().unshare, (flags,), f"unshare {flags:#x}")
 
 
 def unshare(flags: int) -> None:
-    """Create new namespaces for this process (unshare(2))."""
-    _checked(_libc().unshare(flags), f"unshare {flags:#x}")
+    """Create new namespaces for this process."""
+    unshare_ready(flags)()
 
 
-def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    """Call mount(2)."""
+def mount_ready(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> Call:
+    """Return a call of mount(2)."""
     arguments = (
         source.encode(),
         target.encode(),
@@ -64,7 +92,12 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
         ctypes.c_ulong(flags),
         data and data.encode(),
     )
-    _checked(_libc().mount(*arguments), f"mount {target}")
+    return Call(_libc().mount, arguments, f"mount {target}")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    """Call mount(2)."""
+    mount_ready(source, target, kind, flags, data)()
 
 
 def unmount(target: str) -> None:
@@ -87,8 +120,11 @@ def pivot_root(root: str) -> None:
     os.chdir("/")
 
 
-def drop_capabilities() -> None:
-    """Empty every capability set of this thread; the bounding set only if that is permitted."""
+def bound_capabilities() -> None:
+    """Empty the bounding and the ambient set of this thread and all that it starts; the former only if permitted.
+
+    What the thread holds it keeps.
+    """
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
@@ -99,13 +135,22 @@ def drop_capabilities() -> None:
     # Linux has an ambient set since 4.3.
     with contextlib.suppress(OSError):
         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    _set_capabilities(0)
 
 
-def _set_capabilities(bits: int) -> None:
+def capabilities_ready(bits: int) -> Call:
+    """Return the call that reduces a thread's capabilities to these, permitted and effective; none is inheritable.
+
+    The ambient set keeps none that is in no other (capset(2)).
+    """
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     sets = (ctypes.c_uint32 * 6)(bits, bits)
-    syscall("capset", ctypes.byref(header), ctypes.byref(sets))
+    return syscall_ready("capset", ctypes.byref(header), ctypes.byref(sets))
+
+
+def return_memory() -> None:
+    """Give the pages of freed memory back (malloc_trim(3)), so that no fork has to share them. Only glibc can."""
+    with contextlib.suppress(AttributeError):
+        _libc().malloc_trim(0)
 
 
 def become_but_for_files(uid: int) -> None:
@@ -118,7 +163,7 @@ def become_but_for_files(uid: int) -> None:
     os.setresgid(uid, uid, uid)
     prctl(PR_SET_KEEPCAPS, 1)
     os.setresuid(uid, uid, uid)
-    _set_capabilities(1 << _CAP_SETUID)
+    capabilities_ready(1 << _CAP_SETUID)()
     _libc().setfsuid(0)
     # setfsuid reports no failure: it returns the previous id.
     if _libc().setfsuid(-1) != 0:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import struct
 from collections.abc import Iterable
 
 from rlvr.sandbox.inside import kernel
@@ -36,38 +35,62 @@ def _handled(version: int) -> int:
     return _ALL_OF_ABI_1 | sum(right for since, right in newer if version >= since)
 
 
-def create(version: int, read: Iterable[str], write: Iterable[str], devices: Iterable[str]) -> int:
-    """Return the descriptor of a ruleset that permits reading `read`, writing `write` and both for `devices`.
+class _Attributes(ctypes.Structure):
+    _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scopes", ctypes.c_uint64))
 
-    `read` and `write` are files or directories. Nothing else can be opened. Paths that do not exist are skipped.
+
+class _Rule(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("rights", ctypes.c_uint64), ("handle", ctypes.c_int32))
+
+
+class Grants:
+    """What a ruleset permits: reading `read`, writing `write` and both for `devices`; files or directories.
+
+    Nothing else can be opened. Paths that do not exist are skipped. All is made ready here, so that a forked process
+    has little left to do.
     """
-    handled = _handled(version)
-    network = _BIND_TCP | _CONNECT_TCP if version >= 4 else 0
-    scopes = _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if version >= 6 else 0
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    attributes = ctypes.create_string_buffer(struct.pack("=QQQ", handled, network, scopes)[:size], size)
-    ruleset = kernel.syscall("landlock_create_ruleset", ctypes.byref(attributes), size, 0)
-    grants = [(path, _READ) for path in read] + [(path, _SCRATCH) for path in write]
-    grants += [(path, _READ_FILE | _WRITE_FILE) for path in devices]
-    for path, rights in grants:
-        _allow(ruleset, path, rights & handled)
-    return ruleset
 
+    def __init__(self, version: int, read: Iterable[str], write: Iterable[str], devices: Iterable[str]) -> None:
+        handled = _handled(version)
+        network = _BIND_TCP | _CONNECT_TCP if version >= 4 else 0
+        scopes = _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if version >= 6 else 0
+        attributes = ctypes.byref(_Attributes(handled, network, scopes))
+        size = 24 if version >= 6 else 16 if version >= 4 else 8
+        self._create = kernel.syscall_ready("landlock_create_ruleset", attributes, size, 0)
+        # Of the ruleset, set before the calls below are made.
+        self._ruleset = ctypes.c_long()
+        self._restrict = kernel.syscall_ready("landlock_restrict_self", self._ruleset, 0)
+        grants = [(path, _READ) for path in read] + [(path, _SCRATCH) for path in write]
+        grants += [(path, _READ_FILE | _WRITE_FILE) for path in devices]
+        self._rules = []
+        for path, rights in grants:
+            rule = _Rule(rights & handled & (-1 if os.path.isdir(path) else _FILE_ONLY))
+            arguments = (self._ruleset, _RULE_PATH_BENEATH, ctypes.byref(rule), 0)
+            self._rules.append((path, rule, kernel.syscall_ready("landlock_add_rule", *arguments)))
 
-def _allow(ruleset: int, path: str, rights: int) -> None:
-    try:
-        handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        if not os.path.isdir(path):
-            rights &= _FILE_ONLY
-        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, handle), 12)
-        kernel.syscall("landlock_add_rule", ruleset, _RULE_PATH_BENEATH, ctypes.byref(rule), 0)
-    finally:
-        os.close(handle)
+    def create(self) -> int:
+        """Return the descriptor of a new ruleset, for the files that the paths name now."""
+        ruleset = self._ruleset.value = self._create()
+        for path, rule, add in self._rules:
+            try:
+                rule.handle = handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                add()
+            finally:
+                os.close(handle)
+        return ruleset
+
+    def restrict(self) -> None:
+        """Make a ruleset and apply it, as the function `restrict`."""
+        ruleset = self.create()
+        self._restrict()
+        os.close(ruleset)
 
 
 def restrict(ruleset: int) -> None:
-    """Apply the ruleset to this thread and everything it starts, irrevocably. Needs no_new_privs."""
+    """Apply the ruleset to this thread and everything it starts, irrevocably, and close it. Needs no_new_privs."""
     kernel.syscall("landlock_restrict_self", ruleset, 0)
+    os.close(ruleset)

@@ -10,20 +10,20 @@ import builtins
 import importlib
 import io
 import sys
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict
 from types import SimpleNamespace
 from typing import Any
 
 from rlvr.sandbox.inside.plain import PlainError, is_known_type
 
-TAGS = frozenset(("Counter", "OrderedDict", "defaultdict", "namespace", "file", "builtin"))
+TAGS = frozenset(("OrderedDict", "defaultdict", "namespace", "file", "builtin"))
 _MAX_DEPTH = 50
 
 
 def write(value: Any, encoder: Any, depth: int) -> Any:
     """Return tagged data for a value of these types, or None."""
-    if isinstance(value, (Counter, OrderedDict, defaultdict)):
-        kind = next(kind for kind in (Counter, OrderedDict, defaultdict) if isinstance(value, kind))
+    if isinstance(value, (OrderedDict, defaultdict)):
+        kind = next(kind for kind in (OrderedDict, defaultdict) if isinstance(value, kind))
         factory: object = getattr(value, "default_factory", None)
         name = factory.__name__ if isinstance(factory, type) and is_known_type(factory) else None
         return [kind.__name__, encoder.mapping(value, depth), name]
@@ -59,7 +59,7 @@ def read(tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
     if tag == "defaultdict":
         factory = None if rest[1] is None else decoder.any(["k", rest[1]], depth)
         return defaultdict(factory, items)
-    return Counter(items) if tag == "Counter" else OrderedDict(items)
+    return OrderedDict(items)
 
 
 def contents(file: Any) -> list[Any]:

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import _thread
-import builtins
 import contextlib
 import importlib
 import io
 import itertools
-import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from rlvr.sandbox.inside import library_types, plain, service
+from rlvr.sandbox.inside import awaiting, bounds, exceptions, library_types, plain, service, signatures
+from rlvr.sandbox.inside.held import Held
+from rlvr.sandbox.inside.lent import Lent, ReturnedMock, is_lent
 from rlvr.sandbox.inside.mail import Mail
-from rlvr.sandbox.inside.originals import Copied, Originals, is_own, update
+from rlvr.sandbox.inside.originals import Copied, Originals, is_own
 from rlvr.sandbox.inside.standins import uncallable
+from rlvr.sandbox.inside.streams import Streams
+from rlvr.sandbox.inside.world import Shared, mentioned
 
-_MAX_LINE = 8 << 20
-_MAX_NAMES = 20
 # Modules whose functions the program gets as they are, and not as functions of the tests.
 _SHARED = ("builtins", "_operator", "math", "collections", "datetime", "decimal", "fractions")
+_NO_ANSWERS = frozenset(("self", "start", "turn", "cancel", "fresh"))
 
 
 class ProgramEnded(BaseException):
     """The program ended or broke the protocol. As a BaseException, `except Exception` in a test does not catch it."""
-
-
-class RaisedByProgram(Exception):
-    """An exception of a type that the program defined, which has no builtin base but Exception."""
 
 
 class _Seat:
@@ -64,18 +61,36 @@ class Link:
         self.requests = requests
         self.classes = frozenset(job["classes"])
         self.objects = bool(job["objects"])
-        self.exceptions = {name: type(name, (RaisedByProgram,), {}) for name in job["exceptions"]}
+        # Those of the program's names that the tests catch.
+        self.exceptions: dict[str, type[Exception]] = {}
+        # Whether the tests register classes with the program's.
+        self.registers = ".register(" in job["test"]
         # Names whose results the tests use as objects (chains.py).
         self.chained: frozenset[str] = frozenset()
         self.ended = False
+        # Whether a value was beyond the bounds of plain data.
+        self.too_large = False
         # How often the program has answered, the last exception of it, and arguments that it changed.
         self.answered = 0
         self.raised: BaseException | None = None
         self.originals = Originals()
+        # For tests that change what they read from the program's objects.
+        self.held: Held | None = None
         self.known: dict[int, Any] = {}
+        # Handles of exceptions that the program has returned, by id.
+        self._handles: dict[int, int] = {}
+        # The tests' namespace, and those of its functions and classes that the program finds as its globals (lent.py).
+        self.space: dict[str, Any] = {}
+        self.shown: set[str] = set()
+        # Objects of the tests that the program uses where they are.
+        self.lent = Lent()
+        # Called after each request, for an event loop of the tests (coroutines.py).
+        self.after: Callable[[], None] | None = None
+        # What is shared beside values, if anything.
+        self.world: Shared | None = Shared(job["test"], self._write) if mentioned(job["test"]) else None
         self._make = make
         self._replies: BinaryIO = open(replies, "rb", closefd=False)  # noqa: SIM115
-        self._streams = (sys.stdin, sys.stdout, sys.stderr, builtins.input)
+        self._streams = Streams()
         # Functions and objects of the tests that the program knows by number.
         self._functions: list[Any] = []
         self._ours: list[Any] = []
@@ -98,39 +113,63 @@ class Link:
 
         `made` tells what an object becomes that is the value.
         """
-        outer = self._own.before
+        for changed, *how in self.held.changed() if self.held is not None and do != "refill" else ():
+            self.ask("refill", changed, tuple(how))
+        outer, kwargs = self._own.before, kwargs or {}
         before: Copied = {}
-        for value in (*args, *(kwargs or {}).values()):
+        for value in (*args, *kwargs.values()):
             self.originals.copy(value, before)
         self._own.before = before
         try:
-            return self._ask(do, on, args, kwargs or {}, made)
+            return self._ask(do, on, args, kwargs, made)
         finally:
             self._own.before = outer
             self.originals.keep(before)
+            if self.after is not None:
+                self.after()
 
     def _ask(
         self, do: str, on: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any], made: dict[str, Any]
     ) -> Any:
-        request = {"do": do, "on": on, "with": self._write([list(args), kwargs])}
-        streams = self._replaced_streams()
-        answer = self._converse({**request, "streams": streams} if streams else request)
-        self._hear(answer, streams)
+        originals = self.originals
+        given = [*args, *kwargs.values()]
+        stays = [originals.stays(value) for value in given]
+        originals.take(*(value for value, stay in zip(given, stays) if not stay))
+        sent = [originals.theirs(value) for value in given]
+        request = {"do": do, "on": on, "with": self._write([sent[: len(args)], dict(zip(kwargs, sent[len(args) :]))])}
+        streams = self._streams.replaced(self._write)
+        more: dict[str, Any] = {"streams": streams} if streams else {}
+        if awaiting.running_loop() is not None:
+            more["loop"] = True
+        if shown := [name for name in self.shown if name in self.space]:
+            self.shown -= set(shown)
+            more["globals"] = [[name, self._write(self.space[name])] for name in shown]
+        if self.world is not None:
+            more["world"] = self.world.told()
+        answer = self._converse({**request, **more})
+        self._streams.hear(answer, streams)
+        if self.world is not None:
+            self.world.hear(answer.get("world"))
+        if "a" in answer:
+            left = self._changed_arguments(answer["a"], sent[: len(args)], dict(zip(kwargs, sent[len(args) :])))
+            originals.write_back(given, left, stays)
         if "x" in answer:
             self.answered += 1
             self.raised = self._exception(answer)
             raise self.raised
-        if "a" in answer:
-            after = _list(self._read(answer["a"], chained=False))
-            if len(after) != 2 or (type(after[1]) is dict and list(after[1]) != list(kwargs)):
-                raise plain.PlainError("other arguments")
-            # What has become too large stays as it was.
-            named = after[1] if type(after[1]) is dict else kwargs
-            update([*args, *kwargs.values()], [*(after[0] if type(after[0]) is list else args), *named.values()])
         value = self._read(answer.get("v"), **made)
-        # To look up a function is not to call it.
-        self.answered += do != "self" or self._make(self).handle(value) is None
+        # To look up a function is not to call it, and to take turns is no answer.
+        self.answered += do not in _NO_ANSWERS or self._make(self).handle(value) is None
         return value
+
+    def _changed_arguments(self, data: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+        """Return the arguments as the program has left them."""
+        after = _list(self._read(data, chained=False))
+        if len(after) != 2 or (type(after[1]) is dict and list(after[1]) != list(kwargs)):
+            raise plain.PlainError("other arguments")
+        # What has become too large stays as it was.
+        named = after[1] if type(after[1]) is dict else kwargs
+        return [*(after[0] if type(after[0]) is list else args), *named.values()]
 
     def _converse(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request and return its answer; call what functions of the tests the program calls before."""
@@ -161,7 +200,7 @@ class Link:
             self._expected.difference_update(addresses[1:] if own.depth else addresses)
 
     def _receive(self) -> Any:
-        line = self._replies.readline(_MAX_LINE)
+        line = self._replies.readline(bounds.MAX_LINE)
         try:
             return plain.loads(line) if line.endswith(b"\n") else None
         except plain.PlainError:
@@ -211,6 +250,8 @@ class Link:
 
         elif type(what) is int and 0 <= what < len(self._functions):
             called = self._functions[what]
+        elif type(what) is list and len(what) == 2:
+            called = self.lent.operation(*what)
         else:
             raise plain.PlainError("no such function")
         try:
@@ -221,13 +262,18 @@ class Link:
 
     def _method(self, name: str, args: list[Any]) -> Callable[..., Any]:
         """Return a public method of an object of the tests, which is the first of `args`."""
-        if not args or id(args[0]) not in self._numbers or name not in _methods(type(args[0])):
+        if not args or id(args[0]) not in self._numbers or name not in signatures.methods(type(args[0])):
             raise plain.PlainError("no such method")
         found: Callable[..., Any] = getattr(type(args[0]), name)
         return found
 
     def _write(self, value: Any) -> Any:
-        return plain.encode(value, self._make(self).handle, self._write_other)
+        keep = self._make(self).handle
+        try:
+            return plain.encode(value, keep, self._write_other, whole=True)
+        except plain.TooLarge:
+            self.too_large = True
+            return plain.encode(value, keep, self._write_other)
 
     def _number(self, value: Any) -> int:
         with self._numbering:
@@ -259,10 +305,14 @@ class Link:
         if kind in (int, str, float, list, tuple, dict, bool):
             return None
         handle = self._make(self).handle(value)
+        if handle is None and id(value) in self._handles:
+            handle = self._handles[id(value)]
         if handle is not None:
             return ["o", kind.__name__, handle, None]
+        if is_lent(value) or kind is ReturnedMock:
+            return ["W", self.lent.number(value), kind is types.CoroutineType]
         if is_own(value):
-            return encoder.refer(self._number(value), value, _methods(kind))
+            return encoder.refer(self._number(value), value, signatures.methods(kind))
         if kind in (io.StringIO, io.BytesIO) and not value.closed:
             return ["S", self._number(value), *library_types.contents(value)]
         own = library_types.write(value, encoder, depth)
@@ -273,12 +323,20 @@ class Link:
         module, name = getattr(value, "__module__", None), getattr(value, "__name__", "")
         if module in _SHARED and getattr(importlib.import_module(module), name, None) is value:
             return ["G", module, name]
-        parameters = _parameters(value) if isinstance(value, types.FunctionType) else None
-        return ["F", self._function(value), name or "function", parameters]
+        if signatures.is_plain_class(value):
+            return ["K", self._function(value), name, signatures.methods(value), signatures.base(value)]
+        if not isinstance(value, types.FunctionType):
+            return ["F", self._function(value), name or "function", None, None]
+        told = encoder.any(signatures.told(value), depth + 1)
+        return ["F", self._function(value), name or "function", signatures.parameters(value), told]
 
     def _read(self, data: Any, **made: Any) -> Any:
         maker = self._make(self, **made)
-        return plain.decode(data, maker.object, service.array, lambda *tagged: self._read_other(maker, *tagged))
+        try:
+            return plain.decode(data, maker.object, service.array, lambda *tagged: self._read_other(maker, *tagged))
+        except plain.TooLarge:
+            self.too_large = True
+            raise
 
     def _read_other(self, maker: Any, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
         """Read what only objects and functions of the tests are written as, and iterators."""
@@ -287,8 +345,12 @@ class Link:
             if type(kind) is not str or type(handle) is not int:
                 raise plain.PlainError("malformed iterator")
             return maker.stream(kind, handle)
+        if tag == "X":
+            return self._exception_value(*rest)
         if tag == "F" and type(rest[0]) is int and 0 <= rest[0] < len(self._functions):
             return self._functions[rest[0]]
+        if tag == "W":
+            return self.lent.returned(rest[0])
         if tag in library_types.TAGS:
             found = library_types.read(tag, rest, decoder, depth)
             if tag == "namespace":
@@ -309,87 +371,27 @@ class Link:
             vars(ours).update({name: part for name, part in read.items() if not hasattr(type(ours), name)})
         return decoder.any(value, depth)
 
-    def _replaced_streams(self) -> dict[str, Any]:
-        """Return what the program's calls shall use in place of its own streams: those the tests have replaced."""
-        stdin, stdout, stderr, read = self._streams
-        found: dict[str, Any] = {}
-        if sys.stdout is not stdout:
-            found["stdout"] = True
-        if sys.stderr is not stderr:
-            found["stderr"] = True
-        if isinstance(sys.stdin, io.StringIO) and sys.stdin is not stdin:
-            found["stdin"] = sys.stdin.getvalue()[sys.stdin.tell() :]
-        if builtins.input is not read:
-            found["input"] = self._write(builtins.input)
+    def _exception_value(self, handle: Any, told: Any) -> BaseException:
+        """Return an exception that the program has returned, always the same one."""
+        if type(handle) is not int or type(told) is not dict:
+            raise plain.PlainError("malformed exception")
+        if handle not in self.known:
+            self.known[handle] = exceptions.made(told, self.exceptions)
+            self._handles[id(self.known[handle])] = handle
+        found: BaseException = self.known[handle]
         return found
-
-    @staticmethod
-    def _hear(answer: dict[str, Any], streams: dict[str, Any]) -> None:
-        for name in ("stdout", "stderr"):
-            if name in streams and type(answer.get(name)) is str:
-                getattr(sys, name).write(answer[name])
-        if "stdin" in streams and type(answer.get("stdin")) is int:
-            sys.stdin.seek(sys.stdin.tell() + max(answer["stdin"], 0))
 
     def _exception(self, answer: dict[str, Any]) -> BaseException:
         """Return an exception of the types that the tests know, by name."""
-        names = [name for name in _list(answer["x"])[:_MAX_NAMES] if type(name) is str]
+        names = [name for name in _list(answer["x"]) if type(name) is str]
         raised, self._own.raised = self._own.raised, None
         if raised is not None and names[:1] == [type(raised).__name__]:
             return raised
         if "StopIteration" in names or "StopAsyncIteration" in names:
             # StopIteration would silently end a map() in the test; PEP 479 does the same for generators.
             return RuntimeError("the program raised StopIteration")
-        args = _list(plain.decode(answer.get("m", ["l", []])))
-        if names[:1] == ["SystemExit"]:
-            # It ends the tests, which then have failed, unless they expect it.
-            return SystemExit(*args)
-        builtin = next((found for name in names if (found := _builtin(name)) is not None), None)
-        known = [self.exceptions[name] for name in names if name in self.exceptions]
-        if not known:
-            return _made(builtin, args) or RaisedByProgram(str(names[:1]))
-        text = plain.decode(answer.get("s"))
-        body = {"__str__": lambda _: text} if type(text) is str else {}
-        bases = (*known, *([builtin] if builtin is not None else []))
-        try:
-            error = _made(type(names[0], bases, body), args) or known[0](*args)
-        except TypeError:
-            # Builtin exceptions of different layouts.
-            error = known[0](*args)
-        attributes = plain.decode(answer.get("d"))
-        if type(attributes) is dict:
-            vars(error).update({name: value for name, value in attributes.items() if type(name) is str})
-        return error
-
-
-def _methods(kind: type) -> list[str]:
-    """Return the names of the public methods of a class of the tests."""
-    above = [base for base in kind.__mro__ if base.__module__ == "__main__"]
-    named = {name: found for base in above for name, found in vars(base).items()}
-    return sorted(n for n, found in named.items() if n[0] != "_" and isinstance(found, types.FunctionType))
-
-
-def _parameters(function: types.FunctionType) -> list[list[Any]]:
-    """Return name, kind and whether there is a default of each parameter."""
-    inspect = importlib.import_module("inspect")
-    found = inspect.signature(function).parameters.values()
-    return [[p.name, int(p.kind), p.default is not p.empty] for p in found]
+        return exceptions.made(answer, self.exceptions)
 
 
 def _list(value: Any) -> list[Any]:
     return value if type(value) is list else []
-
-
-def _builtin(name: str) -> type[Exception] | None:
-    found = getattr(builtins, name, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) and found is not Exception else None
-
-
-def _made(kind: type[Exception] | None, args: list[Any]) -> Exception | None:
-    if kind is None:
-        return None
-    try:
-        return kind(*args)
-    except TypeError:
-        # UnicodeDecodeError and others take arguments of fixed types.
-        return None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import _thread
 import builtins
+import copy
 import importlib
 import operator
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
+
+from rlvr.sandbox.inside import decoys
+from rlvr.sandbox.inside.turns import Loop
 
 # Items of an iterator are fetched in advance only for a loop that has taken this many, and for no longer than this.
 _LOOPING, _CHUNK, _CHUNK_SECONDS = 64, 64, 0.002
@@ -22,32 +25,6 @@ def _next(found: Any, taken: int) -> list[Any]:
         if taken < _LOOPING or len(items) == _CHUNK or time.monotonic() > until:
             break
     return items
-
-
-class _Loop:
-    """The event loop of the program, for all that a thread of the tests awaits."""
-
-    loops: ClassVar[dict[int, Any]] = {}
-
-    @classmethod
-    def run(cls, awaitable: Any) -> Any:
-        asyncio = importlib.import_module("asyncio")
-        loop = cls.loops.get(_thread.get_ident())
-        if loop is None:
-            loop = cls.loops[_thread.get_ident()] = asyncio.new_event_loop()
-            asyncio.set_event_loop(loop)
-
-        async def result() -> Any:
-            return await awaitable
-
-        return loop.run_until_complete(result())
-
-    @classmethod
-    def step(cls, found: Any) -> list[Any]:
-        try:
-            return [cls.run(found.__anext__())]
-        except StopAsyncIteration:
-            return []
 
 
 def _leave(found: Any, kind: str, text: str) -> Any:
@@ -64,9 +41,25 @@ def _members(found: Any) -> dict[str, Any]:
     return {member.name: member for member in found}
 
 
+def _refill(found: Any, do: str, key: Any, value: Any) -> None:
+    """Change a container that is an attribute or an item of an object in place."""
+    inner = OPERATIONS[do](found, key)
+    if isinstance(inner, (list, bytearray)):
+        inner[:] = value
+    else:
+        inner.clear()
+        (inner.extend if hasattr(inner, "extend") else inner.update)(value)
+
+
+def _of_dataclass(name: str) -> Callable[..., Any]:
+    return lambda found, changes=None: getattr(importlib.import_module("dataclasses"), name)(found, **(changes or {}))
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "self": lambda found: found,
     "members": _members,
+    "attributes": lambda found: dict(vars(found)),
+    "bases": lambda found: [base.__name__ for base in found.__mro__],
     "get": getattr,
     "set": setattr,
     "len": len,
@@ -76,23 +69,34 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "repr": repr,
     "format": format,
     "item": operator.getitem,
+    "refill": _refill,
     "setitem": operator.setitem,
     "delitem": operator.delitem,
     "contains": operator.contains,
     "iter": iter,
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    **{name: _of_dataclass(name) for name in ("asdict", "astuple", "is_dataclass", "replace")},
     "next": _next,
     "reversed": reversed,
-    "await": _Loop.run,
+    "await": Loop.run,
+    "start": lambda found, how: Loop.own().start(found, how),
+    "turn": lambda found, ended: Loop.own().turn(ended),
+    "result": lambda found, number: Loop.own().result(number),
+    "cancel": lambda found, number: Loop.own().cancel(number),
+    "fresh": lambda found: Loop.own().fresh(),
     "aiter": lambda found: found.__aiter__(),
-    "anext": _Loop.step,
+    "anext": Loop.step,
     "enter": lambda found: type(found).__enter__(found),
     "exit": _leave,
-    "aenter": lambda found: _Loop.run(type(found).__aenter__(found)),
-    "aexit": lambda found: bool(_Loop.run(type(found).__aexit__(found, None, None, None))),
+    "aenter": lambda found: Loop.run(type(found).__aenter__(found)),
+    "aexit": lambda found: bool(Loop.run(type(found).__aexit__(found, None, None, None))),
     "isinstance": lambda kind, found: isinstance(found, kind),
     "issubclass": lambda kind, found: issubclass(found, kind),
     **{kind.__name__: kind for kind in (abs, hash, int, float, round, divmod)},
 }
+for _name in ("iscoroutinefunction", "isgeneratorfunction", "isasyncgenfunction"):
+    OPERATIONS[_name] = lambda found, name=_name: bool(getattr(importlib.import_module("inspect"), name)(found))
 # The operators of the tests, on objects of the program; "r" before a name: with the operands exchanged.
 OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
 for _name in OPERATORS:
@@ -100,4 +104,5 @@ for _name in OPERATORS:
     OPERATIONS[f"op {_name}"] = _operate
     OPERATIONS[f"op r{_name}"] = lambda found, left, operate=_operate: operate(left, found)
     OPERATIONS[f"op i{_name}"] = getattr(operator, f"__i{_name}__")
-OPERATIONS |= {f"op {_name}": getattr(operator, f"__{_name}__") for _name in "eq ne lt le gt ge neg pos invert".split()}
+OPERATIONS |= {f"op {_name}": getattr(operator, f"__{_name}__") for _name in "lt le gt ge neg pos invert".split()}
+OPERATIONS |= {"op eq": decoys.equal, "op ne": decoys.unequal}

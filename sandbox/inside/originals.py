@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from typing import Any
 
 from rlvr.sandbox.inside.plain import PlainError
@@ -12,6 +13,7 @@ from rlvr.sandbox.inside.plain import PlainError
 Copied = dict[int, tuple[Any, Any, Any]]
 # More than values have on their way to the program.
 _MAX_DEPTH = 120
+_MAX_KEPT = 64
 _MAPPINGS = (dict, Counter, OrderedDict, defaultdict)
 _FILES = (io.StringIO, io.BytesIO)
 _CONTAINERS = (list, tuple, set, bytearray, deque, *_MAPPINGS, *_FILES)
@@ -27,6 +29,10 @@ class Originals:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, Any, Any]] = {}
+        # Arguments of the next request that the program's changes are not written to.
+        self._kept: list[Any] = []
+        # What the program made of such arguments, by id: the argument, a copy of it, its changed value.
+        self._theirs: dict[int, tuple[Any, Any, Any]] = {}
 
     def copy(self, value: Any, copied: Copied | None = None, depth: int = 0) -> Any:
         """Return a copy of nested containers, files in memory, arrays and objects; anything else is itself.
@@ -59,14 +65,59 @@ class Originals:
                     target[key] = self.copy(item, copied, depth + 1)
         known = self._known.get(id(value))
         # Changed twice, and by the program only: the first value counts.
-        copied[id(value)] = (value, made, known[2] if known is not None and _same(known[1], made) else made)
+        copied[id(value)] = (value, made, known[2] if known is not None and same(known[1], made) else made)
         return made
 
     def keep(self, copied: Copied) -> None:
         """Remember those of the copied values that the program has changed since."""
         for ours, former, first in list(copied.values()):
-            if type(ours) is not tuple and not _same(ours, former):
+            if type(ours) is not tuple and not same(ours, former):
                 self._known[id(ours)] = (ours, self.copy(ours), first)
+
+    def stay(self, value: Any) -> Any:
+        """Return an argument, to which the program's changes are not to be written: no assert looks at it by itself."""
+        if _is_copied(value):
+            del self._kept[:-_MAX_KEPT]
+            self._kept.append(value)
+        return value
+
+    def stay_all(self, values: Any) -> Any:
+        """Return the values of `*args` or `**kwargs`, all of which stay."""
+        found = values if isinstance(values, dict) else list(values)
+        for value in found.values() if isinstance(found, dict) else found:
+            self.stay(value)
+        return found
+
+    def stays(self, value: Any) -> bool:
+        """Whether an argument of a request stays as it is. It has to be told again for the next request."""
+        for number, kept in enumerate(self._kept):
+            if kept is value:
+                del self._kept[number]
+                return True
+        return False
+
+    def write_back(self, given: list[Any], left: list[Any], stays: list[bool]) -> None:
+        """Repeat on the arguments of a request what the program has changed, or remember it where they stay."""
+        if len(left) != len(given):
+            raise PlainError("other arguments")
+        for ours, theirs, stay in zip(given, left, stays):
+            if not stay:
+                update([ours], [theirs])
+            elif _is_copied(ours) and type(ours) is type(theirs) and not same(ours, theirs):
+                self._theirs[id(ours)] = (ours, self.copy(ours), theirs)
+            else:
+                self._theirs.pop(id(ours), None)
+
+    def theirs(self, value: Any) -> Any:
+        """Return an argument as the program has left it, if the tests have not changed it since."""
+        return self._replaced(value, self._theirs, lambda left: left, 0) if self._theirs else value
+
+    def take(self, *values: Any) -> None:
+        """Write to arguments what the program made of them: the tests are going to change them too."""
+        for value in values if self._theirs else ():
+            kept = self._theirs.pop(id(value), None)
+            if kept is not None and same(value, kept[1]):
+                update([value], [kept[2]])
 
     def settle(self, *values: Any) -> None:
         """Take arguments as they are now: the program was to change them."""
@@ -78,48 +129,66 @@ class Originals:
 
     def before(self, value: Any) -> Any:
         """Return a value in which arguments are as they were before the program changed them, if nobody has since."""
-        return self._restored(value, 0) if self._known else value
+        return self._replaced(value, self._known, self.copy, 0) if self._known else value
 
-    def _restored(self, value: Any, depth: int) -> Any:
+    def _replaced(self, value: Any, by: Copied, made: Callable[[Any], Any], depth: int) -> Any:
+        """Return a value whose parts are those that stand last in `by`, if they are still as those beside them."""
         kind = type(value)
         if depth > _MAX_DEPTH or not _is_copied(value):
             return value
-        known = self._known.get(id(value))
+        known = by.get(id(value))
         if known is not None and kind in _FILES and not known[1].closed:
             return _restored_file(value, known[1], known[2])
-        if known is not None and _same(known[1], value):
-            return self.copy(known[2])
+        if known is not None and same(known[1], value):
+            return made(known[2])
         if kind in _MAPPINGS:
-            changed: dict[Any, Any] = {key: self._restored(item, depth + 1) for key, item in value.items()}
+            changed: dict[Any, Any] = {key: self._replaced(item, by, made, depth + 1) for key, item in value.items()}
             if all(changed[key] is item for key, item in value.items()):
                 return value
-            made = _empty(value)
+            found = _empty(value)
             for key, item in changed.items():
-                made[key] = item
-            return made
+                found[key] = item
+            return found
         if kind not in (list, tuple, deque):
             return value
-        items = [self._restored(item, depth + 1) for item in value]
+        items = [self._replaced(item, by, made, depth + 1) for item in value]
         return value if all(new is old for new, old in zip(items, value)) else kind(items)
 
 
-def update(passed: list[Any], after: list[Any]) -> None:
-    """Repeat on our arguments what the program changed in place."""
-    if len(after) != len(passed):
-        raise PlainError("other arguments")
+def update(passed: list[Any], after: list[Any], depth: int = 0) -> None:
+    """Repeat on our arguments, and on the containers in them, what the program changed in place."""
     for ours, theirs in zip(passed, after):
         if ours is theirs or type(ours) is not type(theirs):
             continue
-        if type(ours) in (list, bytearray):
+        if type(ours) in (list, deque):
+            items = _items(list(ours), list(theirs), depth)
+            ours.clear()
+            ours.extend(items)
+        elif type(ours) is bytearray:
             ours[:] = theirs
-        elif isinstance(ours, (dict, set)):
+        elif isinstance(ours, dict):
+            kept = dict(zip(theirs, _items([ours.get(key) for key in theirs], list(theirs.values()), depth)))
+            ours.clear()
+            ours.update(kept)
+        elif isinstance(ours, set):
             ours.clear()
             ours.update(theirs)
-        elif type(ours).__name__ == "deque":
-            ours.clear()
-            ours.extend(theirs)
         elif type(ours).__name__ == "ndarray" and ours.shape == theirs.shape:
             ours[...] = theirs
+
+
+def _items(ours: list[Any], theirs: list[Any], depth: int) -> list[Any]:
+    """Return the items that the program has left; containers are ours, changed, where they stand at the same place."""
+    held = [id(item) for item in ours if type(item) in _CONTAINERS]
+    once = len(set(held)) == len(held)
+    if depth > _MAX_DEPTH or len(ours) != len(theirs) or not once:
+        return theirs
+    both = list(zip(ours, theirs))
+    same = [type(a) is type(b) and type(a) in (list, deque, bytearray, set, *_MAPPINGS) for a, b in both]
+    update(
+        [a for (a, _), alike in zip(both, same) if alike], [b for (_, b), alike in zip(both, same) if alike], depth + 1
+    )
+    return [a if alike else b for (a, b), alike in zip(both, same)]
 
 
 def is_own(value: Any) -> bool:
@@ -159,7 +228,8 @@ def _is_array(value: Any) -> bool:
     return type(value).__name__ == "ndarray" and type(value).__module__ == "numpy"
 
 
-def _same(one: Any, other: Any, seen: set[tuple[int, int]] | None = None, depth: int = 0) -> bool:
+def same(one: Any, other: Any, seen: set[tuple[int, int]] | None = None, depth: int = 0) -> bool:
+    """Whether two values are alike, told without any method of another class than the builtin ones."""
     kind = type(one)
     seen = set() if seen is None else seen
     if one is other or (id(one), id(other)) in seen:
@@ -170,7 +240,7 @@ def _same(one: Any, other: Any, seen: set[tuple[int, int]] | None = None, depth:
         return bool(one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes())
     if kind in (list, tuple, deque):
         seen.add((id(one), id(other)))
-        return len(one) == len(other) and all(_same(a, b, seen, depth + 1) for a, b in zip(one, other))
+        return len(one) == len(other) and all(same(a, b, seen, depth + 1) for a, b in zip(one, other))
     if kind in _FILES:
         return bool(one.getvalue() == other.getvalue() and one.tell() == other.tell())
     if is_own(one):
@@ -178,5 +248,5 @@ def _same(one: Any, other: Any, seen: set[tuple[int, int]] | None = None, depth:
         one, other = vars(one), vars(other)
     if type(one) in _MAPPINGS:
         seen.add((id(one), id(other)))
-        return list(one) == list(other) and all(_same(one[key], other[key], seen, depth + 1) for key in one)
+        return list(one) == list(other) and all(same(one[key], other[key], seen, depth + 1) for key in one)
     return kind in _SCALARS and bool(one == other)

@@ -10,46 +10,43 @@ import importlib
 import json
 import math
 import re
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from rlvr.sandbox.inside import bounds
+from rlvr.sandbox.inside.bounds import PlainError, TooLarge, refuse_collisions
 from rlvr.sandbox.inside.standins import Array, Fields, Opaque, Yielded, named
 
-__all__ = ["Array", "Fields", "Opaque", "PlainError", "Yielded", "decode", "dumps", "encode", "loads"]
+__all__ = ["Array", "Fields", "Opaque", "PlainError", "TooLarge", "Yielded", "decode", "dumps", "encode", "loads"]
 
-MAX_DEPTH = 100
-MAX_ITEMS = 200_000
-_MAX_YIELDED = 10_000
-_SMALL = 1 << 62
-_NONE = type(None)
-_MAX_INT_BITS = 1 << 18
-# Totals over all fractions and all decimal numbers of a value.
-_MAX_FRACTION_BITS = 1 << 16
-_MAX_DECIMAL_DIGITS = 1 << 20
-# Keys of dicts and sets: small integers cannot collide often; limits for all others, in total and with equal hash.
-_SMALL_KEY = 1 << 24
-_MAX_CHOSEN = 20_000
-_MAX_EQUAL = 100
 # Of numpy's types those whose items are plain data; a type's size is its number of bytes, or of characters.
 _ARRAY_KINDS = "biufcSU"
 _ARRAY_TYPE = re.compile(rf"[<>|=][{_ARRAY_KINDS}](\d{{1,6}})")
 _MAX_ARRAY_BYTES = 1 << 26
+_NONE = type(None)
 _EXACT = (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, object, type)
 _TYPES: dict[str, type] = {kind.__name__: kind for kind in _EXACT}
 
 
-class PlainError(ValueError):
-    """Data that is malformed or too large."""
-
-
-def encode(value: Any, keep: Callable[[Any], int | None] | None = None, other: Callable[..., Any] | None = None) -> Any:
+def encode(
+    value: Any,
+    keep: Callable[[Any], int | None] | None = None,
+    other: Callable[..., Any] | None = None,
+    *,
+    whole: bool = False,
+) -> Any:
     """Return `value` as data for `json.dumps`. `keep` assigns handles to objects that are not plain data.
 
     `other(value, encode, depth)` may encode an object that is not plain data in a way of its own, or return None.
+    Parts beyond the bounds are left out, or, with `whole`, raise TooLarge.
     """
     encoder = _Encoder(keep, other)
-    return encoder.with_objects(encoder.any(value, 0))
+    data = encoder.with_objects(encoder.any(value, 0))
+    if whole and encoder.cut:
+        raise TooLarge(bounds.TOO_LARGE)
+    return data
 
 
 def dumps(value: Any) -> bytes:
@@ -61,14 +58,16 @@ class _Encoder:
     def __init__(self, keep: Callable[[Any], int | None] | None, other: Callable[..., Any] | None = None) -> None:
         self.keep = keep
         self.other = other
-        self.left = MAX_ITEMS
+        self.left = bounds.MAX_ITEMS
+        # Whether a part was left out.
+        self.cut = False
         self._objects: list[tuple[int, Any, list[str]]] = []
         self._numbers: set[int] = set()
 
     def refer(self, number: int, value: Any, methods: list[str] | None = None) -> list[Any]:
         """Write an object as its number; its attributes follow once, so that objects may refer to each other."""
         if self.left <= 0:
-            return ["o", "too large", None, None]
+            return self.too_large()
         if number not in self._numbers:
             self._numbers.add(number)
             self._objects.append((number, value, methods or []))
@@ -87,18 +86,16 @@ class _Encoder:
         self.left -= 1
         if value is None or value is True or value is False:
             return value
-        if self.other is not None and depth < MAX_DEPTH:
+        if self.other is not None and depth < bounds.MAX_DEPTH:
             own = self.other(value, self, depth)
             if own is not None:
                 return own
         for base, write in _WRITERS:
             if isinstance(value, base):
-                return (
-                    write(self, value, depth) if depth < MAX_DEPTH and self.left > 0 else ["o", "too large", None, None]
-                )
+                return write(self, value, depth) if depth < bounds.MAX_DEPTH and self.left > 0 else self.too_large()
         for base in type(value).__mro__:
             named = _NAMED_WRITERS.get((base.__module__, base.__qualname__))
-            if named is not None and depth < MAX_DEPTH:
+            if named is not None and depth < bounds.MAX_DEPTH:
                 return named(self, value, depth)
         if isinstance(value, type) and _TYPES.get(value.__name__) is value:
             return ["k", value.__name__]
@@ -106,6 +103,21 @@ class _Encoder:
 
     def all(self, values: Any, depth: int) -> list[Any]:
         return [self.any(value, depth + 1) for value in values]
+
+    def items(self, values: Iterable[Any], depth: int) -> list[Any]:
+        """Write items as `all` does, those that stand for themselves at once."""
+        listed = list(values)
+        if len(listed) > self.left:
+            return [self.too_large()]
+        if not bounds.stand_for_themselves(listed):
+            return self.all(listed, depth)
+        self.left -= len(listed)
+        return listed
+
+    def too_large(self) -> list[Any]:
+        """Write what stands for a part that is left out."""
+        self.cut = True
+        return ["o", bounds.TOO_LARGE, None, None]
 
     def opaque(self, value: Any) -> list[Any]:
         try:
@@ -117,16 +129,19 @@ class _Encoder:
 
     def integer(self, value: int, depth: int) -> Any:
         number = int.__index__(value)
-        if -_SMALL < number < _SMALL:
+        if -bounds.SMALL < number < bounds.SMALL:
             return number
-        return ["i", hex(number)] if number.bit_length() <= _MAX_INT_BITS else ["o", "too large", None, None]
+        return ["i", hex(number)] if number.bit_length() <= bounds.MAX_INT_BITS else self.too_large()
 
     def mapping(self, value: dict, depth: int) -> list[Any]:
-        return ["d", [[self.any(k, depth + 1), self.any(v, depth + 1)] for k, v in dict.items(value)]]
+        return [
+            "C" if isinstance(value, Counter) else "d",
+            [[self.any(k, depth + 1), self.any(v, depth + 1)] for k, v in dict.items(value)],
+        ]
 
     def record(self, value: tuple, depth: int) -> list[Any]:
         fields = getattr(type(value), "_fields", None)
-        items = self.all(tuple.__iter__(value), depth)
+        items = self.items(tuple.__iter__(value), depth)
         if isinstance(value, Fields):
             fields = value._fields
         if type(fields) is not tuple or len(fields) != len(items) or not all(type(name) is str for name in fields):
@@ -134,17 +149,25 @@ class _Encoder:
         return ["N", type(value).__name__, list(fields), items]
 
     def ndarray(self, value: Any, depth: int) -> Any:
-        if value.dtype.kind not in _ARRAY_KINDS or value.size > self.left:
+        if value.dtype.kind not in _ARRAY_KINDS:
             return self.opaque(value)
-        return ["A", value.dtype.str, list(value.shape), self.all(value.ravel().tolist(), depth)]
+        if value.size > self.left:
+            return self.too_large()
+        return ["A", value.dtype.str, list(value.shape), self.items(value.ravel().tolist(), depth)]
 
     def iterator(self, value: Any, depth: int) -> list[Any]:
-        items = []
+        """Write the items of an iterator; of a long one the first, and that there may be more."""
+        items: list[Any] = []
+        size, until = 0, 0.0
         for item in value:
+            if len(items) == bounds.ALWAYS_YIELDED:
+                until = time.process_time() + bounds.YIELD_SECONDS
+            size += item.bit_length() >> 3 if type(item) is int else len(item) if type(item) is str else 0
+            long = len(items) > bounds.ALWAYS_YIELDED and time.process_time() > until
+            if long or len(items) == bounds.MAX_YIELDED or size > bounds.MAX_YIELDED_BYTES:
+                return ["y", self.items(items, depth), True]
             items.append(item)
-            if len(items) > _MAX_YIELDED:
-                return self.opaque(value)
-        return ["y", self.all(items, depth)]
+        return ["y", self.items(items, depth)]
 
 
 _ITERATORS: tuple[type, ...] = (Iterator, type({}.keys()), type({}.values()), type({}.items()))
@@ -152,16 +175,16 @@ _WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
     (str, lambda e, v, d: str.__str__(v)),
     (int, _Encoder.integer),
     (float, lambda e, v, d: float.__float__(v)),
-    (list, lambda e, v, d: ["l", e.all(list.__iter__(v), d)]),
+    (list, lambda e, v, d: ["l", e.items(list.__iter__(v), d)]),
     (tuple, _Encoder.record),
     (dict, _Encoder.mapping),
-    (set, lambda e, v, d: ["s", e.all(set.__iter__(v), d)]),
-    (frozenset, lambda e, v, d: ["f", e.all(frozenset.__iter__(v), d)]),
+    (set, lambda e, v, d: ["s", e.items(set.__iter__(v), d)]),
+    (frozenset, lambda e, v, d: ["f", e.items(frozenset.__iter__(v), d)]),
     (bytes, lambda e, v, d: ["b", bytes.hex(v)]),
     (bytearray, lambda e, v, d: ["B", bytearray.hex(v)]),
     (complex, lambda e, v, d: ["c", complex(v).real, complex(v).imag]),
     (range, lambda e, v, d: ["r", *(e.integer(n, d) for n in (v.start, v.stop, v.step))]),
-    (deque, lambda e, v, d: ["Q", e.all(deque.__iter__(v), d), v.maxlen]),
+    (deque, lambda e, v, d: ["Q", e.items(deque.__iter__(v), d), v.maxlen]),
     (memoryview, lambda e, v, d: ["b", v.hex()] if v.format == "B" else e.opaque(v)),
     (_ITERATORS, _Encoder.iterator),
 )
@@ -175,9 +198,12 @@ _NAMED_WRITERS: dict[tuple[str, str], Callable[[_Encoder, Any, int], Any]] = {
     ("datetime", "date"): lambda e, v, d: ["E", v.isoformat()],
     ("datetime", "time"): lambda e, v, d: ["H", v.isoformat()],
     ("datetime", "timedelta"): lambda e, v, d: ["I", v.days, v.seconds, v.microseconds],
+    ("pathlib", "PurePath"): lambda e, v, d: ["P", str(v)],
+    ("pathlib._local", "PurePath"): lambda e, v, d: ["P", str(v)],
+    ("uuid", "UUID"): lambda e, v, d: ["U", v.hex],
     ("numpy", "generic"): lambda e, v, d: e.any(v.item(), d + 1),
     ("numpy", "ndarray"): _Encoder.ndarray,
-    ("array", "array"): lambda e, v, d: ["a", v.typecode, e.all(v, d)],
+    ("array", "array"): lambda e, v, d: ["a", v.typecode, e.items(v, d)],
 }
 
 
@@ -202,6 +228,8 @@ def decode(
     """
     try:
         return _Decoder(opaque, array, other).any(data, 0)
+    except TooLarge:
+        raise
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         raise PlainError(f"malformed plain data: {type(error).__name__}") from error
 
@@ -211,15 +239,15 @@ class _Decoder:
         self.make_opaque = opaque
         self.make_array = array
         self.other = other
-        self.left = MAX_ITEMS + 16
+        self.left = bounds.MAX_ITEMS + 16
         self.fraction_bits = 0
         self.decimal_digits = 0
         self.chosen_keys = 0
 
     def any(self, data: Any, depth: int) -> Any:
         self.left -= 1
-        if depth > MAX_DEPTH + 1 or self.left < 0:
-            raise PlainError("too large")
+        if depth > bounds.MAX_DEPTH + 1 or self.left < 0:
+            raise TooLarge(bounds.TOO_LARGE)
         if data is None or type(data) in (bool, int, float, str):
             return data
         tag, *rest = data
@@ -231,6 +259,9 @@ class _Decoder:
         (items,) = rest
         if type(items) is not list:
             raise PlainError("a container without a list of items")
+        if set(map(type, items)) <= bounds.SELF and len(items) <= self.left:
+            self.left -= len(items)
+            return items.copy()
         return [self.any(item, depth) for item in items]
 
     def hashed(self, rest: list[Any], depth: int) -> list[Any]:
@@ -240,8 +271,8 @@ class _Decoder:
 
     def keys(self, keys: list[Any]) -> None:
         self.chosen_keys += refuse_collisions(keys)
-        if self.chosen_keys > _MAX_CHOSEN:
-            raise PlainError("too many keys that are neither text nor small integers")
+        if self.chosen_keys > bounds.MAX_CHOSEN:
+            raise TooLarge("too many keys that are neither text nor small integers")
 
     def mapping(self, rest: list[Any], depth: int) -> dict:
         pairs = [(self.any(k, depth), self.any(v, depth)) for k, v in rest[0]]
@@ -252,7 +283,7 @@ class _Decoder:
         if type(data) is int:
             return data
         tag, digits = data
-        if tag != "i" or type(digits) is not str or len(digits) > _MAX_INT_BITS // 4 + 3:
+        if tag != "i" or type(digits) is not str or len(digits) > bounds.MAX_INT_BITS // 4 + 3:
             raise PlainError("malformed integer")
         return int(digits, 16)
 
@@ -290,15 +321,15 @@ class _Decoder:
         # `in` with a non-integer walks through all of it, and so does list().
         self.left -= len(found)
         if self.left < 0:
-            raise PlainError("range too long")
+            raise TooLarge("range too long")
         return found
 
     def fraction(self, rest: list[Any], depth: int) -> Any:
         above, below = (self.integer(part) for part in rest)
         # The sum of fractions can have the bits of all of them.
         self.fraction_bits += above.bit_length() + below.bit_length()
-        if self.fraction_bits > _MAX_FRACTION_BITS:
-            raise PlainError("fraction too large")
+        if self.fraction_bits > bounds.MAX_FRACTION_BITS:
+            raise TooLarge("fraction too large")
         return _imported("fractions").Fraction(above, below)
 
     def decimal(self, rest: list[Any], depth: int) -> Any:
@@ -307,40 +338,21 @@ class _Decoder:
         value = _imported("decimal").Decimal(rest[0])
         # Hashing 1E+999999 takes seconds.
         if value.is_finite() and abs(value.adjusted()) > 10_000:
-            raise PlainError("decimal exponent too large")
+            raise TooLarge("decimal exponent too large")
         self.decimal_digits += len(rest[0]) + (abs(value.adjusted()) if value.is_finite() else 0)
-        if self.decimal_digits > _MAX_DECIMAL_DIGITS:
-            raise PlainError("too many digits")
+        if self.decimal_digits > bounds.MAX_DECIMAL_DIGITS:
+            raise TooLarge("too many digits")
         return value
-
-
-def refuse_collisions(keys: Iterable[Any]) -> int:
-    """Count the keys whose hashes a program can choose. Raises PlainError if a dict of them could be slow to fill.
-
-    With many equal hashes, or hashes whose probe sequences meet, a dict degrades to a list, and filling it can take
-    hours. Hashes of text are salted, and small integers are too few to do harm. Raises TypeError for an unhashable key.
-    """
-    chosen = [key for key in keys if not _is_harmless(key)]
-    if len(chosen) > _MAX_CHOSEN:
-        raise PlainError("too many keys that are neither text nor small integers")
-    if len(chosen) > _MAX_EQUAL:
-        alike: dict[int, list[Any]] = {}
-        for key in chosen:
-            known = alike.setdefault(hash(key), [])
-            if key not in known:
-                known.append(key)
-            if len(known) > _MAX_EQUAL:
-                raise PlainError("keys with colliding hashes")
-    return len(chosen)
-
-
-def _is_harmless(key: Any) -> bool:
-    kind = type(key)
-    return kind in (str, bytes, bool, _NONE) or (kind is int and -_SMALL_KEY < key < _SMALL_KEY)
 
 
 def _imported(name: str) -> Any:
     return importlib.import_module(name)
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise PlainError("malformed text")
+    return value
 
 
 def _number(value: Any) -> float:
@@ -354,6 +366,8 @@ _READERS: dict[str, Callable[[_Decoder, list[Any], int], Any]] = {
     "l": lambda d, r, n: d.all(r, n),
     "t": lambda d, r, n: tuple(d.all(r, n)),
     "d": _Decoder.mapping,
+    "P": lambda d, r, n: _imported("pathlib").Path(_text(r[0])),
+    "C": lambda d, r, n: Counter(d.mapping(r, n)),
     "s": lambda d, r, n: set(d.hashed(r, n)),
     "f": lambda d, r, n: frozenset(d.hashed(r, n)),
     "b": lambda d, r, n: bytes.fromhex(r[0]),
@@ -367,7 +381,8 @@ _READERS: dict[str, Callable[[_Decoder, list[Any], int], Any]] = {
     "E": lambda d, r, n: _imported("datetime").date.fromisoformat(r[0]),
     "H": lambda d, r, n: _imported("datetime").time.fromisoformat(r[0]),
     "I": lambda d, r, n: _imported("datetime").timedelta(*(d.integer(x) for x in r)),
-    "y": lambda d, r, n: Yielded(d.all(r, n)),
+    "U": lambda d, r, n: _imported("uuid").UUID(_text(r[0])),
+    "y": lambda d, r, n: Yielded(d.all(r[:1], n), more=len(r) > 1),
     "o": _Decoder.opaque,
     "N": _Decoder.record,
     "A": _Decoder.ndarray,

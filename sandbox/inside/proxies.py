@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import builtins
 import operator
+import types
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
-from rlvr.sandbox.inside import chains, operations
+from rlvr.sandbox.inside import awaiting, chains, members, operations
 from rlvr.sandbox.inside.link import Link
-from rlvr.sandbox.inside.plain import Opaque
+from rlvr.sandbox.inside.originals import is_own
 from rlvr.sandbox.inside.standins import METHODS_OF_VALUES, uncallable
 
-_LOOPING = 64
+# What functions have, beside what these classes have themselves.
+_OF_FUNCTIONS = ("__name__", "__qualname__", "__wrapped__", "__annotations__", "__defaults__")
 
 
 def _link(proxy: Any) -> Link:
@@ -32,6 +34,17 @@ def _on(proxy: Any) -> dict[str, Any]:
 
 def _ask(proxy: Any, do: str, *args: Any, **made: Any) -> Any:
     return _link(proxy).ask(do, _on(proxy), args, **made)
+
+
+def asked(proxy: Any, question: str, *args: Any, **made: Any) -> Any:
+    """Return what the program's side says of an object, by one of OPERATIONS. `made`: as for Link.ask."""
+    return _ask(proxy, question, *args, **made)
+
+
+def handle_of(proxy: Any) -> int | None:
+    """Return the number of a program's object; None for a name that has not been looked up."""
+    known = _on(proxy).get("object")
+    return None if known is None else known[2]
 
 
 def _of_type(kind: type, value: Any) -> Any:
@@ -56,7 +69,7 @@ class Handle:
         object.__setattr__(self, "_returned", returned)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name not in ("__name__", "__doc__"):
+        if name.startswith("__") and name not in _OF_FUNCTIONS:
             raise AttributeError(name)
         found = _ask(self, "get", name)
         if not isinstance(found, Handle):
@@ -70,6 +83,11 @@ class Handle:
     def __setattr__(self, name: str, value: Any) -> None:
         _ask(self, "set", name, value)
 
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        # A decorated method of a class of the tests.
+        is_function = _on(self).get("object", ("", ""))[1] == "function"
+        return types.MethodType(self, instance) if instance is not None and is_function else self
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not object.__getattribute__(self, "_returned"):
             raise TypeError("an object of the program is not callable here")
@@ -82,12 +100,11 @@ class Handle:
         return "<object of the program>"
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return _ask(self, "await", returned=True)
-        yield
+        return (yield from awaiting.awaited(_link(self), _on(self), "await"))
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         items = _ask(self, "aiter", returned=True)
-        while found := _of_type(list, _ask(items, "anext", returned=True)):
+        while found := _of_type(list, await awaiting.Started(_link(self), _on(items), "anext")):
             yield found[0]
 
     def __enter__(self) -> Any:
@@ -100,10 +117,17 @@ class Handle:
         return may and suppressed is True
 
     async def __aenter__(self) -> Any:
-        return _ask(self, "aenter", returned=True)
+        return await awaiting.Started(_link(self), _on(self), "aenter")
 
     async def __aexit__(self, *_: object) -> None:
-        _ask(self, "aexit")
+        await awaiting.Started(_link(self), _on(self), "aexit")
+
+    def __copy__(self) -> Any:
+        return _ask(self, "copy", instance=isinstance(self, Instance))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        found = memo[id(self)] = _ask(self, "deepcopy", instance=isinstance(self, Instance))
+        return found
 
     def __hash__(self) -> int:
         return _of_type(int, _ask(self, "hash")) if _link(self).objects else hash(_identity(self))
@@ -125,8 +149,10 @@ class Member(Handle):
         object.__setattr__(self, "_name", name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        chained = _is_chained(_link(self), object.__getattribute__(self, "_name"))
-        return _link(self).ask("call", _on(self), args, kwargs, returned=True, chained=chained)
+        name, link = object.__getattribute__(self, "_name"), _link(self)
+        # `p.scale(2).area()`: a new object whose methods the tests call.
+        made = {"instance": True} if name in link.chained else {"returned": True, "chained": _is_chained(link, name)}
+        return link.ask("call", _on(self), args, kwargs, **made)
 
 
 def _is_chained(link: Link, name: str) -> bool:
@@ -170,7 +196,7 @@ class Instance(Handle):
 
     def __getattr__(self, name: str) -> Any:
         found = _ask(self, "get", name, chained=_is_chained(_link(self), name))
-        return Member(found, name) if type(found) is Handle else found
+        return Member(found, name) if type(found) is Handle else _held(self, "get", name, found)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         chained = _is_chained(_link(self), "__call__")
@@ -194,7 +220,8 @@ class Instance(Handle):
         return iter(_ask(self, "reversed", returned=True))
 
     def __getitem__(self, key: Any) -> Any:
-        return _ask(self, "item", key, returned=True, chained=_is_chained(_link(self), chains.ITEM))
+        found = _ask(self, "item", key, returned=True, chained=_is_chained(_link(self), chains.ITEM))
+        return _held(self, "item", key, found)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         _ask(self, "setitem", key, value)
@@ -204,6 +231,11 @@ class Instance(Handle):
 
     def __format__(self, form: str) -> str:
         return _of_type(str, _ask(self, "format", form))
+
+
+def _held(proxy: Any, do: str, key: Any, value: Any) -> Any:
+    held = _link(proxy).held
+    return value if held is None else held.keep(_on(proxy), do, key, value)
 
 
 class Derived(Instance):
@@ -235,10 +267,13 @@ class Named(Handle):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             return _ask(self, "get", name)
+        path = f"{_on(self)['name']}.{name}"
+        if path in _link(self).exceptions:
+            return _link(self).exceptions[path]
         if _link(self).objects and _on(self)["name"] in _link(self).classes:
             # At once, so that `is` holds between members of an enumeration.
             return _ask(self, "get", name, returned=True)
-        return Named(_link(self), {"name": f"{_on(self)['name']}.{name}"})
+        return Named(_link(self), {"name": path})
 
     def __setitem__(self, key: Any, value: Any) -> None:
         _ask(self, "setitem", key, value)
@@ -253,10 +288,11 @@ class Named(Handle):
         return hash(_ask(self, "self")) if _link(self).objects else object.__hash__(self)
 
     def __instancecheck__(self, value: Any) -> bool:
-        return _link(self).objects and isinstance(value, Handle) and _of_type(bool, _ask(self, "isinstance", value))
+        known = isinstance(value, Handle) or is_own(value) or _link(self).registers
+        return _link(self).objects and known and _of_type(bool, _ask(self, "isinstance", value))
 
     def __subclasscheck__(self, value: Any) -> bool:
-        return _link(self).objects and isinstance(value, Handle) and _of_type(bool, _ask(self, "issubclass", value))
+        return _link(self).objects and _of_type(bool, _ask(self, "issubclass", value))
 
 
 def _of_instance(do: str, kind: type) -> Callable[..., Any]:
@@ -289,22 +325,54 @@ def _compare(name: str) -> Callable[[Any, Any], Any]:
     def compare(self: Any, other: Any) -> Any:
         known = isinstance(other, Handle)
         # Equality with a value is never asked: the program would learn the value, and say yes.
-        made = isinstance(self, Instance) and not isinstance(self, Derived) and name not in ("eq", "ne")
-        own = isinstance(self, Instance) or isinstance(other, Instance) if known else made
+        own = isinstance(self, Instance) and not isinstance(self, Derived) and name not in ("eq", "ne")
+        if known:
+            made = isinstance(self, Instance) or isinstance(other, Instance)
+            own = made or (_is_of_class(self) and _is_of_class(other))
         if type(other) is Named:
             return NotImplemented
         if _link(self).objects and own:
             return _of_type(bool, _ask(self, f"op {name}", other))
+        if name in ("eq", "ne") and not known and is_own(other):
+            same = _same_class(self, other)
+            return same if name == "eq" else not same
         same = self is other or (known and _identity(self) == _identity(other))
         return same if name == "eq" else not same if name == "ne" else NotImplemented
 
     return compare
 
 
+def _is_of_class(proxy: Any) -> bool:
+    """Whether an object is, by its name, of a class that the tests use."""
+    return _on(proxy).get("object", ("", ""))[1] in _link(proxy).classes
+
+
+def _same_class(proxy: Any, ours: Any) -> bool:
+    """Whether an object of the program equals one of the tests: by the tests' own method, for the same attributes."""
+    kind = type(ours)
+    if vars(object)["__eq__"] is kind.__eq__ or _on(proxy).get("object", ("", ""))[1] != kind.__name__:
+        return False
+    made: Any = object.__new__(kind)
+    attributes = _ask(proxy, "attributes")
+    if type(attributes) is not dict or not all(type(name) is str for name in attributes):
+        return False
+    # What the tests' class defines itself, such as a property, is computed by it.
+    vars(made).update({name: value for name, value in attributes.items() if name in vars(ours)})
+    return bool(made == ours)
+
+
 def _operator(name: str) -> Callable[..., Any]:
     return lambda self, *args: _ask(self, f"op {name}", *args, derived=True)
 
 
+def _of_function(name: str) -> property:
+    return property(lambda self: _ask(self, "get", name))
+
+
+members.give(Handle, _ask, lambda proxy: _link(proxy).objects and _is_of_class(proxy))
+for _kept in (Handle, Member, Stream, Instance, Derived, Named):
+    for _name in ("__doc__", "__module__"):
+        setattr(_kept, _name, _of_function(_name))
 for _name, _kind in (("str", str), ("repr", str), ("float", float), ("int", int), ("contains", bool), ("truth", bool)):
     setattr(Instance, f"__{'bool' if _name == 'truth' else _name}__", _of_instance(_name, _kind))
 for _name in ("abs", "round"):
@@ -322,60 +390,3 @@ for _name in ("str", "repr", "bool", "float", "int", "abs", "round", "format"):
 for _name in operations.OPERATORS:
     _operate = getattr(operator, f"__{_name}__")
     setattr(Named, f"__r{_name}__", lambda self, left, operate=_operate: operate(left, _ask(self, "self")))
-
-
-class Maker:
-    """Creates the proxies of objects in a value. `instance` and `derived`: the value itself is one of a class.
-
-    Without `chained`, objects that are known as instances do not come back as such: the tests expect a value.
-    """
-
-    def __init__(
-        self,
-        link: Link,
-        returned: bool = False,
-        instance: bool = False,
-        derived: bool = False,
-        chained: bool = True,
-    ) -> None:
-        self.link = link
-        self.returned = returned
-        self.chained = chained
-        self.kind: type[Handle] = Instance if instance else Derived if derived else Handle
-
-    def object(self, kind: str, handle: int | None, truth: bool | None) -> Any:
-        """Return the proxy of a program's object, always the same one, so that `is` works."""
-        if handle is None:
-            return Opaque(kind, None, truth)
-        known = self.link.known.get(handle)
-        if isinstance(known, Instance) and not self.chained:
-            return Handle(self.link, {"object": ["o", kind, handle, truth]}, self.returned)
-        if known is None or (self.kind is not Handle and not isinstance(known, Instance)):
-            made = self.kind
-            if made is not Handle and kind.isidentifier():
-                # For a test that asks for the name of its type.
-                made = type(kind, (made,), {"__slots__": ()})
-            known = self.link.known[handle] = made(self.link, {"object": ["o", kind, handle, truth]})
-        if self.returned:
-            object.__setattr__(known, "_returned", True)
-        return known
-
-    def stream(self, kind: str, handle: int) -> Any:
-        """Return the proxy of an iterator."""
-        if self.kind is not Handle:
-            return self.object(kind, handle, True)
-        if handle not in self.link.known:
-            self.link.known[handle] = Stream(self.link, {"object": ["o", kind, handle, True]})
-        return self.link.known[handle]
-
-    @staticmethod
-    def handle(value: Any) -> int | None:
-        """Return the program's handle of a proxy; None for other objects, which are none of the program's."""
-        if not issubclass(type(value), Handle):
-            return None
-        known = _on(value).get("object")
-        if known is None:
-            found = _ask(value, "self")
-            return Maker.handle(found) if found is not value else None
-        handle: int = known[2]
-        return handle

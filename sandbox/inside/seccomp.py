@@ -171,9 +171,11 @@ def _search(ranges: list[tuple[int, _Program]]) -> _Program:
     return [_jump(_JUMP_AT_LEAST, ranges[middle][0], 0, 1), _statement(_JUMP, len(below)), *below, *above]
 
 
-def install(program: bytes) -> None:
-    """Install the filter for this thread and everything it starts, irrevocably. Needs no_new_privs."""
-    length = len(program) // 8
-    code = ctypes.create_string_buffer(program, len(program))
-    header = ctypes.create_string_buffer(struct.pack("=HxxxxxxQ", length, ctypes.addressof(code)))
-    kernel.syscall("seccomp", _SET_MODE_FILTER, 0, ctypes.byref(header))
+class _Header(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def install_ready(program: bytes) -> kernel.Call:
+    """Return the call that installs the filter for a thread and all it starts, irrevocably. Needs no_new_privs."""
+    header = _Header(len(program) // 8, program)
+    return kernel.syscall_ready("seccomp", _SET_MODE_FILTER, 0, ctypes.byref(header))

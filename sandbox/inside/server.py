@@ -40,6 +40,7 @@ from rlvr.sandbox.inside import (
     syscalls,
     usage,
 )
+from rlvr.sandbox.inside.isolation import DEVICES, MAX_FILES, SCRATCH_FILES, Isolation, layers, limit_all, make_place
 
 _MAX_DESCRIPTORS = 8
 _LOOK_EVERY, _LOOK_AT_LEAST_EVERY = 0.05, 0.25
@@ -57,6 +58,9 @@ def main(argument: str) -> NoReturn:
     control = _socket.socket(fileno=setting["control"])
     try:
         _oom_first()
+        if setting["tests"]:
+            # Before a change of the root directory hides it.
+            importlib.import_module("rlvr.sandbox.inside.judge")
         meter = usage.Meter()
         isolation = _enter(setting, control)
         _import_from([*setting["sys_path"], *setting["packages"]], isolation)
@@ -73,6 +77,7 @@ def main(argument: str) -> NoReturn:
             maps.install()
         for module in (*_COMMON, *setting["preload"]):
             importlib.import_module(module)
+        limit_all()
     except (OSError, ImportError, LookupError) as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
@@ -80,11 +85,14 @@ def main(argument: str) -> NoReturn:
         # Cached here for all children.
         seccomp.build(syscalls.architecture(), None)
     if not isolation.namespaces:
-        child.make_place(isolation)
+        make_place(isolation)
     control.send(json.dumps({"ready": os.getpid()}).encode())
+    child.rehearse()
+    child.hide_ours()
     gc.collect()
     gc.disable()
     gc.freeze()
+    kernel.return_memory()
     # Without a namespace or user of their own, nobody knows which sockets are the run's.
     own = isolation.namespaces or (setting["uid"] is not None and isolation.uid is None)
     meter.begin(counts_sockets=own, uid=None if isolation.namespaces else setting["uid"])
@@ -99,7 +107,7 @@ def _remove(directory: str) -> None:
     os.rmdir(directory)
 
 
-def _import_from(paths: list[str], isolation: child.Isolation) -> None:
+def _import_from(paths: list[str], isolation: Isolation) -> None:
     """Set the module search path, also of packages already imported, to the locations in the new root."""
     sys.path[:] = paths
     if isolation.namespaces:
@@ -116,7 +124,7 @@ def _oom_first() -> None:
         file.write("1000")
 
 
-def _enter(setting: dict[str, Any], control: _socket.socket) -> child.Isolation:
+def _enter(setting: dict[str, Any], control: _socket.socket) -> Isolation:
     """Isolate this process as far as the level demands and return what is left to its children. Raises OSError."""
     level, uid, scratch = setting["level"], setting["uid"], setting["scratch"]
     version = min(landlock.abi(), setting["landlock_at_most"])
@@ -124,20 +132,18 @@ def _enter(setting: dict[str, Any], control: _socket.socket) -> child.Isolation:
         raise OSError("Landlock: not in this kernel, or disabled")
     if level == 3:
         pids = _open_last_pid()
-        view = namespaces.View(setting["read"], setting["hidden"], setting["packages"], child.DEVICES)
+        view = namespaces.View(setting["read"], setting["hidden"], setting["packages"], DEVICES)
         namespaces.enter(uid, view, scratch)
         _become_first_process(control)
-        return child.Isolation(True, version, True, scratch, last_pid=pids)
+        return Isolation(True, version, True, scratch, last_pid=pids)
     root = os.geteuid() == 0 and uid is not None
     readable = library.granted(setting["read"], setting["hidden"], setting["packages"])
     if root and _readable_by(uid, [*setting["sys_path"], *setting["packages"]]):
         os.chown(scratch, uid, uid)
         namespaces.become(uid)
         root = False
-    ruleset = landlock.create(version, readable, [scratch], child.DEVICES) if level == 2 else None
-    return child.Isolation(
-        False, version if level == 2 else 0, level >= 1, scratch, ruleset, uid if root and level else None
-    )
+    ruleset = landlock.Grants(version, readable, [scratch], DEVICES).create() if level == 2 else None
+    return Isolation(False, version if level == 2 else 0, level >= 1, scratch, ruleset, uid if root and level else None)
 
 
 def _open_last_pid() -> int | None:
@@ -174,7 +180,7 @@ def _readable_by(uid: int, paths: list[str]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def _serve(control: _socket.socket, isolation: child.Isolation, meter: usage.Meter, group: keeper.Group) -> None:
+def _serve(control: _socket.socket, isolation: Isolation, meter: usage.Meter, group: keeper.Group) -> None:
     while True:
         data, descriptors = _receive(control)
         if not data:
@@ -183,30 +189,32 @@ def _serve(control: _socket.socket, isolation: child.Isolation, meter: usage.Met
             # Sent while its run was ending.
             continue
         header = json.loads(data)
+        prepared = layers(isolation, header)
         pid = os.fork()
         if pid == 0:
             control.close()
-            child.run(isolation, header, descriptors)
+            child.run(isolation, prepared, header["mode"], descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        _join_group(pid)
         if not isolation.namespaces:
+            _join_group(pid)
             group.set(pid)
             control.send(json.dumps({"group": pid}).encode())
         reason = _watch(control, pid, header, isolation, meter)
         report = _end(pid, isolation)
-        group.set(0)
+        if not isolation.namespaces:
+            group.set(0)
         if reason == "gone":
             return
         _forget(isolation)
         control.send(json.dumps({**report, "reason": reason}).encode())
 
 
-def _forget(isolation: child.Isolation) -> None:
+def _forget(isolation: Isolation) -> None:
     """Remove what would tell the next run of this one: files, the state of their directory, process numbers counted."""
     if not isolation.namespaces:
         empty(isolation.scratch)
-        child.make_place(isolation)
+        make_place(isolation)
     elif isolation.last_pid is not None:
         # Refused without the rights over this namespace; then only the numbers tell how many processes there were.
         with contextlib.suppress(OSError):
@@ -228,11 +236,10 @@ def _join_group(pid: int) -> None:
         os.setpgid(pid, pid)
 
 
-def _watch(
-    control: _socket.socket, pid: int, header: dict[str, Any], isolation: child.Isolation, meter: usage.Meter
-) -> str:
+def _watch(control: _socket.socket, pid: int, header: dict[str, Any], isolation: Isolation, meter: usage.Meter) -> str:
     """Wait until a run is over. Returns why: "ended", "timeout", "killed", "gone" (caller ended), or `_exceeded`."""
-    deadline = time.monotonic() + header["seconds"]
+    begun, delayed = time.monotonic(), meter.delay()
+    deadline = begun + header["seconds"]
     pause = _LOOK_EVERY
     had_room = _has_room(isolation)
     handle = os.pidfd_open(pid)
@@ -240,12 +247,19 @@ def _watch(
         poll = select.poll()
         poll.register(handle, select.POLLIN)
         poll.register(control, select.POLLIN)
-        while (left := deadline - time.monotonic()) > 0:
-            ready = dict(poll.poll(min(left, pause) * 1000 + 1))
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                left = _time_left(header, meter, begun, delayed)
+                deadline = time.monotonic() + left
+            # On a busy machine this process may come here long after the run has ended: so it looks before it judges.
+            ready = dict(poll.poll(min(left, pause) * 1000 + 1 if left > 0 else 0))
             if control.fileno() in ready:
                 return "killed" if control.recv(1 << 16) == KILL else "gone"
             if handle in ready:
                 return "ended"
+            if left <= 0:
+                return "timeout"
             start = time.monotonic()
             exceeded = _exceeded(header, isolation, meter)
             if exceeded:
@@ -254,12 +268,25 @@ def _watch(
                 return "scratch"
             # Many processes on the machine make the measurement slow.
             pause = min(max(_LOOK_EVERY, 10 * (time.monotonic() - start)), _LOOK_AT_LEAST_EVERY)
-        return "timeout"
     finally:
         os.close(handle)
 
 
-def _exceeded(header: dict[str, Any], isolation: child.Isolation, meter: usage.Meter) -> str:
+def _time_left(header: dict[str, Any], meter: usage.Meter, begun: float, delayed: float) -> float:
+    """Return the seconds that a run still has after it has had its time by the clock: none on a machine that is free.
+
+    What others took from it, while it was ready and had no processor, is not its own time; nor is what they took from
+    this process since `begun`, when it had waited for `delayed` seconds.
+    """
+    elapsed, load = time.monotonic() - begun, meter.load()
+    own = max(elapsed - max(load.delayed, meter.delay() - delayed) - header["waits"], load.cpu)
+    left = header["seconds"] - own
+    if left <= 0 and load.cpu < header["seconds"] and elapsed < header["wall"] and meter.starved():
+        left = _LOOK_EVERY
+    return min(left, header["wall"] - elapsed)
+
+
+def _exceeded(header: dict[str, Any], isolation: Isolation, meter: usage.Meter) -> str:
     """Return which limit a run exceeds with all its processes together: "memory", "processes", "scratch" or none."""
     most = header["together_mb"] << 20
     use = meter.use(most)
@@ -268,12 +295,12 @@ def _exceeded(header: dict[str, Any], isolation: child.Isolation, meter: usage.M
     if header["tasks"] and use.tasks > header["tasks"]:
         return "processes"
     # A tmpfs has a size limit; a directory has to be measured.
-    if not isolation.namespaces and _overfull(isolation.scratch, child.SCRATCH_FILES * header["file_mb"] << 20):
+    if not isolation.namespaces and _overfull(isolation.scratch, SCRATCH_FILES * header["file_mb"] << 20):
         return "scratch"
     return ""
 
 
-def _has_room(isolation: child.Isolation) -> bool:
+def _has_room(isolation: Isolation) -> bool:
     """Whether a twentieth of the scratch directory's file system is free.
 
     Without a mount of its own a run can hold files that it has deleted, which no directory shows.
@@ -297,7 +324,7 @@ def _overfull(directory: str, most: int) -> bool:
                         waiting.append(entry.path)
                     else:
                         size += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if size > most or seen > child.MAX_FILES:
+                    if size > most or seen > MAX_FILES:
                         return True
         except FileNotFoundError:
             # The program has just removed it.
@@ -307,7 +334,7 @@ def _overfull(directory: str, most: int) -> bool:
     return False
 
 
-def _end(pid: int, isolation: child.Isolation) -> dict[str, Any]:
+def _end(pid: int, isolation: Isolation) -> dict[str, Any]:
     """Kill and reap every process of the run. None can leave the group: setsid and setpgid have no effect."""
     # Perhaps only zombies are left.
     with contextlib.suppress(ProcessLookupError):

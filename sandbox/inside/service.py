@@ -18,11 +18,15 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NoReturn
 
-from rlvr.sandbox.inside import library_types, plain
+from rlvr.sandbox.inside import borrowed, bounds, library_types, plain, world
 from rlvr.sandbox.inside.mail import Mail
 from rlvr.sandbox.inside.operations import OPERATIONS
+from rlvr.sandbox.inside.turns import Loop, running
 
 _COMMON = frozenset((int, str, float, list, tuple, dict, set))
+_MAX_CAUSES = 5
+# The program's may be another function.
+_getpid = os.getpid
 
 
 def find(names: dict[str, Any], path: str) -> Any:
@@ -54,12 +58,24 @@ def _static(owner: type, name: str) -> Any:
     return next((vars(kind)[name] for kind in owner.__mro__ if name in vars(kind)), None)
 
 
+_TOO_LARGE = ["o", bounds.TOO_LARGE, None, None]
+
+
 def written(
-    value: Any, keep: Callable[[Any], int | None] | None = None, other: Callable[..., Any] | None = None
+    value: Any,
+    keep: Callable[[Any], int | None] | None = None,
+    other: Callable[..., Any] | None = None,
+    *,
+    whole: bool = False,
 ) -> Any:
-    """Encode `value` as plain data. A value whose methods raise is encoded as opaque, whatever they raise."""
+    """Encode `value` as plain data. A value whose methods raise is encoded as opaque, whatever they raise.
+
+    With `whole` one of which a part is too large is encoded as such.
+    """
     try:
-        return plain.encode(value, keep, other)
+        return plain.encode(value, keep, other, whole=whole)
+    except plain.TooLarge:
+        return _TOO_LARGE
     except Exception:
         return ["o", "unreadable", None, None]
 
@@ -71,45 +87,13 @@ def array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
 
 
 def send(descriptor: int, message: Any) -> None:
-    """Write one line of JSON, all of it."""
-    data = memoryview(plain.dumps(message) + b"\n")
+    """Write one line of JSON, all of it; instead of a value that makes it too long that it is too large."""
+    line = plain.dumps(message) + b"\n"
+    if len(line) > bounds.MAX_LINE and "n" in message:
+        line = plain.dumps({"v": _TOO_LARGE, "n": message["n"]}) + b"\n"
+    data = memoryview(line)
     while data:
         data = data[os.write(descriptor, data) :]
-
-
-class _Function:
-    """A function of the tests."""
-
-    def __init__(self, server: Server, number: int, name: str, parameters: list[list[Any]] | None) -> None:
-        self._server = server
-        self._number = number
-        self._parameters = parameters
-        self.__name__ = self.__qualname__ = name
-        self.__doc__ = None
-        if parameters is not None:
-            positional = [name for name, kind, _ in parameters if kind < 2]
-            self.__code__ = types.SimpleNamespace(co_argcount=len(positional), co_varnames=tuple(positional))
-            self.__defaults__ = tuple(None for _, _, optional in parameters if optional) or None
-
-    @property
-    def __signature__(self) -> Any:
-        """The parameters, as `inspect.signature` finds them."""
-        inspect = importlib.import_module("inspect")
-        if self._parameters is None:
-            raise AttributeError("__signature__")
-        kinds = list(inspect._ParameterKind)
-        return inspect.Signature(
-            [
-                inspect.Parameter(name, kinds[kind], default=None if optional else inspect.Parameter.empty)
-                for name, kind, optional in self._parameters
-            ]
-        )
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._server.ask_tests(self._number, args, kwargs)
-
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else lambda *args, **kwargs: self(instance, *args, **kwargs)
 
 
 class Server:
@@ -122,8 +106,10 @@ class Server:
     "n", "t" and "c" are the numbers of a request, of the thread of the tests that waits for it, and of such a call.
     """
 
-    def __init__(self, names: dict[str, Any], requests: int, replies: int) -> None:
+    def __init__(self, names: dict[str, Any], requests: int, replies: int, end_copies: Callable[[int], None]) -> None:
         self._names = names
+        self._process = _getpid()
+        self._end_copies = end_copies
         self._replies = replies
         self._lines: BinaryIO = open(requests, "rb", closefd=False)  # noqa: SIM115
         # Objects that the other side knows by a handle: kept alive, one handle per object.
@@ -132,7 +118,10 @@ class Server:
         # Objects of the tests' own classes, by their numbers there.
         self._theirs: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
-        self._functions: dict[int, _Function] = {}
+        self._functions: dict[int, borrowed.Function] = {}
+        self._borrowed: dict[int, Any] = {}
+        self._lenders: dict[int, int] = {}
+        self._classes: dict[int, int] = {}
         self._doubles: dict[str, type] = {}
         self._numbering = _thread.allocate_lock()
         self._sending = _thread.allocate_lock()
@@ -142,6 +131,7 @@ class Server:
         self._seats: dict[int, int | None] = {}
         self._waiting: dict[int, int] = {}
         self._mail = Mail(self._receive, self._address)
+        Loop.error = self.error
 
     def serve(self, seat: int = 0) -> NoReturn:
         """Answer the requests of one thread of the tests, for ever."""
@@ -184,14 +174,16 @@ class Server:
             self._seats[thread] = seat
             self._waiting[seat] = self._waiting.get(seat, 0) + 1
         answer = self._answer(request)
+        self._end_copies(self._process)
         with self._sending:
             self._seats[thread] = before
             self._waiting[seat] -= 1
             send(self._replies, {**answer, "n": request["n"]})
 
-    def ask_tests(self, what: int | str, args: Any, kwargs: Any) -> Any:
-        """Call a function of the tests by its number, or a method of the first argument by its name."""
-        call = next(self._calls)
+    def ask_tests(self, what: int | str | list[Any], args: Any, kwargs: Any) -> Any:
+        """Call a function of the tests by its number, a method of the first argument by its name, or one of lent.py."""
+        # Processes of the program that are copies of this one count from the same number.
+        call = _getpid() << 32 | next(self._calls)
         asked = {"call": what, "c": call, "args": self._written(list(args)), "kwargs": self._written(kwargs)}
         while not self._call(asked):
             # Nobody there is waiting for the program.
@@ -200,9 +192,20 @@ class Server:
             self._handle(answer)
         if "x" not in answer:
             return self._read(answer["r"])
-        known = getattr(builtins, answer["x"], None) or self._names.get(answer["x"])
+        raise self.error(answer["x"], self._read(answer["m"]))
+
+    def error(self, name: str, args: list[Any]) -> Exception:
+        """Return an exception of the tests by the name of its type."""
+        spaces = [
+            vars(builtins),
+            self._names,
+            self._doubles,
+            *(vars(sys.modules[n]) for n in ("asyncio", "queue") if n in sys.modules),
+        ]
+        known = next((space[name] for space in spaces if name in space), None)
         usable = isinstance(known, type) and issubclass(known, Exception)
-        raise (known if usable else type(answer["x"], (Exception,), {}))(*self._read(answer["m"]))  # type: ignore[misc]
+        made: Exception = (known if usable else type(name, (Exception,), {}))(*args)  # type: ignore[misc]
+        return made
 
     def _call(self, asked: dict[str, Any]) -> bool:
         with self._sending:
@@ -236,8 +239,12 @@ class Server:
     def _write_other(self, value: Any, encoder: Any, depth: int) -> Any:
         if type(value) in _COMMON:
             return None
-        if type(value) is _Function:
-            return ["F", value._number, value.__name__, None]
+        if type(value) is borrowed.Function:
+            return ["F", value._number, value.__name__, None, None]
+        if id(value) in self._lenders:
+            return ["W", self._lenders[id(value)], False]
+        if id(value) in self._classes:
+            return ["F", self._classes[id(value)], value.__name__, None, None]
         number = self._numbers.get(id(value))
         if number is not None and type(value) in (io.StringIO, io.BytesIO):
             return ["S", number, *library_types.contents(value)] if not value.closed else None
@@ -246,13 +253,23 @@ class Server:
         own = library_types.write(value, encoder, depth)
         if own is not None:
             return own
+        if isinstance(value, Exception):
+            return ["X", self._keep(value), _told(value)]
         if isinstance(value, Iterator) and type(value) is not plain.Yielded:
             return ["g", type(value).__name__, self._keep(value)]
         return None
 
     def _read_other(self, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
         if tag == "F":
-            return self._functions.setdefault(rest[0], _Function(self, *rest))
+            if rest[0] not in self._functions:
+                number, name, parameters, more = rest
+                told = None if more is None else decoder.any(more, depth)
+                self._functions[number] = borrowed.Function(self.ask_tests, number, name, parameters, told)
+            return self._functions[rest[0]]
+        if tag == "W":
+            return self._lent(*rest)
+        if tag == "K":
+            return self._class(*rest)
         if tag == "G":
             return getattr(importlib.import_module(rest[0]), rest[1])
         if tag == "j":
@@ -275,30 +292,60 @@ class Server:
             vars(self._theirs[number]).update({name: decoder.any(part, depth) for name, part in attributes})
         return decoder.any(value, depth)
 
-    def _double(self, kind: str, methods: list[str]) -> type:
+    def _lent(self, number: int, is_coroutine: bool) -> Any:
+        """Return what stands for an object of the tests that stays there."""
+        if number not in self._borrowed:
+            made = self._borrowed[number] = borrowed.borrowed(
+                lambda number, do, *args, **kwargs: self.ask_tests([number, do], args, kwargs), number, is_coroutine
+            )
+            self._lenders[id(made)] = number
+        return self._borrowed[number]
+
+    def _class(self, number: int, name: str, methods: list[str], base: str | None) -> type:
+        """Return what stands for a class of the tests: the program's own, or one whose objects are theirs."""
+        known = self._names.get(name)
+        if isinstance(known, type):
+            return known
+        made = self._double(name, methods, base)
+        if base is None and id(made) not in self._classes:
+            setattr(made, "__new__", lambda cls, *args, **kwargs: self.ask_tests(number, args, kwargs))  # noqa: B010
+        self._classes[id(made)] = number
+        return made
+
+    def _double(self, kind: str, methods: list[str], base: str | None = None) -> type:
         """Return a class for objects of the tests whose class the program does not have: its methods are theirs."""
 
         def method(name: str) -> Callable[..., Any]:
             return lambda own, *args, **kwargs: self.ask_tests(name, (own, *args), kwargs)[0]
 
-        return self._doubles.setdefault(kind, type(kind, (), {name: method(name) for name in methods}))
+        above = (getattr(builtins, base),) if base else ()
+        return self._doubles.setdefault(kind, type(kind, above, {name: method(name) for name in methods}))
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         told: dict[str, Any] = {}
+        args: Any = None
         try:
+            for name, found in request.get("globals", ()):
+                self._names.setdefault(name, self._read(found))
+            args, kwargs = self._read(request["with"])
             on = request["on"]
             target = find(self._names, on["name"]) if "name" in on else self._read(on["object"])
-            args, kwargs = self._read(request["with"])
             operate = target if request["do"] == "call" else None
-            with self._streams(request, told):
+            with (
+                running(request),
+                self._streams(request, told),
+                world.applied(request.get("world"), self._names, self._read, told),
+            ):
                 value = operate(*args, **kwargs) if operate else OPERATIONS[request["do"]](target, *args)
-            answer = {"v": self._written(value), **told}
-            after = self._written([list(args), kwargs])
-            if after != request["with"]:
-                answer["a"] = after
-            return answer
+            return {"v": self._written(value), **told, **self._changed(request, args, kwargs)}
         except (Exception, SystemExit) as error:
-            return {"x": [base.__name__ for base in type(error).__mro__], **_told(error), **told}
+            changed = {} if args is None else self._changed(request, args, kwargs)
+            return {**_told(error), **told, **changed}
+
+    def _changed(self, request: dict[str, Any], args: Any, kwargs: Any) -> dict[str, Any]:
+        """Return the arguments of a request as they are after it, if the program has changed them."""
+        after = self._written([list(args), kwargs])
+        return {"a": after} if after != request["with"] else {}
 
     @contextlib.contextmanager
     def _streams(self, request: dict[str, Any], told: dict[str, Any]) -> Iterator[None]:
@@ -309,12 +356,12 @@ class Server:
         if "streams" not in request:
             yield
             return
-        streams, before = request["streams"], (sys.stdin, sys.stdout, sys.stderr, builtins.input)
+        streams, before = request["streams"], (sys.stdin, sys.stdout, sys.stderr, builtins.input, builtins.print)
         texts = {name: io.StringIO() for name in ("stdout", "stderr") if name in streams}
         if "stdin" in streams:
             sys.stdin = io.StringIO(streams["stdin"])
-        if "input" in streams:
-            builtins.input = self._read(streams["input"])
+        for name in {"input", "print"} & streams.keys():
+            setattr(builtins, name, self._read(streams[name]))
         for name, text in texts.items():
             setattr(sys, name, text)
         try:
@@ -322,20 +369,22 @@ class Server:
         finally:
             if "stdin" in streams:
                 told["stdin"] = len(streams["stdin"]) - len(sys.stdin.read())
-            sys.stdin, sys.stdout, sys.stderr, builtins.input = before
+            sys.stdin, sys.stdout, sys.stderr, builtins.input, builtins.print = before
             told.update({name: text.getvalue() for name, text in texts.items()})
 
 
-def serve(names: dict[str, Any], requests: int, replies: int) -> None:
-    """Answer requests until their pipe is closed."""
-    Server(names, requests, replies).serve()
+def serve(names: dict[str, Any], requests: int, replies: int, end_copies: Callable[[int], None]) -> None:
+    """Answer requests until their pipe is closed. `end_copies` ends processes but the one whose number it is given."""
+    Server(names, requests, replies, end_copies).serve()
 
 
-def _told(error: BaseException) -> dict[str, Any]:
-    """Return arguments, text and attributes of an exception."""
+def _told(error: BaseException, depth: int = 0) -> dict[str, Any]:
+    """Return types, arguments, text and attributes of an exception, and those of its cause."""
     told = {"m": lambda: list(error.args), "s": lambda: str(error), "d": lambda: dict(vars(error))}
-    found = {}
+    found: dict[str, Any] = {"x": [base.__name__ for base in type(error).__mro__]}
     for key, read in told.items():
         with contextlib.suppress(Exception):
             found[key] = written(read())
+    if error.__cause__ is not None and depth < _MAX_CAUSES:
+        found["e"] = _told(error.__cause__, depth + 1)
     return found

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from rlvr.sandbox.inside.bounds import TOO_LARGE
+
 _PLAIN = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset, deque, range)
 METHODS_OF_VALUES = frozenset(name for kind in _PLAIN for name in dir(kind))
 _METHODS_OF_ARRAYS = frozenset("all any argmax argmin equals item max mean min std sum tolist trace var".split())
@@ -24,6 +26,11 @@ class Opaque:
         self.kind = kind
         self.handle = handle
         self.truth = truth
+
+    @property
+    def too_large(self) -> bool:
+        """Whether it stands for a value that was too large."""
+        return self.handle is None and self.kind == TOO_LARGE
 
     def __eq__(self, other: object) -> bool:
         return False
@@ -46,16 +53,24 @@ def uncallable(name: str, value: Any) -> Any:
     return Opaque(type(value).__name__, None, True)
 
 
-class Yielded:
-    """Items of an iterator. Like an iterator it equals nothing and can be consumed once."""
+class CutShort(ValueError):
+    """An iterator has more items than were read."""
 
-    def __init__(self, items: list[Any]) -> None:
+
+class Yielded:
+    """Items of an iterator. Like an iterator it equals nothing and can be consumed once.
+
+    With `more` it has more of them: who asks for the first of these gets a CutShort.
+    """
+
+    def __init__(self, items: list[Any], more: bool = False) -> None:
         self._all = items
-        self._items = iter(items)
+        self._more = more
+        self._items = _cut_short(items) if more else iter(items)
 
     def again(self) -> Yielded:
         """Return the same items, none consumed."""
-        return Yielded(self._all)
+        return Yielded(self._all, self._more)
 
     def __iter__(self) -> Iterator[Any]:
         return self._items
@@ -64,17 +79,23 @@ class Yielded:
         return next(self._items)
 
 
+def _cut_short(items: list[Any]) -> Iterator[Any]:
+    yield from items
+    raise CutShort("an iterator with more items")
+
+
 class Fields(tuple):
     """A named tuple: the values, and the names of the fields. None of them is a method."""
 
     _name: str
     _fields: tuple[str, ...]
 
-    def __getattr__(self, name: str) -> Any:
-        fields = self.__dict__.get("_fields", ())
+    def __getattribute__(self, name: str) -> Any:
+        # A field may be called `count` or `index`.
+        fields = tuple.__getattribute__(self, "__dict__").get("_fields", ())
         if name not in fields:
-            raise AttributeError(f"{self.__dict__.get('_name')} has no field {name!r}")
-        return uncallable(name, self[fields.index(name)])
+            return tuple.__getattribute__(self, name)
+        return uncallable(name, tuple.__getitem__(self, fields.index(name)))
 
     def _asdict(self) -> dict[str, Any]:
         return dict(zip(self._fields, self))

@@ -1,175 +1,231 @@
-"""Run what test code defines and does not call: test functions and classes; a small stand-in for pytest."""
+"""Run what test code defines and does not call: test functions and classes, with their fixtures and parameters."""
 
 from __future__ import annotations
 
 import contextlib
-import re
+import itertools
 import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rlvr.sandbox.inside.pytest_names import FIXTURES, Fixture, Mark, Row, Skipped, provide_pytest
 
-class Skipped(Exception):
-    """A test that skips itself: it has not passed."""
+__all__ = ["provide_pytest", "run_defined"]
 
-
-class Raises:
-    """The context of `pytest.raises`: an exception of these types, whose text `match` is found in."""
-
-    def __init__(self, expected: Any, match: str | None = None) -> None:
-        self.expected = expected
-        self.match = match
-        self.value: Any = None
-
-    def __enter__(self) -> Raises:
-        return self
-
-    def __exit__(self, kind: Any, value: Any, where: Any) -> bool:
-        if kind is None:
-            raise AssertionError("DID NOT RAISE")
-        self.value, self.type = value, kind
-        if not issubclass(kind, self.expected):
-            return False
-        if self.match is not None and not re.search(self.match, str(value)):
-            raise AssertionError("another message")
-        return True
+# How often the program has answered. It could bring about that a test leaves itself out, which then counts as failed.
+Answered = Callable[[], int]
 
 
-class Approx:
-    """Equal to numbers within rel (1e-6) of the expected one or abs (1e-12), and to lists and dicts of such."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, expected: Any, rel: float | None = None, abs: float | None = None) -> None:
-        self.expected, self.rel, self.abs = expected, rel, abs
-
-    def __eq__(self, other: object) -> bool:
-        return self._same(other, self.expected)
-
-    def _same(self, value: Any, expected: Any) -> bool:
-        if isinstance(expected, (list, tuple)):
-            return (
-                type(value) in (list, tuple) and len(value) == len(expected) and all(map(self._same, value, expected))
-            )
-        if isinstance(expected, dict):
-            return (
-                type(value) is dict
-                and value.keys() == expected.keys()
-                and all(self._same(value[key], expected[key]) for key in expected)
-            )
-        if type(value) not in (int, float, complex) or not isinstance(expected, (int, float, complex)):
-            return type(value) is type(expected) and bool(value == expected)
-        least = 1e-12 if self.abs is None else self.abs
-        relative = 1e-6 if self.rel is None and self.abs is None else self.rel or 0.0
-        return bool(value == expected or abs(value - expected) <= max(least, relative * abs(expected)))
-
-
-def raises(expected: Any, *call: Any, match: str | None = None, **kwargs: Any) -> Any:
-    """Expect an exception in a block, or of a call."""
-    context = Raises(expected, match)
-    if not call:
-        return context
-    with context:
-        call[0](*call[1:], **kwargs)
-    return context
-
-
-def parametrize(names: Any, rows: Any, **others: Any) -> Callable[[Any], Any]:
-    """Run a test once for each row; several marks multiply."""
-    listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-
-    def mark(test: Any) -> Any:
-        cases = [dict(zip(listed, row if len(listed) > 1 else [row], strict=True)) for row in rows]
-        known = getattr(test, "test_cases", [{}])
-        test.test_cases = [{**case, **more} for case in cases for more in known]
-        return test
-
-    return mark
-
-
-def _skip(*args: Any, **kwargs: Any) -> Any:
-    raise Skipped
-
-
-def _fail(reason: str = "", **others: Any) -> Any:
-    raise AssertionError(reason)
-
-
-def provide_pytest() -> None:
-    """Offer the stand-in as the module pytest."""
-    module = types.ModuleType("pytest")
-    module.raises, module.approx = raises, Approx  # type: ignore[attr-defined]
-    module.fail, module.skip = _fail, _skip  # type: ignore[attr-defined]
-    module.mark = types.SimpleNamespace(parametrize=parametrize)  # type: ignore[attr-defined]
-    sys.modules["pytest"] = module
-
-
-def run_defined(space: dict[str, Any], started: set[str]) -> None:
+def run_defined(space: dict[str, Any], started: set[str], answered: Answered) -> None:
     """Run the test functions and classes of a module that have not started yet. Raise what a test raises."""
-    for name, found in list(space.items()):
-        if isinstance(found, types.FunctionType):
-            if name.startswith("test") and (name not in started or _has_cases(found)):
-                _run_function(found)
-        elif isinstance(found, type) and found.__module__ == space["__name__"]:
-            _run_class(name, found)
+    if any(mark.leaves_out() for mark in _marks_in(space.get("pytestmark", ()))):
+        raise Skipped
+    runner = _Runner(space, answered)
+    with runner.around(space, "setup_module", "teardown_module", sys.modules["__main__"]):
+        for name, found in list(space.items()):
+            if isinstance(found, types.FunctionType):
+                is_test = name.startswith("test") and not hasattr(found, "test_fixture")
+                if is_test and (name not in started or _has_cases(found)):
+                    runner.function(found)
+            elif isinstance(found, type) and found.__module__ == space["__name__"]:
+                runner.test_class(name, found)
+        runner.end("module")
 
 
 def _has_cases(test: types.FunctionType) -> bool:
     """Whether a test has cases of its own, whatever the code itself has called it with."""
     defaults = test.__defaults__ or ()
-    return hasattr(test, "test_cases") or (bool(defaults) and len(defaults) == test.__code__.co_argcount)
+    cases = any(mark.name == "parametrize" for mark in _marks(test))
+    return cases or (bool(defaults) and len(defaults) == test.__code__.co_argcount)
 
 
-def _run_class(name: str, found: type) -> None:
-    unittest = sys.modules.get("unittest")
-    if unittest is not None and issubclass(found, unittest.TestCase):
-        _run_case(found)
-    elif name.startswith("Test"):
-        for method in _methods(found):
-            made = found()
-            with _around(made):
-                _run_function(getattr(made, method))
-        for inner, nested in list(vars(found).items()):
-            if isinstance(nested, type) and nested.__module__ == found.__module__:
-                _run_class(inner, nested)
+def _marks_in(value: Any) -> list[Mark]:
+    found = list(value) if isinstance(value, (list, tuple)) else [value]
+    return [mark for mark in found if isinstance(mark, Mark)]
 
 
-def _methods(found: type) -> list[str]:
-    return [name for name in dir(found) if name.startswith("test") and callable(getattr(found, name))]
+def _marks(test: Any) -> list[Mark]:
+    own = _marks_in(vars(test).get("pytestmark", ())) if isinstance(test, type) else []
+    return [*own, *getattr(test, "test_marks", ())]
 
 
-@contextlib.contextmanager
-def _around(made: Any) -> Iterator[None]:
-    getattr(made, "setup_method", lambda *args: None)(*[None] * _wants(made, "setup_method"))
-    yield
-    getattr(made, "teardown_method", lambda *args: None)(*[None] * _wants(made, "teardown_method"))
+def _cases(marks: list[Mark]) -> list[dict[str, Any]]:
+    """Return the parameters of each run of a test; several marks multiply."""
+    found: list[dict[str, Any]] = [{}]
+    for mark in marks:
+        if mark.name == "parametrize":
+            given = {**dict(zip(("argnames", "argvalues"), mark.args)), **mark.kwargs}
+            names = given["argnames"]
+            listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+            rows = [row for row in given["argvalues"] if not any(m.leaves_out() for m in getattr(row, "marks", ()))]
+            cases = [
+                dict(zip(listed, row if len(listed) > 1 or isinstance(row, Row) else [row], strict=True))
+                for row in rows
+            ]
+            found = [{**case, **more} for case in cases for more in found]
+    return found
 
 
-def _wants(made: Any, name: str) -> int:
-    return getattr(made, name).__code__.co_argcount - 1 if hasattr(made, name) else 0
+class _Runner:
+    def __init__(self, space: dict[str, Any], answered: Answered) -> None:
+        self.space = space
+        self.answered = answered
+        self.fixtures = {**FIXTURES, **_fixtures(space)}
+        # Values of fixtures by name and parameter, and what ends them, for each scope.
+        self.values: dict[tuple[str, Any], Any] = {}
+        self.ends: list[tuple[str, Any, Any]] = []
+
+    @contextlib.contextmanager
+    def around(self, owner: Any, before: str, after: str, *args: Any) -> Iterator[None]:
+        """Call functions of these names, where there are any, before and after."""
+        _call_hook(owner, before, args)
+        yield
+        _call_hook(owner, after, args)
+
+    def function(self, test: Any, made: Any = None, above: list[Mark] | None = None) -> None:
+        """Run a test function or method with each case."""
+        marks = [*(above or []), *_marks(test)]
+        if any(mark.leaves_out() for mark in marks):
+            return
+        known = {**self.fixtures, **({} if made is None else _fixtures_of(made))}
+        for case in _cases(marks):
+            names = [name for name in _parameters(test, made) if name not in case]
+            asked = [mark.args for mark in marks if mark.name == "usefixtures"]
+            wanted = [*(name for name, each in known.items() if each.autouse), *itertools.chain(*asked), *names]
+            for params in self._choices(known, wanted):
+                self._once(test, made, case, (known, wanted, names, params))
+
+    def _once(self, test: Any, made: Any, case: dict[str, Any], fixtures: Any) -> None:
+        known, wanted, names, params = fixtures
+        before = self.answered()
+        hooks = ("setup_function", "teardown_function") if made is None else ("setup_method", "teardown_method")
+        try:
+            with self.around(self.space if made is None else made, *hooks, test):
+                values = {name: self._value(name, known, params, made) for name in wanted}
+                found = test(*([] if made is None else [made]), **case, **{n: values[n] for n in names if n in values})
+                if isinstance(found, types.CoroutineType):
+                    import asyncio
+
+                    asyncio.run(found)
+                self.end("function")
+        except Skipped:
+            if self.answered() > before:
+                raise
+            self.end("function")
+
+    def _choices(self, known: dict[str, Fixture], wanted: list[str]) -> list[dict[str, Any]]:
+        """Return all parameters of the fixtures that a test needs, directly or through others."""
+        needed: list[str] = []
+        left = list(wanted)
+        while left:
+            name = left.pop()
+            if name in known and name not in needed:
+                needed.append(name)
+                left += _parameters(known[name].function, None)
+        named = [name for name in needed if known[name].params is not None]
+        rows = itertools.product(*(known[name].params or () for name in named))
+        return [dict(zip(named, row)) for row in rows]
+
+    def _value(self, name: str, known: dict[str, Fixture], params: dict[str, Any], made: Any) -> Any:
+        """Return the value of a fixture, made once for its scope."""
+        if name not in known:
+            # A parameter with a default value, or one that the test then misses.
+            raise TypeError(f"no fixture {name!r}")
+        key = (name, repr(params.get(name)))
+        if key in self.values:
+            return self.values[key]
+        found = known[name]
+        given = {}
+        for parameter in _parameters(found.function, made):
+            if parameter == "request":
+                given[parameter] = types.SimpleNamespace(
+                    param=params.get(name), instance=made, addfinalizer=self._finalizer(found)
+                )
+            else:
+                given[parameter] = self._value(parameter, known, params, made)
+        owned = made is not None and getattr(type(made), found.function.__name__, None) is found.function
+        value = found.function(*([made] if owned else []), **given)
+        ends = None
+        if isinstance(value, types.GeneratorType):
+            ends, value = value, next(value)
+        self.values[key] = value
+        self.ends.append((found.scope, key, ends))
+        return value
+
+    def _finalizer(self, found: Fixture) -> Callable[[Callable[[], Any]], None]:
+        return lambda function: self.ends.append((found.scope, None, (call() for call in [function])))
+
+    def end(self, scope: str) -> None:
+        """End the fixtures of a scope, the last first; at the end of the module all."""
+        for each in [each for each in reversed(self.ends) if scope in ("module", each[0])]:
+            self.ends.remove(each)
+            self.values.pop(each[1], None)
+            if each[2] is not None:
+                next(each[2], None)
+
+    def test_class(self, name: str, found: type) -> None:
+        """Run the tests of a class, if it is one for tests."""
+        unittest = sys.modules.get("unittest")
+        if unittest is not None and issubclass(found, unittest.TestCase):
+            run_case(found, self.answered)
+        elif name.startswith("Test") and "__init__" not in vars(found):
+            marks = _marks(found)
+            with self.around(found, "setup_class", "teardown_class", found):
+                for method in [m for m in dir(found) if m.startswith("test") and callable(getattr(found, m))]:
+                    self.function(getattr(found, method), found(), marks)
+                self.end("class")
+            for inner, nested in list(vars(found).items()):
+                if isinstance(nested, type) and nested.__module__ == found.__module__:
+                    self.test_class(inner, nested)
 
 
-def _run_function(test: Any) -> None:
-    for case in getattr(test, "test_cases", [{}]):
-        found = test(**case)
-        if isinstance(found, types.CoroutineType):
-            import asyncio
-
-            asyncio.run(found)
+def _fixtures(space: dict[str, Any]) -> dict[str, Fixture]:
+    functions = [found for found in list(space.values()) if isinstance(found, types.FunctionType)]
+    return {f.test_fixture_name: f.test_fixture for f in functions if hasattr(f, "test_fixture")}  # type: ignore[attr-defined]
 
 
-def _run_case(found: Any) -> None:
-    """Run a TestCase with unittest. Raise the first error, and AssertionError for skipped and expected failures."""
+def _fixtures_of(made: Any) -> dict[str, Fixture]:
+    return _fixtures({name: getattr(type(made), name) for name in dir(type(made))})
+
+
+def _parameters(function: Any, made: Any) -> list[str]:
+    """Return the names of parameters without a default value; without that of the object of a method."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return []
+    names = list(code.co_varnames[: code.co_argcount - len(function.__defaults__ or ())])
+    names += [
+        n
+        for n in code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
+        if n not in (function.__kwdefaults__ or {})
+    ]
+    return [name for number, name in enumerate(names) if number or name != "self"]
+
+
+def _call_hook(owner: Any, name: str, args: tuple[Any, ...]) -> None:
+    hook = owner.get(name) if isinstance(owner, dict) else getattr(owner, name, None)
+    if callable(hook):
+        function: Any = getattr(hook, "__func__", hook)
+        code = function.__code__
+        hook(*args[: max(code.co_argcount - hasattr(hook, "__func__"), 0)])
+
+
+def run_case(found: Any, answered: Answered) -> None:
+    """Run a TestCase with unittest. Raise the first error; tests that are expected to fail are left out."""
     import unittest
 
     class First(unittest.TestResult):
         """Keeps the exceptions."""
 
         raised: BaseException | None = None
+        before = answered()
 
         def _keep(self, error: Any) -> None:
             self.raised = self.raised or error[1]
+
+        def startTest(self, test: Any) -> None:
+            self.before = answered()
 
         def addError(self, test: Any, err: Any) -> None:
             self._keep(err)
@@ -182,15 +238,40 @@ def _run_case(found: Any) -> None:
                 self._keep(err)
 
         def addSkip(self, test: Any, reason: str) -> None:
-            self.raised = self.raised or Skipped(reason)
-
-        def addExpectedFailure(self, test: Any, err: Any) -> None:
-            self.raised = self.raised or Skipped("an expected failure")
+            if answered() > self.before:
+                self.raised = self.raised or Skipped(reason)
 
         def addUnexpectedSuccess(self, test: Any) -> None:
             self.raised = self.raised or Skipped("an unexpected success")
 
     result = First()
-    unittest.defaultTestLoader.loadTestsFromTestCase(found).run(result)
+    suite = unittest.TestSuite()
+    for test in unittest.defaultTestLoader.loadTestsFromTestCase(found):
+        method = getattr(test, getattr(test, "_testMethodName", ""), None)
+        if not (getattr(found, EXPECTED, False) or getattr(method, EXPECTED, False)):
+            suite.addTest(test)
+    suite.run(result)
     if result.raised is not None:
         raise result.raised
+
+
+EXPECTED = "__unittest_expecting_failure__"
+
+
+def watch(unittest_result: Any, failed: Callable[[], None]) -> None:
+    """Be told of failures in suites that the test code runs itself, and whose results it need not look at."""
+    kind = unittest_result.TestResult
+    for name in ("addError", "addFailure", "addUnexpectedSuccess"):
+        _tell(kind, name, failed, lambda *args: True)
+    _tell(kind, "addSubTest", failed, lambda test, subtest, err: err is not None)
+
+
+def _tell(kind: Any, name: str, failed: Callable[[], None], counts: Callable[..., bool]) -> None:
+    original = getattr(kind, name)
+
+    def told(self: Any, *args: Any) -> Any:
+        if counts(*args):
+            failed()
+        return original(self, *args)
+
+    setattr(kind, name, told)

@@ -1,4 +1,4 @@
-"""What the processes of a run use together, as /proc tells it: tasks and memory.
+"""What the processes of a run use together, as /proc tells it: tasks, memory and processor time.
 
 Limits of the kernel hold for each process. The server sums them, and ends a run that uses too much.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import time
 from typing import NamedTuple
 
 from rlvr.sandbox.inside import sockets
 
 _PAGE = resource.getpagesize()
+_MOMENT = 0.01  # seconds in which a process that has a processor is seen to run
+_TICKS = os.sysconf("SC_CLK_TCK")  # of the processor times, in a second
 
 
 class Use(NamedTuple):
@@ -22,11 +25,20 @@ class Use(NamedTuple):
     memory: int
 
 
+class Load(NamedTuple):
+    """Seconds for which a process of a run was ready and waited for a processor, and those that all have computed."""
+
+    delayed: float
+    cpu: float
+
+
 class _Process(NamedTuple):
     pid: int
     parent: int
     tasks: int
     resident: int  # bytes
+    cpu: float = 0.0  # seconds, with those of its children that have ended
+    ready: bool = False  # it runs, or waits for a processor
 
 
 class Meter:
@@ -77,6 +89,35 @@ class Meter:
                 kept = self._sockets.memory()
         return Use(tasks, resident + kept)
 
+    def load(self) -> Load:
+        """Return the load of all descendants; nothing of it where /proc or the kernel does not tell."""
+        found = self._descendants()
+        delayed = max((self._delay(process) for process in found), default=0.0)
+        return Load(delayed, sum(process.cpu for process in found))
+
+    def delay(self) -> float:
+        """Return the seconds for which this process was ready and waited for a processor; 0 where nothing tells."""
+        return self._delay(self._own) if self._processes is not None else 0.0
+
+    def starved(self) -> bool:
+        """Whether a process is ready and gets no processor now: a wait that is `delayed` only when it is over."""
+        ready = [(process, self._scheduled(process)) for process in self._descendants() if process.ready]
+        if ready:
+            time.sleep(_MOMENT)
+        return any(ran is not None and self._scheduled(process) == ran for process, ran in ready)
+
+    def _delay(self, process: _Process) -> float:
+        scheduled = self._scheduled(process)
+        return 0.0 if scheduled is None else scheduled[1] / 1e9
+
+    def _scheduled(self, process: _Process) -> tuple[int, int] | None:
+        """Return the nanoseconds that a process had a processor, and that it was ready and waited for one."""
+        # It has ended; and kernels without statistics of their scheduler have no such file.
+        with contextlib.suppress(OSError, IndexError):
+            ran, waited, *_ = self._read(f"{process.pid}/schedstat").split()
+            return int(ran), int(waited)
+        return None
+
     def _descendants(self) -> list[_Process]:
         if self._processes is None:
             return []
@@ -106,7 +147,8 @@ class Meter:
             fields = self._read(f"{name}/stat").rpartition(b")")[2].split()
         except OSError:
             return None
-        return _Process(int(name), int(fields[1]), int(fields[17]), int(fields[21]) * _PAGE)
+        cpu = sum(map(int, fields[11:15])) / _TICKS
+        return _Process(int(name), int(fields[1]), int(fields[17]), int(fields[21]) * _PAGE, cpu, fields[0] == b"R")
 
     def _own_pages(self, process: _Process) -> int:
         """Return the bytes that a process has in memory without files, or swapped out; 0 where it has ended."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rlvr.algo.batch import collate, minibatches
+from rlvr.algo.batch import collate, minibatches, to_device
 from rlvr.types import Completion, Group, Problem, correct, error
 
 
@@ -55,6 +55,25 @@ def test_microbatches_are_a_partition_within_the_budget():
     # prompts of 2 and 3 tokens, completions of 1 + 2 + 3 and 2 + 3
     assert [len(index) for index, _ in made.split(8)] == [3, 2]
     assert [len(list(made.split(budget))) for budget in (15, 16)] == [2, 1]
+
+
+def test_prompts_count_for_each_row_where_they_are_not_shared():
+    """A model that does not pack reads a prompt with each of its rows; a row that is too long still goes alone."""
+    made = batch()
+    assert [len(index) for index, _ in made.split(12, shared_prompts=False)] == [3, 2]
+    assert [len(index) for index, _ in made.split(11, shared_prompts=False)] == [2, 2, 1]
+    assert [len(index) for index, _ in made.split(1, shared_prompts=False)] == [1] * 5
+
+
+def test_what_chooses_rows_stays_on_the_host():
+    """On another device only what losses read is there: rows are chosen and laid out without asking it."""
+    made = to_device(batch(), "meta")
+    assert made.mask.device.type == made.advantages.device.type == "meta"
+    for _, micro in made.split(8):
+        assert micro.tokens.device.type == micro.scored.device.type == "cpu"
+        assert micro.mask.shape == micro.scored.shape
+    assert made.num_completion_tokens == 11
+    assert len(made.of_sampled(torch.tensor([0, 1]))) == 2
 
 
 def test_minibatches_cover_every_row_once_an_epoch():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from safetensors.torch import load, save
 
 from rlvr.config import OptimConfig
 from rlvr.model.optim import learning_rate, make_optimizer, optimizer_step
@@ -66,7 +67,7 @@ def test_optimizer_state_survives_the_disk_format():
     optimizer_step(optimizers[0], lr=0.1, max_grad_norm=10.0)
     with torch.no_grad():
         weights[1].copy_(weights[0])
-    load_optimizer(optimizers[1], optimizer_tensors(optimizers[0]))
+    load_optimizer(optimizers[1], load(save(optimizer_tensors(optimizers[0]))))
     for weight, optimizer in zip(weights, optimizers, strict=True):
         weight.grad = torch.tensor([0.1, 0.2, 0.3])
         optimizer_step(optimizer, lr=0.1, max_grad_norm=10.0)

@@ -8,8 +8,8 @@ PYTHONPATH set to this repository, is enough; without it only our own figures ar
 
 Three sets: the varied cases (each pair once, caches cold), our own adversarial table in the same way, and the real
 completions (eight per question, so that golds repeat). Denial-of-service cases are timed apart and for us only: the
-other side's time there is that of its own timeouts. Compare rates by their ratio in one run; absolute
-figures differ between machines.
+other side's time there is that of its own timeouts. Compare rates by their ratio in one run, on a busy machine that
+of processor time; absolute figures differ between machines.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def measure(judge: Judge, pairs: list[tuple[str, str]]) -> list[tuple[float, flo
     return times
 
 
-def report(name: str, times: list[tuple[float, float]]) -> float:
-    """Prints one line; returns the rate. On a busy machine the processor's own p99 is the one to read."""
+def report(name: str, times: list[tuple[float, float]]) -> tuple[float, float]:
+    """Prints one line; returns the seconds and the processor's. On a busy machine the latter are the ones to read."""
     seconds, used = zip(*times)
     rate = len(seconds) / sum(seconds)
     p99, p99_used = (statistics.quantiles(values, n=100)[98] * 1e3 for values in (seconds, used))
@@ -79,7 +79,7 @@ def report(name: str, times: list[tuple[float, float]]) -> float:
         f"  {name:12} {rate:8.0f}/s   median {statistics.median(seconds) * 1e6:7.0f} us   p99 {p99:7.2f} ms"
         f" (processor {p99_used:7.2f} ms)   max {max(seconds) * 1e3:8.2f} ms"
     )
-    return rate
+    return sum(seconds), sum(used)
 
 
 def compare(title: str, pairs: list[tuple[str, str]], other: Judge | None) -> None:
@@ -87,7 +87,8 @@ def compare(title: str, pairs: list[tuple[str, str]], other: Judge | None) -> No
     print(f"{title}: {len(pairs)} pairs")
     own = report("rlvr", measure(ours(), pairs))
     if other is not None:
-        print(f"  ratio {own / report('math-verify', measure(other, pairs)):.1f}")
+        found = report("math-verify", measure(other, pairs))
+        print(f"  ratio {found[0] / own[0]:.1f}, of processor time {found[1] / own[1]:.1f}")
 
 
 def resident() -> float:

@@ -11,6 +11,10 @@ the functions of rlvr.train; it runs with every row trained, and with the groups
     OMP_WAIT_POLICY=passive python tests/bench/step_vs_trl.py                     # beside TRL's fastest configuration
     OMP_WAIT_POLICY=passive python tests/bench/step_vs_trl.py --trl defaults      # beside its defaults
     OMP_WAIT_POLICY=passive python tests/bench/step_vs_trl.py --algorithm rloo
+    OMP_WAIT_POLICY=passive python tests/bench/step_vs_trl.py --random 40 --problems 4 --group 8 --new-tokens 512
+
+With `--random` the model has random weights, so many millions of them, and nearly every completion is cut at
+`--new-tokens`: the work of a step on a real model. All of its rewards are 0, and both sides train on every row.
 
 Prints medians, their ratios, and the growth of peak memory of each side run alone in a process of its own.
 """
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import statistics
 import subprocess
@@ -34,11 +39,13 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import collate
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, SFTConfig, make_algo
 from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy, load_policy
+from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.rollout import rollout, verify
@@ -47,7 +54,7 @@ from rlvr.training.sft import sft
 from rlvr.training.update import accumulate_gradient, to_batch
 from rlvr.types import BatchVerifier, Problem, Verdict
 
-GROUP_SIZE, NUM_PROBLEMS, MAX_NEW_TOKENS, LR = 16, 16, 39, 1e-6
+LR = 1e-6
 # What TRL is given; "medium" and eager attention are set on the process and the model.
 TRL = {
     "fastest": {"bf16": True, "gradient_checkpointing": False},
@@ -107,13 +114,13 @@ class Work:
     demonstrations: list[tuple[Problem, str]]
 
 
-def our_config(start: str, algorithm: str, dtype: str, microbatch: int) -> Config:
+def our_config(args: argparse.Namespace) -> Config:
     """Our settings of the work."""
     return Config(
-        model=ModelConfig(name=start, dtype=dtype, device="cpu"),  # type: ignore[arg-type]
-        rollout=RolloutConfig(problems_per_step=NUM_PROBLEMS, group_size=GROUP_SIZE, max_new_tokens=MAX_NEW_TOKENS),
-        algo=make_algo(algorithm),
-        optim=OptimConfig(lr=LR, tokens_per_microbatch=microbatch),
+        model=ModelConfig(name=args.start, dtype=args.dtype, device="cpu"),
+        rollout=RolloutConfig(problems_per_step=args.problems, group_size=args.group, max_new_tokens=args.new_tokens),
+        algo=make_algo(args.algorithm),
+        optim=OptimConfig(lr=LR, tokens_per_microbatch=args.microbatch),
     )
 
 
@@ -135,11 +142,12 @@ class Ours:
         """Seconds of one step."""
         torch.set_float32_matmul_precision("medium")
         run, config, start = self.run, self.run.config, time.perf_counter()
-        first = self.steps * NUM_PROBLEMS
-        problems = [run.worker.problems[(first + i) % len(run.worker.problems)] for i in range(NUM_PROBLEMS)]
+        count, size = config.rollout.problems_per_step, config.rollout.group_size
+        first = self.steps * count
+        problems = [run.worker.problems[(first + i) % len(run.worker.problems)] for i in range(count)]
         seed = (0, "rollout", self.steps)
         groups = rollout(
-            run.learner.policy, run.worker.sampler, problems, config.sampling(), group_size=GROUP_SIZE, seed=seed
+            run.learner.policy, run.worker.sampler, problems, config.sampling(), group_size=size, seed=seed
         )
         sampled = time.perf_counter()
         groups = verify(groups, run.worker.verifier)
@@ -161,15 +169,13 @@ class Ours:
         return end - start
 
 
-def trl_trainer(
-    start: str, algorithm: str, kind: str, work: Work, steps: int, after_step: Callable[[float], None]
-) -> Any:
+def trl_trainer(args: argparse.Namespace, work: Work, steps: int, after_step: Callable[[float], None]) -> Any:
     """TRL's trainer; `after_step(seconds)` is called between its steps, with the time of the last."""
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
-    precision = "medium" if kind in EAGER_AND_MEDIUM else "highest"
+    precision = "medium" if args.trl in EAGER_AND_MEDIUM else "highest"
 
     class Clock(TrainerCallback):
         def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
@@ -183,17 +189,17 @@ def trl_trainer(
         return [score(text, gold) for text, gold in zip(completions, reference, strict=True)]
 
     rows = [
-        {"prompt": problem.prompt, "reference": problem.reference} for problem in work.problems[: NUM_PROBLEMS * steps]
+        {"prompt": problem.prompt, "reference": problem.reference} for problem in work.problems[: args.problems * steps]
     ]
-    attention = "eager" if kind in EAGER_AND_MEDIUM else "sdpa"
-    model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32, attn_implementation=attention)
-    Settings, Trainer = (GRPOConfig, GRPOTrainer) if algorithm == "grpo" else (RLOOConfig, RLOOTrainer)
-    args = Settings(
+    attention = "eager" if args.trl in EAGER_AND_MEDIUM else "sdpa"
+    model = AutoModelForCausalLM.from_pretrained(args.start, dtype=torch.float32, attn_implementation=attention)
+    Settings, Trainer = (GRPOConfig, GRPOTrainer) if args.algorithm == "grpo" else (RLOOConfig, RLOOTrainer)
+    settings = Settings(
         output_dir=tempfile.mkdtemp(),
         use_cpu=True,
-        per_device_train_batch_size=NUM_PROBLEMS * GROUP_SIZE,
-        num_generations=GROUP_SIZE,
-        max_completion_length=MAX_NEW_TOKENS,
+        per_device_train_batch_size=args.problems * args.group,
+        num_generations=args.group,
+        max_completion_length=args.new_tokens,
         beta=0.0,
         learning_rate=LR,
         max_steps=steps,
@@ -202,14 +208,14 @@ def trl_trainer(
         report_to="none",
         logging_strategy="no",
         disable_tqdm=True,
-        **TRL[kind],
+        **TRL[args.trl],
     )
     return Trainer(
         model=model,
         reward_funcs=reward,
-        args=args,
+        args=settings,
         train_dataset=Dataset.from_list(rows),
-        processing_class=AutoTokenizer.from_pretrained(start),
+        processing_class=AutoTokenizer.from_pretrained(args.start),
         callbacks=[Clock()],
     )
 
@@ -222,6 +228,31 @@ def fine_tuned(folder: Path, work: Work, steps: int) -> None:
     config = SFTConfig(steps=steps)
     sft(policy, work.demonstrations, config, Accelerator(cpu=True), seed=0, tokens_per_microbatch=4096)
     policy.save(folder)
+
+
+def random_model(folder: Path, work: Work, millions: int) -> None:
+    """Writes a model of so many million random weights; few of its tokens are the tokenizer's, and one ends a text."""
+    vocabulary, layers = 8192, 10
+    tokenizer = tiny_tokenizer([problem.prompt for problem in work.problems[:100]])
+    # A layer has 12 weights for each pair of hidden units: 2 + 1 in attention with shared keys, 9 in the MLP.
+    hidden = round(math.sqrt(millions * 1e6 / (12 * layers)) / 64) * 64
+    config = Qwen2Config(
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64,
+        num_key_value_heads=hidden // 64 // 2 if hidden % 128 == 0 else hidden // 64,
+        max_position_embeddings=32768,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(config)
+    print(f"{sum(weight.numel() for weight in model.parameters()) / 1e6:.0f}M weights")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def peak_memory_growth(work: Callable[[], None]) -> float:
@@ -239,29 +270,34 @@ def peak_memory_growth(work: Callable[[], None]) -> float:
 def alone(args: argparse.Namespace, work: Work) -> float:
     """Peak memory growth of one side over a few steps, in this process."""
     if args.alone == "ours":
-        side = Ours(our_config(args.start, args.algorithm, args.dtype, args.microbatch), work)
+        side = Ours(our_config(args), work)
         return peak_memory_growth(lambda: [side.step(drop=False) for _ in range(4)] and None)
-    trainer = trl_trainer(args.start, args.algorithm, args.trl, work, 4, lambda seconds: None)
+    trainer = trl_trainer(args, work, 4, lambda seconds: None)
     return peak_memory_growth(trainer.train)
 
 
 def alternating(args: argparse.Namespace, work: Work) -> None:
     """Prints medians and ratios of both sides' steps, taken in turn."""
-    ours = Ours(our_config(args.start, args.algorithm, args.dtype, args.microbatch), work)
-    times: dict[str, list[float]] = {"TRL": [], "ours, all rows": [], "ours, groups left out": []}
+    ours = Ours(our_config(args), work)
+    times: dict[str, list[float]] = {"TRL": [], "ours, all rows": []}
+    if not args.random:
+        times["ours, groups left out"] = []
 
     def after_step(seconds: float) -> None:
         times["TRL"].append(seconds)
         times["ours, all rows"].append(ours.step(drop=False))
-        times["ours, groups left out"].append(ours.step(drop=True))
+        if not args.random:
+            times["ours, groups left out"].append(ours.step(drop=True))
 
-    trl_trainer(args.start, args.algorithm, args.trl, work, args.rounds + 2, after_step).train()
-    medians = {name: statistics.median(seconds[2:]) for name, seconds in times.items()}
+    trl_trainer(args, work, args.rounds + args.warm_up, after_step).train()
+    medians = {name: statistics.median(seconds[args.warm_up :]) for name, seconds in times.items()}
     for name, median in medians.items():
-        ratio = statistics.median(t / o for t, o in zip(times["TRL"][2:], times[name][2:], strict=True))
+        ratio = statistics.median(
+            t / o for t, o in zip(times["TRL"][args.warm_up :], times[name][args.warm_up :], strict=True)
+        )
         print(f"{name:24} {median:7.3f} s/step   TRL is {ratio:.2f} times as long")
     for name, seconds in ours.seconds.items():
-        print(f"  ours, {name:26} {statistics.median(seconds[2:]):7.3f} s")
+        print(f"  ours, {name:26} {statistics.median(seconds[args.warm_up :]):7.3f} s")
     print(f"  completion tokens a step    {statistics.mean(ours.tokens):7.0f}")
     print(f"  share of groups left out    {statistics.mean(ours.left_out):7.2f}")
 
@@ -272,6 +308,11 @@ def main() -> None:
     parser.add_argument("--algorithm", choices=["grpo", "rloo"], default="grpo")
     parser.add_argument("--trl", choices=list(TRL), default="fastest", help="TRL's configuration")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--warm-up", type=int, default=2, help="rounds before, which do not count")
+    parser.add_argument("--problems", type=int, default=16, help="prompts of a step")
+    parser.add_argument("--group", type=int, default=16, help="completions of a prompt")
+    parser.add_argument("--new-tokens", type=int, default=39, help="of a completion at most")
+    parser.add_argument("--random", type=int, default=0, metavar="MILLIONS", help="a random model of this size")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16", help="type of our computation")
     parser.add_argument("--microbatch", type=int, default=4096, help="tokens in one of our forward passes")
@@ -288,19 +329,21 @@ def main() -> None:
         print(json.dumps(alone(args, work)))
         return
     args.start = args.start or tempfile.mkdtemp()
-    if not (Path(args.start) / "config.json").exists():
+    if args.random:
+        random_model(Path(args.start), work, args.random)
+    elif not (Path(args.start) / "config.json").exists():
         fine_tuned(Path(args.start), work, args.sft_steps)
     alternating(args, work)
     if not args.no_memory:
         for side in ("ours", "trl"):
-            options = [f"--{key}={value}" for key, value in vars(args).items() if key in SHARED]
+            options = [f"--{key.replace('_', '-')}={value}" for key, value in vars(args).items() if key in SHARED]
             digits = [str(count) for count in args.digits]
             command = [sys.executable, __file__, *options, f"--alone={side}", "--digits", *digits]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             print(f"peak memory of {side:5} above the loaded model: {json.loads(done.stdout.splitlines()[-1]):6.0f} MB")
 
 
-SHARED = ("algorithm", "trl", "threads", "dtype", "microbatch", "start")
+SHARED = ("algorithm", "trl", "threads", "dtype", "microbatch", "start", "problems", "group", "new_tokens", "random")
 
 if __name__ == "__main__":
     main()

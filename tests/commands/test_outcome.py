@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from rlvr.commands.arguments import parse_settings
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.outcome import eval_command, program, saved_models, what_happened
 from rlvr.config import Config, EvalConfig, ModelConfig, MonitorConfig, RolloutConfig, RunConfig
+from tests.helpers import warm
 from tests.helpers.files import ROOT
 
 
@@ -112,8 +112,7 @@ def test_the_last_lines_are_true_when_they_are_copied(tmp_path: Path) -> None:
         "--model.device cpu --rollout.problems-per-step 2 --rollout.group-size 2 --rollout.max-new-tokens 5 "
         "--eval.samples 2 --eval.k 1 2"
     ).split()
-    command = [sys.executable, "-m", "rlvr", "train", "tiny_math", *flags, "--run.out-dir", "my run"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = warm.run(["train", "tiny_math", *flags, "--run.out-dir", "my run"], cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert "Held-out pass@1 went from 0." in done.stdout
     found = dict(text.split(": ", 1) for text in done.stdout.splitlines() if ": " in text)

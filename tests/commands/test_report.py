@@ -37,6 +37,11 @@ def rollout(step: int, problem: str, sample: int, status: str, completion: str =
 
 
 @pytest.fixture
+def drawn_small() -> None:
+    """Here the curves are drawn."""
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     metrics = [
         {"step": i, "reward": i / 10, "correct": i / 10, "no_signal": 0.5, "truncated": 0.1, "entropy": 1 - i / 20}

@@ -20,6 +20,7 @@ def make_batch(
     fields = {
         "tokens": torch.zeros(mask.shape, dtype=torch.long),
         "mask": mask,
+        "scored": mask,
         "sampler_logprobs": torch.zeros(mask.shape) if sampler is None else sampler,
         "advantages": torch.zeros(len(mask)) if advantages is None else advantages,
         "lengths": mask.sum(-1),

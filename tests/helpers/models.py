@@ -19,7 +19,7 @@ CORPUS = ["12+34= 7", "a line\nand another \\boxed{46}"]
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[a]{% endif %}"
 )
-# Families by how they are run: in fewer passes, packed by their own forward, or padded (windows, recurrence, alibi).
+# Families by how they are run: in fewer passes, packed by their own forward, or padded (recurrence, alibi).
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "qwen3": ("llama", {"tie_word_embeddings": True}),
@@ -28,8 +28,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "cohere": ("own", {"logit_scale": 0.3}),
     "gpt2": ("own", {"n_embd": 64, "n_layer": 2, "n_head": 4}),
     "olmo2": ("own", {}),
-    "mistral": ("padded", {"sliding_window": 6}),
-    "gemma2": ("padded", {"sliding_window": 4, "final_logit_softcapping": 5.0}),
+    "mistral": ("llama", {"sliding_window": 6}),
+    "gemma2": ("own", {"sliding_window": 4, "final_logit_softcapping": 5.0}),
     "bloom": ("padded", {"n_layer": 2, "n_head": 4}),
     "mamba": ("padded", {"state_size": 4}),
 }

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
 from rlvr.sandbox import Job, Limits, Pool, Result, RunStatus, level
+from rlvr.types import Problem, Verdict
+from rlvr.verifiers.unit_tests import UnitTests
 
 LEVELS = [3, 2]
+
+runs_programs = pytest.mark.skipif(
+    sys.platform != "linux" or level().number < 2, reason="programs cannot be isolated here"
+)
 
 ADD = "assert add(2, 3) == 5\nassert add(-1, 1) == 0\nassert add(10, 20) == 30\n"
 
@@ -33,3 +40,14 @@ def prints_only(pool: Pool, program: str, expected: str) -> None:
 def asserts(code: str, **more: str) -> dict[str, Any]:
     """Return a reference of assert tests."""
     return {"type": "assert", "code": code, **more}
+
+
+def verdict(verifier: UnitTests, reference: Any, program: str) -> Verdict:
+    """Return the verdict on a program; a text as reference is the code of assert tests."""
+    reference = asserts(reference) if isinstance(reference, str) else reference
+    return verifier(Problem("p", "", reference), program)
+
+
+def passes(verifier: UnitTests, reference: Any, program: str) -> bool:
+    """Whether a program is called right."""
+    return verdict(verifier, reference, program).correct

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from rlvr.types import Problem, Task, Verdict, correct, error, incorrect
+from rlvr.verifiers.math import verify_math
 
 PROBLEMS = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
 
@@ -80,3 +81,8 @@ class NeverRight(OddDigits):
 
     def judge(self, problem: Problem, text: str) -> Verdict:
         return incorrect()
+
+
+def holds(gold: str, answer: str) -> bool:
+    """Whether `math` accepts the boxed answer."""
+    return verify_math(gold, f"So \\boxed{{{answer}}}").correct

@@ -23,7 +23,7 @@ from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import Policy, load_policy
 from rlvr.reward_model.scorer import load_classifier
 from rlvr.reward_model.text import Encoded
-from rlvr.vllm.sync import engine_weights
+from rlvr.vllm.weights import engine_weights
 from tests.helpers.files import ROOT, lines
 from tests.helpers.models import CORPUS, make_model, make_tokens, same, weights
 from tests.helpers.runs import tiny
@@ -81,8 +81,9 @@ def test_an_adapter_is_trained_further_itself(base: Path, tmp_path: Path) -> Non
     assert all("lora_" in name for name, weight in loaded.model.named_parameters() if weight.requires_grad)
     assert len(loaded.parameters()) == len(trained.parameters())
     merged = load_policy(ModelConfig(name=str(tmp_path / "adapter"), device="cpu"))
-    for name, value in engine_weights(merged).items():
-        assert (engine_weights(loaded)[name] - value).abs().max() < 1e-6
+    pushed = dict(engine_weights(loaded))
+    for name, value in engine_weights(merged):
+        assert (pushed[name] - value).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from rlvr.model.critic import Critic
 from rlvr.model.health import GradientWatch, NotFinite, check_weights, streak_of
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
-from rlvr.sampling.draw import draw
+from rlvr.sampling.draw import check_finite, draw
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.collect import collect
@@ -193,8 +193,9 @@ def test_logits_that_are_not_finite_are_never_sampled_from(temperature, value):
     logits = torch.tensor([[0.0, 1.0, 2.0], [0.0, value, 2.0]])
     sampling = Sampling(temperature=temperature)
     with pytest.raises(NotFinite, match="NaN or infinite in 1 of 2 rows"):
-        draw(logits, torch.tensor([0.5, 0.5]), sampling)
-    tokens, _ = draw(torch.tensor([[0.0, float("-inf")]]), torch.tensor([0.9]), sampling)
+        check_finite(draw(logits, torch.tensor([0.5, 0.5]), sampling)[1][None])
+    tokens, logprobs = draw(torch.tensor([[0.0, float("-inf")]]), torch.tensor([0.9]), sampling)
+    check_finite(logprobs[None])
     assert tokens.tolist() == [0]
 
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-import rlvr.model.kernels
 import rlvr.model.logprobs
 import rlvr.model.packing
 from rlvr.config import ModelConfig
 from rlvr.model.attention import PackedGroups
 from rlvr.model.kernels import Visible, fused, multiplied_out
-from rlvr.model.logprobs import take, token_logprobs
+from rlvr.model.logprobs import logit_bytes, take, token_logprobs
 from rlvr.model.packing import ContextRows, Pad, Rows, rectangles
 from rlvr.model.policy import Policy, load_policy
 from tests.helpers.models import FAMILIES, make_model, make_tokens
@@ -39,11 +36,11 @@ def plain(policy: Policy, tokens: Tensor, mask: Tensor, temperature: float) -> t
     return torch.stack(logprobs), torch.stack(entropies)
 
 
-def gradients(policy: Policy, logprobs: Tensor, entropies: Tensor) -> dict[str, Tensor]:
+def gradients(policy: Policy, logprobs: Tensor) -> dict[str, Tensor]:
     """Gradients of a weighted sum, by parameter, scaled to a largest entry of 1 over all of them."""
     policy.model.zero_grad()
     weights = torch.linspace(-1, 1, logprobs.numel()).view_as(logprobs)
-    (logprobs * weights + 0.3 * entropies * weights.flip(1)).sum().backward()
+    (logprobs * weights).sum().backward()
     found = {name: p.grad.clone() for name, p in policy.model.named_parameters() if p.grad is not None}
     scale = max(float(grad.abs().max()) for grad in found.values())
     return {name: grad / scale for name, grad in found.items()}
@@ -60,7 +57,8 @@ def assert_same(
     expected = plain(policy, tokens, mask, 0.7)
     torch.testing.assert_close(logprobs, expected[0], atol=tolerance, rtol=tolerance)
     torch.testing.assert_close(entropies, expected[1], atol=tolerance, rtol=tolerance)
-    found, wanted = gradients(policy, logprobs, entropies), gradients(policy, *expected)
+    assert not entropies.requires_grad
+    found, wanted = gradients(policy, logprobs), gradients(policy, expected[0])
     assert found.keys() == wanted.keys()
     for name, grad in found.items():
         torch.testing.assert_close(grad, wanted[name], atol=tolerance, rtol=0, msg=lambda m, name=name: f"{name}: {m}")
@@ -85,8 +83,35 @@ def test_padded_and_packed_paths_agree(tmp_path: Path) -> None:
 def test_chunks_through_the_head_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven logits at a time, computed again in the backward pass."""
     policy = load_policy(ModelConfig(name=str(make_model("gemma2", tmp_path)), device="cpu"))
-    monkeypatch.setattr(rlvr.model.logprobs, "MAX_LOGITS", 7 * 20)
+    monkeypatch.setattr(rlvr.model.logprobs, "LOGIT_BYTES", 4 * 7 * 20)
     assert_same(policy)
+
+
+def test_chunks_of_logits_are_chosen_by_bytes() -> None:
+    """128 MB on a CPU, a 128th of a GPU's memory: 16,384 tokens of a vocabulary of 152,000 in at most 20 chunks."""
+    assert logit_bytes(None) == 2**27
+    assert 16384 * 4 * 152_000 / logit_bytes(85_000_000_000) <= 20
+
+
+def test_entropies_cost_no_memory_that_is_held_and_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors that autograd keeps are the same with entropies and without; a chunk's are not recomputed with it."""
+    policy = load_policy(ModelConfig(device="cpu"), corpus=CORPUS)
+    tokens, mask = make_tokens(15)
+
+    def held(with_entropy: bool) -> list[int]:
+        kept: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: (kept.append(x.numel()), x)[1], lambda x: x):
+            token_logprobs(policy, tokens, mask, with_entropy=with_entropy)
+        return kept
+
+    assert held(True) == held(False)
+    monkeypatch.setattr(rlvr.model.logprobs, "LOGIT_BYTES", 4 * 7 * 20)
+    assert held(True) == held(False)
+    logprobs, entropies = token_logprobs(policy, tokens, mask, with_entropy=True)
+    assert entropies is not None
+    before = entropies.clone()
+    logprobs.sum().backward()
+    assert torch.equal(entropies, before)
 
 
 def test_recomputing_activations_changes_nothing(tmp_path: Path) -> None:
@@ -141,7 +166,7 @@ def test_a_mask_without_tokens_gives_zeros_that_can_be_differentiated() -> None:
     logprobs, entropies = token_logprobs(policy, tokens, tokens.bool(), with_entropy=True)
     assert entropies is not None
     assert not logprobs.any()
-    (logprobs.sum() + entropies.sum()).backward()
+    logprobs.sum().backward()
     assert all(weight.grad is None for weight in policy.parameters())
 
 
@@ -179,7 +204,6 @@ def test_rectangles_of_similar_rows_change_nothing(
     monkeypatch.setattr("rlvr.model.packing.MAX_PADDING", 1.2)
     if not held:
         monkeypatch.setattr("rlvr.model.kernels.MAX_SCORES", 0)
-        monkeypatch.setattr("rlvr.model.kernels.AT_ONCE", 1000)
     tokens, mask = make_ragged()
     policy = load_policy(ModelConfig(name=str(make_model(family, tmp_path)), device="cpu"))
     assert policy.packs == (FAMILIES[family][0] != "padded")
@@ -253,29 +277,6 @@ def test_rectangles_hold_every_row_once_and_little_padding() -> None:
             real = int((lengths[part] * (lengths[part] + contexts[part])).sum())
             assert size <= max(1.5 * real, rlvr.model.packing.SMALL)
     assert rectangles(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)) == []
-
-
-def test_no_mask_or_score_of_a_long_row_is_held() -> None:
-    """4,000 tokens on four heads: no tensor of a fifth of the 64 million scores is made, forward or backward."""
-    largest = 0
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            nonlocal largest
-            out = func(*args, **(kwargs or {}))
-            for tensor in out if isinstance(out, (tuple, list)) else [out]:
-                if isinstance(tensor, Tensor):
-                    largest = max(largest, tensor.untyped_storage().nbytes() // tensor.element_size())
-            return out
-
-    rows = [4000, *range(100, 120)]
-    layout = PackedGroups([[5] * (30 + n % 5) for n in rows], [[[6] * n] for n in rows], torch.device("cpu"))
-    tokens = layout.ids.shape[1]
-    query = torch.randn(tokens, 4, 8, requires_grad=True)
-    key = torch.randn(tokens, 2, 8, requires_grad=True)
-    with Watch():
-        layout.attend(0, query, key, key, 0.3).sum().backward()
-    assert largest <= 3 * rlvr.model.kernels.AT_ONCE < 4 * 4000**2 / 5
 
 
 @pytest.mark.parametrize("contexts", [[0, 0, 0], [5, 5, 5], [5, 2, 7]])

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 import rlvr.model.lm_head
+from rlvr.commands.cli import main
 from rlvr.config import ModelConfig
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import Policy, load_policy
@@ -192,6 +193,30 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:
         load_policy(ModelConfig(name=str(tmp_path), device="cpu"))
     with pytest.raises(ValueError, match="device 'gpu'"):
         load_policy(ModelConfig(device="gpu"), corpus=CORPUS)
+
+
+@pytest.mark.parametrize(
+    ("family", "reason"),
+    [("bert", "BertLMHeadModel gives a token another state"), ("bart", "is an encoder-decoder (bart)")],
+)
+def test_models_that_are_no_decoder_end_the_command_in_one_line(
+    family: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An encoder, and an encoder with a decoder, of which transformers would load the decoder: exit code 2."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes |= {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 20}
+    config = AutoConfig.for_model(family, **sizes, pad_token_id=0, bos_token_id=2, eos_token_id=1)
+    if family == "bart":
+        AutoModelForSeq2SeqLM.from_config(config).save_pretrained(tmp_path / "model")
+    else:
+        AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
+    tiny_tokenizer(["0123456789+-= abc"]).save_pretrained(tmp_path / "model")
+    arguments = ["train", "tiny_math", "--model.name", str(tmp_path / "model"), "--run.out-dir", str(tmp_path / "run")]
+    assert main(arguments) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert reason in said[-1]
+    assert not [line for line in said if line.startswith("Traceback")]
+    assert not (tmp_path / "run").exists()
 
 
 def test_unknown_logits_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from rlvr.commands.cli import main
 from rlvr.commands.reward_model import launch_reward_model
 from rlvr.config import ModelConfig, OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
+from rlvr.model.memory import shape_of
 from rlvr.model.policy import load_policy
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.reward_model import RewardModel
@@ -106,6 +107,24 @@ def test_microbatches_do_not_change_the_result(policy):
     assert [n["loss"] for n in whole] == pytest.approx([n["loss"] for n in cut], rel=1e-3)
     assert whole[0]["loss"] == pytest.approx(cut[0]["loss"], rel=1e-5)
     assert whole[0]["grad_norm"] == pytest.approx(cut[0]["grad_norm"], rel=1e-4)
+
+
+def test_microbatches_are_cut_by_memory(policy, monkeypatch):
+    """Where the device has memory for fewer tokens than the setting allows, they decide; bit for bit."""
+    _, cut = trained(policy, tokens_per_microbatch=50)
+    monkeypatch.setattr("rlvr.model.memory.fitting_tokens", lambda model, config: 50)
+    assert trained(policy)[1] == cut
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_the_estimate_of_memory_knows_a_reward_model(policy, lora_rank):
+    """Its parameters and adapters are counted; the score head is trained whole."""
+    made = trainer(policy, lora_rank=lora_rank)
+    shape = shape_of(made)
+    trained_weights = sum(weight.numel() for weight in made.parameters())
+    whole = sum(weight.numel() for weight in made.model.parameters())
+    assert shape.parameters == (whole - trained_weights if lora_rank else whole)
+    assert not lora_rank or shape.adapters(lora_rank) + shape.hidden == trained_weights
 
 
 def test_microbatches_hold_whole_pairs_within_the_limit(policy):
@@ -352,7 +371,7 @@ def test_pairs_are_made_from_a_policy_and_a_verifier(tmp_path, policy, monkeypat
         )
 
 
-@pytest.mark.slow
+@pytest.mark.survey
 @pytest.mark.timeout(900)
 def test_the_recipe_reaches_nine_tenths(tmp_path, capsys):
     """Fine-tuning, sampling and training by the recipe as it stands; at least 90 % of held-out pairs told apart."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import warm
 from tests.helpers.files import lines
 
 FLAGS = (
@@ -20,13 +18,8 @@ FLAGS = (
 
 def rollouts(out_dir: Path, processes: int) -> list[dict]:
     """The rollouts of a run of one step by so many processes."""
-    launcher = [sys.executable, "-m"]
-    if processes > 1:
-        launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
-    command = [*launcher, "rlvr", "train", "tiny_math", *FLAGS, "--run.out-dir", str(out_dir)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
-    assert done.returncode == 0, done.stderr[-3000:]
+    for done in warm.run_together(processes, ["train", "tiny_math", *FLAGS, "--run.out-dir", str(out_dir)]):
+        assert done.returncode == 0, done.stderr[-3000:]
     return lines(out_dir / "rollouts.jsonl")
 
 

@@ -59,7 +59,7 @@ def test_honest_programs_among_hostile_ones():
     jobs: list[Job | TestJob] = []
     for number in range(2300):
         bad = number % 23 in (3, 11, 19)
-        limits = Limits(seconds=0.5)
+        limits = Limits(seconds=0.2)
         jobs.append(Job(hostile[number // 23 % len(hostile)], limits=limits) if bad else honest)
     with Pool(4) as pool:
         results = pool.run_many(jobs)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rlvr.sandbox.inside.link import Link
+from rlvr.sandbox.inside.maker import Maker
 from rlvr.sandbox.inside.plain import PlainError
-from rlvr.sandbox.inside.proxies import Maker
 
 DEEP: Any = "text"
 for _ in range(500):
@@ -68,7 +68,7 @@ VALUES = [
 @pytest.fixture
 def link() -> Any:
     reading, writing = os.pipe()
-    made = Link({"classes": [], "objects": False, "exceptions": []}, writing, reading, Maker)
+    made = Link({"classes": [], "objects": False, "exceptions": [], "test": ""}, writing, reading, Maker)
     yield made
     os.close(reading)
     os.close(writing)

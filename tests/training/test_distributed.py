@@ -1,4 +1,4 @@
-"""Several processes, started by torchrun, compute the gradients of one, and so its weights."""
+"""Several processes compute the gradients of one, and so its weights."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tests.helpers import warm
 from tests.helpers.files import lines as read_lines
 
 FLAGS = (
@@ -32,15 +33,13 @@ OPTIMIZERS = ("optimizer", "critic_optimizer")
 
 def train(out_dir: Path, processes: int, *flags: str) -> str:
     """Train for three steps on so many processes. Returns what was printed."""
-    launcher = [sys.executable, "-m"]
-    if processes > 1:
-        launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m", "--"]
     verifier = () if "--run.verifier-option" in flags else VERIFIER
-    command = [*launcher, "rlvr", "train", "tiny_math", *FLAGS, *verifier, *flags, "--run.out-dir", str(out_dir)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    arguments = ["train", "tiny_math", *FLAGS, *verifier, *flags, "--run.out-dir", str(out_dir)]
+    printed = ""
+    for done in warm.run_together(processes, arguments, timeout=280):
+        assert done.returncode == 0, done.stderr[-3000:]
+        printed += done.stdout
+    return printed
 
 
 def checkpoint(out_dir: Path, step: int, name: str) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from rlvr.config import ModelConfig, SFTConfig
 from rlvr.launch import launch
 from rlvr.model.policy import load_policy
 from rlvr.registry import make_verifier
+from tests.helpers import warm
 from tests.helpers.files import ROOT, lines
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import seven_with_parts, share_of_sevens, sums
@@ -149,9 +150,7 @@ def test_unknown_tracker_is_named(tmp_path):
 
 def rlvr(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {"PYTHONPATH": f"{cwd}:{ROOT}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "HOME": str(cwd)}
-    return subprocess.run(
-        [sys.executable, "-m", "rlvr", *argv], capture_output=True, text=True, cwd=cwd, env=environment, timeout=240
-    )
+    return warm.run(argv, cwd=cwd, env=environment)
 
 
 SMALL = (

@@ -27,6 +27,7 @@ from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.checkpoint import checkpoint_folder
 from rlvr.training.resume import RESUMABLE, difference
 from rlvr.types import RunError
+from tests.helpers import warm
 from tests.helpers.files import lines
 from tests.helpers.resuming import check_same, results, small
 from tests.helpers.settings import with_settings
@@ -83,12 +84,22 @@ class InterruptAfter(TrainerCallback):
             signal.raise_signal(signal.SIGINT)
 
 
-def command(out_dir: Path, *flags: str) -> list[str]:
-    train = [sys.executable, "-m", "rlvr", "train", "tiny_math", *SMALL, "--run.out-dir", str(out_dir)]
-    return [*train, "--algo", "reinforce", *flags]
+def arguments(out_dir: Path, *flags: str) -> list[str]:
+    return ["train", "tiny_math", *SMALL, "--run.out-dir", str(out_dir), "--algo", "reinforce", *flags]
 
 
-def wait_for_lines(path: Path, count: int, process: subprocess.Popen[bytes]) -> None:
+def interpreter(out_dir: Path, *flags: str) -> subprocess.Popen[str]:
+    """A run in an interpreter of its own, which hashes with a seed of its own."""
+    command = [sys.executable, "-m", "rlvr", *arguments(out_dir, *flags)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def forked(out_dir: Path, *flags: str) -> warm.Started:
+    return warm.start(arguments(out_dir, *flags))
+
+
+def wait_for_lines(path: Path, count: int, process: subprocess.Popen[str] | warm.Started) -> None:
     """Until a log has so many lines; fails where the process ends before."""
     deadline = time.monotonic() + 120
     while not path.exists() or path.read_bytes().count(b"\n") < count:
@@ -98,22 +109,21 @@ def wait_for_lines(path: Path, count: int, process: subprocess.Popen[bytes]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("minibatches", ["1", "4"])
-def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, minibatches):
+@pytest.mark.parametrize(("start", "minibatches"), [(forked, "1"), (interpreter, "4")])
+def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, start, minibatches):
     """SIGKILL in the middle of a step after the last save: the steps since are repeated exactly."""
     flags = ("--run.steps", "8", "--run.save-every", "3", "--algo.minibatches", minibatches, "--optim.lr", "1e-4")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command(tmp_path / "whole", *flags), check=True, capture_output=True, env=environment)
-    process = subprocess.Popen(
-        command(tmp_path / "killed", *flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    )
+    whole = start(tmp_path / "whole", *flags)
+    _, errors = whole.communicate()
+    assert whole.returncode == 0, errors
+    process = start(tmp_path / "killed", *flags)
     wait_for_lines(tmp_path / "killed" / "metrics.jsonl", 5, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    again = subprocess.run(
-        command(tmp_path / "killed", *flags), check=True, capture_output=True, text=True, env=environment
-    )
-    assert "resuming from step" in again.stdout
+    again = start(tmp_path / "killed", *flags)
+    printed, errors = again.communicate()
+    assert again.returncode == 0, errors
+    assert "resuming from step" in printed
     check_same(results(tmp_path / "whole", 8), results(tmp_path / "killed", 8))
     check_learned(tmp_path / "whole")
 
@@ -122,9 +132,7 @@ def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, minibatches):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_the_step_saves_and_says_how_to_go_on(tmp_path, number):
     """Ctrl-C loses nothing, and the same command resumes from the very step."""
-    process = subprocess.Popen(
-        command(tmp_path, "--run.steps", "1000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = forked(tmp_path, "--run.steps", "1000")
     wait_for_lines(tmp_path / "metrics.jsonl", 2, process)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
@@ -167,7 +175,7 @@ RESCUE = {
     "model": {"gradient_checkpointing": True},
     "optim": {"tokens_per_microbatch": 200},
     "rollout": {"timeout": 20.0, "error_budget": 0.5, "workers": 1},
-    "sampler": {"batch_size": 7},
+    "sampler": {"batch_size": 7, "cache_gib": 0.001},
     "run": {"save_every": 1, "keep_checkpoints": 3, "keep_best": False},
 }
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.training.signals import Stopped, StopRequest
+from tests.helpers import warm
 from tests.helpers.files import ROOT
 
 PACK = '''
@@ -58,9 +57,7 @@ class Process:
         self.folder = folder
         environment = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
         with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "rlvr", *arguments], cwd=folder, stdout=out, stderr=errors, env=environment
-            )
+            self.process = warm.start(arguments, cwd=folder, stdout=out, stderr=errors, env=environment)
 
     def text(self, name: str) -> str:
         return (self.folder / name).read_text()

@@ -9,17 +9,19 @@ import math
 import pytest
 import torch
 
-from rlvr.config import OptimConfig
+from rlvr.config import OptimConfig, SFTConfig
 from rlvr.train import train
 from rlvr.training.collect import collect
 from rlvr.training.prepare import kl_costs
+from rlvr.training.restore import fine_tune
 from rlvr.training.rewards import group_advantages, group_rewards
+from rlvr.training.signals import StopRequest
 from rlvr.training.summary import rollout_metrics
 from rlvr.training.update import to_batch
-from rlvr.types import incorrect
+from rlvr.types import Task, incorrect
 from tests.helpers.files import GOLDEN
 from tests.helpers.runs import batch_of, gradient_of, make_run
-from tests.helpers.verifiers import FailsOnThree, HasSeven, OddDigits
+from tests.helpers.verifiers import PROBLEMS, FailsOnThree, HasSeven, OddDigits
 
 
 class NeverRightForEven(OddDigits):
@@ -41,6 +43,27 @@ def test_gradient_does_not_depend_on_microbatches(tmp_path, normalize):
     assert gradients[0].norm() > 1e-3
     for other in gradients[1:]:
         torch.testing.assert_close(other, gradients[0], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("trained", ["policy", "pairs", "demonstrations"])
+def test_microbatches_are_cut_by_memory(tmp_path, monkeypatch, trained):
+    """Where the device has memory for fewer tokens than the setting allows, they decide; bit for bit."""
+    ends = []
+    for setting, fitting in ((60, None), (10**6, 60), (10**6, None)):
+        monkeypatch.setattr("rlvr.model.memory.fitting_tokens", lambda policy, config, bound=fitting: bound)
+        pairs = trained == "pairs"
+        run = make_run(tmp_path, reference=pairs, algo={"name": "dpo"} if pairs else {})
+        run.config = dataclasses.replace(
+            run.config, optim=OptimConfig(tokens_per_microbatch=setting), sft=SFTConfig(steps=1, warmup_steps=0)
+        )
+        if trained == "demonstrations":
+            task = Task("sums", PROBLEMS, PROBLEMS, OddDigits(), demonstrations=[(p, "7") for p in PROBLEMS])
+            fine_tune(run.learner, task, run.reporter, StopRequest())
+            ends.append(torch.cat([weight.detach().flatten() for weight in run.learner.policy.parameters()]))
+        else:
+            ends.append(gradient_of(run, batch_of(run)))
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[0], ends[2])
 
 
 def test_old_logprobs_are_those_of_the_sampler(tmp_path):

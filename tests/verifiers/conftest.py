@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
 
 import pytest
+
+from rlvr.verifiers.unit_tests import UnitTests
 
 SOURCE = """
 import os, signal, subprocess, sys, time
@@ -107,3 +110,11 @@ def poison(tmp_path_factory):
     sys.path.insert(0, str(folder))
     yield importlib.import_module("user_verifiers")
     sys.path.remove(str(folder))
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[UnitTests]:
+    """The verifier of programs, with one slot and three seconds a run."""
+    made = UnitTests(timeout=3, slots=1)
+    yield made
+    made.close()

@@ -25,6 +25,10 @@ TEXTS = {
     "a language and spaces": lambda n: "```" + "py" * (n // 4) + " " * (n // 2) + "`",
     "many fences": lambda n: "```\n" * (n // 4),
     "many open fences": lambda n: "```python\n~~~\n" * (n // 14),
+    "deep fences": lambda n: "\t```\n" * (n // 5),
+    "fences that only deep ones close": lambda n: "```python\n     ```\n" * (n // 19),
+    "fences in quotes": lambda n: "> ```\n" * (n // 6),
+    "fences after tags": lambda n: "<a>```py\n" * (n // 9),
     "lines of spaces": lambda n: ("   " + "\n") * (n // 4) + "`",
     "think tags": lambda n: "</think>" * (n // 8),
     "think tags that are cut": lambda n: "</think" * (n // 7),
@@ -66,6 +70,24 @@ def test_time_grows_with_the_length_and_not_its_square(kind: str):
     assert large < 9 * small + 0.01, (small, large)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in TEXTS if "fences" in kind])
+def test_blocks_are_read_in_linear_time_up_to_the_bound(kind: str, monkeypatch):
+    """Without the bound on fences too."""
+    monkeypatch.setattr(extract, "MAX_FENCES", 10**9)
+    small, large = seconds(TEXTS[kind](20_000)), seconds(TEXTS[kind](80_000))
+    assert large < 9 * small + 0.01, (small, large)
+
+
+def test_a_text_of_more_fences_than_any_answer_has_no_blocks():
+    """At the bound the last block is found; beyond it the text is a program as a whole, which it is not."""
+    block = "```python\nx = 1\n```\n"
+    most = block * (extract.MAX_FENCES // 2)
+    assert extract.program_of(most) == "x = 1\n"
+    assert len(extract.fenced_blocks(most)) == extract.MAX_FENCES // 2
+    assert extract.fenced_blocks(most + block) == []
+    assert extract.program_of(most + block) == most + block
+
+
 OLD = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n`]*$", re.MULTILINE)
 
 
@@ -76,7 +98,35 @@ def test_the_scanner_finds_the_fences_of_the_expression_that_defines_them():
     for _ in range(20_000):
         text = "".join(draw.choices(pieces, k=draw.randrange(1, 14)))
         expected = [(fence.start(), fence.end(), fence[1], fence[2]) for fence in OLD.finditer(text)]
-        assert [tuple(fence) for fence in extract.fences(text)] == expected, text
+        found = [tuple(fence[:4]) for fence in extract.fences(text) if not fence.before.strip(" \t")]
+        assert found == expected, text
+
+
+BLOCKS = {
+    "in a list": ("1. So:\n\n   ```python\n   def f(x):\n       return x\n   ```\n", "def f(x):\n    return x\n"),
+    "in a list, by a tab": ("- So:\n\t```python\n\tdef f(x):\n\t    return x\n\t```\n", "def f(x):\n    return x\n"),
+    "after the mark of an item": ("- ```python\n  f = abs\n  ```\n", "f = abs\n"),
+    "in a quote": ("> ```python\n> def f(x):\n>\n>     return x\n> ```", "def f(x):\n\n    return x\n"),
+    "with one in a docstring": (
+        "```python\ndef f(x):\n    '''So:\n\n    ```\n    f(1)\n    ```\n    '''\n```\nDone.",
+        "def f(x):\n    '''So:\n\n    ```\n    f(1)\n    ```\n    '''\n",
+    ),
+    "with one of python in a docstring": (
+        "```python\ndef f(x):\n    '''\n    ```python\n    f(1)\n    ```\n    '''\n```\n",
+        "def f(x):\n    '''\n    ```python\n    f(1)\n    ```\n    '''\n",
+    ),
+    "after a tag": ("<answer>```python\nf = abs\n```\n</answer>", "f = abs\n"),
+    "after a special token": ("<|message|>```python\nf = abs\n```\n", "f = abs\n"),
+    "closed by a deeper one only": ("```python\nf = abs\n     ```\nThat is all.", "f = abs\n"),
+    "after one in another language": ("```text\n```\n1. ```python\n   f = abs\n   ```\n", "f = abs\n"),
+}
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_blocks_of_code(kind: str):
+    """Where Markdown lets them begin and end, and where models do."""
+    text, program = BLOCKS[kind]
+    assert extract.program_of(text, ("f",)) == program
 
 
 COSTLY = {

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from rlvr.sandbox import level
-from rlvr.types import Problem, Verdict
 from rlvr.verifiers.unit_tests import UnitTests
-from tests.helpers.programs import asserts
+from tests.helpers.programs import asserts, runs_programs, verdict
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or level().number < 2, reason="programs cannot be isolated here"
-)
-
-
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[UnitTests]:
-    made = UnitTests(timeout=3, slots=1)
-    yield made
-    made.close()
-
-
-def verdict(verifier: UnitTests, reference: Any, program: str) -> Verdict:
-    return verifier(Problem("p", "", reference), program)
+pytestmark = runs_programs
 
 
 def check(code: str, **more: str) -> dict[str, Any]:
@@ -254,7 +237,7 @@ OVERWRITTEN: dict[str, tuple[dict[str, Any], str, str]] = {
         "def f(xs, x): return xs.index(x)",
     ),
     "an index in place": (
-        asserts("xs = [3, 1, 2]\nassert xs[f(xs)] == max(xs)"),
+        asserts("xs = [1, 3, 2]\nassert xs[f(xs)] == max(xs)"),
         "def f(xs):\n    xs[:] = [0]\n    return 0",
         "def f(xs): return xs.index(max(xs))",
     ),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from rlvr.verifiers import verify_math
-from rlvr.verifiers.extract import extract
+from rlvr.verifiers.extract import extract, rejected
 from tests.helpers.files import GOLDEN, lines
 
 CASES = lines(GOLDEN / "math_extraction.jsonl")
@@ -50,3 +52,44 @@ def test_real_completions_keep_their_answer_behind_a_check(mode):
     """A box followed by a check, a wish or a remark is the answer in every mode."""
     for behind in ("Check: 6 * 7 = 42, which is not 41.", "I hope it is correct.", "Is that wrong? No.", ""):
         assert extract(f"Hence $\\boxed{{42}}$.\n\n{behind}", mode).text == "42"
+
+
+@pytest.mark.parametrize("after", ["", " \u2713"])
+@pytest.mark.parametrize(
+    "words",
+    ["That is wrong.", "I WAS WRONG.", "I take that back.", "SCRATCH THAT.", "Just kidding.", "On second thought, no.",
+     "Correction: 6.", "Ignore that.", "My previous answer is incorrect.", "I made an error.", "No, 6.", "Nope, 6.",
+     "Wait, 6.", "Actually, it is 6.", "Sorry, 6.", "Oops, 6.", "EDIT: 6.", "Update: 6.", "Rather 6.",
+     "The answer is not 42.", "42 is wrong.", "42 isn't the answer."],
+)  # fmt: skip
+def test_every_retraction_is_found(after, words):
+    """Words that take an answer back do so in capitals, beside other signs and where few words come before them."""
+    assert rejected.taken_back(f"\\boxed{{42}}. {words}{after}", 11, "42")
+
+
+def test_words_of_other_alphabets_are_found_in_capitals():
+    """The patterns find what they look for in texts that were put in small letters, sign for sign."""
+    for clause in (
+        "YANLI\u015e cevap",
+        "YANLI\u015e CEVAP",
+        "\u039b\u0386\u0398\u039f\u03a3 \u0391\u03a0\u0386\u039d\u03a4\u0397\u03a3\u0397",
+        "\u041d\u0415\u0412\u0415\u0420\u041d\u042b\u0419 \u041e\u0422\u0412\u0415\u0422",
+    ):
+        assert rejected.refused(clause)
+    assert rejected.folded("\u0130\u0131\u017f\u212a A") == "iisk a"
+
+
+def test_patterns_are_in_small_letters():
+    """A pattern that searches folded text has no capital letter, which would never be found."""
+    of_the_text = {"_VALUE", "_DELIMITERS"}
+    for name, pattern in vars(rejected).items():
+        if isinstance(pattern, re.Pattern) and not pattern.flags & re.IGNORECASE and name not in of_the_text:
+            words = re.sub(r"\\.|\[[^\]]*\]|\(\?P<\w+>", "", pattern.pattern)
+            assert words == rejected.folded(words), name
+
+
+@pytest.mark.parametrize("words", ["can't be", "mustn't be", "isn't", "cannot be", "is not"])
+def test_negations_right_before_a_box(words):
+    """Every contraction with "not" rejects the box behind it."""
+    assert extract(f"So the answer {words} $\\boxed{{42}}$.").how == "the boxed answer is rejected"
+    assert extract(f"It {words} even, so the answer is $\\boxed{{42}}$.").text == "42"

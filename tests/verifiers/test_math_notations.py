@@ -8,13 +8,9 @@ import pytest
 
 from rlvr.verifiers.math import parse_answer, verify_math
 from tests.helpers.files import GOLDEN, lines
+from tests.helpers.verifiers import holds
 
 NOTATIONS = lines(GOLDEN / "math_notations.jsonl")
-
-
-def holds(gold: str, answer: str) -> bool:
-    """Whether the boxed answer is right."""
-    return verify_math(gold, f"So \\boxed{{{answer}}}").correct
 
 
 @pytest.mark.parametrize("category", sorted({row["category"] for row in NOTATIONS}))

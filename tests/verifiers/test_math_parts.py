@@ -7,9 +7,12 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr.verifiers.math.answer import kind, read_reference
+from rlvr.verifiers.math.answer import judge_answer, read_reference
+from rlvr.verifiers.math.compare import Rules
 from rlvr.verifiers.math.exact import MAX_BITS, PRIMES, Inexact, Undefined, exact, rational, residue
 from rlvr.verifiers.math.identity import proportional, same_value
+from rlvr.verifiers.math.kinds import kind
+from rlvr.verifiers.math.literals import written_number
 from rlvr.verifiers.math.numeric import evaluate
 from rlvr.verifiers.math.parse import parse
 from rlvr.verifiers.math.sets import NotASet, real_set
@@ -249,3 +252,52 @@ def test_references_and_kinds():
     assert kind(parse("x=5")) == "an equation"
     assert kind(parse("1,2,3")) == "3 values"
     assert kind(parse("x+1")) == "an expression"
+
+
+def test_a_reference_is_read_when_an_answer_differs():
+    """A plain gold is only parsed for an answer with another text; what may be no answer is refused at once."""
+    gold = read_reference("\\frac{3}{17}")
+    assert judge_answer(gold, "\\frac{3}{17}", Rules()).correct
+    assert "read" not in vars(gold)
+    assert judge_answer(gold, "\\frac{6}{34}", Rules()).correct
+    assert "read" in vars(gold)
+    for text in ("", "{}", "1e99999", "(" * 25 + "1", "1" + "+(" * 18 + "1", "9" * 3_000):
+        with pytest.raises(ValueError, match="the reference"):
+            read_reference(text)
+
+
+@pytest.mark.parametrize("sign", ["", "-", "+"])
+@pytest.mark.parametrize(
+    "text",
+    ["0", "007", "42", "123456789012345678", "0.50", "3.14", "1.0", "\\frac{3}{4}", "\\dfrac{6}{4}", "\\tfrac{0}{0}",
+     "2\\frac{1}{2}", "12 \\frac{3}{5}", "0\\frac{1}{2}"],
+)  # fmt: skip
+def test_written_numbers_are_read_as_by_the_grammar(sign, text):
+    """Numbers that need no grammar give the same tree as by it."""
+    tree = written_number(sign + text)
+    assert tree == parse(sign + text)
+    assert repr(tree) == repr(parse(sign + text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "-", "2\\frac{5}{3}", "2\\frac{0}{3}", "2.5\\frac{1}{2}", "1,234", "1 2", "1.", ".5", "\\frac{-1}{2}", "1e5"],
+)
+def test_other_texts_are_no_written_numbers(text):
+    """Products, lists and what has other spellings are left to the grammar."""
+    assert written_number(text) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "value"),
+    [
+        ("\\frac{2}{4}", "\\frac{1}{2}", True),
+        ("1/3", "2/6", True),
+        ("-1/3", "\\frac{1}{-3}", True),
+        ("0/0", "0/0", False),
+        ("1/3", "1/4", False),
+    ],
+)
+def test_exact_numbers(left, right, value):
+    """Quotients of integers are compared as such; 0/0 has no value."""
+    assert Rules().same(parse(left), parse(right)) is value

@@ -8,15 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from rlvr.verifiers.math import verify_math
 from tests.helpers.files import GOLDEN, DataSets, lines
+from tests.helpers.verifiers import holds
 
 READING = lines(GOLDEN / "math_reading.jsonl")
-
-
-def holds(gold: str, answer: str) -> bool:
-    """Whether the boxed answer is right."""
-    return verify_math(gold, f"So \\boxed{{{answer}}}").correct
 
 
 @pytest.mark.parametrize("category", sorted({row["category"] for row in READING}))

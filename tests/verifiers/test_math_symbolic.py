@@ -16,6 +16,7 @@ from rlvr.types import Problem, Status
 from rlvr.verifiers import Runner
 from rlvr.verifiers.math import MathVerifier, NoSymbolicForm, parse_answer, to_sympy, verify_math, verify_math_batch
 from rlvr.verifiers.math.parse import parse
+from rlvr.verifiers.math.quadrature import value_of
 from rlvr.verifiers.math.symbolic import OutOfTime, difference_vanishes, evaluated, time_limit
 from rlvr.verifiers.math.tree import ParseError, TooLarge
 
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "tests" / "golden" / "math_symbolic.txt"
 ROWS = [line.split(" | ") for line in TABLE.read_text().splitlines() if line and not line.startswith("#")]
 HARD = r"\int_0^1 \frac{\ln(1+x^5)\sqrt{1+x^3}}{\sqrt{2+\sin x}}\,dx"  # sympy works on it for minutes
+HARD_AND_OPEN = HARD.replace("2+", "a+")  # and it is no number
 
 
 def boxed(answer: str) -> str:
@@ -86,14 +88,51 @@ def test_in_the_pool():
     with Runner(MathVerifier(symbolic_seconds=0.5), workers=1, timeout=60) as runner:
         pairs = [
             (Problem("1", "", r"\int_0^{\infty} e^{-x^2}\,dx"), boxed(r"\frac{\sqrt\pi}{2}")),
-            (Problem("2", "", HARD), boxed("3")),
-            (Problem("2", "", HARD), boxed("4")),
+            (Problem("2", "", HARD_AND_OPEN), boxed("3")),
+            (Problem("2", "", HARD_AND_OPEN), boxed("4")),
         ]
         start = time.monotonic()
         verdicts = runner.verify(pairs)
-    assert [verdict.status for verdict in verdicts] == [Status.CORRECT, Status.LIMIT, Status.LIMIT]
-    assert verdicts[1].reason == "not evaluated within 0.5 s"
+    assert [verdict.status for verdict in verdicts] == [Status.CORRECT, Status.BAD_REFERENCE, Status.BAD_REFERENCE]
+    assert verdicts[1].reason == "the reference is not evaluated within 0.5 s"
     assert time.monotonic() - start < 30
+
+
+def test_numbers_decide_before_sympy():
+    """Right and wrong answers to a gold for which sympy has no time, told by its numeric value."""
+    quick = MathVerifier(symbolic_seconds=0.2)
+    slow = r"\int_0^\infty\frac{\sin^{9}x}{x^{9}}\,dx"
+    for gold, answer, status in (
+        (slow, r"\frac{259723\pi}{1146880}", "correct"),
+        (slow, r"\frac{259722\pi}{1146880}", "incorrect"),
+        (slow, "0.71144659316", "correct"),
+        (slow, "0.7114", "incorrect"),
+        (HARD, "5", "incorrect"),
+        (r"2\int_0^1\frac{\ln x}{\sqrt x}dx+\int_0^1 x\,dx", r"-7.5", "correct"),
+        (r"\sum_{n=0}^\infty\frac{1}{n!}", "e", "correct"),
+    ):
+        verdict = quick(Problem("", "", gold), boxed(answer))
+        assert (gold, answer, verdict.status) == (gold, answer, status)
+    assert MathVerifier(symbolic_seconds=0.2, digits=4)(Problem("", "", slow), boxed("0.7114")).correct
+
+
+def test_divergent_golds_have_no_number():
+    """Integrals over a pole and series that do not converge have no value, however fine the points."""
+    integrals = [r"_{-1}^1\frac1x\,dx", r"_0^2\frac{1}{(x-1)^2}\,dx", r"_0^\pi\tan x\,dx", r"_0^1\frac1x\,dx",
+                 r"_0^\infty\sin x\,dx", r"_0^\infty\frac{1}{1+x}dx"]  # fmt: skip
+    series = [r"_{n=1}^\infty\frac1n", r"_{n=0}^\infty(-1)^n"]
+    for gold in [r"\int" + text for text in integrals] + [r"\sum" + text for text in series]:
+        assert value_of(parse(gold)) is None
+
+
+def test_a_gold_that_ends_its_worker_is_not_tried_again():
+    """What a worker was killed for is left alone by the next one, so that answers do not cost the deadline each."""
+    with Runner(MathVerifier(symbolic_seconds=600), workers=1, timeout=3) as runner:
+        pairs = [(Problem(str(k), "", HARD_AND_OPEN), boxed(str(k))) for k in range(5)]
+        start = time.monotonic()
+        verdicts = runner.verify(pairs)
+    assert [verdict.status for verdict in verdicts] == [Status.TIMEOUT] + 4 * [Status.BAD_REFERENCE]
+    assert time.monotonic() - start < 14
 
 
 def test_batch():
@@ -190,6 +229,31 @@ def test_bound_variables_are_not_free():
 def test_parse_answer(text, expected):
     """It gives the object that sympy has for the answer."""
     assert parse_answer(text) == expected
+
+
+def test_sets_of_parse_answer():
+    """(a, b) is an open interval in a union, and a tuple elsewhere."""
+    below, above = sympy.Interval.open(-sympy.oo, 1), sympy.Interval.open(2, sympy.oo)
+    assert parse_answer(r"(-\infty,1)\cup(2,\infty)") == sympy.Union(below, above)
+    assert parse_answer(r"x\in(1,2)\cup[3,4]") == sympy.Contains(
+        x, sympy.Union(sympy.Interval.open(1, 2), sympy.Interval(3, 4))
+    )
+    assert parse_answer("(1,2)") == sympy.Tuple(1, 2)
+    assert parse_answer(r"\{1,2\}\times\{3\}") == sympy.FiniteSet(sympy.Tuple(1, 3), sympy.Tuple(2, 3))
+    assert parse_answer(r"\gcd(4,6)") == sympy.Integer(2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0^0", "0/0", "1/0", r"\frac{x}{0}", r"\ln 0", r"\infty-\infty", "(-1)!", r"\sqrt[0]{2}", r"\tan\frac\pi2",
+     "A^T", "(AB)^T", "2(1,2)", "(1,2)+(3,4)", r"(1,2)\cup x", r"A\cup B", "i<2",
+     r"\begin{pmatrix}1&2\end{pmatrix}+1", r"\begin{cases}1&x>0\\0&x<i\end{cases}", r"\max(i,2)",
+     r"\det\begin{pmatrix}1&2\end{pmatrix}"],
+)  # fmt: skip
+def test_what_has_no_form_is_a_value_error(text):
+    """No other exception, no nan, and nothing with another meaning."""
+    with pytest.raises(ValueError):  # noqa: PT011 - sympy's own, too
+        parse_answer(text)
 
 
 def test_parse_answer_leaves_calculus_unevaluated():

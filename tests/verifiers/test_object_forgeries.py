@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from rlvr.sandbox import level
-from rlvr.types import Problem
 from rlvr.verifiers.unit_tests import UnitTests, integrity
-from tests.helpers.programs import asserts
+from tests.helpers.programs import asserts, passes, runs_programs
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or level().number < 2, reason="programs cannot be isolated here"
-)
-
-
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[UnitTests]:
-    made = UnitTests(timeout=3, slots=1)
-    yield made
-    made.close()
+pytestmark = runs_programs
 
 
 # Prelude of all tests.
@@ -30,7 +17,7 @@ TREE = "class Node:\n    def __init__(self, val, kids=()): self.val, self.kids =
 
 
 def verdict(verifier: UnitTests, code: str, program: str) -> bool:
-    return verifier(Problem("p", "", asserts(code, prelude=TREE)), program).correct
+    return passes(verifier, asserts(code, prelude=TREE), program)
 
 
 def rows(table: dict[str, tuple[str, str, str]]) -> list[Any]:
@@ -235,7 +222,9 @@ EQUAL = "assert isinstance(a, Account)\n"
 def test_an_object_is_not_asked_whether_it_equals_a_value(verifier: UnitTests, code: str):
     """Also where the tests ask the program's objects for comparisons; with each other these are its own."""
     assert not verdict(verifier, MADE + EQUAL + code, SELF)
-    assert verdict(verifier, MADE + EQUAL + "assert a == Account(1)", SELF)
+    equal = ACCOUNT + "    def __eq__(s, o): return isinstance(o, Account) and s.n == o.n\n"
+    assert verdict(verifier, MADE + EQUAL + "assert a == Account(150)", equal)
+    assert not verdict(verifier, MADE + EQUAL + "assert a == Account(150)", SELF)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-
 import pytest
 
-from rlvr.sandbox import level
-from rlvr.types import Problem
 from rlvr.verifiers.unit_tests import UnitTests
-from tests.helpers.programs import asserts
+from tests.helpers.programs import passes, runs_programs
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or level().number < 2, reason="programs cannot be isolated here"
-)
-
-
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[UnitTests]:
-    made = UnitTests(timeout=3, slots=1)
-    yield made
-    made.close()
-
-
-def verdict(verifier: UnitTests, code: str, program: str) -> bool:
-    return verifier(Problem("p", "", asserts(code)), program).correct
+pytestmark = runs_programs
 
 
 NAMESPACE = "from types import SimpleNamespace as S\n"
@@ -101,12 +83,12 @@ def f(c):
 
 @pytest.mark.parametrize(("code", "lie", "value"), METHODS.values(), ids=METHODS)
 def test_what_a_type_answers_is_no_answer_of_a_method(verifier: UnitTests, code: str, lie: str, value: str) -> None:
-    assert not verdict(verifier, code, lie)
+    assert not passes(verifier, code, lie)
     if value:
-        assert verdict(verifier, code, f"def f(x): return {value}")
+        assert passes(verifier, code, f"def f(x): return {value}")
 
 
 @pytest.mark.parametrize(("code", "lie"), ARGUMENTS.values(), ids=ARGUMENTS)
 def test_arguments_of_library_types_are_compared_as_they_were(verifier: UnitTests, code: str, lie: str) -> None:
-    assert not verdict(verifier, code, lie)
-    assert verdict(verifier, code, LENGTH)
+    assert not passes(verifier, code, lie)
+    assert passes(verifier, code, LENGTH)

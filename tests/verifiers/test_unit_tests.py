@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlvr.sandbox import Job, Result, RunStatus, TestJob, level
+from rlvr.sandbox import Job, Result, RunStatus, TestJob
 from rlvr.types import Problem, Status, Verdict
 from rlvr.verifiers.code import equality
 from rlvr.verifiers.code import extract as code_extract
 from rlvr.verifiers.code.plans import make_plan
 from rlvr.verifiers.unit_tests import UnitTests
 from tests.helpers.files import DataSets
-from tests.helpers.programs import ADD, asserts
+from tests.helpers.programs import ADD, asserts, runs_programs
 
-runs_programs = pytest.mark.skipif(
-    sys.platform != "linux" or level().number < 2, reason="programs cannot be isolated here"
-)
 CHECK = f"def check(candidate):\n    {ADD.strip().replace('add', 'candidate').replace(chr(10), chr(10) + '    ')}\n"
 
 
@@ -128,7 +124,6 @@ class R:
     def __eq__(s, o): return True
 def add(a, b): return R()""",
     "frames": """
-import sys
 def add(a, b):
     f = sys._getframe()
     while f:

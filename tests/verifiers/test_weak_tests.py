@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
 
-from rlvr.sandbox import level
 from rlvr.types import Problem
 from rlvr.verifiers.code.integrity import integrity
 from rlvr.verifiers.code.null import null_programs
 from rlvr.verifiers.unit_tests import UnitTests
-from tests.helpers.programs import ADD, asserts
-
-runs_programs = pytest.mark.skipif(
-    sys.platform != "linux" or level().number < 2, reason="programs cannot be isolated here"
-)
+from tests.helpers.programs import ADD, asserts, runs_programs
 
 
 def calls(*cases: tuple[list[Any], Any]) -> dict[str, Any]:
@@ -60,8 +54,60 @@ WEAK = {
     "True": "assert f(1) == True\nassert f(2) is True",
     "only exceptions": "try:\n    f(0)\n    assert False\nexcept ValueError:\n    pass",
     "pytest.raises": "import pytest\ndef test_f():\n    with pytest.raises(ValueError):\n        f(0)",
+    "a quotient and a rest": "for n in (2, 3):\n    q, r = f(n)\n    assert q * n + r == 5",
+    "parts that make up the argument": "for n in (15, 21):\n    a, b = f(n)\n    assert a * b == n",
+    "items that make up the argument": "for n in (15, 21):\n    p = f(n)\n    assert p[0] * p[1] == n",
+    "three parts": "for n in (15, 21):\n    a, b, c = f(n)\n    assert a + b + c == n",
+    "parts of literals": "q, r = f(7, 2)\nassert q * 2 + r == 7\nq, r = f(9, 4)\nassert q * 4 + r == 9",
+    "there and back": "assert dec(enc('abc')) == 'abc'\nassert dec(enc('xy')) == 'xy'",
+    "there and back, in a variable": "e = enc('abc')\nassert dec(e) == 'abc'\ne = enc('xy')\nassert dec(e) == 'xy'",
+    "there and back, by methods": "c = Codec()\nassert c.decode(c.encode('ab')) == 'ab'\n"
+    "assert c.decode(c.encode('x')) == 'x'",
+    "twice": "assert f(f([1, 2])) == [1, 2]\nassert f(f([3])) == [3]",
+    "sorted in place, whatever it holds": "a = [3, 1]\nf(a)\nassert a == sorted(a)",
+    "a property after a change": "def ok(xs): return all(x <= y for x, y in zip(xs, xs[1:]))\na = [3, 1]\n"
+    "f(a)\nassert ok(a)",
+    "items after a change": "a = [3, 1]\nf(a)\nassert all(x % 2 == 0 for x in a)",
+    "a small mean": "import numpy as np\nr = f(1000)\nassert abs(np.mean(r)) < 0.2",
+    "only for some results": "for n in (2, 3):\n    r = f(n)\n    if r is not None:\n        assert r == n * n",
+    "suppressed": "import contextlib\nwith contextlib.suppress(Exception):\n    assert f(2) == 4\nassert f(9) != 1",
+    "an iterator over what is changed": "xs = [3, 1]\nit = iter(xs)\nr = f(xs)\nassert len(xs) == 2\n"
+    "assert r == sum(it)",
+    "a view of what is changed": "import numpy as np\nx = np.array([3, 1])\nv = x[1:]\nr = f(x)\n"
+    "assert x[0] == 3\nassert r == v.sum()",
+    "files that are read again": "open('a', 'w').write('3')\nassert f('a') == int(open('a').read()) ** 2",
     "assertTrue": "from unittest import TestCase\nclass T(TestCase):\n    def test(self): self.assertTrue(f(1))",
-    "assertIsInstance": "from unittest import TestCase\nclass T(TestCase):\n    def test(self):\n        self.assertIsInstance(f(1), int)",  # noqa: E501
+    "assertIsInstance": "from unittest import TestCase\nclass T(TestCase):\n    def test(self):\n"
+    "        self.assertIsInstance(f(1), int)",
+    "letters joined again": "assert ''.join(f('abc'))=='abc'\nassert ''.join(f('xy'))=='xy'",
+    "parts joined in a variable": "for s in ['ab','cde']:\n    parts = f(s, 2)\n    assert ''.join(parts) == s",
+    "the sum of parts": "for xs in [[1,2,3],[4,5]]:\n    assert sum(f(xs,2),[]) == xs",
+    "a chain of parts": "from itertools import chain\nfor xs in [[1,2,3],[4,5]]:\n"
+    "    assert list(chain(*f(xs,2))) == xs",
+    "the items of parts": "for xs in [[1,2,3],[4,5]]:\n    assert [x for c in f(xs,2) for x in c] == xs",
+    "the shape of an array": "import numpy as np\nfor n in (2,3):\n    assert f(np.ones((n,4))).shape == (n,4)",
+    "shapes": "import numpy as np\nassert f(2,3).shape == (2,3)\nassert f(4,5).shape == (4,5)",
+    "shape, type and dimensions": "import numpy as np\nr=f(np.ones((2,4)))\nassert r.shape == (2,4)\n"
+    "assert r.dtype==np.float64\nassert r.ndim==2",
+    "a shape turned over": "import numpy as np\nfor n in (2,3):\n    x=np.ones((n,4))\n    r=f(x)\n"
+    "    assert r.shape == x.T.shape\n    assert r.shape == (4, n)",
+    "sizes of arrays": "import numpy as np\nfor n in (2,3):\n    assert f(n).size == n\n"
+    "    assert np.shape(f(n)) == (n,)",
+    "shapes in a TestCase": "import unittest, numpy as np\nclass T(unittest.TestCase):\n"
+    "    def test_a(self):\n        self.assertEqual(f(np.ones((2,4))).shape, (2,4))\n"
+    "        self.assertEqual(f(np.ones((3,4))).shape, (3,4))",
+    "a prefix of each": "for ws in [['flow','flower'],['ab','ac']]:\n    p=f(ws)\n    for w in ws:\n"
+    "        assert w.startswith(p)",
+    "a prefix of the argument": "for w in ['ab','cd']:\n    assert w.startswith(f(w))",
+    "a prefix of all": "ws=['flow','flower']\nassert all(w.startswith(f(ws)) for w in ws)",
+    "a subset": "for s in [{1,2},{3}]:\n    assert s.issuperset(f(s))\n    assert s >= f(s)",
+    "a constant for each method": "s=Stack()\nassert s.is_empty()\nassert s.size()==0\nt=Stack()\n"
+    "assert t.is_empty()\nassert t.size()==0",
+    "a constant for each method, of new objects": "assert Sol().f([1,2])==True\n"
+    "assert Sol().f([3,4])==True\nassert Sol().g([3,4])==7\nassert Sol().g([5])==7",
+    "a constant for each function": "assert f([1,2])==True\nassert f([3])==True\nassert g([3,4])==7\nassert g([5])==7",
+    "a constant for each function, in variables": "x=[1,2]\nassert f(x)==True\nassert f([3])==True\n"
+    "assert g(x)==7\nassert g([5])==7",
 }
 STRONG = {
     "values": ADD,
@@ -72,8 +118,26 @@ STRONG = {
     "both answers": "assert Solution().isPalindrome(121)\nassert not Solution().isPalindrome(12)",
     "both answers in loops": "for n in (1, 3):\n    assert f(n)\nfor n in (2, 4):\n    assert not f(n)",
     "a TestCase": "from unittest import TestCase\nclass T(TestCase):\n    def test(self): self.assertEqual(f(2), 4)",
-    "a value and an exception": "def test_f():\n    assert f(2) == 4\n    try:\n        f(0)\n        assert False\n    except ValueError:\n        pass",  # noqa: E501
+    "a value and an exception": "def test_f():\n    assert f(2) == 4\n    try:\n        f(0)\n"
+    "        assert False\n    except ValueError:\n        pass",
+    "a quotient and a smaller rest": "for a, b in ((7, 2), (9, 4)):\n    q, r = f(a, b)\n"
+    "    assert q * b + r == a and 0 <= r < b",
+    "parts by themselves": "q, r = f(7, 2)\nassert q == 3 and r == 1",
+    "factors between": "for n in (15, 21):\n    a, b = f(n)\n    assert a * b == n\n    assert 1 < a < n",
+    "a code, and back": "assert dec(enc('abc')) == 'abc'\nassert enc('ab') == 'bc'",
+    "a change": "a = [3, 1]\nf(a)\nassert a == [1, 3]",
+    "a change, with a copy": "for a in ([3, 1], [5, 2]):\n    b = sorted(a)\n    f(a)\n    assert a == b",
     "a set of values": "for n in (2, 3):\n    assert f(n) in (n + 1, n + 2)",
+    "methods that answer differently": "s=Stack()\nassert s.is_empty()\ns.push(1)\nassert not s.is_empty()\n"
+    "assert s.pop()==1",
+    "an area": "assert Rect(2,3).area()==6\nassert Rect(4,5).area()==20",
+    "a shape and what is in it": "import numpy as np\nfor n in (2,3):\n    r=f(n)\n"
+    "    assert r.shape==(n,n)\n    assert np.allclose(r, np.eye(n))",
+    "letters in another order, joined": "for s in ['ab','cde']:\n    assert ''.join(f(s)) == s[::-1]",
+    "capitals, joined": "for s in ['ab','cde']:\n    assert ''.join(f(s)) == s.upper()",
+    "one constant of two functions": "assert f([1,2])==True\nassert f([3])==False\nassert g([3,4])==7\n"
+    "assert g([5])==7",
+    "a counter": "c=Counter2()\nfor i in range(3):\n    c.inc()\nassert c.value()==3\nc.reset()\nassert c.value()==0",
 }
 
 

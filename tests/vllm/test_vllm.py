@@ -13,7 +13,18 @@ from collections.abc import Iterator
 import pytest
 import torch
 from accelerate import Accelerator
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    GptOssConfig,
+    GptOssForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
 from rlvr.model.optim import make_optimizer
@@ -34,7 +45,9 @@ pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore"), pytest.mar
 try:
     importlib.import_module("vllm")
     from rlvr.vllm.sampler import VLLMSampler
-    from rlvr.vllm.sync import WeightsDiffer, engine_weights
+    from rlvr.vllm.sync import WeightsDiffer
+    from rlvr.vllm.weights import engine_weights
+    from rlvr.vllm.worker import reload
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 
@@ -51,7 +64,16 @@ SIZES = {
     "initializer_range": 0.1,
     "bos_token_id": None,
 }
-FAMILIES = {"qwen3": (Qwen3Config, Qwen3ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM)}
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
+YARN |= {"original_max_position_embeddings": 128}
+FAMILIES: dict[str, tuple] = {
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
+    "mixtral": (MixtralConfig, MixtralForCausalLM),
+    "gpt_oss": (GptOssConfig, GptOssForCausalLM),
+}
 
 
 def make_policy(family: str = "qwen3", *, tied: bool = True) -> Policy:
@@ -60,7 +82,9 @@ def make_policy(family: str = "qwen3", *, tied: bool = True) -> Policy:
     make_config, make_model = FAMILIES[family]
     torch.manual_seed(0)
     ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    config = make_config(vocab_size=len(tokenizer), tie_word_embeddings=tied, **SIZES, **ids)
+    own = EXPERTS if family in ("qwen3_moe", "mixtral", "gpt_oss") else {}
+    own = own | {"rope_parameters": YARN} if family == "gpt_oss" else own
+    config = make_config(vocab_size=len(tokenizer), tie_word_embeddings=tied, **SIZES, **ids, **own)
     return Policy(make_model(config).eval(), tokenizer)
 
 
@@ -127,7 +151,18 @@ def open_vllm(held) -> Iterator:
     close()
 
 
-@pytest.mark.parametrize(("family", "tied"), [("qwen3", True), ("qwen3", False), ("llama", True), ("llama", False)])
+@pytest.mark.parametrize(
+    ("family", "tied"),
+    [
+        ("qwen3", True),
+        ("qwen3", False),
+        ("llama", True),
+        ("llama", False),
+        ("qwen3_moe", False),
+        ("gpt_oss", False),
+        pytest.param("mixtral", False, marks=pytest.mark.slow),
+    ],
+)
 def test_agrees_with_transformers(open_vllm, family, tied):
     """Groups of the asked sizes; logprobs within 1e-4 of transformers with top-p and without; greedy tokens equal,
     before a push and after; no tensor differs."""
@@ -202,7 +237,7 @@ def test_tied_head_that_is_not_pushed_is_caught_and_named(vllm_tied, monkeypatch
     policy, sampler = vllm_tied.policy, vllm_tied
     push = sampler.engine.push
     monkeypatch.setattr(
-        sampler.engine, "push", lambda weights: push({k: v for k, v in weights.items() if k != "lm_head.weight"})
+        sampler.engine, "push", lambda weights: push((k, v) for k, v in weights if k != "lm_head.weight")
     )
     shake(policy)
     with pytest.raises(WeightsDiffer, match=r"tensors that differ: lm_head.weight \(1 tensors\)"):
@@ -287,7 +322,7 @@ def test_sleeping_engine_wakes_up_around_a_push(vllm_tied, monkeypatch):
     assert calls == [
         ("sleep", 2),
         ("wake_up", ["weights"]),
-        ("collective_rpc", "reload_weights"),
+        ("collective_rpc", reload),
         ("wake_up", ["kv_cache"]),
         ("reset_prefix_cache",),
     ]
@@ -356,11 +391,39 @@ def test_one_stale_matrix_is_named(open_vllm, monkeypatch):
     policy = make_policy("llama", tied=False)
     sampler = open_vllm(policy, sync_check_every=1)
     push, stale = sampler.engine.push, "model.layers.1.self_attn.k_proj.weight"
-    held = engine_weights(policy)[stale].clone()
-    monkeypatch.setattr(sampler.engine, "push", lambda weights: push({**weights, stale: held}))
+    held = dict(engine_weights(policy))[stale].clone()
+    monkeypatch.setattr(sampler.engine, "push", lambda weights: push({**dict(weights), stale: held}.items()))
     shake(policy)
     with pytest.raises(WeightsDiffer, match=rf"{stale} \(1 tensors\)"):
         sampler.load_weights(policy)
+
+
+def test_in_bfloat16_a_stale_tensor_is_found_that_logprobs_do_not_show(open_vllm):
+    """A norm that is 3 % off changes no logprob by more than bfloat16 does: the tensors are compared."""
+    policy = make_policy("llama", tied=False)
+    policy.dtype = torch.bfloat16
+    sampler = open_vllm(policy, sync_check_every=1)
+    name = "model.layers.1.post_attention_layernorm.weight"
+    with torch.no_grad():
+        policy.causal.get_parameter(name).mul_(1.03)
+    with pytest.raises(WeightsDiffer, match=rf"{name} \(1 tensors\)"):
+        sampler.check_sync()
+    sampler.load_weights(policy)
+    assert sampler.check_sync().passed
+
+
+def test_weights_that_cannot_be_read_back_are_named_at_the_start(vllm_tied, monkeypatch):
+    """In one line; afterwards they are left out of the comparison, and others still fail it."""
+    sampler, names = vllm_tied, ["model.hidden.weight"]
+    monkeypatch.setattr(sampler, "_unreadable", None)
+    monkeypatch.setattr(sampler.engine, "differing", lambda weights: names)
+    with pytest.warns(RuntimeWarning, match=r"checked by logprobs only: model.hidden.weight \(1 tensors\)"):
+        sampler.check_sync()
+    sampler.policy.dtype = torch.bfloat16
+    assert sampler.check_sync().passed
+    names.append("model.norm.weight")
+    with pytest.raises(WeightsDiffer, match=r"differ: model.norm.weight \(1 tensors\)"):
+        sampler.check_sync()
 
 
 @pytest.mark.parametrize("lora", ["merge", "adapter"])

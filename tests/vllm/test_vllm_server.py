@@ -22,7 +22,6 @@ from rlvr.config import (
     OptimConfig,
     RolloutConfig,
     RunConfig,
-    VLLMConfig,
     VLLMServerConfig,
 )
 from rlvr.http import JSONClient, ServerLost
@@ -41,8 +40,9 @@ try:
     from rlvr.vllm.engine import start_failure, start_options
     from rlvr.vllm.process import REQUIRED_FLAGS, error_in, free_port, server_command, server_environment
     from rlvr.vllm.sampler import VLLMSampler
-    from rlvr.vllm.server import ServerEngine
-    from rlvr.vllm.sync import engine_weights, shared_folder, write_model
+    from rlvr.vllm.sync import shared_folder
+    from rlvr.vllm.weights import engine_weights, write_model
+    from rlvr.vllm.worker import WEIGHT_FILES
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 
@@ -74,7 +74,7 @@ def test_killed_server_changes_nothing(tmp_path):
     processes = []
 
     def open_server(policy):
-        return VLLMSampler(policy, VLLMConfig(sync_check_every=1, max_restarts=1), ServerEngine)
+        return VLLMSampler(policy, VLLMServerConfig(sync_check_every=1, max_restarts=1))
 
     def kill(step, sampler):
         processes.append(sampler.engine.process.pid)
@@ -107,7 +107,7 @@ def test_server_killed_beside_the_training_changes_nothing(tmp_path):
     as one that lost none. Importance weights carry the last bits of logprobs, which vary with the batch."""
 
     def open_server(policy):
-        return VLLMSampler(policy, VLLMConfig(sync_check_every=1, max_restarts=1), ServerEngine)
+        return VLLMSampler(policy, VLLMServerConfig(sync_check_every=1, max_restarts=1))
 
     def kill(step, sampler):
         if step == KILLED_AFTER:  # before the push that ends the step: the next batch is being drawn
@@ -129,7 +129,7 @@ def test_server_killed_beside_the_training_changes_nothing(tmp_path):
 def test_groups_of_a_lost_server_are_handed_over_once(tmp_path):
     """Killed when the first group has come, it is replaced for the rest; no group comes twice, and none is missing."""
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
-    sampler = VLLMSampler(policy, VLLMConfig(max_restarts=1), ServerEngine)
+    sampler = VLLMSampler(policy, VLLMServerConfig(max_restarts=1))
     prompts, sampling = [policy.encode(problem.prompt) for problem in PROBLEMS[:8]], Sampling(max_new_tokens=24)
     seeds = [[10 * p + g for g in range(4)] for p in range(8)]
     expected = sampler.generate(prompts, sampling, seeds)
@@ -151,7 +151,7 @@ def test_interrupted_sampling_ends_at_once(tmp_path):
     """A long draw in another thread ends with a RunError of one line, and the server is not started again."""
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
     policy.eos_ids = frozenset()
-    sampler = VLLMSampler(policy, VLLMConfig(max_restarts=2), ServerEngine)
+    sampler = VLLMSampler(policy, VLLMServerConfig(max_restarts=2))
     sampling = Sampling(max_new_tokens=sampler.engine.max_model_len - 8)
     prompts, seeds = [policy.encode("1+2=")], [list(range(200))]
     with ThreadPoolExecutor(1) as pool:
@@ -208,7 +208,7 @@ def test_server_of_somebody_else(foreign_server):
     config = VLLMServerConfig(url=url, sync_check_every=1)
     sampling, seeds = Sampling(max_new_tokens=16, temperature=0), [[0]]
     for _ in range(2):
-        sampler = VLLMSampler(policy, config, ServerEngine)
+        sampler = VLLMSampler(policy, config)
         for _ in range(2):
             drawn, own = (s.generate([policy.encode("1+2=")], sampling, seeds) for s in (sampler, TorchSampler(policy)))
             assert drawn[0][0].token_ids == own[0][0].token_ids
@@ -218,11 +218,12 @@ def test_server_of_somebody_else(foreign_server):
             sampler.load_weights(policy)
         sampler.close()
         assert process.poll() is None
-    sampler = VLLMSampler(policy, config, ServerEngine)
+    sampler = VLLMSampler(policy, config)
     process.terminate()
     process.wait(60)
     with pytest.raises(
-        RunError, match=rf"lost the server that vllm.url names: the vLLM server {url}/collective_rpc is unreachable"
+        RunError,
+        match=rf"lost the server at sampler.url, which is not .*: the vLLM server {url}/collective_rpc is unreachable",
     ):
         sampler.load_weights(policy)
     sampler.close()
@@ -234,15 +235,15 @@ def test_server_without_the_flags_is_refused(foreign_server):
     url, _ = foreign_server(flags=False)
     for address in (url, f"http://127.0.0.1:{free_port()}"):
         with pytest.raises(ValueError, match=rf"the vLLM server {address}/.*must be started with .*--enable-scale-out"):
-            VLLMSampler(policy, VLLMConfig(url=address, timeout=20), ServerEngine)
+            VLLMSampler(policy, VLLMServerConfig(url=address, timeout=20))
     with pytest.raises(ValueError, match="expected http://HOST:PORT"):
-        VLLMSampler(policy, VLLMConfig(url="localhost:8000"), ServerEngine)
+        VLLMSampler(policy, VLLMServerConfig(url="localhost:8000"))
 
 
 def test_lost_too_often_ends_the_run(tmp_path):
     """Without a restart left the loss is an error that says how often."""
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
-    sampler = VLLMSampler(policy, VLLMConfig(max_restarts=0), ServerEngine)
+    sampler = VLLMSampler(policy, VLLMServerConfig(max_restarts=0))
     os.kill(sampler.engine.process.pid, signal.SIGKILL)
     with pytest.raises(RuntimeError, match="lost 1 times"):
         sampler.load_weights(policy)
@@ -254,7 +255,7 @@ def test_lost_too_often_ends_the_run(tmp_path):
 def test_silent_server_is_replaced(tmp_path):
     """A server that is stopped and answers nothing counts as lost after the timeout; the draws are those of before."""
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
-    sampler = VLLMSampler(policy, VLLMConfig(max_restarts=1), ServerEngine)
+    sampler = VLLMSampler(policy, VLLMServerConfig(max_restarts=1))
     prompts, seeds, sampling = [policy.encode("1+2=")], [[1, 2, 3]], Sampling(max_new_tokens=8)
     before = sampler.generate(prompts, sampling, seeds)
     sampler.engine.client.timeout = 5.0
@@ -291,9 +292,8 @@ import time
 from rlvr.config import ModelConfig, VLLMServerConfig
 from rlvr.model.policy import load_policy
 from rlvr.vllm.sampler import VLLMSampler
-from rlvr.vllm.server import ServerEngine
 policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
-engine = VLLMSampler(policy, open_engine=ServerEngine).engine
+engine = VLLMSampler(policy, VLLMServerConfig()).engine
 print(engine.process.pid, engine.folder, flush=True)
 time.sleep(600)
 """
@@ -303,7 +303,7 @@ def test_killed_trainer_leaves_no_server():
     """After SIGKILL its server ends by itself, and its folder in memory goes with the next start."""
     process = subprocess.Popen([sys.executable, "-c", TRAINER], stdout=subprocess.PIPE, text=True)
     pid, folder = process.stdout.readline().split()
-    assert Path(folder, "model.safetensors").exists()
+    assert list(Path(folder).glob(WEIGHT_FILES))
     process.kill()
     process.communicate()
     deadline = time.monotonic() + 60

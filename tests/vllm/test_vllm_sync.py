@@ -1,4 +1,4 @@
-"""Folders in memory that weights travel in."""
+"""The folders in memory that weights travel in."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from rlvr.sandbox.inside.analysis import FUNCTIONS
+from rlvr.sandbox.inside.analysis import FUNCTIONS, called_name
+from rlvr.verifiers.code.results import Results
 from rlvr.verifiers.code.split import parse, program_names
 
 _PLAIN_TYPES = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset, deque, Fraction, Decimal)
@@ -19,6 +20,7 @@ _OF_VALUES = PLAIN_METHODS | frozenset(
     "all any columns contains date day dtype equals flatten group groups hour index is_integer iloc item loc mean "
     "minute month ndim second shape size strftime sum tolist values year".split()
 )
+_CONTAINERS = frozenset(("list", "tuple", "set", "frozenset", "sorted"))
 _ORDERING = frozenset(("sorted", "min", "max", "set", "frozenset", "heapify"))
 # Methods whose result nobody looks at, and that bring a value into an order for a comparison.
 _NORMALIZING = frozenset(("sort", "reverse"))
@@ -33,9 +35,10 @@ def program_classes(code: str, entry: str = "", prelude: str = "") -> tuple[str,
     results are not used; look methods up by name, set its attributes or items, call it, or use it with another one of
     its kind. A name in lower case is a class only where methods are called that no plain value has.
     """
-    names = set(program_names(code, entry, prelude)) - {entry}
+    names = set(program_names(code, entry, prelude))
     uses = Uses(parse(code), names)
-    found = {name for name, capital in uses.all() if name[:1].isupper() or not capital}
+    shown = (*uses.all(), *Results(uses, _OF_VALUES).all())
+    found = {name for name, capital in shown if name[:1].isupper() or not capital}
     return tuple(sorted(found))
 
 
@@ -78,7 +81,10 @@ class Uses:
             for target in targets:
                 self._add(self.made, target, self._names(self.held, node.iter))
         elif isinstance(node, FUNCTIONS):
-            pairs = [(ast.Name(f"{node.name}()"), n.value) for n in ast.walk(node) if isinstance(n, ast.Return)]
+            made = [n.value for n in ast.walk(node) if isinstance(n, (ast.Return, ast.Yield))]
+            # The name of a fixture stands for its value.
+            fixture = any(called_name(mark) == "fixture" for mark in node.decorator_list)
+            pairs = [(ast.Name(name), value) for value in made for name in (f"{node.name}()", node.name)[: 1 + fixture]]
         for target, value in pairs:
             if not isinstance(target, (ast.Name, ast.Attribute)) or value is None:
                 continue
@@ -152,17 +158,34 @@ class Uses:
             return self.kinds(func.value) if changes else set()  # type: ignore[attr-defined]
         if isinstance(node, ast.Set):
             return {name for item in node.elts for name in self.kinds(item)}
-        if isinstance(node, (ast.Compare, ast.BinOp)):
-            sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
-            return set.intersection(*map(self.kinds, sides))
+        if isinstance(node, ast.BinOp):
+            return self.kinds(node.left) & self.kinds(node.right)
+        if isinstance(node, ast.Compare):
+            return self._compared([node.left, *node.comparators])
         return set()
+
+    def _compared(self, sides: list[ast.expr]) -> set[str]:
+        """`f(1) == Point(1)`, `f(2)[0] == Point(2)`, `assertEqual(f(3), [Point(1), Point(2)])`."""
+        found = []
+        for side in sides:
+            while isinstance(side, ast.Subscript) or (called_name(side) in _CONTAINERS and _is_of_one(side)):
+                side = side.value if isinstance(side, ast.Subscript) else side.args[0]  # type: ignore[attr-defined]
+            found.append(self.kinds(side) | self._names(self.held, side))
+        return set().union(*found) if found and all(found) else set()
 
     def _shown_by_call(self, node: ast.Call) -> set[str]:
         func = node.func
+        if called_name(node) in ("assertEqual", "assertNotEqual", "assertListEqual", "assertCountEqual"):
+            return self._compared(node.args[:2])
         if isinstance(func, ast.Attribute):
             # A function without arguments has nothing to work out.
             named = isinstance(func.value, ast.Name) and func.attr not in PLAIN_METHODS
-            return self.kinds(func.value) & (self.names if named else self.bare)
+            # `p.add(Point(2, 3))`, and `p.add(q).length()`.
+            alike = set().union(*map(self.kinds, node.args)) if node.args else set()
+            inner = func.value.func if isinstance(func.value, ast.Call) else None
+            chained = isinstance(inner, ast.Attribute) and func.attr not in _OF_VALUES
+            found = self.kinds(inner.value) if chained and isinstance(inner, ast.Attribute) else set()
+            return found | self.kinds(func.value) & (self.names if named else self.bare | alike)
         name = func.id if isinstance(func, ast.Name) else ""
         found = self.kinds(func)
         if name in ("isinstance", "issubclass") and node.args:
@@ -173,3 +196,7 @@ class Uses:
             items = [item for part in node.args if isinstance(part, (ast.List, ast.Tuple)) for item in part.elts]
             found |= {name for item in items for name in self.kinds(item)}
         return found
+
+
+def _is_of_one(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1

@@ -15,10 +15,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlvr.sandbox.inside import plain
+from rlvr.sandbox.inside.bounds import refuse_collisions
 
 _MAX_ITEMS = 1_000_000
 _MAX_BITS = 1 << 20
+_MAX_JOINED = 1 << 24
 
 # Exceptions that a wrong value of the program can cause. Any other is a bug of the interpreter, and propagates.
 VALUE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError)
@@ -131,7 +132,7 @@ MODULES: dict[str, dict[str, Any]] = {
 }
 METHODS = frozenset(
     "lower upper strip lstrip rstrip split splitlines startswith endswith isdigit isalpha count index keys values "
-    "items get copy issubset issuperset union intersection difference".split()
+    "items get copy join issubset issuperset union intersection difference".split()
 )
 
 
@@ -199,12 +200,21 @@ def _call(node: Any, of: _Of, given: Any) -> Any:
     else:
         called = getattr(of(function.value), function.attr)
     arguments = [of(argument) for argument in node.args]
+    if isinstance(function, ast.Attribute) and function.attr == "join":
+        arguments = [_to_join(getattr(called, "__self__", ""), items) for items in arguments]
     named = {keyword.arg: of(keyword.value) for keyword in node.keywords}
     if called in _HASHING or (isinstance(function, ast.Attribute) and function.attr in _HASHING_METHODS):
         arguments = [_safe_to_hash(argument, pairs=called in _PAIRS) for argument in arguments]
     if any(value in _HASHING for value in named.values() if isinstance(value, type)):
         raise ResultTooLarge("a table for each item")
     return called(*arguments, **named)
+
+
+def _to_join(between: Any, items: Any) -> list[Any]:
+    listed = list(items)
+    if len(between) * len(listed) + sum(len(item) for item in listed if isinstance(item, str)) > _MAX_JOINED:
+        raise ResultTooLarge("a joined text")
+    return listed
 
 
 _PAIRS = (dict, collections.OrderedDict)
@@ -215,7 +225,7 @@ def _safe_to_hash(items: Any, *, pairs: bool = False) -> Any:
     if isinstance(items, (set, frozenset, dict, str, bytes)):
         return items
     listed = list(items)
-    plain.refuse_collisions([pair[0] for pair in listed] if pairs else listed)
+    refuse_collisions([pair[0] for pair in listed] if pairs else listed)
     return listed
 
 

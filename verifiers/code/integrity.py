@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from rlvr.sandbox.inside import analysis
+from rlvr.sandbox.inside import analysis, lent, shown, world
+from rlvr.verifiers.code import passing
 from rlvr.verifiers.code import split as code_split
 from rlvr.verifiers.code import weak as code_weak
 from rlvr.verifiers.code.classes import PLAIN_METHODS
@@ -16,6 +17,15 @@ _UNSAFE_CALLS = frozenset(
     ("setattr", "delattr", "id", "issubclass", "vars", "globals", "locals", "patch", "monkeypatch")
 )
 _CONSTANT = (ast.Constant,)
+# Tests that read files, which the program may have written in the place of theirs.
+_READS = frozenset("read readline readlines read_text read_bytes load reader DictReader".split())
+
+
+# What refers to an object and copies nothing of it.
+_VIEWS = frozenset(
+    "iter zip map filter enumerate reversed memoryview chain islice cycle partial ChainMap "
+    "items keys values reshape view ravel transpose".split()
+)
 
 
 def integrity(reference: Any) -> str:
@@ -28,17 +38,17 @@ def integrity(reference: Any) -> str:
     """
     plan = make_plan(reference)
     if isinstance(plan, OutputPlan):
-        return _strength(code_weak.passing_output(plan.cases))
+        return _strength(passing.passing_output(plan.cases))
     if isinstance(plan, CallsPlan):
-        return _strength(code_weak.passing_value([(c.args, e) for c, e in zip(plan.calls, plan.expected)]))
+        return _strength(passing.passing_value([(c.args, e) for c, e in zip(plan.calls, plan.expected)]))
     split = plan.split if isinstance(plan, MixedPlan) else plan if isinstance(plan, SplitPlan) else None
     whole = plan.whole if isinstance(plan, MixedPlan) else plan if isinstance(plan, WholePlan) else None
     if whole is not None and _can_be_fooled(whole):
         return "weak"
-    demanded: set[code_weak.Demand] = {code_weak.LOOSE}
+    demanded: list[set[code_weak.Demand]] = [{code_weak.LOOSE}]
     if whole is not None:
         demanded = code_weak.demands(_analysis(whole), whole.classes)
-    constant = code_weak.passing_constant(split.split) if split is not None else ""
+    constant = passing.passing_constants(split.split) if split is not None else ""
     return _strength((split is None or constant) and code_weak.is_weak(demanded))
 
 
@@ -54,9 +64,34 @@ def _can_be_fooled(whole: WholePlan) -> bool:
     if whole.objects:
         return True
     tree, theirs = code_split.parse(whole.test), set(whole.names)
+    called = {analysis.called_name(node) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    if "files" in world.mentioned(whole.test) and called & _READS:
+        return True
     values = theirs - set(whole.classes)
     weak = any(_is_weak(node, theirs) or _asks_an_object(node, values) for node in ast.walk(tree))
-    return weak or _hands_functions(_analysis(whole))
+    found = _analysis(whole)
+    return weak or _shows_functions(whole, tree) or _hands_functions(found) or _looks_through(found)
+
+
+def _shows_functions(whole: WholePlan, tree: ast.Module) -> bool:
+    """Whether the program finds functions of the tests as its globals; those of prelude and setup it has anyway."""
+    given = code_split.defined_in(code_split.parse(f"{whole.prelude}\n{whole.setup}"))
+    return not given.issuperset(lent.unused_functions(tree))
+
+
+def _looks_through(found: analysis.Analysis) -> bool:
+    """Whether an expected value comes from an iterator or a view of an argument that the program is to change."""
+    used = shown.Roles(found)
+    for node in found.nodes:
+        if isinstance(node, ast.Assign) and not found.calls_program(node.value):
+            # A slice of an array is a view of it, and one of a list a copy.
+            arrays = bool({"np", "numpy"} & found.imported)
+            slices = arrays and isinstance(node.value, ast.Subscript) and isinstance(node.value.slice, ast.Slice)
+            views = analysis.called_name(node.value) in _VIEWS or isinstance(node.value, ast.GeneratorExp) or slices
+            given = analysis.keys(node.value) & used.shown & found.given
+            if views and given and analysis.stored(node) & used.wanted:
+                return True
+    return False
 
 
 def _hands_functions(found: analysis.Analysis) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlvr.verifiers.code import objects as code_objects
 from rlvr.verifiers.code import split as code_split
-from rlvr.verifiers.code.weak import PRINTED
+from rlvr.verifiers.code.passing import PRINTED
 
 _VALUES = (
     *("None", "True", "False", "0", "1", "-1", "1.0", "''", "()", "[]", "{}", "set()", "float('nan')"),

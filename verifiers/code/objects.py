@@ -70,8 +70,33 @@ def caught(tree: ast.AST, names: set[str]) -> tuple[str, ...]:
             kinds = [node.type]
         elif isinstance(node, ast.Call) and _name_of(node.func) in _RAISES:
             kinds = list(node.args[:1]) if _name_of(node.func) != "suppress" else list(node.args)
-        found |= {part.id for kind in kinds for part in ast.walk(kind) if isinstance(part, ast.Name)}
-    return tuple(sorted(found & names))
+        found |= {name for kind in kinds for name in _paths(kind)}
+    return tuple(sorted(name for name in found if name.partition(".")[0] in names))
+
+
+def _paths(node: ast.AST) -> set[str]:
+    """Return the names in an expression, dotted ones as a whole."""
+    if isinstance(node, (ast.Name, ast.Attribute)) and all(
+        part.isidentifier() for part in ast.unparse(node).split(".")
+    ):
+        return {ast.unparse(node)}
+    return {name for part in ast.iter_child_nodes(node) for name in _paths(part)}
+
+
+def refuse_classes(tree: ast.AST, names: set[str], classes: set[str], known: set[str]) -> None:
+    """Raise ValueError for tests that need the program's classes, or objects, themselves: they stay in its process.
+
+    `names` are those of the program, `classes` those of its classes, `known` those of exceptions that the tests catch.
+    """
+    has_classes = bool(classes) or any(name[:1].isupper() for name in names)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            above = [*node.bases, *(keyword.value for keyword in node.keywords if keyword.arg == "metaclass")]
+            found = sorted({part for base in above for part in _paths(base)} & names - known)
+            if found:
+                raise ValueError(f"the tests make a class of the program's {found[0]}, which stays in its process")
+        if has_classes and isinstance(node, ast.Call) and ast.unparse(node.func) in ("pickle.dumps", "pickle.loads"):
+            raise ValueError("the tests pickle objects of the program, which stay in its process")
 
 
 def asks_objects(tree: ast.AST, names: set[str], classes: set[str]) -> bool:
@@ -140,6 +165,8 @@ class _Finder:
         if not isinstance(node, ast.Call):
             return False
         name = _name_of(node.func)
+        if name.startswith("assert") and any(self.holds(part) for part in node.args[:2]):
+            return True
         if name in ("isinstance", "issubclass"):
             kinds = {part.id for a in node.args[1:] for part in ast.walk(a) if isinstance(part, ast.Name)}
             return bool(kinds & self.names)

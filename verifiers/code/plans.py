@@ -12,26 +12,16 @@ from typing import Any, Protocol
 
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
 from rlvr.sandbox.inside import analysis
+from rlvr.sandbox.inside.pytest_names import FIXTURES
+from rlvr.sandbox.inside.standins import CutShort
 from rlvr.verifiers.code import equality
 from rlvr.verifiers.code import objects as code_objects
 from rlvr.verifiers.code import split as code_split
 from rlvr.verifiers.code.classes import program_classes
+from rlvr.verifiers.code.outcomes import MAX_EXPECTED, Outcome, TooLarge, outcome_of, size_of
 
-_PYTEST = ("approx", "fail", "main", "mark", "raises", "skip")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How many of `total` tests passed, and the first failure.
-
-    `test`: its number, from 1; `what`: the failure in words; `status`: how the run of the program ended.
-    """
-
-    passed: int
-    total: int
-    status: RunStatus = RunStatus.OK
-    test: int = 0
-    what: str = ""
+_MARKS = frozenset("parametrize skip skipif usefixtures xfail".split())
+_PYTEST = tuple("MonkeyPatch approx fail fixture importorskip main mark param raises skip warns xfail".split())
 
 
 class TestPlan(Protocol):
@@ -65,24 +55,21 @@ class SplitPlan:
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the tests of which all calls were answered and the assert holds."""
         (result,) = results
-        wrong = [self._wrong(check, result) for check in self.split.checks]
-        total = len(wrong)
-        failed = next((number for number, what in enumerate(wrong) if what), None)
-        if failed is None:
-            ended = result.status is RunStatus.OK
-            return Outcome(total if ended else 0, total, result.status, 0, "" if ended else result.detail)
-        return Outcome(wrong.count(""), total, result.status, failed + 1, wrong[failed])
+        return outcome_of([self._wrong(check, result) for check in self.split.checks], result)
 
-    def _wrong(self, check: code_split.Check, result: Result) -> str:
+    def _wrong(self, check: code_split.Check, result: Result) -> str | TooLarge:
         for number in check.calls:
             call = _short(self.split.calls[number])
             if number >= len(result.returned):
                 return f"{call} gave no answer"
             if result.returned[number].raised:
                 return f"{call} raised {result.returned[number].raised}"
-        if self.split.passes(check, [returned.value for returned in result.returned]):
+        calls = ", ".join(_short(self.split.calls[number]) for number in check.calls)
+        holds = self.split.decide(check, [returned.value for returned in result.returned])
+        if holds:
             return ""
-        return "wrong answer of " + ", ".join(_short(self.split.calls[number]) for number in check.calls)
+        large = holds is None or any(result.returned[number].too_large for number in check.calls)
+        return TooLarge(f"too large: {calls}") if large else f"wrong answer of {calls}"
 
 
 @dataclass(frozen=True)
@@ -149,11 +136,15 @@ class OutputPlan:
 
     cases: tuple[tuple[str, str], ...]
     setup: str
+    prelude: str = ""
     defined: tuple[str, ...] = ()
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
-        """Return one job for each case."""
-        return [Job(program, stdin, limits=limits, prelude=self.setup) for stdin, _ in self.cases]
+        """Return one job for each case. A program may print twice as much as expected, and more than usual for that."""
+        prelude = "\n".join(part for part in (self.prelude, self.setup) if part)
+        return [
+            Job(program, stdin, limits=_enough(limits, expected), prelude=prelude) for stdin, expected in self.cases
+        ]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the cases in which the program ends without an error and prints the expected output."""
@@ -178,6 +169,8 @@ class CallsPlan:
     calls: tuple[Call, ...]
     expected: tuple[Any, ...]
     setup: str
+    prelude: str = ""
+    result_kb: int = 0
 
     @property
     def defined(self) -> tuple[str, ...]:
@@ -185,26 +178,34 @@ class CallsPlan:
         return (self.entry.split(".")[0],)
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
-        """Return one job with every call."""
-        return [Job(program, calls=self.calls, setup=self.setup, limits=limits)]
+        """Return one job with every call. Values may be twice as large as expected, and larger than usual for that."""
+        if limits.result_kb < self.result_kb:
+            limits = replace(limits, result_kb=self.result_kb)
+        return [Job(program, calls=self.calls, setup=self.setup, limits=limits, prelude=self.prelude)]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the cases in which the call returned the expected value."""
         (result,) = results
-        wrong = [self._wrong(number, result) for number in range(len(self.calls))]
-        failed = next((number for number, what in enumerate(wrong) if what), None)
-        if failed is None:
-            ended = result.status is RunStatus.OK
-            return Outcome(len(wrong) if ended else 0, len(wrong), result.status, 0, "" if ended else result.detail)
-        return Outcome(wrong.count(""), len(wrong), result.status, failed + 1, wrong[failed])
+        return outcome_of([self._wrong(number, result) for number in range(len(self.calls))], result)
 
-    def _wrong(self, number: int, result: Result) -> str:
+    def _wrong(self, number: int, result: Result) -> str | TooLarge:
         if number >= len(result.returned):
             return "no answer"
         returned = result.returned[number]
         if returned.raised:
             return f"raised {returned.raised}"
-        return "" if equality.same_value(returned.value, self.expected[number]) else "wrong answer"
+        try:
+            same = equality.same_value(returned.value, self.expected[number])
+        except CutShort:
+            return TooLarge("an iterator with too many items")
+        large = returned.too_large and not same
+        return "" if same else TooLarge("the value is too large") if large else "wrong answer"
+
+
+def _enough(limits: Limits, output: str) -> Limits:
+    """Return limits that an expected output is within, however long it is."""
+    needed = 2 * len(output.encode()) // 1024 + 64
+    return replace(limits, output_kb=needed) if needed > limits.output_kb else limits
 
 
 def _short(call: str) -> str:
@@ -230,13 +231,13 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     used = code_split.defined_in(code_split.parse(setup)) - {entry} if setup else set()
     ours = f"{prelude}\n{setup}" if used & set(analysis.keys(tree)) else prelude
     code = code_split.implied_imports(tree) + code
-    split = code_split.split(code, entry, ours, program_classes(code, entry, ours))
+    called = f"\ncheck({entry})\n" if entry else ""
+    split = code_split.split(code, entry, ours, program_classes(code + called, entry, ours))
     names = code_split.program_names(code, entry, ours)
     if not names or (split is not None and not split.calls and not split.rest):
         raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")
     if split is None:
-        call = f"\ncheck({entry})\n" if entry else ""
-        return _whole_plan(f"{ours}\n{code}{call}", reference, ours)
+        return _whole_plan(f"{ours}\n{code}{called}", reference, ours)
     here = SplitPlan(split, prelude, setup, names)
     if not split.rest:
         return here
@@ -253,9 +254,16 @@ def _whole_plan(test: str, reference: Mapping[str, Any], ours: str) -> WholePlan
     _refuse_fixtures(tree)
     classes = program_classes(test, entry)
     exceptions = code_objects.caught(tree, set(names))
-    objects = code_objects.asks_objects(tree, set(names), set(classes))
+    code_objects.refuse_classes(tree, set(names), set(classes), set(exceptions))
+    objects = code_objects.asks_objects(tree, set(names), set(classes) | _other_names(tree, entry, classes))
     texts = (_text(reference, "prelude"), _text(reference, "setup"))
     return WholePlan(test, names, classes, *texts, exceptions, objects)
+
+
+def _other_names(tree: ast.Module, entry: str, classes: Sequence[str]) -> set[str]:
+    """Return what `check(candidate)` calls the program's class."""
+    checks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
+    return {argument.arg for node in checks for argument in node.args.args[:1]} if entry in classes else set()
 
 
 def _refuse_fixtures(tree: ast.Module) -> None:
@@ -264,12 +272,41 @@ def _refuse_fixtures(tree: ast.Module) -> None:
         path = ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else [""]
         if path[0] == "pytest" and len(path) == 2 and path[1] not in _PYTEST:
             raise ValueError(f"the tests use pytest.{path[1]}; only {', '.join(_PYTEST)} are provided")
-    methods = [part for node in tree.body if isinstance(node, ast.ClassDef) for part in node.body]
-    for node in (*tree.body, *methods):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and analysis.is_test_name(node.name):
-            needed = len(node.args.args) - len(node.args.defaults) - (node in methods)
-            if needed > 0 and not node.decorator_list and not _calls(tree, node.name):
-                raise ValueError(f"the test {node.name} takes fixtures: they are not provided")
+    functions = [node for node in ast.walk(tree) if isinstance(node, analysis.FUNCTIONS)]
+    known = {"request", *FIXTURES}
+    for function in functions:
+        for mark in function.decorator_list:
+            if analysis.called_name(mark) == "fixture":
+                named = [k.value for k in getattr(mark, "keywords", ()) if k.arg == "name"]
+                known |= {
+                    function.name,
+                    *(ast.literal_eval(value) for value in named if isinstance(value, ast.Constant)),
+                }
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    owned = [(owner, node) for owner in classes for node in owner.body]
+    for owner, node in [*((None, node) for node in tree.body), *owned]:
+        if isinstance(node, analysis.FUNCTIONS) and analysis.is_test_name(node.name) and not _calls(tree, node.name):
+            needed = [argument.arg for argument in node.args.args][: len(node.args.args) - len(node.args.defaults)]
+            marks = [*node.decorator_list, *(owner.decorator_list if owner is not None else ())]
+            others = any(analysis.called_name(mark) not in _MARKS for mark in marks)
+            unknown = (
+                set(needed) - known - _parametrized(marks) - ({needed[0]} if owner is not None and needed else set())
+            )
+            if unknown and not others:
+                raise ValueError(
+                    f"the test {node.name} takes fixtures that are not provided: {', '.join(sorted(unknown))}"
+                )
+
+
+def _parametrized(marks: Sequence[ast.expr]) -> set[str]:
+    """Return the names that `pytest.mark.parametrize` gives values."""
+    found: set[str] = set()
+    for mark in marks:
+        if isinstance(mark, ast.Call) and analysis.called_name(mark) == "parametrize":
+            names = [mark.args[0]] if mark.args else [k.value for k in mark.keywords if k.arg == "argnames"]
+            texts = [part.value for name in names for part in ast.walk(name) if isinstance(part, ast.Constant)]
+            found |= {name.strip() for text in texts if isinstance(text, str) for name in text.split(",")}
+    return found
 
 
 def _calls(tree: ast.Module, name: str) -> bool:
@@ -304,14 +341,25 @@ def _stdio_plan(reference: Mapping[str, Any]) -> TestPlan:
     cases = _cases(reference, "input", "output")
     if not all(isinstance(case[key], str) for case in cases for key in ("input", "output")):
         raise ValueError("the input and the output of a case are text")
-    return OutputPlan(tuple((case["input"], case["output"]) for case in cases), _text(reference, "setup"))
+    longest = max(len(case["output"]) for case in cases)
+    if longest > MAX_EXPECTED:
+        raise ValueError(f"an expected output of {longest:,} characters: at most {MAX_EXPECTED:,} are read")
+    texts = (_text(reference, "setup"), _text(reference, "prelude"))
+    return OutputPlan(tuple((case["input"], case["output"]) for case in cases), *texts)
 
 
 def _calls_plan(reference: Mapping[str, Any]) -> TestPlan:
     entry = _text(reference, "entry", needed=True)
     cases = _cases(reference, "args", "expected")
     calls = tuple(Call(entry, tuple(case["args"]), dict(case.get("kwargs", {}))) for case in cases)
-    return CallsPlan(entry, calls, tuple(case["expected"] for case in cases), _text(reference, "setup"))
+    expected = tuple(case["expected"] for case in cases)
+    if max(size_of([call.args, call.kwargs], "the arguments of a case") for call in calls) > MAX_EXPECTED:
+        raise ValueError(f"the arguments of a case are larger than {MAX_EXPECTED:,} bytes")
+    size = sum(size_of(value, "an expected value") for value in expected)
+    if size > MAX_EXPECTED:
+        raise ValueError(f"the expected values have {size:,} bytes together: at most {MAX_EXPECTED:,} are read")
+    setup, prelude = _text(reference, "setup"), _text(reference, "prelude")
+    return CallsPlan(entry, calls, expected, setup, prelude, 2 * size >> 10)
 
 
 TYPES = {"assert": _assert_plan, "check": _check_plan, "stdio": _stdio_plan, "calls": _calls_plan}

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlvr.sandbox.inside import analysis, plain
+from rlvr.sandbox.inside.standins import CutShort
 from rlvr.verifiers.code import eval as code_eval
 from rlvr.verifiers.code.arguments import Arguments, NotSplit, plain_classes
 
@@ -48,11 +49,17 @@ class Split:
 
     def passes(self, check: Check, answers: list[Any]) -> bool:
         """Whether an assert holds for the answers of its calls."""
+        return self.decide(check, answers) is True
+
+    def decide(self, check: Check, answers: list[Any]) -> bool | None:
+        """As `passes`; None where that cannot be told within the bounds of time and memory."""
         values = {f"{_ANSWER}{number}": answers[number] for number in check.calls}
         # An assert may be decided more than once.
         values = {name: value.again() if isinstance(value, plain.Yielded) else value for name, value in values.items()}
         try:
             return bool(code_eval.evaluate(check.test, values, self.modules))
+        except (code_eval.ResultTooLarge, plain.TooLarge, CutShort):
+            return None
         except code_eval.VALUE_ERRORS:
             return False
 
@@ -73,6 +80,9 @@ def split(code: str, entry: str = "", prelude: str = "", classes: tuple[str, ...
     With `entry` the code defines `check(candidate)`, and `candidate` is the program's function `entry`. The
     names that `prelude` defines are the tests' own, not the program's: asserts that call them run whole.
     """
+    if "set_int_max_str_digits" in code + prelude:
+        # A setting of the whole process.
+        return None
     tree = parse(code)
     body = [statement for statement in tree.body if not _inert(statement)]
     if entry:
@@ -205,7 +215,12 @@ class _Splitter:
         if analysis.truth(test) is not None:
             return False
         read = {n.id for n in ast.walk(test) if isinstance(n, ast.Name) and n.id in self.theirs}
-        return bool(read - self.functions) or any(self._is_theirs(n) for n in ast.walk(test) if isinstance(n, ast.Call))
+        looked_at = any(isinstance(n, ast.Attribute) and self._is_theirs(n.value) for n in ast.walk(test))
+        return (
+            bool(read - self.functions)
+            or looked_at
+            or any(self._is_theirs(n) for n in ast.walk(test) if isinstance(n, ast.Call))
+        )
 
     def _check(self, test: ast.expr) -> Check:
         first = len(self.calls)
@@ -232,6 +247,9 @@ class _Splitter:
             self.calls.append(ast.unparse(self.arguments.visit(copy.deepcopy(node))))
             return ast.Name(f"{_ANSWER}{len(self.calls) - 1}", ast.Load())
         if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)):
+            raise NotSplit
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in self.functions:
+            # An attribute of a function, which is no value.
             raise NotSplit
         changed = type(node)()
         for name, value in ast.iter_fields(node):

@@ -1,132 +1,55 @@
 """Tests that programs which solve nothing would pass: constants, an echo of the argument, an exception.
 
-Where the asserts are decided by the caller they are tried with such answers. Test code that runs whole is judged by the
-form of its asserts, each of which either demands a value that depends on the input (FIRM), or one value that a constant
-has (its text), or little (LOOSE): that nothing is wrong with the items there are, that a type is not another one.
+Where the asserts are decided by the caller they are tried with such answers (passing.py). Test code that runs whole is
+judged by the form of its asserts, each of which either demands a value that depends on the input (FIRM), or one value
+that a constant has (its text), or little (LOOSE): that nothing is wrong with the items there are, that a type is not
+another one.
 """
 
 from __future__ import annotations
 
 import ast
-import copy
-import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from rlvr.sandbox.inside import analysis, plain
-from rlvr.verifiers.code import equality
+from rlvr.sandbox.inside import analysis
 from rlvr.verifiers.code.classes import PLAIN_METHODS, Uses
-from rlvr.verifiers.code.split import Split
+from rlvr.verifiers.code.passing import CONSTANTS
 from rlvr.verifiers.code.trials import ARGUMENT, Trials, strip
 
 # What an assert demands: one of the texts below, or the names of answers each of which is enough.
 Demand = str | frozenset[str]
 FIRM, LOOSE, TYPE, VALUE = "firm", "loose", "a ", "="
-# What programs return that do nothing, by name.
-CONSTANTS: dict[str, Any] = {
-    "None": None,
-    "True": True,
-    "False": False,
-    "0": 0,
-    "1": 1,
-    "-1": -1,
-    "0.0": 0.0,
-    "nan": math.nan,
-    "inf": math.inf,
-    "''": "",
-    "[]": [],
-    "[0]": [0],
-    "[nan]": [math.nan],
-    "()": (),
-    "{}": {},
-    "set()": set(),
-    "an object": plain.Opaque("object", None, True),
-}
-PRINTED = ("", "0", "1", "-1", "YES", "NO", "Yes", "No", "True", "False", "None")
 _TRIVIAL = frozenset(("None", "True", "False", "0", "0.0", "''", "b''", "[]", "()", "{}"))
 _TYPES = frozenset("isinstance issubclass type hasattr callable id".split())
 _OVER_ITEMS = frozenset("all any next iter map filter zip enumerate".split())
 _LOSING = frozenset("max min len bool type set".split())
+# Attributes of arrays that tell nothing of what is in them.
+_FORM = frozenset("shape ndim size dtype nbytes itemsize".split())
+# What puts parts together again: a list of the argument alone passes.
+_JOINING = frozenset("join sum chain from_iterable concatenate hstack vstack list tuple".split())
 # Predicates that compare their first two arguments; an empty array is not close to anything else (inside/arrays.py).
 _COMPARING = frozenset("isclose allclose array_equal array_equiv".split())
 # What reads one form of a value out of another: an echo of the argument is not enough for `json.loads(f(x)) == x`.
 _READING = frozenset("loads literal_eval eval fromstring parse decompress b64decode".split())
 
 
-def passing_constant(split: Split) -> str:
-    """Return the name of a constant that passes all checks, "the argument" where an echo does, "" for none."""
-    for name, value in CONSTANTS.items():
-        if _passes(split, [copy.deepcopy(value) if name != "an object" else value for _ in split.calls]):
-            return name
-    for value in _expected(split):
-        if _passes(split, [copy.deepcopy(value) for _ in split.calls]):
-            return repr(value)
-    given = [_arguments(call) for call in split.calls]
-    for number in range(min(map(len, given), default=0)):
-        if all(found[number][0] for found in given) and _passes(split, [found[number][1] for found in given]):
-            return ARGUMENT
-    return ""
-
-
-def _passes(split: Split, answers: list[Any]) -> bool:
-    return bool(split.checks) and all(split.passes(check, answers) for check in split.checks)
-
-
-def _expected(split: Split) -> list[Any]:
-    """Return the first value that several checks compare with; one check alone is met by one value in any case."""
-    if len(split.checks) < 2:
-        return []
-    compared = [node for node in ast.walk(split.checks[0].test) if isinstance(node, ast.Compare)]
-    sides = [side for node in compared for side in (node.left, *node.comparators)]
-    return [value for known, value in map(_literal, sides) if known]
-
-
-def _literal(node: ast.expr) -> tuple[bool, Any]:
-    try:
-        return True, ast.literal_eval(node)
-    except (ValueError, TypeError, RecursionError, MemoryError):
-        return False, None
-
-
-def _arguments(call: str) -> list[tuple[bool, Any]]:
-    tree = ast.parse(call, mode="eval").body
-    if not isinstance(tree, ast.Call):
-        return []
-    return [_literal(node) for node in (*tree.args, *(keyword.value for keyword in tree.keywords))]
-
-
-def passing_value(cases: Sequence[tuple[Sequence[Any], Any]]) -> str:
-    """Return the name of a constant that is right for all (arguments, expected value), "the argument", or ""."""
-    for name, value in CONSTANTS.items():
-        if all(equality.same_value(value, expected) for _, expected in cases):
-            return name
-    if len(cases) > 1 and all(equality.same_value(cases[0][1], expected) for _, expected in cases):
-        return repr(cases[0][1])
-    for number in range(min(len(args) for args, _ in cases)):
-        if all(equality.same_value(args[number], expected) for args, expected in cases):
-            return ARGUMENT
-    return ""
-
-
-def passing_output(cases: Sequence[tuple[str, str]]) -> str:
-    """Return the text that is right for all (input, output), "the input", or ""."""
-    for text in PRINTED:
-        if all(equality.same_output(text, output) for _, output in cases):
-            return repr(text)
-    if len(cases) > 1 and all(equality.same_output(cases[0][1], output) for _, output in cases):
-        return repr(cases[0][1])
-    return "the input" if all(equality.same_output(given, output) for given, output in cases) else ""
-
-
-def demands(found: analysis.Analysis, classes: Sequence[str] = ()) -> set[Demand]:
+def demands(found: analysis.Analysis, classes: Sequence[str] = ()) -> list[set[Demand]]:
     """Return what the asserts of test code demand: FIRM, LOOSE, types, and answers by name.
 
+    First what all demand of one answer to all calls; then what they demand of each function that they call, if of
+    several: a program may return another constant from each.
     `classes` are those of the program's names that the tests use as classes: methods of theirs answer as they like.
     """
     return _Demands(found, classes).all()
 
 
-def is_weak(demanded: set[Demand]) -> bool:
+def is_weak(demanded: list[set[Demand]]) -> bool:
+    """Whether a program that solves nothing satisfies these demands (see `demands`)."""
+    together, *each = demanded
+    return _is_weak(together) or (bool(each) and all(map(_is_weak, each)))
+
+
+def _is_weak(demanded: set[Demand]) -> bool:
     """Whether one program that solves nothing satisfies these demands."""
     types = {demand for demand in demanded if isinstance(demand, str) and demand.startswith(TYPE)}
     answers = [{demand} if isinstance(demand, str) else demand for demand in demanded - types - {LOOSE}]
@@ -162,6 +85,7 @@ class _Demands:
     def __init__(self, found: analysis.Analysis, classes: Sequence[str]) -> None:
         self.found = found
         self.uses = Uses(found.tree, set(classes))
+        self.classes = frozenset(classes)
         self.over_results: set[int] = set()
         self.in_loops: set[int] = set()
         self.returned: dict[str, list[ast.expr]] = {}
@@ -175,9 +99,20 @@ class _Demands:
                 self.in_loops |= {id(part) for part in ast.walk(node)}
                 if found.from_program(source):
                     self.over_results |= {id(part) for part in ast.walk(node) if part is not node}
+            elif isinstance(node, ast.If) and node not in found.sites and found.from_program(node.test):
+                # Executed only for some results.
+                self.over_results |= {id(part) for part in ast.walk(node) if part is not node}
+            elif isinstance(node, (ast.With, ast.AsyncWith)) and any(
+                analysis.called_name(item.context_expr) == "suppress" for item in node.items
+            ):
+                self.over_results |= {id(part) for part in ast.walk(node) if part is not node}
             elif isinstance(node, ast.Try) and node not in found.sites:
                 self.over_results |= {id(part) for part in _dropped(node)}
-        self.trials = Trials(found, self.returned)
+        self.trials = Trials(found, self.returned, lambda node: bool(self.uses.kinds(node)))
+        # What functions are called for that change it in place.
+        calls = [n.value for n in found.nodes if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
+        named = [part.id for c in calls if found.is_program(c.func) for part in c.args if isinstance(part, ast.Name)]
+        self.changed = frozenset(named) - found.program
         self.data = self._data()
 
     def _data(self) -> set[str]:
@@ -198,9 +133,39 @@ class _Demands:
                     data |= analysis.stored(target)
         return data
 
-    def all(self) -> set[Demand]:
-        demands = [(demand, id(site)) for site in self.found.sites for demand in self._of_site(site)]
+    def all(self) -> list[set[Demand]]:
+        """Return the demands of all asserts, and, where they call several functions, those on each."""
+        sites = {id(site): (self._called(site), list(self._of_site(site))) for site in self.found.sites}
+        functions = {called for called, _ in sites.values() if called}
+        # What calls nothing may look at anything.
+        groups = [[key for key in sites if sites[key][0] in (called, frozenset())] for called in functions]
+        return [
+            self._together([(demand, key) for key in keys for demand in sites[key][1]])
+            for keys in ([*sites], *(groups if len(groups) > 1 else ()))
+        ]
+
+    def _called(self, site: ast.AST) -> frozenset[str]:
+        """Return the functions of the program whose results an assert looks at, those of classes by both names."""
+        found: set[str] = set()
+        left, seen = [site], set()
+        while left:
+            for node in ast.walk(left.pop()):
+                func = node.func if isinstance(node, ast.Call) else None
+                if isinstance(node, ast.Attribute):
+                    found |= {f"{kind}.{node.attr}" for kind in self.uses.kinds(node.value)}
+                elif isinstance(func, ast.Name) and self.found.is_program(func):
+                    found |= {func.id} - self.classes
+                elif isinstance(node, ast.Name) and node.id in self.returned and node.id not in seen:
+                    seen.add(node.id)
+                    left += self.returned[node.id]
+        return frozenset(found)
+
+    def _together(self, demands: list[tuple[Demand, int]]) -> set[Demand]:
         values = [site for demand, site in demands if isinstance(demand, str) and demand.startswith(VALUE)]
+        demands = [
+            (frozenset(name.removeprefix(VALUE) for name in demand) if isinstance(demand, frozenset) else demand, site)
+            for demand, site in demands
+        ]
         if len(values) == 1 and values[0] not in self.in_loops:
             # One value is met by a constant in any case.
             return {FIRM if site in values and str(demand).startswith(VALUE) else demand for demand, site in demands}
@@ -270,6 +235,10 @@ class _Demands:
             yield self._of_equality(node.args[0], node.args[1]) if wanted else LOOSE
         elif self.found.is_program(node.func) or self.found.from_program(node.func):
             yield str(wanted)
+        elif len(node.args) == 1 and not node.keywords and name not in self.found.readers:
+            # A property of one value. Some constant has it, as far as is known.
+            one = self._reads_program(node) or self._reads_changed(node)
+            yield frozenset((f"{name} is {wanted}",)) if one else FIRM if wanted else LOOSE
         else:
             # A function of the tests or of a module, such as math.isclose: what it demands is not known.
             yield FIRM if wanted else LOOSE
@@ -292,7 +261,7 @@ class _Demands:
             for item in items.elts:
                 yield from self._of_test(item, True)
         elif isinstance(items, (ast.GeneratorExp, ast.ListComp)) and wanted:
-            over = any(self.found.from_program(part.iter) for part in items.generators)
+            over = any(self._reads_program(part.iter) or self._reads_changed(part.iter) for part in items.generators)
             yield from [LOOSE] if over else self._of_test(items.elt, True)
         else:
             yield LOOSE
@@ -308,7 +277,9 @@ class _Demands:
             elif isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) and wanted:
                 small, large = (left, right) if isinstance(op, (ast.Lt, ast.LtE)) else (right, left)
                 far = not self._is_distance(small) or self._reads_program(large)
-                yield LOOSE if far else self._of_distance(small, ast.Compare(left, [op], [right]))
+                test = ast.Compare(left, [op], [right])
+                parts = not self.trials.parts.keys().isdisjoint(analysis.keys(test))
+                yield self._tried(test, LOOSE) if parts else LOOSE if far else self._of_distance(small, test)
             else:
                 yield LOOSE
 
@@ -316,11 +287,20 @@ class _Demands:
         inner = small.args[0] if isinstance(small, ast.Call) and small.args else None
         if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub):
             return self._tried(test, self._of_equality(inner.left, inner.right))
-        return self._tried(test, FIRM)
+        # The mean of a result, for example, but not a function of it and of the tests' own values.
+        alone = isinstance(inner, ast.Call) and len(inner.args) < 2 and not inner.keywords
+        return self._tried(test, "0" if alone else FIRM)
 
     def _of_equality(self, left: ast.expr, right: ast.expr) -> Demand:
+        if self.changed & analysis.keys(left) & analysis.keys(right) and not self._reads_program(
+            ast.Tuple([left, right])
+        ):
+            # `a == sorted(a)`: an empty list.
+            return LOOSE
         theirs, ours = (left, right) if self._reads_program(left) else (right, left)
         if analysis.called_name(theirs) in _LOSING | _OVER_ITEMS | _TYPES and not self.found.is_program(theirs):
+            return LOOSE
+        if self._is_form(theirs) or self._is_joined(theirs, ours):
             return LOOSE
         both = not self.data.isdisjoint(analysis.keys(ours))
         try:
@@ -328,19 +308,24 @@ class _Demands:
         except (ValueError, TypeError, RecursionError, MemoryError):
             pass
         else:
-            if repr(value) in _TRIVIAL:
-                return repr(value)
-            if not self._others(theirs):
-                return f"{VALUE}{value!r}"
+            trivial = repr(value) in _TRIVIAL
+            if trivial or not self._others(theirs):
+                text = repr(value) if trivial else f"{VALUE}{value!r}"
+                echoes = self._echoes(ast.Compare(left, [ast.Eq()], [right])) if self._reads_program(theirs) else None
+                return echoes | {text} if echoes else text
         tried = self.trials.passing(ast.Compare(left, [ast.Eq()], [right]), CONSTANTS)
         others = self._others(theirs)
         if tried is not None and not both and not others:
             # Of one result by itself: samples of another kind than the test's may fit a constant.
-            tried &= {ARGUMENT}
+            tried = frozenset(name for name in tried if name == ARGUMENT or name not in CONSTANTS)
         if tried is not None:
             return tried or FIRM
         shared = others & analysis.keys(ours)
         return LOOSE if both or shared or self._is_echo(theirs, ours) else FIRM
+
+    def _echoes(self, test: ast.expr) -> frozenset[str]:
+        """Return the answers with arguments in them with which an expression holds."""
+        return frozenset(name for name in self.trials.passing(test, {}) or () if "argument" in name)
 
     def _others(self, node: ast.AST) -> frozenset[str]:
         """Return the names of the tests that an expression reads beside results, not in arguments of the program."""
@@ -359,6 +344,24 @@ class _Demands:
             return False
         return ast.dump(ours) in (ast.dump(echo), ast.dump(strip(echo)))
 
+    def _is_form(self, node: ast.expr) -> bool:
+        """`f(x).shape`, `f(x).shape[0]`, `np.shape(f(x))`: not of an object of the program's classes."""
+        inner = node.value if isinstance(node, ast.Subscript) else node
+        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
+            of_module = isinstance(inner.func.value, ast.Name) and inner.func.value.id in self.found.imported
+            return of_module and inner.func.attr in _FORM
+        return isinstance(inner, ast.Attribute) and inner.attr in _FORM and not self.uses.kinds(inner.value)
+
+    def _is_joined(self, theirs: ast.expr, ours: ast.expr) -> bool:
+        """`sum(f(xs, 2), []) == xs`, `[x for part in f(xs, 2) for x in part] == xs`."""
+        parts = isinstance(theirs, ast.ListComp) and isinstance(theirs.elt, ast.Name) and len(theirs.generators) > 1
+        if not parts and analysis.called_name(theirs) not in _JOINING:
+            return False
+        calls = [node for name in analysis.keys(theirs) for node in self.returned.get(name, ())]
+        calls += [node for node in ast.walk(theirs) if isinstance(node, ast.Call)]
+        given = [a for c in calls if isinstance(c, ast.Call) and self.found.is_program(c.func) for a in c.args]
+        return ast.dump(ours) in map(ast.dump, given)
+
     def _is_distance(self, node: ast.expr) -> bool:
         """`abs(f(2) - 4)`, or the sum of such: not the largest of them, which leaves NaN out."""
         if not isinstance(node, ast.Call):
@@ -374,6 +377,10 @@ class _Demands:
 
     def _takes_items(self, node: ast.AST) -> bool:
         return any(analysis.called_name(part) in ("max", "min", "zip", "map") for part in ast.walk(node))
+
+    def _reads_changed(self, node: ast.AST) -> bool:
+        """Whether an expression reads arguments that functions are called for to change them."""
+        return not self.changed.isdisjoint(analysis.keys(node))
 
     def _reads_program(self, node: ast.AST) -> bool:
         return self.found.from_program(node)

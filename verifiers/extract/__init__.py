@@ -8,12 +8,13 @@ says which of them the completion does not give: negated, called wrong, taken ba
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from rlvr.verifiers.extract.boxed import Box, boxes, is_operand, joined, last_boxes
 from rlvr.verifiers.extract.lenient import Readable, last_expression
 from rlvr.verifiers.extract.marks import marked
-from rlvr.verifiers.extract.rejected import alternative, denied, refused_value, taken_back
+from rlvr.verifiers.extract.rejected import MAX_BEHIND, alternative, denied, refused_value, taken_back
 from rlvr.verifiers.extract.thinking import BYTE_ORDER_MARK, after_thinking
 
 __all__ = [
@@ -31,9 +32,11 @@ __all__ = [
     "too_long",
 ]
 
+Equal = Callable[[str, str], bool]
 Mode = Literal["strict", "marked", "lenient"]
 Conflict = Literal["last", "reject"]
 
+MAX_COMPARED = 16  # boxes of different texts
 MAX_COMPLETION = 2_000_000  # characters; a longer completion is not read
 
 
@@ -49,9 +52,12 @@ def too_long(completion: str) -> Extracted:
     return Extracted(None, f"a completion of {len(completion)} characters; at most {MAX_COMPLETION} are read")
 
 
-def _from_boxes(text: str, conflict: Conflict) -> Extracted | None:
+_CLOSING = "\\)]}$.*_~` \t\r\n"  # these signs behind a box say nothing more about it
+
+
+def _from_boxes(text: str, conflict: Conflict, equal: Equal | None) -> Extracted | None:
     found = last_boxes(text) if conflict == "last" else boxes(text)
-    if not any(box.text.strip() for box in found):
+    if not found or not (found[-1].text.strip() or any(box.text.strip() for box in found)):
         return None
     if refused_value(text, found[-1].start):
         found = boxes(text)
@@ -59,24 +65,35 @@ def _from_boxes(text: str, conflict: Conflict) -> Extracted | None:
         found = [box for box in found[-64:] if box.text.strip() not in rejected]
         if not found:
             return Extracted(None, "the boxed answer is rejected")
-    run, word = joined(text, found)
-    contents = list(dict.fromkeys(box.text.strip() for box in run))
+    run, word = joined(text, found) if len(found) > 1 else (found, "")
+    contents = list(dict.fromkeys([box.text.strip() for box in run])) if len(run) > 1 else [run[0].text.strip()]
     if not contents[-1]:
         return Extracted(None, "the last box is empty")
-    if conflict == "reject" and len({"".join(box.text.split()) for box in found}) > 1:
-        return Extracted(None, "several different boxes")
-    end = run[-1].end
+    texts = {"".join(box.text.split()): box.text for box in found} if conflict == "reject" else {}
+    if len(texts) > 1:
+        if equal is None or not _all_equal(list(texts.values()), equal):
+            return Extracted(None, "several different boxes")
+        run, contents = run[-1:], contents[-1:]
     if len(run) == 1 and is_operand(text, run[0]):
         return Extracted(None, "the box is a part of a formula")
-    if taken_back(text, end, contents[-1]):
-        return Extracted(None, "the boxed answer is taken back")
-    if other := alternative(text, end):
-        contents, word = [*contents, other], " or "
-    return Extracted(word.join(content for content in contents if content), "box")
+    end = run[-1].end
+    if text[end : end + MAX_BEHIND].strip(_CLOSING):
+        if taken_back(text, end, contents[-1]):
+            return Extracted(None, "the boxed answer is taken back")
+        if other := alternative(text, end):
+            contents, word = [*contents, other], " or "
+    return Extracted(contents[0] if len(contents) == 1 else word.join(filter(None, contents)), "box")
+
+
+def _all_equal(texts: list[str], equal: Equal) -> bool:
+    last = texts[-1]
+    return len(texts) <= MAX_COMPARED and all(equal(last, text) for text in texts[:-1])
 
 
 _ANNOTATION = re.compile(r"<<[^<>\n]{1,200}=[^<>\n]{1,60}>>")  # of GSM8K's calculator: <<6*7=42>>42
 _STRUCK = re.compile(r"(?<!\S)~~(?=\S)[^~\n]{1,400}(?<=\S)~~(?!\w)")  # crossed out in Markdown
+_HIDDEN = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_COMMENT = re.compile(r"^[ \t]*%[^\n]*", re.MULTILINE)
 _OVERSTRUCK = re.compile("(?:.[\u0335-\u0338])+")  # crossed out letter by letter
 _TAG_CLOSE = "</answer>"
 
@@ -94,27 +111,46 @@ def _tagged(text: str) -> Extracted | None:
     return Extracted(answer, "tag")
 
 
+def _without_marks(text: str) -> str:
+    """The text without a calculator's annotations, comments and what is crossed out.
+
+    Single signs are found most quickly.
+    """
+    if "<" in text:
+        if "<<" in text:
+            text = _ANNOTATION.sub("", text)
+        if "<!--" in text:
+            text = _HIDDEN.sub(" ", text)
+    if "%" in text and ("\n%" in text or text.lstrip().startswith("%")):
+        text = _COMMENT.sub(" ", text)
+    if "~" in text and "~~" in text:
+        text = _STRUCK.sub(" ", text)
+    if not text.isascii() and any(sign in text for sign in "\u0335\u0336\u0337\u0338"):
+        text = _OVERSTRUCK.sub(" ", text)
+    return text
+
+
 def extract(
-    completion: str, mode: Mode = "marked", conflict: Conflict = "last", readable: Readable | None = None
+    completion: str,
+    mode: Mode = "marked",
+    conflict: Conflict = "last",
+    readable: Readable | None = None,
+    equal: Equal | None = None,
 ) -> Extracted:
     """Return the answer of a completion.
 
     "strict" reads boxes only, "marked" also marked answers, "lenient" also the whole of a short text, else its last
     formula, else its last number: the first of them that is `readable` (without it, the last side of the formula). With
-    conflict="reject", several different boxes are no answer; boxes with only separators between them are one list.
+    conflict="reject", several boxes whose texts differ, or that are not `equal`, are no answer; else boxes with only
+    separators between them are one list.
     """
     if len(completion) > MAX_COMPLETION:
         return too_long(completion)
     text = after_thinking(completion)
     if text is None:
         return Extracted(None, "unterminated <think> block")
-    if "<<" in text:
-        text = _ANNOTATION.sub("", text)
-    if "~~" in text:
-        text = _STRUCK.sub(" ", text)
-    if "\u0336" in text:
-        text = _OVERSTRUCK.sub(" ", text)
-    found = _from_boxes(text, conflict) if text.rfind("box") >= 0 else None
+    text = _without_marks(text)
+    found = _from_boxes(text, conflict, equal) if text.rfind("box") >= 0 else None
     if found is None and mode != "strict":
         found = _tagged(text)
         if found is None and (mark := marked(text)) is not None:
@@ -137,4 +173,6 @@ _PLACEHOLDERS = frozenset(
 
 def is_placeholder(text: str) -> bool:
     """Whether normalised text only fills the place of an answer: "your answer here", "...", "?"."""
-    return text in _PLACEHOLDERS or not any(c.isalnum() or c in "∞∅πℝ\\{}" for c in text)
+    if text in _PLACEHOLDERS:
+        return True
+    return not (text[0].isalnum() or any(c.isalnum() or c in "∞∅πℝ\\{}" for c in text))

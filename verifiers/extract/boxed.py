@@ -55,16 +55,33 @@ def last_boxes(text: str) -> list[Box]:
     start = text.rfind("\\boxed{")
     if start < 0 or text.find("box", start + 6) >= 0:
         return boxes(text)
-    inside = text[start + len("\\boxed{") : text.find("}", start) + 1]
-    if inside and "{" not in inside and "\\" not in inside:
-        tail = [Box(0, len("\\boxed{") + len(inside), inside[:-1])]
+    inside = start + len("\\boxed{")
+    close = _closing(text, inside)
+    if close > inside:
+        box = Box(start, close + 1, text[inside:close])
+    elif tail := boxes(text[start:]):
+        box = Box(start, start + tail[-1].end, tail[-1].text)
     else:
-        tail = boxes(text[start:])
-    if not tail or text.find("}", start + tail[-1].end) >= 0:
         return boxes(text)
     if text.find("box", max(start - 2_000, 0), start) >= 0:
         return boxes(text)
-    return [Box(start, start + tail[-1].end, tail[-1].text)]
+    if text.find("}", box.end) >= 0 and (text.find("box", 0, start) >= 0 or text.endswith("\\", 0, start)):
+        return boxes(text)
+    return [box]
+
+
+def _closing(text: str, inside: int) -> int:
+    """The place of the brace that closes a group, -1 where it is not closed or a backslash stands before a sign."""
+    close = text.find("}", inside)
+    depth = text.count("{", inside, close) if close >= 0 else 0
+    while depth and close >= 0:
+        after = close + 1
+        close = text.find("}", after)
+        depth += text.count("{", after, close) - 1 if close >= 0 else 0
+    if close < 0 or text.find("\\", inside, close) < 0:
+        return close
+    contents = text[inside : close + 1]
+    return -1 if "\\\\" in contents or "\\{" in contents or "\\}" in contents else close
 
 
 # A sign that joins a box to a formula around it: -\boxed{42}, \frac{\boxed{42}}{2}, \boxed{42}^2. A dash after words,
@@ -72,22 +89,28 @@ def last_boxes(text: str) -> list[Box]:
 _OPERATED = re.compile(
     r"(?:[$=({&\[\d)}][ \t]*[-−+]|(?:^|\n)[-−+]|(?:\$|\\[(\[]|=)[^$\n=]{0,60}[\d)}]\s*[-−+]\s*|[\d)}]\s*/\s*|√"
     r"|\\(?:cdot|times|div|pm|mp)\s*|\^\s*\{?\s*"
-    r"|\\(?:[dt]?frac(?:\s*\{[^{}]{0,80}\})?|sqrt(?:\s*\[[^\[\]]{0,9}\])?)\s*\{\s*)\Z"
+    r"|\\(?:[dt]?frac(?:\s*\{[^{}]{0,80}\})?|sqrt(?:\s*\[[^\[\]]{0,9}\])?|[bx]?cancel|sout|xout|st)\s*\{\s*"
+    r"|\\(?:neg|lnot)\s*|\d)\Z"
 )
 # What _OPERATED ends with.
-_SIGNS_BEFORE = ("-", "−", "+", "/", "√", "^", "{", "\\cdot", "\\times", "\\div", "\\pm", "\\mp")
+_SIGNS_BEFORE = ("-", "−", "+", "/", "√", "^", "{", "\\cdot", "\\times", "\\div", "\\pm", "\\mp",
+                 "\\neg", "\\lnot", *"0123456789")  # fmt: skip
 _OPERATES = re.compile(
     r"\s*(?:\}\s*\{\s*[\d\\]|\^(?!\s*\{?\s*(?:\\circ|°|\\text|\\prime))|\\(?:cdot|times|div)(?![A-Za-z])(?!\s*\\(?:text|boxed))"
-    r"|[-−+*/]\s*(?:\d|\\(?:sqrt|[dt]?frac|pi)(?![A-Za-z])))"
+    r"|[-−+*/]\s*(?:\d|\\(?:sqrt|[dt]?frac|pi)(?![A-Za-z]))"
+    r"|\s*(?:\\text\s*\{\s*)?(?:hundred|thousand|million|billion|trillion)\b)|\d|[xyz](?![A-Za-z])"
 )
+
+
+_ENDS = ("", "$", ".", ",", ")")  # what _OPERATES does not begin with
 
 
 def is_operand(text: str, box: Box) -> bool:
     """Whether a box is a part of a formula, whose value is another one: -\\boxed{42}."""
-    if _OPERATES.match(text[box.end : box.end + 24]):
+    if text[box.end : box.end + 1] not in _ENDS and _OPERATES.match(text, box.end, box.end + 24):
         return True
     before = text[max(box.start - 100, 0) : box.start]
-    return before.rstrip().endswith(_SIGNS_BEFORE) and _OPERATED.search(before) is not None
+    return before.rstrip(" \t\n").endswith(_SIGNS_BEFORE) and _OPERATED.search(before) is not None
 
 
 # Between boxes that make one answer together: \boxed{1} and \boxed{2}, \boxed{1} (or maybe \boxed{2}).

@@ -51,6 +51,10 @@ _FUNCTIONS = frozenset(
 )
 _ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)\W?")
 _JOINING = frozenset(("or", "and", "to"))
+_NO_VALUE = re.compile(
+    r"\b(?:(?:anything|everything|all)\s+but|no\s+(?:answer|solution)|equations?|eq\.|steps?|figure|table|page|section)\s*\(?\Z",
+    re.IGNORECASE,
+)
 _SIGN_LAST = re.compile(r"[-+*/^=<>≤≥(,\[{|×÷·−]\Z")
 _ENDS = re.compile(r"[.;:!?。]+[)*_]*\Z")
 
@@ -80,7 +84,12 @@ def last_expression(text: str, readable: Readable | None) -> tuple[str | None, s
             return None, "the last expression is asked for"
         if names_another(clause_before(text, start) if start else answer):
             return None, "the last expression is of another quantity"
-        if refused_value(text, start) or denied(_sentence(text, start)) or taken_back(text, end, answer):
+        if (
+            _NO_VALUE.search(text, max(start - 40, 0), start)
+            or refused_value(text, start)
+            or denied(_sentence(text, start))
+            or taken_back(text, end, answer)
+        ):
             return None, "the last expression is rejected"
         return answer, "last"
     line = text.rsplit("\n", 1)[-1].strip()

@@ -60,6 +60,8 @@ _PHRASES = (
     r"die\s+(?:\w+\s+)?antwort\s+(?:ist|lautet)(?:\s+(?:also|daher))?",
     r"ist\s+die\s+(?:\w+\s+)?antwort",
     r"antwort\s*:",
+    r"l[öo]sung\s*:(?=[ \t*]*(?:[-−+$\\(\[{\d]|[a-z]\s*=))",
+    r"die\s+l[öo]sung\s+(?:ist|lautet)",
     r"a\s+resposta(?:\s+\w+)?\s+[ée]",
     r"resposta(?:\s+final)?\s*:",
     r"la\s+risposta(?:\s+\w+)?\s+[èe]",
@@ -89,7 +91,7 @@ _BEHIND = (
 _MARKER = re.compile("|".join((_BEHIND, *(f"(?:{phrase})" for phrase in _PHRASES))), re.IGNORECASE | re.MULTILINE)
 # Every marker contains one of these; a text without them is not searched.
 _KEYWORDS = (
-    *"answer result solution ans a: #### respuesta ponse antwort resposta risposta đáp ответ option choice jibu "
+    *"answer result solution ans a: #### respuesta ponse antwort sung resposta risposta đáp ответ option choice jibu "
     "choose pick select antwoord svar odpowied odpověď cevap jawaban відповідь απάντηση".split(),
     *"答 所以 选 정답 답 الجواب الإجابة उत्तर উত্তর సమాధానం คำตอบ".split(),
 )

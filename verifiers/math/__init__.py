@@ -7,15 +7,17 @@ Extraction (rlvr.verifiers.extract), a grammar (rlvr.verifiers.math.parse) and a
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
-from rlvr.types import Problem, Verdict, bad_reference
+from rlvr.types import Problem, Status, Verdict, bad_reference
 from rlvr.verifiers.extract import Conflict, Mode, extract
 from rlvr.verifiers.extract.answers import reference_text, without_answer
 from rlvr.verifiers.math.answer import Reference, judge_answer, read_reference, readable
+from rlvr.verifiers.math.budget import QUICK_WORK, BoundedWork, OutOfBudget, is_counted
 from rlvr.verifiers.math.compare import Rules
 from rlvr.verifiers.math.judge import Symbolic, is_open, reconsidered
 from rlvr.verifiers.math.symbolic import parse_answer, to_sympy, warm_up
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 QUICK_CHARS = 1_000  # longer answers are compared in the pool
+QUICK_COMPLETION = 100_000  # characters; in longer completions the answer is looked for in the pool
 
 
 @register("math")
@@ -46,7 +49,7 @@ class MathVerifier:
     also the whole of a short text, else its last formula, else its last number. An answer that is rejected ("the wrong
     answer is 42"), taken back ("wait, that's wrong") or followed by another ("or 6") is none, or not alone. A sentence
     states its one value: "The largest n is 34", "42 (the sum of both)"; `1/2 (0.5)` must agree with itself.
-    `conflict`: "reject" makes several different boxes no answer.
+    `conflict`: "reject" makes several boxes no answer where they are not equal.
 
     Precision. An exact gold needs an exact answer; where no decimal equals it, a decimal of at least `exact_digits`
     right digits (the last one rounded or cut) counts too. A decimal gold of at least 3 digits is matched by an
@@ -69,11 +72,15 @@ class MathVerifier:
     vectors and matrices in theirs; a tuple may lack its brackets, (a, b) is also an open interval. `\\quad`, other
     dollar signs and new lines between formulas separate them. 1, 2, ..., 10 is written out. Both values of a plus-minus
     count; signs below one another are independent. Alternatives ("5 or 6") are a list, so no answer to a question with
-    one. x = 5 is 5 and the other way round; a chain of equalities must hold; an equation to be solved (2x = 10), a
-    tautology and an unsolved inequality are not their solutions. A name of the value (f(2), P(X = 2), |AB|, sin A, a
-    limit) may precede it; f(x) may be y or f(t); a bound on a variable of the formula beside it (k in Z) is dropped.
-    Equations are equal up to a factor and cleared denominators, inequalities as sets of numbers or up to a factor; |x|
-    < 3 and -x > -1 count as solved. 3:2 is 3/2. A determinant is a number.
+    one. x = 5 is 5 and the other way round; x = 1, y = 2 or x = 2, y = 1 are two points; a chain of equalities must
+    hold; an equation to be solved (2x = 10), a tautology and an unsolved inequality are not their solutions. A name of
+    the value (f(2), P(X = 2), |AB|, sin A, a limit) may precede it; f(x) may be y or f(t), but not f(-x), and a_n a_k;
+    a bound on a variable of the formula beside it (k in Z) is dropped where the gold has no other. Equations are equal
+    up to a factor and cleared denominators, inequalities as sets of numbers or up to a factor; |x| < 3 and -x > -1
+    count as solved. 3:2 is 3/2. A determinant is a number. The parts (a), (b) of an answer are compared by their
+    letters. Where a gold has an inverse or transpose of capital letters or a product of bold ones, they are matrices
+    and the order of factors counts. Propositions and sets by name are equal where their truth tables are. 5 \\angle
+    30^\\circ is a complex number.
 
     Functions. Equal where they agree wherever both have real values: x^2/x is x, \\ln x^2 is 2 \\ln x, \\sqrt{x}^2 is
     x; but \\sqrt{x^2} is |x|, and the answer must have values in every part of |x|, max, floor and the like in which
@@ -82,12 +89,14 @@ class MathVerifier:
     \\pi/4 + k\\pi too: solutions with parameters are compared as sets.
 
     Units. Dropped where one side has none, converted where both have one (`units="ignore"`: always dropped); other
-    dimensions are wrong. Words after a number are a noun (42 cats), letters in alphabetical order or without a vowel a
-    product (42 abc, 42 mgh), letters that may be both are read both ways (3 m). 42 tenths is 4.2. Degrees are radians
-    against a multiple of pi. 4:30 p.m. is 4:30 and 16:30. Dates in either order.
+    dimensions are wrong, and so are words that exclude one another (north, south). Temperatures have a zero of their
+    own. Words after a number are a noun (42 cats), letters in alphabetical order or without a vowel a product (42 abc,
+    42 mgh), letters that may be both are read both ways (3 m). 42 tenths is 4.2. Degrees are radians against a multiple
+    of pi. 4:30 p.m. is 4:30 and 16:30. Dates in either order.
 
     Text. Compared without case, articles and punctuation, never as a product of letters. A choice is its letter, with
-    or without the text after it. Letters that look alike in another script are other letters.
+    or without the text after it; letters that are not in alphabetical order are an order. Letters that look alike in
+    another script are other letters.
     """
 
     extract: Mode = "marked"
@@ -106,8 +115,12 @@ class MathVerifier:
         check_choices(self)
         for name, lowest in (("digits", 1), ("rel_tol", 0), ("exact_digits", 1), ("symbolic_seconds", 0.01)):
             value = getattr(self, name)
-            if value is not None and not value >= lowest:
-                raise ValueError(f"{name} {value}: expected a number of at least {lowest}")
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not lowest <= value < math.inf:
+                raise ValueError(f"{name} {value!r}: expected a number of at least {lowest}")
+            if name.endswith("digits") and not isinstance(value, int):
+                raise ValueError(f"{name} {value}: expected an integer")
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         """Return the verdict."""
@@ -117,7 +130,13 @@ class MathVerifier:
 
     def fast_path(self, problem: Problem, completion: str) -> Verdict | None:
         """Return the verdict where it takes at most a few milliseconds; None leaves it to the worker pool."""
-        return self._decide(problem, completion, quick=True)
+        if len(completion) > QUICK_COMPLETION:
+            return None
+        try:
+            with BoundedWork(QUICK_WORK):
+                return self._decide(problem, completion, quick=True)
+        except OutOfBudget:
+            return None
 
     def warm_up(self) -> None:
         """Import sympy before the worker processes, which may need it, are forked."""
@@ -141,19 +160,36 @@ class MathVerifier:
             gold = _reference(problem.reference)
         except ValueError as error:
             return bad_reference(str(error))
-        answer = extract(completion, self.extract, self.conflict, readable)
+        answer = extract(completion, self.extract, self.conflict, readable, self._equal)
         if answer.text is None:
             return without_answer(completion, answer)
         if quick and len(answer.text) > QUICK_CHARS:
             return None
-        verdict = judge_answer(gold, answer.text, self._rules)
-        if not is_open(gold, answer.text, verdict, self.symbolic):
+        verdict = judge_answer(gold, answer.text, self._quick_rules if quick else self._rules)
+        if quick and verdict.status is Status.LIMIT:
+            return None
+        if verdict.status is Status.CORRECT or not is_open(gold, answer.text, verdict, self.symbolic):
             return verdict
         return None if quick else reconsidered(gold, answer.text, verdict, self._rules, self.symbolic, seconds)
+
+    def _equal(self, left: str, right: str) -> bool:
+        """Whether the texts of two boxes are one answer."""
+        quick = is_counted()
+        try:
+            verdict = judge_answer(read_reference(left), right, self._quick_rules if quick else self._rules)
+        except ValueError:
+            return False
+        if quick and verdict.status == "limit":
+            raise OutOfBudget
+        return verdict.correct
 
     @functools.cached_property
     def _rules(self) -> Rules:
         return Rules(self.digits, self.rel_tol, self.exact_digits, self.units, self.unevaluated)
+
+    @functools.cached_property
+    def _quick_rules(self) -> Rules:
+        return replace(self._rules, quick=True)
 
 
 def _reference(reference: Any) -> Reference:

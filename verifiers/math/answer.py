@@ -3,36 +3,57 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import re
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from rlvr.types import Verdict, correct, incorrect, limit, no_answer, unparseable
 from rlvr.verifiers.extract import extract, is_placeholder
 from rlvr.verifiers.extract.rejected import denied
+from rlvr.verifiers.math.bounds import other_bounds
+from rlvr.verifiers.math.choices import choice, lone_choice
+from rlvr.verifiers.math.choices import choices as choices_of
 from rlvr.verifiers.math.compare import Rules
+from rlvr.verifiers.math.families import begins_somewhere
 from rlvr.verifiers.math.identity import Undecided
+from rlvr.verifiers.math.kinds import kind
 from rlvr.verifiers.math.lex import plain
+from rlvr.verifiers.math.literals import written_number
+from rlvr.verifiers.math.numerals import numeral
+from rlvr.verifiers.math.ordered import is_bold_product
+from rlvr.verifiers.math.paraphrases import respelled
 from rlvr.verifiers.math.parse import parse
+from rlvr.verifiers.math.parts import in_parts, parts
+from rlvr.verifiers.math.phrases import PHRASES, in_base, odds
+from rlvr.verifiers.math.quantities import is_measured
+from rlvr.verifiers.math.remarks import opposed
 from rlvr.verifiers.math.rounding import literal
 from rlvr.verifiers.math.statements import cleaned, is_statement, rewritten
-from rlvr.verifiers.math.tree import Node, Op, ParseError, Quantity, Rel, Sym, TooLarge, Words, number, symbols, walk
-from rlvr.verifiers.math.words import NUMBER_WORDS, calendar_date, clock_time, normal_text, same_time
-
-T = TypeVar("T")
+from rlvr.verifiers.math.substances import is_substance, same_substances
+from rlvr.verifiers.math.texts import MAX_TEXT, said, spelled
+from rlvr.verifiers.math.tree import (
+    Node,
+    ParseError,
+    Quantity,
+    Sym,
+    TooLarge,
+    has_kind,
+    number,
+    symbols,
+    walk,
+)
+from rlvr.verifiers.math.truth import is_formula, same_formulas
+from rlvr.verifiers.math.words import calendar_date, clock_time, normal_text, same_time
 
 MAX_REFERENCE = 20_000
-MAX_TEXT = 4_000  # longer answers are not compared as text
 MAX_SHOWN = 500
+MAX_LONE = 3  # characters of the letter of a choice without its text
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}\Z")
 _THOUSANDS_OR_LIST = re.compile(r"\d,\d{3}(?!\d)")
 _DECIMAL_COMMA = re.compile(r"-?\d+(?:,|\{,\})\d+\Z")
-_BASED = re.compile(r"\(?([0-9A-F]+)\)?(?:_|\(?(?:in)?base)(\d{1,2}|[a-z]{3,9})\)?\Z", re.IGNORECASE)
-# A limit, sum or integral, which are not evaluated: its stated value counts.
-_UNEVALUATED = re.compile(r"[^=]{0,40}\\(?:lim|sum|prod|int|iint|oint|sup|inf)(?![A-Za-z])")
-_TOP_LEVEL = re.compile(r"\\(?:q?quad|text|mbox|mathrm|begin)(?![A-Za-z])|\\.|[{}()\[\]=,;]", re.DOTALL)
 # A probability or expectation, which only names the answer: P(X = 2) = 5.
 _LABELLED = re.compile(
     r"(?:\$|\s|\\[(\[]|\\displaystyle)*"
@@ -41,35 +62,64 @@ _LABELLED = re.compile(
     r"(?:\\right\s*)?[)\]](?:\s|\\[!,;: ])*=(?=[^=])(.+)\Z",
     re.DOTALL,
 )
-_LETTER_UNIT = re.compile(r"\d[~\s]+[A-Za-z]")
-_NAME_AND_FACTOR = re.compile(r"[A-Za-z]_|[^_]*_(?:\{[^{}]*\}|\w)[^\s)}]")  # A_{16}, c_1 3
-_BASE_MARKS = str.maketrans("", "", " ,-{}")
-
-_NONE, _REALS = Op("set", ()), Op("domain", (Words("reals"),))
-PHRASES: dict[str, Node] = {
-    **dict.fromkeys(("no solution", "no solutions", "no real solution", "no real solutions", "empty set"), _NONE),
-    **dict.fromkeys(("there is no solution", "there are no solutions"), _NONE),
-    **dict.fromkeys(("all real numbers", "all reals", "any real number", "every real number", "all real x"), _REALS),
-}
+_LETTER_UNIT = re.compile(r"\d[~\s]+[A-Za-z]|\d[a-z]{2}(?![A-Za-z])")
+# A short text with a digit holds an answer within the bounds, unless it may be a large number or deeply nested.
+_SHORT = 40
+MAX_DIGITS = 18  # of an integer that is compared as it is written
+_HAS_DIGIT = re.compile(r"[0-9]")
+_MAY_BE_LARGE = re.compile(r"[\^!]|[0-9.][eE]|binom|choose|[CPA]|(?:[-+(\[{|][^-+(\[{|]*){9}|[^\x00-\x7f]")
 
 
-class Reference(NamedTuple):
-    """A reference, read once.
+class Read(NamedTuple):
+    """What a reference says.
 
     `normal`: the normalised text. `choice`: the letter of a single choice, `choices`: the letters of several; else "".
-    `readings`: the trees that the text may mean, none for plain text.
+    `trees`: what the text may mean, none for plain text, and the `problem` with it. `decimal`: one is a decimal.
+    `substance`: it may be a chemical formula.
     """
 
-    text: str
     normal: str
     choice: str
     choices: str
-    readings: tuple[Node, ...]
+    time: tuple[int, int, int, str] | None
+    date: tuple[int | None, int, int] | None
+    trees: tuple[Node, ...]
+    problem: ValueError | None
+    decimal: bool
+    substance: bool
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A reference, which is read once, when an answer is not its text."""
+
+    text: str
+
+    @functools.cached_property
+    def read(self) -> Read:
+        """What the text says."""
+        normal = normal_text(plain(self.text))
+        trees, problem = readings(self.text, normal, gold=True)
+        decimal = any((literal(tree) or number(0)).places for tree in trees)
+        small = normal.casefold()
+        moment = clock_time(small), calendar_date(small)
+        choices = "" if is_bold_product(self.text) else choices_of(normal)
+        return Read(normal, lone_choice(normal), choices, *moment, trees, problem, decimal, is_substance(self.text))
+
+    @property
+    def readings(self) -> tuple[Node, ...]:
+        """The trees that the text may mean, none for plain text."""
+        return self.read.trees
 
     @property
     def is_text(self) -> bool:
         """Whether it is compared as text only."""
-        return not self.readings
+        return not self.read.trees
+
+    @property
+    def choice(self) -> str:
+        """The letter of a single choice, else ""."""
+        return self.read.choice
 
 
 @functools.lru_cache(maxsize=8192)
@@ -88,14 +138,21 @@ def read_reference(text: str) -> Reference:
         if found.text is None:
             raise ValueError(f"the reference holds no answer: {found.how}")
         answer = found.text
-    answer = cleaned(answer.strip())
-    normal = normal_text(plain(answer))
-    trees, error = readings(answer, normal, gold=True)
-    if not normal and not trees:
+    reference = Reference(cleaned(answer.strip()))
+    if len(reference.text) <= MAX_DIGITS and reference.text.isdigit() and reference.text.isascii():
+        return reference
+    if len(reference.text) > _SHORT or not _HAS_DIGIT.search(reference.text) or _MAY_BE_LARGE.search(reference.text):
+        _check(reference, text)
+    return reference
+
+
+def _check(reference: Reference, text: str) -> None:
+    """Raise ValueError where a reference, read from `text`, holds no answer."""
+    read = reference.read
+    if not read.normal and not read.trees:
         raise ValueError(f"the reference {text[:80]!r} holds no answer")
-    if isinstance(error, TooLarge) and not trees:
-        raise ValueError(f"the reference is too large: {error}")
-    return Reference(answer, normal, _lone_choice(normal), _choices(normal), trees)
+    if isinstance(read.problem, TooLarge) and not read.trees:
+        raise ValueError(f"the reference is too large: {read.problem}")
 
 
 def readings(
@@ -105,11 +162,24 @@ def readings(
 
     In a gold's brackets commas separate; `decimal_comma`: 3,14 is also 3.14.
     """
-    fixed = PHRASES.get(normal.casefold()) or _in_base(normal)
+    if (value := written_number(text)) is not None:
+        return (value,), None
+    return _read(text, normal, gold, decimal_comma)
+
+
+def _read(
+    text: str, normal: str, gold: bool = False, decimal_comma: bool = False
+) -> tuple[tuple[Node, ...], ValueError | None]:
+    """Return what `readings` does, for a text that is not a number alone."""
+    fixed = PHRASES.get(normal.casefold()) or in_base(normal) or odds(normal)
+    if fixed is None and not normal.isascii():
+        fixed = numeral(normal)
     if fixed is not None:
         return (fixed,), None
     if "=" in text and (labelled := _LABELLED.match(text)):
         text = labelled[1].strip()
+    if (pieces := parts(text)) and (tree := in_parts(pieces)) is not None:
+        return (tree,), None
     styles = ["thousands"]
     if "," in text:
         if _THOUSANDS_OR_LIST.search(text):
@@ -126,7 +196,7 @@ def readings(
         try:
             tree = parse(text, style)
         except (ParseError, TooLarge) as error:
-            problem = problem or error
+            problem = problem or error.with_traceback(None)  # which would keep the parser alive
             # 8 m in \\frac{1}{8 m^4}: the letter is no unit there.
             bare = _without_units(text, style) if isinstance(error, ParseError) else None
             if bare is None:
@@ -135,11 +205,11 @@ def readings(
         if tree not in trees:
             trees.append(tree)
         # Letters after a number are a unit, or variables: 3 m.
-        if "\\text" not in text and "\\m" not in text and any(isinstance(node, Quantity) for node in walk(tree)):
+        if "\\text" not in text and "\\m" not in text and has_kind(tree, Quantity):
             with contextlib.suppress(ParseError, TooLarge):
                 trees.append(parse(text, style, units=False))
-    if not trees and isinstance(problem, ParseError) and (value := _value_of_unevaluated(text)):
-        return readings(value, normal_text(plain(value)), gold=gold, decimal_comma=decimal_comma)
+    if not trees and isinstance(problem, ParseError) and (stated := respelled(text)):
+        return readings(stated, normal_text(plain(stated)), gold=gold, decimal_comma=decimal_comma)
     return tuple(trees), problem
 
 
@@ -152,33 +222,18 @@ def _without_units(text: str, style: str) -> Node | None:
     return None
 
 
-def _value_of_unevaluated(text: str) -> str:
-    """Return 5 of `\\lim a_n = 5`; "" for `\\sum a_n x^n, R = 1`, where the sum has a neighbour."""
-    if len(text) > MAX_TEXT or not _UNEVALUATED.match(text):
-        return ""
-    depth, value = 0, -1
-    for match in _TOP_LEVEL.finditer(text):
-        sign = match.group()
-        if sign in "{([":
-            depth += 1
-        elif sign in "})]":
-            depth -= 1
-        elif depth == 0 and sign == "=":
-            value = match.end()
-        elif (depth == 0 and sign in ",;") or (len(sign) > 2 and value < 0):
-            return ""
-    return text[value:] if value >= 0 else ""
-
-
+@functools.lru_cache(maxsize=4096)
 def answer_readings(
     text: str, normal: str, *, decimal_comma: bool = False
 ) -> tuple[tuple[Node, ...], ValueError | None]:
     """Return `readings` of a model's answer, which may be a sentence, or repeat its value in brackets."""
+    if (value := written_number(text)) is not None:
+        return (value,), None
     if denied(normal):
         return (), ParseError("the text denies its value")
     if is_statement(text) and (stated := rewritten(text, _is_readable)):
         return readings(stated, normal_text(plain(stated)), decimal_comma=decimal_comma)
-    trees, problem = readings(text, normal, decimal_comma=decimal_comma)
+    trees, problem = _read(text, normal, decimal_comma=decimal_comma)
     if not trees and isinstance(problem, ParseError) and (stated := rewritten(text, _is_readable)):
         return readings(stated, normal_text(plain(stated)), decimal_comma=decimal_comma)
     return trees, problem
@@ -196,102 +251,10 @@ def readable(text: str) -> bool:
     if len(text) > MAX_TEXT:
         return False
     normal = normal_text(plain(text))
-    if _choice(normal)[0] or clock_time(normal.casefold()) or calendar_date(normal.casefold()):
+    if choice(normal)[0] or clock_time(normal.casefold()) or calendar_date(normal.casefold()):
         return True
     trees = answer_readings(text, normal)[0]
     return bool(trees) and not any(map(symbols, trees)) if _COUNTED.match(text) else bool(trees)
-
-
-def _in_base(normal: str) -> Node | None:
-    """A number in a base whose digits may be letters: 1A_{16}, 52 (base 8)."""
-    if "_" not in normal and "base" not in normal:
-        return None
-    if "_" in normal and "-" in normal:
-        return None  # c_1 - 3
-    match = _BASED.match(normal.translate(_BASE_MARKS))
-    if match is None or ("_" in normal and _NAME_AND_FACTOR.match(normal)):
-        return None
-    digits, base = match[1].upper().lstrip("0") or "0", match[2].lower()
-    radix = int(base) if base.isdigit() else NUMBER_WORDS.get(base, 0)
-    if not 2 <= radix <= 36 or any(int(digit, 36) >= radix for digit in digits):
-        return None
-    return Op("based", (Words(digits), number(radix)))
-
-
-# --- choices ----------------------------------------------------------------------------------------------------------
-
-# (A) | A. A: A) | a. a) | A  -- and what follows the letter.
-_CHOICE = re.compile(
-    r"(?:option|choice|answer)?\s*(?:\{?\(\s*([A-Ja-j])\s*\)\}?|\{?([A-Ja-j])[.:)](?:\}|(?=\s|\Z))|([A-J])\Z)\s*[.:]?\s*(.*)\Z",
-    re.DOTALL,
-)
-_OTHER_CHOICE = re.compile(
-    r"\A(?:[+*/^_=!,;&|]|\bthrough\b)|\([A-Ja-j]\)|\b[B-J]\b[.)]|\b(?:or|and|not)\b"
-    r"|(?<![A-Za-z])[A-J]\s*(?:[,;/&|]|\bto\b)\s*[A-J](?![A-Za-z])"
-    r"|\A(?:all|any|both|each|either|every|none|neither)\b(?=[^.]*\b(?:of\b|[A-J]\b|above\b|options\b|them\b))"
-)
-
-
-def _choice(normal: str) -> tuple[str, str]:
-    """Return the letter of a choice and the text after it; ("", "") where the text is not a choice."""
-    match = _CHOICE.match(normal) if len(normal) < 400 else None
-    if match is None or _OTHER_CHOICE.search(match[4]):
-        return "", ""
-    return (match[1] or match[2] or match[3]).upper(), match[4]
-
-
-def _lone_choice(normal: str) -> str:
-    letter, rest = _choice(normal)
-    return "" if rest else letter
-
-
-_CHOICES = re.compile(r"\(?[A-H]\)?(?:\s*(?:,|;|&|and)*\s*\(?[A-H]\)?){1,7}\Z")
-
-
-def _choices(normal: str) -> str:
-    """Return the letters of several choices in order: ABD for "A, B and D"; "" where the text is none."""
-    if len(normal) > 60 or not _CHOICES.match(normal):
-        return ""
-    letters = "".join(c for c in normal if c in "ABCDEFGH")
-    return "".join(sorted(letters)) if len(set(letters)) == len(letters) else ""
-
-
-# --- text -------------------------------------------------------------------------------------------------------------
-
-_SPACING = re.compile(
-    r"(?:\\(?:left|right|displaystyle|quad|qquad)(?![A-Za-z])|(?<!\\)\\[,;:! ]|[~$\s])+(?P<digit>(?=\d))?"
-)
-_SPELLINGS = (
-    (re.compile(r"\\[dt]frac(?![A-Za-z])"), r"\\frac"),
-    (re.compile(r"\\[lc]?dots[bc]?(?![A-Za-z])|\.\.\."), r"\\dots"),
-    (re.compile(r"\^(?:\\prime(?![A-Za-z])|\{\s*\\prime\s*\})"), "'"),
-    (re.compile(r"(?<=[\^_])\{\s*(\w|\\[A-Za-z]+)\s*\}"), r"\1"),
-)
-
-
-def spelled(text: str) -> str:
-    """Return a formula without what never changes its meaning: spaces, `\\left`, braces of one character."""
-    if len(text) > MAX_TEXT:
-        return text
-    text = plain(text)
-    for pattern, form in _SPELLINGS:
-        text = pattern.sub(form, text)
-    return _SPACING.sub(_space, text).rstrip(".")
-
-
-def _space(match: re.Match[str]) -> str:
-    """What stays of spacing: a space between digits."""
-    before = match.string[match.start() - 1 : match.start()]
-    return " " if match["digit"] is not None and before.isdigit() else ""
-
-
-_NAMES_OF_IT = frozenset("the it this series integral sequence sum limit therefore so thus hence".split())
-
-
-def _said(gold: str, normal: str) -> bool:
-    """Whether a sentence says the gold, one word, of what the question asks about: "The series diverges"."""
-    words = normal.casefold().split()
-    return gold.isalpha() and gold.casefold() in words and set(words) - {gold.casefold()} <= _NAMES_OF_IT
 
 
 # --- the verdict ------------------------------------------------------------------------------------------------------
@@ -301,61 +264,81 @@ def judge_answer(gold: Reference, answer: str, rules: Rules) -> Verdict:
     """Return the verdict on an extracted answer."""
     if answer == gold.text:
         return correct(answer, "the same text")
-    if _INTEGER.match(answer) and _INTEGER.match(gold.text):
+    if answer[-1:].isdecimal() and _INTEGER.match(answer) and _INTEGER.match(gold.text):
         if int(answer) == int(gold.text):
             return correct(answer, "the same number")
         return incorrect(f"{answer}, not {gold.text}", answer)
     shown = answer if len(answer) <= MAX_SHOWN else answer[:MAX_SHOWN] + "..."
-    answer = cleaned(answer) if len(answer) <= MAX_TEXT else answer
-    normal = normal_text(plain(answer)) if len(answer) <= MAX_TEXT else ""
-    if gold.is_text and normal and normal.casefold() == gold.normal.casefold():
+    short = len(answer) <= MAX_TEXT
+    answer, normal, letter, rest = _written(answer) if short else (answer, "", "", "")
+    read = gold.read
+    if not read.trees and normal and normal.casefold() == read.normal.casefold():
         return correct(shown, "the same text")
-    if len(answer) <= MAX_TEXT and is_placeholder(normal.casefold()):
+    if short and is_placeholder(normal.casefold()):
         return no_answer(f"{shown!r} is a placeholder, not an answer")
-    letter, rest = _choice(normal)
-    verdict = _same_choice(gold, letter, normal, shown) or _same_moment(gold, normal, shown)
+    if read.substance and same_substances(gold.text, answer):
+        return correct(shown, "the same substance")
+    if is_formula(gold.text) and same_formulas(gold.text, answer):
+        return correct(shown, "the same formula")
+    verdict = _same_choice(read, letter, rest, normal, shown) or _same_moment(read, normal, shown)
     if verdict is not None:
         return verdict
-    if gold.is_text:
-        if spelled(answer) == spelled(gold.text) or _said(gold.normal, normal):
+    if not read.trees:
+        if spelled(answer) == spelled(gold.text) or said(read.normal, normal):
             return correct(shown, "the same text")
         return incorrect("a different text", shown)
-    decimal = any((literal(tree) or number(0)).places for tree in gold.readings)
-    trees, problem = answer_readings(answer, normal, decimal_comma=decimal)
-    if letter and rest and not any(isinstance(node, Sym) for tree in gold.readings for node in walk(tree)):
+    trees, problem = answer_readings(answer, normal, decimal_comma=read.decimal)
+    if letter and rest and not any(has_kind(tree, Sym) for tree in read.trees):
         trees += readings(rest, rest)[0]
     if not trees:
         if normal and spelled(answer) == spelled(gold.text):
             return correct(shown, "the same formula")
         return limit(str(problem), shown) if isinstance(problem, TooLarge) else unparseable(str(problem), shown)
-    return _by_trees(gold.readings, trees, shown, rules)
+    if begins_somewhere(gold.text) or begins_somewhere(answer):
+        rules = dataclasses.replace(rules, shifted=False)
+    verdict = _by_trees(read.trees, trees, shown, rules)
+    if verdict.correct and (other_bounds(gold.text, answer) or opposed(read.normal, normal)):
+        return incorrect("under another condition", shown)
+    return verdict
 
 
-def _same_choice(gold: Reference, letter: str, normal: str, shown: str) -> Verdict | None:
-    if gold.choices and _choices(normal) == gold.choices:
-        return correct(shown, "the same choices")
+@functools.lru_cache(maxsize=4096)
+def _written(answer: str) -> tuple[str, str, str, str]:
+    """Return an answer cleaned and normalised, and the letter of a choice with the text after it."""
+    answer = cleaned(answer)
+    normal = normal_text(plain(answer))
+    return answer, normal, *choice(normal)
+
+
+def _same_choice(gold: Read, letter: str, rest: str, normal: str, shown: str) -> Verdict | None:
+    if gold.choices and (letters := choices_of(normal)):
+        # Letters that are not in alphabetical order are an order.
+        if letters == gold.choices or "".join(sorted(letters)) == gold.choices:
+            return correct(shown, "the same choices")
+        if sorted(letters) == sorted(gold.choices):
+            return incorrect("another order", shown)
     if gold.choice and len(normal) == 1 and "a" <= normal <= "j" and (normal not in "ei" or "(" in gold.normal):
         letter = normal.upper()
+    if letter and not gold.choice and gold.normal.startswith("("):
+        wanted, text = choice(gold.normal)  # (C) 5
+        alone = len(normal) <= MAX_LONE or rest.casefold() == text.casefold()
+        return correct(shown, "the same choice") if wanted == letter and text and alone else None
     if not gold.choice or not letter:
         return None
     return correct(shown, "the same choice") if letter == gold.choice else incorrect("another choice", shown)
 
 
-def _same_moment(gold: Reference, normal: str, shown: str) -> Verdict | None:
+def _same_moment(gold: Read, normal: str, shown: str) -> Verdict | None:
     """Clock times and dates."""
-    same = _compare(clock_time, same_time, gold.normal, normal)
+    same: bool | None = None
+    if gold.time is not None and (time := clock_time(normal.casefold())) is not None:
+        same = same_time(gold.time, time)
+    elif gold.date is not None and (date := calendar_date(normal.casefold())) is not None:
+        same = _same_date(gold.date, date)
     if same is None:
-        same = _compare(calendar_date, _same_date, gold.normal, normal)
-    if same is None:
-        return None
+        moment = (gold.time and gold.time[3]) or gold.date
+        return incorrect("no date or time", shown) if moment and spelled(normal) != spelled(gold.normal) else None
     return correct(shown, "the same date or time") if same else incorrect("another date or time", shown)
-
-
-def _compare(read: Callable[[str], T | None], equal: Callable[[T, T], bool], gold: str, answer: str) -> bool | None:
-    """Whether both texts, read by `read`, are equal; None where one cannot be read."""
-    left = read(gold.casefold())
-    right = read(answer.casefold()) if left is not None else None
-    return None if left is None or right is None else equal(left, right)
 
 
 def _same_date(left: tuple[int | None, int, int], right: tuple[int | None, int, int]) -> bool:
@@ -364,6 +347,9 @@ def _same_date(left: tuple[int | None, int, int], right: tuple[int | None, int, 
 
 def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rules: Rules) -> Verdict:
     problem: ValueError | None = None
+    if is_measured(golds[0]) and is_measured(trees[0]):
+        # 5 N m is not 5 mN, though both may be products of letters.
+        trees = (trees[0], *(tree for tree in trees[1:] if any(_letters(tree) == _letters(gold) for gold in golds)))
     for gold in golds:
         for tree in trees:
             try:
@@ -379,22 +365,5 @@ def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rule
     return incorrect("not equal" if expected == found else f"{found}, not {expected}", shown)
 
 
-_KINDS = {
-    "set": "a set", "such": "a set", "()": "a tuple", "[]": "an interval", "[)": "an interval", "(]": "an interval",
-    "union": "an interval",
-    "inter": "an interval", "minus": "an interval", "domain": "a set", "both": "an inequality", "matrix": "a matrix",
-    "based": "a number in a base", "ratio": "a ratio", "pm": "two values",
-}  # fmt: skip
-
-
-def kind(node: Node) -> str:
-    """Return the kind of an answer in words."""
-    if isinstance(node, Rel):
-        return "an equation" if set(node.ops) <= {"=", "~"} else "an inequality"
-    if isinstance(node, Quantity):
-        return f"{kind(node.value)} with a unit"
-    if isinstance(node, Op) and node.head in ("list", "either"):
-        return f"{len(node.args)} {'values' if node.head == 'list' else 'alternatives'}"
-    if isinstance(node, Op) and node.head in _KINDS:
-        return _KINDS[node.head]
-    return "an expression" if symbols(node) else "a number"
+def _letters(tree: Node) -> list[str]:
+    return [node.name for node in walk(tree) if isinstance(node, Sym)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from rlvr.verifiers.math.tree import BOUND, IMAGINARY, Node, Op, Sym, children, walk, with_children
+from rlvr.verifiers.math.tree import BOUND, IMAGINARY, Node, Op, Sym, children, heads, walk, with_children
 
 CALCULUS_HEADS = frozenset(("sum", "prod", "int", "lim", "diff"))
 _LETTERS = re.compile(r"[A-Za-z]+")
@@ -25,7 +25,7 @@ def is_binder(node: Node) -> bool:
 
 def unevaluated(node: Node) -> bool:
     """Whether a tree has a sum, product, integral, limit or derivative in it."""
-    return any(isinstance(part, Op) and part.head in CALCULUS_HEADS for part in walk(node))
+    return not CALCULUS_HEADS.isdisjoint(heads(node))
 
 
 def outermost(node: Node) -> Iterator[Op]:

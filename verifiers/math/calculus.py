@@ -32,7 +32,7 @@ from rlvr.verifiers.math.tree import (
     number,
     with_children,
 )
-from rlvr.verifiers.math.vocabulary import FUNCTIONS, GREEK, is_product
+from rlvr.verifiers.math.vocabulary import GREEK
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
@@ -171,11 +171,6 @@ def _follows(parser: Parser, name: str) -> bool:
         ):
             return True
     return True
-
-
-def _has_variable(text: str, name: str) -> bool:
-    """Whether a name is the variable, or a product of letters with it."""
-    return text.removeprefix("\\") == name or (text not in FUNCTIONS and is_product(text) and name in text)
 
 
 # --- integrals --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.tree import Node, Num, Op, Rel, Sym, children, symbols, walk, with_children
+from rlvr.verifiers.math.tree import Node, Num, Op, Rel, Sym, children, nodes, symbols, walk, with_children
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.lex import Token
@@ -58,7 +58,7 @@ def split_before_call(parser: Parser, token: Token) -> bool:
 
 def with_calls(tree: Node) -> Node:
     """Return a parsed answer with products for the calls that are none."""
-    calls = [part for part in walk(tree) if isinstance(part, Op) and part.head == "apply"]
+    calls = [part for part in nodes(tree) if type(part) is Op and part.head == "apply"]
     if not calls:
         return tree
     kept = frozenset(name for call in calls if (name := _called_for_certain(call)))

@@ -37,8 +37,9 @@ def matrix_name(parser: Parser) -> Node | None:
     if parser.token.text == "\\top":
         parser.advance()
         return Sym("T")
-    opened = 1 if parser.op(1) in ("(", "{", "[", "\\begin") else 0
-    if not opened or "\\begin" not in (parser.op(1), parser.op(2)):
+    opener, inner = parser.op(1), parser.peek(2)
+    of_names = opener == "(" and inner.kind == "name" and inner.text[0].isupper()
+    if not of_names and (opener not in ("(", "{", "[", "\\begin") or "\\begin" not in (opener, inner.text)):
         return None
     head = _NAMES[parser.advance().text]
     return Op(head, (parser.prefix(),))

@@ -11,17 +11,18 @@ from typing import Literal
 
 from rlvr.verifiers.math.binders import unevaluated
 from rlvr.verifiers.math.constants import same_general_solution
-from rlvr.verifiers.math.exact import Inexact, Undefined, rational
+from rlvr.verifiers.math.exact import Inexact, Undefined, rational, written_exactly
 from rlvr.verifiers.math.families import same_families
 from rlvr.verifiers.math.forms import same_forms
 from rlvr.verifiers.math.identity import same_value
 from rlvr.verifiers.math.matrices import resolved
+from rlvr.verifiers.math.ordered import commuting, has_order, same_ordered
 from rlvr.verifiers.math.piecewise import is_piecewise, same_piecewise
 from rlvr.verifiers.math.quantities import quantities
 from rlvr.verifiers.math.relations import relations
 from rlvr.verifiers.math.rounding import literal, rounded
 from rlvr.verifiers.math.structures import EITHER_SIDE, STRUCTURES, digits_of
-from rlvr.verifiers.math.tree import OO, Node, Op, Quantity, Rel, Words, number, symbols
+from rlvr.verifiers.math.tree import OO, Node, Op, Quantity, Rel, Sym, Words, number, symbols
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,16 @@ class Rules:
     exact_digits: int = 10
     units: Literal["convert", "ignore"] = "convert"
     unevaluated: Literal["accept", "reject"] = "accept"
+    quick: bool = False  # whether long sums are left to the worker pool
+    shifted: bool = True  # whether families of numbers with a parameter may be shifted
 
     def same(self, gold: Node, answer: Node) -> bool:
         """Whether the answer equals the gold. Raises TooLarge or Undecided."""
-        return self._same(gold, answer) or same_families(gold, answer)
+        if self.digits is None is self.rel_tol and (wanted := written_exactly(gold)) is not None:
+            found = written_exactly(answer)
+            if found is not None:
+                return found == wanted
+        return self._same(gold, answer) or (self.shifted and same_families(gold, answer))
 
     def _same(self, gold: Node, answer: Node) -> bool:
         try:
@@ -73,13 +80,18 @@ class Rules:
         if self.unevaluated == "reject" and rational(gold) is not None and not _is_evaluated(answer):
             return False
         try:
+            if has_order(gold):
+                return same_ordered(gold, answer)
             if same_value(gold, answer):
                 return True
             if symbols(gold) or symbols(answer):
                 return same_general_solution(gold, answer, same_value)
             return rounded(gold, answer, self)
-        except (Inexact, Undefined):
+        except Undefined:
             return False
+        except Inexact:
+            left, right = commuting(gold), commuting(answer)
+            return (left, right) != (gold, answer) and self.values(left, right)
 
     def _only_one(self, answer: Op) -> Node:
         """Return alternatives as one answer where they are all equal, else as a list."""
@@ -96,13 +108,22 @@ def _infinity(node: Node) -> int:
     """Return 1 or -1 for an infinity, 0 for anything else."""
     if isinstance(node, Op) and node.head == "neg":
         return -_infinity(node.args[0])
-    return 1 if node == OO else 0
+    return 1 if type(node) is Sym and node == OO else 0
 
 
 def _is_evaluated(node: Node) -> bool:
     """Whether a number is written as a number: an integer, a decimal, a fraction or a power of integers."""
-    if literal(node) is not None:
-        return True
-    if isinstance(node, Op) and node.head in ("div", "pow", "neg"):
-        return all(_is_evaluated(arg) for arg in node.args)
-    return False
+    if not isinstance(node, Op):
+        return literal(node) is not None
+    if node.head == "neg":
+        return not (isinstance(node.args[0], Op) and node.args[0].head == "neg") and _is_evaluated(node.args[0])
+    if node.head == "mul":
+        return len(node.args) == 2 and literal(node.args[0]) is not None and _is_power_of_ten(node.args[1])
+    if node.head not in ("div", "pow") or not all(map(_is_evaluated, node.args)):
+        return False
+    value = rational(node) if node.head == "div" else None
+    return value.denominator != 1 if value is not None else node.args[1] != number(1)
+
+
+def _is_power_of_ten(node: Node) -> bool:
+    return isinstance(node, Op) and node.head == "pow" and node.args[0] == number(10)

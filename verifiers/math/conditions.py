@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.tree import Node, Op, ParseError, Rel, Sym, TooLarge, Words, symbols
+from rlvr.verifiers.math.tree import PI, Node, Op, ParseError, Rel, Sym, TooLarge, Words, symbols, walk
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
+PARAMETERS = frozenset("jklmnKMN")
+_INTEGERS = Op("domain", (Words("integers"),))
 QUANTIFIERS = frozenset(("for", "where", "with", "when", "forall", "\\forall"))
 _FILLERS = frozenset(
     "all any every each some real reals integer integers natural positive nonnegative nonzero number numbers value "
@@ -38,6 +40,8 @@ def skip_condition(parser: Parser, names: frozenset[str] | None = None) -> bool:
         return True
     bounded = symbols(condition) if isinstance(condition, Rel) and set(condition.ops) <= _BOUNDS else frozenset()
     if bounded and (names is None or bounded <= names):
+        if isinstance(condition, Rel):
+            parser.dropped.append(condition)
         return True
     parser.backtrack(start)
     return False
@@ -60,11 +64,15 @@ def _explains(parser: Parser) -> bool:
     return False
 
 
-def without_conditions(items: list[Node]) -> list[Node]:
-    """Return the items without `x in R` and bounds on variables of the first item, where they come last."""
+def without_conditions(items: list[Node], dropped: list[Rel]) -> list[Node]:
+    """Return the items without `x in R` and bounds on variables of the first item, where they come last.
+
+    What is left out is added to `dropped`."""
     items = [_unbound(item) for item in items]
     while len(items) > 1 and _only_restricts(items[-1], items[0]):
-        items = items[:-1]
+        *items, condition = items
+        if isinstance(condition, Rel):
+            dropped.append(condition)
     return items
 
 
@@ -90,6 +98,8 @@ def _only_restricts(condition: Node, formula: Node) -> bool:
     if condition.ops == ("in",):
         domain = condition.sides[1]
         known = isinstance(domain, Op) and domain.head == "domain"
+        if names <= PARAMETERS and domain != _INTEGERS and PI in walk(formula):
+            return False  # k \\pi for a real or a natural k
         return known and names <= symbols(formula) and (not inequality or domain == Op("domain", (Words("reals"),)))
     if inequality or not isinstance(formula, (Rel, Op)) or len(names) != 1:
         return False

@@ -39,6 +39,8 @@ class Cursor:
 
     def __init__(self, tokens: list[Token], depth: int = 0) -> None:
         self._tokens = tokens
+        # The sign of each token, "" for other tokens and behind the last one.
+        self._signs = [token.text if token.kind == "op" else "" for token in tokens] + [""]
         self._at = 0
         self._depth = depth
         self._bars = 0
@@ -83,12 +85,17 @@ class Cursor:
 
     def peek(self, offset: int = 1) -> Token:
         """Return the token `offset` places ahead; beyond the end, the last one."""
-        return self._tokens[min(self._at + offset, len(self._tokens) - 1)]
+        try:
+            return self._tokens[self._at + offset]
+        except IndexError:
+            return self._tokens[-1]
 
     def op(self, offset: int = 0) -> str:
         """Return the sign `offset` places ahead, "" if the token is not a sign."""
-        token = self._tokens[min(self._at + offset, len(self._tokens) - 1)]
-        return token.text if token.kind == "op" else ""
+        try:
+            return self._signs[self._at + offset]
+        except IndexError:
+            return ""
 
     def word(self) -> str:
         """Return the name at the position in lower case, "" if the token is not a name."""
@@ -102,14 +109,14 @@ class Cursor:
 
     def take(self, text: str) -> bool:
         """Skip the sign `text` if it is here."""
-        if self.op() != text:
+        if self._signs[self._at] != text:
             return False
         self._at += 1
         return True
 
     def skip(self, *texts: str) -> None:
         """Skip these signs, as many as there are."""
-        while self.op() in texts:
+        while self._signs[self._at] in texts:
             self._at += 1
 
     def skip_words(self, words: Collection[str]) -> bool:
@@ -147,7 +154,11 @@ class Cursor:
     def replace(self, token: Token) -> None:
         """Put `token` in the place of the one at the position: what is left of it when a part has been read."""
         self._replaced.append((self._at, self._tokens[self._at]))
-        self._tokens[self._at] = token
+        self._put(self._at, token)
+
+    def _put(self, place: int, token: Token) -> None:
+        self._tokens[place] = token
+        self._signs[place] = token.text if token.kind == "op" else ""
 
     def place(self) -> str:
         """Return the token at the position and the one before it, for messages: "'@' after '3'"."""
@@ -162,7 +173,7 @@ class Cursor:
         self._at, self._depth, self._bars, self._in_set, self._groups, count = mark
         while len(self._replaced) > count:
             place, token = self._replaced.pop()
-            self._tokens[place] = token
+            self._put(place, token)
 
     def deeper(self) -> None:
         """Enter a level of nesting; `shallower` leaves it. Raise TooLarge beyond MAX_DEPTH."""

@@ -11,11 +11,14 @@ import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
+from rlvr.verifiers.math.budget import spend
 from rlvr.verifiers.math.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Sym, TooLarge
 
 MAX_BITS = 40_000
 MAX_FACTORIAL = 3_000
+MAX_WORK = 2_000_000  # bits of all partial sums or products together
 MAX_EXPONENT_BITS = 4_096
+MANY_BITS, BITS_OF_A_NODE = 10_000, 50  # from where on the bits of sums and products count as work, and how many do
 
 
 class Inexact(ValueError):
@@ -49,6 +52,21 @@ def rational(node: Node) -> Fraction | None:
         return None
 
 
+def written_exactly(node: Node) -> Fraction | None:
+    """Return the value of an integer, a mixed number or a quotient of such, with its sign; None for any other tree."""
+    if type(node) is Op:
+        if node.head == "neg":
+            inner = written_exactly(node.args[0])
+            return None if inner is None else -inner
+        if node.head == "div":
+            top, bottom = node.args
+            if type(top) is Num and type(bottom) is Num and top.places is None is bottom.places and bottom.value:
+                return top.value / bottom.value
+    elif type(node) is Num and node.places is None:
+        return node.value
+    return None
+
+
 def bits(value: Fraction) -> int:
     """Return the size of a rational number in bits."""
     return value.numerator.bit_length() + value.denominator.bit_length()
@@ -61,17 +79,28 @@ def _bounded(value: Fraction) -> Fraction:
 
 
 def _add(*args: Node) -> Fraction:
-    total = Fraction(0)
+    total, work = Fraction(0), 0
     for arg in args:
         total = _bounded(total + exact(arg))
+        work = _more_work(work, total)
     return total
 
 
 def _mul(*args: Node) -> Fraction:
-    total = Fraction(1)
+    total, work = Fraction(1), 0
     for arg in args:
         total = _bounded(total * exact(arg))
+        work = _more_work(work, total)
     return total
+
+
+def _more_work(work: int, total: Fraction) -> int:
+    work += bits(total)
+    if work > MANY_BITS:
+        spend(bits(total) / BITS_OF_A_NODE)
+    if work > MAX_WORK:
+        raise TooLarge("a sum or product beyond what is evaluated")
+    return work
 
 
 def _div(top: Node, bottom: Node) -> Fraction:
@@ -145,7 +174,10 @@ def _natural(node: Node, most: int) -> int:
 
 
 def _fact(node: Node) -> Fraction:
-    return Fraction(math.factorial(_natural(node, MAX_FACTORIAL)))
+    n = _natural(node, MAX_FACTORIAL)
+    if n > 100:
+        spend(n)
+    return Fraction(math.factorial(n))
 
 
 def _binom(top: Node, bottom: Node) -> Fraction:

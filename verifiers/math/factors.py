@@ -43,7 +43,8 @@ def juxtaposable(parser: Parser, token: Token, left: Node) -> bool:
     if token.apart:
         return False
     if token.kind == "num":
-        if (before.kind == "num" or before.upright or before.text == "}") and not _ends_in_power(left):
+        power = before.text == "}" and parser.op(1) == "^"  # \\frac{1}{2}2^n
+        if (before.kind == "num" or before.upright or before.text == "}") and not (power or _ends_in_power(left)):
             raise ParseError("two numbers side by side")
         return True
     if token.kind == "name":
@@ -104,7 +105,8 @@ def is_factor(parser: Parser, token: Token, before: Token) -> bool:
         if parser.units and (before.kind == "num" or before.text in ("}", ")")):
             return is_product(text) and not _is_unit(text) and not (token.spaced and _ends_in_noun(parser))
         return is_product(text)
-    if parser.units and token.spaced and before.kind == "num" and text in LETTER_UNITS:
+    after_value = before.kind == "num" or (before.text == "}" and text in "JNWVKC")
+    if parser.units and token.spaced and after_value and text in LETTER_UNITS:
         if parser.op(1) == "^":
             return _power_is_factor(parser) and not is_unit_run(parser)
         return parser.peek().kind != "end" and parser.op(1) not in ("/", ",") and not is_unit_run(parser)

@@ -7,16 +7,17 @@ as sets: shifted, renamed, split and joined. (-1)^k is split by parity.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+from rlvr.verifiers.math.conditions import PARAMETERS
 from rlvr.verifiers.math.numeric import evaluate, substituted
 from rlvr.verifiers.math.sets import signs
 from rlvr.verifiers.math.systems import Digits
-from rlvr.verifiers.math.tree import PI, Node, Op, Quantity, Rel, Sym, Words, number, symbols, walk
+from rlvr.verifiers.math.tree import PI, Node, Op, Quantity, Rel, Sym, Words, nodes, number, symbols, walk
 
-PARAMETERS = frozenset("jklmnKMN")
 MAX_ELEMENTS = 24
 MAX_CLASSES = 360
 _DIGITS = 60
@@ -24,13 +25,29 @@ _LISTS = frozenset(("list", "either", "set", "union", "both"))
 _INTEGERS = Op("domain", (Words("integers"),))
 _DEGREE = (("degree", 1),)
 
+_BOUND = r"(?:[<>≤≥]|\\(?:le|ge|lt|gt)(?:q|qslant)?(?![A-Za-z]))"
+_BOUNDED = re.compile(
+    rf"{_BOUND}=?\s*[jklmnKMN](?![A-Za-z(])|(?<![A-Za-z\\])[jklmnKMN]\s*{_BOUND}"
+    r"|(?:∈|\\in(?![A-Za-z]))\s*(?:ℕ|\\N(?![A-Za-z])|\\(?:mathbb|Bbb)\s*\{?\s*N|\\?\{)"
+)
+
 _Progression = tuple[Any, Any]  # first value and step, in units of pi or of one
+
+
+def begins_somewhere(text: str) -> bool:
+    """Whether a parameter has a least value, k >= 0 or k in N, so that a shifted family is another one."""
+    if "\\" not in text and "<" not in text and ">" not in text and text.isascii():
+        return False
+    return _BOUNDED.search(text) is not None
 
 
 def same_families(gold: Node, answer: Node) -> bool:
     """Whether both are families of angles with an integer parameter, and equal as sets."""
-    (parameter, angle, builder), (also, angles, builders) = _signs_of_family(gold), _signs_of_family(answer)
-    if not parameter or not also or angle != angles or not (angle or builder or builders):
+    parameter, angle, builder = _signs_of_family(gold)
+    if not parameter:
+        return False
+    also, angles, builders = _signs_of_family(answer)
+    if not also or angle != angles or not (angle or builder or builders):
         return False
     numbers = Digits(True, None, _DIGITS)
     unit = numbers.pi if angle else numbers.of(1)
@@ -44,16 +61,37 @@ def same_families(gold: Node, answer: Node) -> bool:
         return False
 
 
+def same_class(gold: Node, answer: Node) -> bool:
+    r"""Whether a residue class is a progression: 1 \pmod 3 and 3k + 1, \pi/4 \pmod \pi and \pi/4 + k\pi."""
+    left, right = (_unfolded(node) for node in (gold, answer))
+    try:
+        numbers = Digits(True, None, _DIGITS)
+        unit = numbers.pi if any(part == PI for node in (left, right) for part in walk(node)) else numbers.of(1)
+        (_, first), (_, second) = (_progressions(side, numbers, unit) for side in (left, right))
+        period = _common_period([step for _, step in first + second])
+        return _classes(first, period, numbers) == _classes(second, period, numbers)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return False
+
+
+def _unfolded(node: Node) -> Node:
+    """Return a + mk for a \\pmod m, and a + mt with its only letter."""
+    if not isinstance(node, Op) or node.head != "mod":
+        names = symbols(node)
+        return substituted(node, {name: Sym("k") for name in names}) if len(names) == 1 else node
+    return Op("add", (node.args[0], Op("mul", (node.args[1], Sym("k")))))
+
+
 def _signs_of_family(node: Node) -> tuple[bool, bool, bool]:
     """Whether a tree has a parameter, an angle, and a set by a condition."""
     angle = parameter = builder = False
-    for part in walk(node):
-        if isinstance(part, Sym):
+    for part in nodes(node):
+        if type(part) is Sym:
             angle |= part == PI
             parameter |= part.name[0] in PARAMETERS
-        elif isinstance(part, Quantity):
+        elif type(part) is Quantity:
             angle |= part.unit.dims == _DEGREE
-        elif isinstance(part, Op):
+        elif type(part) is Op:
             angle |= part.head == "deg"
             builder |= part.head == "such"
     return parameter, angle, builder

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.binders import is_binder, opened, outermost, renamed, replaced, substituted, unevaluated
+from rlvr.verifiers.math.estimates import contradicts_estimate
 from rlvr.verifiers.math.exact import Inexact, Undefined, rational
 from rlvr.verifiers.math.identity import same_value
 from rlvr.verifiers.math.rounding import approximates, literal
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
 
 MAX_PARTS = 8  # sums, integrals, ... of a tree that are compared with each other
 MAX_TERMS = 1_000  # of all sums of an expression together
+QUICK_TERMS = 150  # the same where more of them are left to the worker pool
 LARGEST_LIMIT = 40  # of a sum with a variable as its upper limit
 WANTED = 3  # values of such a variable at which both sides must have a value
-_LINEAR = frozenset(("sum", "int", "lim", "diff"))
 
 
 def same_forms(gold: Node, answer: Node, rules: Rules) -> bool:
@@ -125,12 +126,12 @@ def _same_when_added_up(gold: Node, answer: Node, rules: Rules) -> bool:
     names = sorted(_in_limits(gold) | _in_limits(answer))
     try:
         if not names:
-            return rules.values(_added_up(gold), _added_up(answer))
+            return rules.values(_added_up(gold, rules), _added_up(answer, rules))
         if len(names) > 2:
             return False
         good = 0
         for values in _limits(names, gold, answer):
-            sides = [_added_up(substituted(side, values)) for side in (gold, answer)]
+            sides = [_added_up(substituted(side, values), rules) for side in (gold, answer)]
             try:
                 if not same_value(*sides):
                     return False
@@ -143,14 +144,20 @@ def _same_when_added_up(gold: Node, answer: Node, rules: Rules) -> bool:
 
 
 def contradicts(part: Node, value: Node, rules: Rules) -> bool:
-    """Whether a finite sum without variables has another value than the one that is given for it."""
-    if symbols(part) or symbols(value) or unevaluated(value):
+    """Whether a part that is not evaluated has another value than the one that is given for it."""
+    if unevaluated(value):
         return False
+    written = literal(value)
+    places = written.places if written is not None else None
+    rounding = 10.0**-places if places else 0.0
+    if symbols(part) or symbols(value):
+        # A variable that the value has not may be a given number.
+        return symbols(part) <= symbols(value) and contradicts_estimate(part, value, rounding)
     try:
-        total = _added_up(part)
-        return not (rules.values(total, value) or (literal(value) is not None and approximates(total, value)))
+        total = _added_up(part, rules)
+        return not (rules.values(total, value) or (written is not None and approximates(total, value)))
     except (_NotFinite, Inexact, Undefined):
-        return False
+        return contradicts_estimate(part, value, rounding)
 
 
 class _NotFinite(ValueError):
@@ -173,10 +180,13 @@ def _limits(names: list[str], gold: Node, answer: Node) -> Iterator[Mapping[str,
         yield {name: number(value) for name, value in zip(names, values, strict=True)}
 
 
-def _added_up(node: Node) -> Node:
+def _added_up(node: Node, rules: Rules) -> Node:
     """Return the tree with finite sums and products written out. Raise _NotFinite or TooLarge."""
     left = [MAX_TERMS]
-    return _written_out(node, left)
+    tree = _written_out(node, left)
+    if rules.quick and MAX_TERMS - left[0] > QUICK_TERMS:
+        raise TooLarge(f"more than {QUICK_TERMS} terms")
+    return tree
 
 
 def _written_out(node: Node, left: list[int]) -> Node:

@@ -77,6 +77,7 @@ FUNCTIONS: dict[str, _Pair] = {
     "exp": (_exp, lambda n, x, f: abs(f)),
     "sgn": (_sgn, lambda n, x, f: 0),
 }
+_OF_TWO_EXPONENTIALS = frozenset(("sinh", "cosh", "tanh", "coth", "sech", "csch"))
 _PERIODIC = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 
 
@@ -88,9 +89,11 @@ def apply(head: str, argument: Value, numbers: Numbers) -> Value:
         raise TooLarge("the sine of a number beyond what is evaluated")
     if head in ("ln", "sgn") and abs(x) <= 2 * error:
         raise Undefined("a logarithm of zero")
-    if head in ("sinh", "cosh", "tanh", "coth", "sech", "csch") and abs(x) > MAX_LOG:
+    if head in _OF_TWO_EXPONENTIALS and abs(x) > MAX_LOG:
         raise TooLarge("an exponential beyond what is evaluated")
     value = function(numbers, x)
+    if numbers.precise and head in _OF_TWO_EXPONENTIALS and abs(x) > 1:
+        numbers.added(numbers.call("exp", -2 * abs(x)), 0)
     try:
         grown = 2 * slope(numbers, x, value) * error
     except ZeroDivisionError:  # at the ends of arcsin's domain the error grows like a square root

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from rlvr.verifiers.math.budget import PRECISE, is_counted, precise_weight, spend, weight
 from rlvr.verifiers.math.compiled import compiled
 from rlvr.verifiers.math.exact import PRIMES, Inexact, Undefined, exact, is_rational_function, residue
 from rlvr.verifiers.math.numeric import evaluate, substituted
@@ -29,12 +30,14 @@ from rlvr.verifiers.math.points import (
     more_points,
 )
 from rlvr.verifiers.math.systems import Digits, Numbers, OutsideReals, Value
-from rlvr.verifiers.math.tree import IMAGINARY, Node, Num, Op, TooLarge, symbols, walk
+from rlvr.verifiers.math.tree import IMAGINARY, Node, Num, TooLarge, heads, nodes, symbols
 
 POINTS = 12
 SMOOTH_POINTS = 16
 MAX_DOUBTS = 12  # points that are evaluated exactly or at 60 digits because floats do not tell
 WANTED = 3
+SEEN = 1e-10  # error, relative to a term that it does not hide
+MAX_MORE_DIGITS = 2_500
 _SKIP = (ValueError, OverflowError, ZeroDivisionError)
 
 
@@ -55,8 +58,11 @@ def same_value(gold: Node, answer: Node) -> bool:
     except (Inexact, TooLarge):
         pass
     names = sorted(symbols(gold) | symbols(answer))
+    rational = is_rational_function(gold) and is_rational_function(answer)
+    if not rational and not names:
+        return _same_constant(gold, answer)
     rng = random.Random(f"{gold}|{answer}")
-    if is_rational_function(gold) and is_rational_function(answer):
+    if rational:
         try:
             return _same_residue(gold, answer, names, rng) and not _apart_somewhere(gold, answer, names, rng)
         except Inexact:
@@ -113,7 +119,7 @@ def _apart_somewhere(gold: Node, answer: Node, names: list[str], rng: random.Ran
 
 def _log_bases(gold: Node, answer: Node) -> tuple[int | None, ...]:
     """Return the bases that \\log may mean: None for the natural logarithm, and 10."""
-    plain = any(isinstance(node, Op) and node.head == "log" for tree in (gold, answer) for node in walk(tree))
+    plain = "log" in heads(gold) or "log" in heads(answer)
     return (None, 10) if plain else (None,)
 
 
@@ -122,7 +128,7 @@ def _same_constant(gold: Node, answer: Node) -> bool:
 
 
 def _same_function(gold: Node, answer: Node, names: list[str], rng: random.Random) -> bool:
-    if any(node == IMAGINARY for tree in (gold, answer) for node in walk(tree)):
+    if IMAGINARY in nodes(gold) or IMAGINARY in nodes(answer):
         return _same_complex_function(gold, answer, names, rng)
     integers = integer_names(gold, answer)
     for base in _log_bases(gold, answer):
@@ -165,6 +171,9 @@ class Comparison:
         self._shown: set[tuple[object, ...]] = set()
         self._hidden: set[tuple[object, ...]] = set()
         self._doubts = 0
+        counted = is_counted()
+        self._work = weight(gold, answer) + 3 * len(self._branches) if counted else 0
+        self._precise = precise_weight(gold, answer) if counted else 0
 
     def decide(self, rng: random.Random) -> bool | None:
         """Whether both functions agree; None where too few points have real values of both."""
@@ -184,6 +193,7 @@ class Comparison:
 
     def _differ_at(self, points: list[Values]) -> bool:
         gold, answer = self._gold, self._answer
+        spend(len(points) * self._work)
         for point in points:
             try:
                 g = gold(point)
@@ -218,6 +228,7 @@ class Comparison:
     def _confirmed(self, point: Values) -> bool:
         """Whether the values differ by more than their errors: exactly, in floats, or at 60 digits."""
         self._doubts += 1
+        spend(self._precise)
         if self._doubts > 8 * MAX_DOUBTS:
             return False
         filled = {name: Num(Fraction(value)) for name, value in zip(self.names, point, strict=True)}
@@ -242,6 +253,7 @@ class Comparison:
         checked = 0
         for point in points[len(points) // 4 :] + points[: len(points) // 4]:
             place: dict[str, Any] = dict(zip(self.names, point, strict=True))
+            spend(2 * self._precise)
             try:
                 if not _close(self.gold, self.answer, place, True, self.log_base, floats=False):
                     return False
@@ -250,6 +262,10 @@ class Comparison:
             except TooLarge as error:
                 too_large = error
                 continue
+            except Undecided:
+                if len(points) > 4:
+                    continue
+                raise
             checked += 1
             if checked == 2:
                 return True
@@ -270,7 +286,9 @@ def _agree(gold: Node, answer: Node, points: list[dict[str, float]], base: int |
     """Whether complex values agree at WANTED points, two of them at 200 digits; None where too few have values."""
     good: list[dict[str, float]] = []
     too_large: TooLarge | None = None
+    work = weight(gold, answer) if is_counted() else 0
     for point in points:
+        spend(10 * work)
         try:
             if _apart(gold, answer, point, Numbers(False, base)):
                 return False
@@ -286,6 +304,7 @@ def _agree(gold: Node, answer: Node, points: list[dict[str, float]], base: int |
         raise too_large
     checked = 0
     for point in good or points:
+        spend(2 * PRECISE * work)
         try:
             if not _close(gold, answer, point, False, base, floats=False):
                 return False
@@ -322,13 +341,33 @@ def _close(
             raise
         except _SKIP:
             pass
-    longest = max((node.digits for tree in (gold, answer) for node in walk(tree) if isinstance(node, Num)), default=0)
+    longest = max((node.digits for tree in (gold, answer) for node in nodes(tree) if type(node) is Num), default=0)
     for digits in (200 + longest, 500 + longest):
-        numbers = Digits(real, base, digits)
-        g, a = evaluate(gold, point, numbers), evaluate(answer, point, numbers)
-        error = 8 * (g[1] + a[1])
-        if _distance(g, a) > error:
+        more = _missing_digits(gold, answer, point, Digits(real, base, digits))
+        if more is None:
             return False
-        if error <= numbers.epsilon**0.5 * max(abs(g[0]), abs(a[0]), 1e-30):
-            return True
-    raise Undecided("equal or not: 500 digits do not tell")
+        if more >= 0:
+            break
+    else:
+        raise Undecided("equal or not: 500 digits do not tell")
+    if not more:
+        return True
+    if more > MAX_MORE_DIGITS:
+        raise Undecided(f"equal or not: {more} more digits would tell")
+    return _missing_digits(gold, answer, point, Digits(real, base, digits + more)) is not None
+
+
+def _missing_digits(gold: Node, answer: Node, point: dict[str, float], numbers: Digits) -> int | None:
+    r"""Return how many more digits are needed to see the smallest term of two values, as in \sqrt{1000!} + 1.
+
+    None where the values differ, -1 where they have too few digits.
+    """
+    g, a = evaluate(gold, point, numbers), evaluate(answer, point, numbers)
+    error = 8 * (g[1] + a[1])
+    if _distance(g, a) > error:
+        return None
+    if error > numbers.epsilon**0.5 * max(abs(g[0]), abs(a[0]), 1e-30):
+        return -1
+    if not error or error < numbers.smallest * SEEN:
+        return 0
+    return 20 + int(numbers.context.log10(error / numbers.smallest))

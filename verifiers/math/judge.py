@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Literal
 
-from rlvr.types import Verdict, correct, incorrect, limit
+from rlvr.types import Verdict, bad_reference, correct, incorrect, limit
 from rlvr.verifiers.math.answer import MAX_SHOWN, Reference, readings
-from rlvr.verifiers.math.binders import unevaluated
+from rlvr.verifiers.math.binders import outermost, unevaluated
 from rlvr.verifiers.math.compare import Rules
 from rlvr.verifiers.math.identity import Undecided
 from rlvr.verifiers.math.lex import plain
-from rlvr.verifiers.math.symbolic import difference_vanishes, evaluated, is_antiderivative
-from rlvr.verifiers.math.tree import Node, Rel, TooLarge
+from rlvr.verifiers.math.quadrature import agrees, value_of
+from rlvr.verifiers.math.rounding import literal, rounded
+from rlvr.verifiers.math.symbolic import NotInTime, difference_vanishes, evaluated, is_antiderivative
+from rlvr.verifiers.math.tree import Node, Num, Rel, TooLarge
 from rlvr.verifiers.math.words import normal_text
 
 Symbolic = Literal["off", "gold", "both"]
+MAX_DIGITS = 11  # of a decimal that numeric values confirm
 MAX_ANSWER = 600  # characters of an answer that sympy is asked about
 
 
@@ -23,9 +27,9 @@ def is_open(gold: Reference, answer: str, verdict: Verdict, symbolic: Symbolic) 
     """Whether sympy may change a verdict: an unequal gold (with "both" an answer) to be evaluated, or one left open."""
     if (
         symbolic == "off"
+        or verdict.status not in ("incorrect", "limit")
         or len(answer) > MAX_ANSWER
         or not gold.readings
-        or verdict.status not in ("incorrect", "limit")
     ):
         return False
     if verdict.status == "limit" or any(map(_is_to_evaluate, gold.readings)):
@@ -45,6 +49,12 @@ def reconsidered(
             return correct(shown, "equal by sympy")
         return incorrect("not equal by sympy", shown) if found and None not in found else verdict
     problem: ValueError | None = None
+    slow = False
+    told = [_by_value(reading, tree, rules) for reading in gold.readings for tree in trees]
+    if True in told:
+        return correct(shown, "equal to 11 digits")
+    if told and None not in told:
+        return incorrect("not equal in value", shown)
     for reading in gold.readings:
         for tree in trees:
             try:
@@ -52,11 +62,31 @@ def reconsidered(
                     return correct(shown, "equal once it is evaluated")
                 if _is_to_evaluate(reading) and is_antiderivative(reading, tree, seconds):
                     return correct(shown, "an antiderivative")
+            except NotInTime as error:
+                problem, slow = error, slow or error.part in outermost(reading)
             except (TooLarge, Undecided) as error:
                 problem = error
             except (OverflowError, ZeroDivisionError):
                 problem = TooLarge("numbers beyond what is evaluated")
+    if slow:  # nothing can be said of any answer
+        return bad_reference(f"the reference is {problem}")
     return verdict if problem is None else limit(str(problem), shown)
+
+
+def _by_value(gold: Node, tree: Node, rules: Rules) -> bool | None:
+    """Whether an answer has the numeric value of a gold with integrals or series; None where no number tells."""
+    if isinstance(gold, Rel):
+        gold = gold.sides[-1]
+    if isinstance(tree, Rel) or not unevaluated(gold) or unevaluated(tree):
+        return None
+    found = agrees(gold, tree)
+    if found is False and (rules.digits, rules.rel_tol) != (None, None):
+        return rounded(Num(Fraction(str(value_of(gold)))), tree, rules)
+    written = literal(tree)
+    if found and written is not None and written.places:
+        few = written.digits <= MAX_DIGITS - 3  # it agrees to more digits than it has: it is the value
+        return True if few or MAX_DIGITS >= written.digits >= rules.exact_digits else None
+    return found
 
 
 def _evaluations(gold: Node, tree: Node, symbolic: Symbolic, seconds: float | None) -> Iterator[tuple[Node, Node]]:

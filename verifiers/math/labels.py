@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rlvr.verifiers.math.binders import unevaluated
 from rlvr.verifiers.math.rounding import literal
-from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, symbols, walk
+from rlvr.verifiers.math.tree import PI, Node, Num, Op, Rel, Sym, symbols, walk
 from rlvr.verifiers.math.vocabulary import FUNCTIONS
 
 _SETS = frozenset(("union", "inter", "minus"))
@@ -41,6 +41,8 @@ def is_label(node: Node) -> bool:
         return bool(symbols(node))
     if not isinstance(node, Op) or node.head not in _PARTS or not symbols(node):
         return False
+    if node.head in ("add", "mul") and (PI in node.args or _has_twice(node)):
+        return False
     if node.head == "add":
         return all(map(_is_term, node.args))
     return all(isinstance(part, Sym) or (isinstance(part, Op) and part.head in _PARTS) for part in walk(node))
@@ -52,6 +54,12 @@ def is_to_be_solved(node: Node) -> bool:
         return isinstance(node, Op)
     names = symbols(node)
     return node.head in _SOLVED_FOR and len(names) == 1 and names <= _COORDINATES
+
+
+def _has_twice(node: Op) -> bool:
+    """Whether an unknown is added to itself or multiplied by itself: x + x, y y."""
+    names = [arg for arg in node.args if isinstance(arg, Sym) and arg.name in _COORDINATES]
+    return len(set(names)) < len(names)
 
 
 def _is_term(node: Node) -> bool:
@@ -99,6 +107,27 @@ def is_function_value(node: Node) -> bool:
 _IN_WORDS = "in words: "
 
 
+def names_other_function(label: Node, value: Node) -> bool:
+    """Whether an equation gives another function than its value may be sought as: f(-x), f(x + 1), 2y, |f(x)|."""
+    names = symbols(value)
+    if not names or not isinstance(label, Op) or is_derivative(label):
+        return False
+    if label.head == "mul" and len(label.args) == 2 and isinstance(label.args[0], Sym):
+        argument = label.args[1]
+        named = label.args[0].name.rstrip("'") in _FUNCTION_NAMES | {"y"}
+        if named and literal(argument) is not None:
+            return "x" in names  # f(0) = x^2
+        other = isinstance(argument, Op) and argument.head in ("neg", "mul", "add", "div", "pow")
+        return named and other and bool(symbols(argument) & names)
+    calls = any(isinstance(part, Op) and part.head == "apply" for part in walk(label))
+    if label.head == "add":
+        return any(isinstance(arg, Num) for arg in label.args) and (calls or names.isdisjoint(symbols(label)))
+    if label.head in ("neg", "abs", "div", "pow"):
+        return calls
+    scaled = label.head == "mul" and isinstance(label.args[0], Num)
+    return scaled and (calls or (len(label.args) == 2 and names.isdisjoint(symbols(label))))
+
+
 def labelled(items: list[Node], labels: list[str]) -> list[Node]:
     """Return values with different labels in words as equations: Alice: 5, Bob: 3."""
     if len(set(labels)) < len(items) or "" in labels or any(isinstance(item, Rel) for item in items):
@@ -106,12 +135,22 @@ def labelled(items: list[Node], labels: list[str]) -> list[Node]:
     return [Rel(("=",), (Sym(_IN_WORDS + label), item)) for item, label in zip(items, labels, strict=True)]
 
 
-def without_other_labels(left: list[Node], right: list[Node]) -> tuple[list[Node], list[Node]]:
-    """Return two lists without their labels in words, unless both have the same ones."""
+def in_part(label: str, value: Node) -> Node:
+    """Return the answer to one part of a question, "(a) 5"."""
+    if isinstance(value, Rel) and value.ops == ("=",) and is_name(value.sides[0]):
+        value = value.sides[-1]
+    return Rel(("=",), (Sym(f"{_IN_WORDS}part {label}"), value))
+
+
+def without_other_labels(left: list[Node], right: list[Node]) -> tuple[list[Node], list[Node], bool]:
+    """Return two lists without their labels in words, unless both have the same ones, and whether their order counts.
+
+    It does where one side says which value is whose."""
     names, others = ([_label_in_words(node) for node in side] for side in (left, right))
     if (not any(names) and not any(others)) or set(names) == set(others):
-        return left, right
-    return [_unlabelled(node) for node in left], [_unlabelled(node) for node in right]
+        return left, right, False
+    one = (all(names) and not any(others)) or (all(others) and not any(names))
+    return [_unlabelled(node) for node in left], [_unlabelled(node) for node in right], one
 
 
 def _label_in_words(node: Node) -> str:

@@ -6,6 +6,7 @@ colours, sizes and math delimiters are dropped; the contents of `\\text{}` and t
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from typing import NamedTuple
@@ -166,11 +167,12 @@ _LONG = r"\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d\d)+,\d{3}|\d{1,3}(?:(?:\\[,; ]|['\u00
 _AFTER = r"(?![\d]|,\d|\\[,; ]\d|[ '~]\d)"
 _TOKEN = re.compile(
     rf"""
+      (?P<cmd>\\(?:[A-Za-z]+\*?|.))
+    | (?P<name>[^\W\d_\u2e80-\uffff]+|(?:(?![A-Za-z])[^\W\d_])+)
+    | (?P<space>[\s~\x00-\x1f\x7f]+)
+    | (?P<int>[0-9]++(?![\d.,\\'\ ~eE])) |
       (?P<repeat>\d*\.\d*(?:\s*\\(?:overline|bar|overbar|dot)\s*(?:\{{\s*\d+\s*\}}|\d)\d*(?:\\dot\s*(?:\{{\d\}}|\d))?|\(\d+\))|\d*\.\d+\s*(?:\.\.\.|\\[lc]?dots\b))
     | (?P<num>(?:(?:{_LONG}){_AFTER}(?:\.\d+)?|\d+\.\d+|\d+\.(?![\d.])|\.\d+|\d+)(?:[eE][+-]?\d+(?![\d.A-Za-z]))?)
-    | (?P<name>[^\W\d_\u2e80-\uffff]+|(?:(?![A-Za-z])[^\W\d_])+)
-    | (?P<cmd>\\(?:[A-Za-z]+\*?|.))
-    | (?P<space>[\s~\x00-\x1f\x7f]+)
     | (?P<op>\*\*|<=|>=|=<|=>|!=|==|<>|->|\.\.\.|:=|''|\\$|.)
     """,
     re.VERBOSE | re.DOTALL,
@@ -182,11 +184,13 @@ _GLUE = re.compile(r",\s*\\![\s~]*|\{,\}\s?|\{,\\!\}\s?")
 _GROUP = re.compile(r"\s*\{([^{}]*)\}")
 _ROW_SPACING = re.compile(r"\s*\[\s*-?[\d.]+\s*(?:pt|e[mx]|[cm]m|in)\s*\]")
 _DEGREE_LETTER = re.compile(r"(?<=[\d}])\^\s*(?:o(?![A-Za-z])|\{\s*o\s*\})")
-_UNIT_NAME = r"\s*\{\s*\\(?:text|mathrm)\s*\{\s*~?([A-Za-z][A-Za-z~ ]{0,20})\s*\}\s*(\^\s*(?:\d|\{\s*\d\s*\}))?\s*\}"
-_UNIT_QUOTIENT = re.compile(r"\\[dt]?frac" + 2 * _UNIT_NAME)
+_ONE_UNIT = r"\\(?:text|mathrm)\s*\{\s*~?[A-Za-z][A-Za-z~ ]{0,20}\s*\}\s*(?:\^\s*(?:\d|\{\s*-?\d\s*\}))?\s*"
+_UNIT_NAMES = rf"\s*\{{\s*({_ONE_UNIT}(?:(?:\\cdot|\\[,;: ]|~)?\s*{_ONE_UNIT}){{0,3}})\}}"
+_UNIT_QUOTIENT = re.compile(r"\\[dt]?frac" + 2 * _UNIT_NAMES)
 _NEGATED = re.compile(r"\\not\s*(=|\\in(?![A-Za-z]))")
 _BETWEEN_SETS = re.compile(r"\s*(?:\\left\s*)?[(\[]")
 _SPACES = frozenset(" ~'\\")
+_ALONE = frozenset("{}()[]^_+/,;&|")  # signs that begin no longer one
 # After these one digit, or a number without spaces, is the operand.
 _ONE_NUMBER = frozenset(
     ("_", "^", "\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac", "\\sqrt", "\\binom")
@@ -206,6 +210,8 @@ def tokenize(text: str, commas: str = "thousands") -> list[Token]:
     text = rewritten_notations(regular(plain(text)))
     if ("," in text and "\\" in text) or "{" in text:
         text = _GLUE.sub(",", text).replace("{:}", ":").replace("{.}", ".")
+    if "{}^" in text:
+        text = text.replace("{}^", "^")
     if "\\!" in text:
         text = text.replace("\\!", "")
     if "^" in text:
@@ -218,8 +224,22 @@ def tokenize(text: str, commas: str = "thousands") -> list[Token]:
 
 
 def _unit_quotient(match: re.Match[str]) -> str:
-    top, top_power, bottom, power = (part or "" for part in match.groups())
-    return f"\\text{{ {top}}}{top_power}/\\text{{{bottom}}}{power}"
+    top, bottom = match[1].strip(), match[2].strip()
+    return rf"\ {top}/({bottom})" if bottom.count("{") > 1 + bottom.count("^") else rf"\ {top}/{bottom}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _sign(text: str, spaced: bool) -> Token:
+    return Token("op", text, spaced)
+
+
+def _numeral(text: str, position: int, value: str, commas: str, tokens: list[Token]) -> str:
+    """Return the number at `position`, where `value` is one with its thousands marks, as `commas` says."""
+    if commas == "thousands" and (not tokens or tokens[-1].text not in _ONE_NUMBER or _SPACES.isdisjoint(value)):
+        return value
+    match = (commas == "decimal" and _COMMA_NUMBER.match(text, position)) or _LIST_NUMBER.match(text, position)
+    assert match
+    return match.group().replace(",", ".")
 
 
 def _scan(text: str, commas: str) -> list[Token]:
@@ -230,33 +250,38 @@ def _scan(text: str, commas: str) -> list[Token]:
     apart: set[int] = set()  # places of the tokens that begin a formula of their own
     dollars = Formulas()
     while position < end:
+        if (sign := text[position]) in _ALONE:
+            position += 1
+            if sign == "}" and groups and groups.pop():
+                upright -= 1
+                spaced = True
+                continue
+            if sign == "{":
+                groups.append(False)
+            tokens.append(_sign(sign, spaced))
+            spaced = False
+            continue
         match = _TOKEN.match(text, position)
         assert match is not None
         kind, value = match.lastgroup, match.group()
-        if kind == "num" and commas != "thousands":
-            match = (commas == "decimal" and _COMMA_NUMBER.match(text, position)) or _LIST_NUMBER.match(text, position)
-            assert match
-            value = match.group().replace(",", ".")
-        elif kind == "num" and tokens and tokens[-1].text in _ONE_NUMBER and not _SPACES.isdisjoint(value):
-            match = _LIST_NUMBER.match(text, position)
-            assert match
-            value = match.group()
-        position = match.end()
+        start, position = position, match.end()
         if kind == "space":
             spaced = True
             if "\n" in value and not groups and new_equation(text, position, tokens):
                 apart.add(len(tokens))
             continue
-        if kind == "num":
-            tokens.append(Token("num", value, spaced, bool(upright), decimal(value)))
+        if kind == "int":
+            tokens.append(Token("num", value, spaced, upright > 0, decimal(value)))
+        elif kind == "num":
+            if commas == "decimal" or not value.isdigit():
+                value = _numeral(text, start, value, commas, tokens)
+                position = start + len(value)
+            tokens.append(Token("num", value, spaced, upright > 0, decimal(value)))
         elif kind == "repeat":
-            tokens.append(Token("num", value, spaced, bool(upright), repeating(value)))
+            tokens.append(Token("num", value, spaced, upright > 0, repeating(value)))
         elif kind == "name":
-            if value == "U" and tokens and tokens[-1].text in (")", "]") and _BETWEEN_SETS.match(text, position):
-                tokens.append(Token("op", "cup", spaced))
-                spaced = False
-                continue
-            tokens.append(Token("name", value, spaced, bool(upright)))
+            union = value == "U" and tokens and tokens[-1].text in (")", "]") and _BETWEEN_SETS.match(text, position)
+            tokens.append(_sign("cup", spaced) if union else Token("name", value, spaced, upright > 0))
         elif kind == "cmd":
             if value in FORMULA_SIGNS:
                 dollars.sign(value, tokens, spaced, apart)
@@ -266,22 +291,13 @@ def _scan(text: str, commas: str) -> list[Token]:
                 upright += 1
             spaced = wrapper or value[1:] in _SKIPPED or value[1:].isspace()
             continue
-        elif value == "{":
-            groups.append(False)
-            tokens.append(Token("op", "{", spaced))
-        elif value == "}":
-            if groups and groups.pop():
-                upright -= 1
-                spaced = True
-                continue
-            tokens.append(Token("op", "}", spaced))
         elif value == "$":
             dollars.sign(value, tokens, spaced, apart)
         else:
-            tokens.append(Token("op", _PLAIN_OPS.get(value, value), spaced))
+            tokens.append(_sign(_PLAIN_OPS.get(value, value), spaced))
         spaced = False
-        if len(tokens) > MAX_TOKENS:
-            raise TooLarge(f"an answer of more than {MAX_TOKENS} tokens")
+    if len(tokens) > MAX_TOKENS:
+        raise TooLarge(f"an answer of more than {MAX_TOKENS} tokens")
     tokens.append(END)
     for place in apart:
         tokens[place] = tokens[place]._replace(apart=True)
@@ -319,9 +335,9 @@ def _command(text: str, position: int, name: str, spaced: bool, tokens: list[Tok
             if brace < 0 or text[position:brace].strip():
                 raise ParseError("a degree sign inside a longer exponent")
             position = brace + 1
-        tokens.append(Token("op", meaning, spaced))
+        tokens.append(_sign(meaning, spaced))
     elif name in _KEPT:
-        tokens.append(Token("op", "\\" + name, spaced))
+        tokens.append(_sign("\\" + name, spaced))
     else:
         tokens.append(Token("name", "\\" + name, spaced))
     return position, False

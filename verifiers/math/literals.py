@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from rlvr.verifiers.math.tree import Num, ParseError, TooLarge
+from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, TooLarge, number
 
 MAX_DIGITS = 2_000
 MAX_EXPONENT_DIGITS = 30
@@ -16,7 +16,7 @@ def decimal(text: str) -> Num:
     if text.isdigit():
         if len(text) > MAX_DIGITS:
             raise TooLarge(f"a number of {len(text)} digits; at most {MAX_DIGITS} are read")
-        return Num(Fraction(int(text)))
+        return number(int(text))
     mantissa, _, exponent = text.lower().partition("e")
     mantissa = "".join(c for c in mantissa if c.isdigit() or c == ".")
     if len(mantissa) > MAX_DIGITS or len(exponent) > MAX_EXPONENT_DIGITS:
@@ -31,7 +31,32 @@ def decimal(text: str) -> Num:
     return Num(value, max(0, len(fraction) - power), len((whole + fraction).lstrip("0")))
 
 
+_WRITTEN = re.compile(
+    r"([+-]?)(?:(\d{1,18}(?:\.\d{1,18})?)|(?:(\d{1,18}) ?)?\\[dt]?frac\{(\d{1,18})\}\{(\d{1,18})\})\Z", re.ASCII
+)
+_LAST = (*"0123456789}",)  # what such a number ends with
+
+
+def written_number(text: str) -> Node | None:
+    """Return the tree of an integer, decimal, fraction or mixed number, which needs no grammar; else None."""
+    match = _WRITTEN.match(text) if text.endswith(_LAST) else None
+    if match is None:
+        return None
+    sign, plain, whole, top, bottom = match.groups()
+    if plain:
+        tree: Node = decimal(plain)
+    elif not whole:
+        tree = Op("div", (number(int(top)), number(int(bottom))))
+    elif 0 < int(top) < int(bottom):
+        tree = Num(int(whole) + Fraction(int(top), int(bottom)))
+    else:
+        return None
+    return Op("neg", (tree,)) if sign == "-" else tree
+
+
 _BLOCK = re.compile(r"(\d*)\.(\d*?)(\d{1,12}?)\3{2,}\Z")
+_HEAD = re.compile(r"(\d*)\.(\d*)")
+_BARRED = re.compile(r"\\\w+\s*(?:\{(\d+)\}|(\d))(\d*)")
 _LONG_BLOCK = re.compile(r"(\d*)\.(\d*?)(\d{2,12}?)\3+\Z")
 
 
@@ -50,12 +75,12 @@ def repeating(text: str) -> Num:
             return decimal(digits)
         whole, fixed, block = match.groups()
     else:
-        head = re.match(r"(\d*)\.(\d*)", text)
+        head = _HEAD.match(text)
         assert head is not None
         whole, fixed = head.groups()
         block = "".join(c for c in text[head.end() :] if c.isdigit())
         if "overline" in text or "bar" in text:
-            inner = re.match(r"\\\w+\s*(?:\{(\d+)\}|(\d))(\d*)", text[head.end() :])
+            inner = _BARRED.match(text, head.end())
             if inner is None or inner[3]:
                 raise ParseError("digits after a repeating block")
     value = Fraction(int(whole + fixed or "0"), 10 ** len(fixed))

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from rlvr.verifiers.math.exact import Undefined, rational
-from rlvr.verifiers.math.structures import distributed
-from rlvr.verifiers.math.tree import Node, Num, Op, Sym, TooLarge, number, walk
+from rlvr.verifiers.math.tree import Node, Num, Op, Sym, TooLarge, heads, number, walk
 
 MAX_SIZE = 8  # rows and columns
 MAX_SYMBOLIC = 4  # of a determinant or an inverse with variables
@@ -35,7 +34,7 @@ def resolved(node: Node) -> Node:
     found = distributed(node)
     if found is not node or not isinstance(node, Op) or node.head not in _OPERATIONS:
         return found
-    if not any(isinstance(part, Op) and part.head in ("matrix", "()") for part in walk(node)):
+    if heads(node).isdisjoint(("matrix", "()")):
         return node
     try:
         result = _value(node)
@@ -44,6 +43,43 @@ def resolved(node: Node) -> Node:
     if isinstance(result, Op) and sum(1 for _ in walk(result)) > MAX_NODES:
         raise TooLarge("matrix arithmetic beyond what is evaluated")
     return result
+
+
+def distributed(node: Node) -> Node:
+    """Return a matrix with its scalar factor, its sign and its transposition applied to the entries."""
+    if not isinstance(node, Op):
+        return node
+    if node.head in ("[]", "()") and all(isinstance(arg, Op) and arg.head == "[]" for arg in node.args):
+        return Op("matrix", tuple(Op("row", arg.args) for arg in node.args if isinstance(arg, Op)))
+    if node.head not in ("mul", "div", "neg", "pow"):
+        return node
+    first = node.args[0]
+    if node.head == "pow" and isinstance(first, Op) and first.head == "[]" and node.args[1] == Sym("T"):
+        return _transposed(Op("()", first.args))  # [1, 2, 3]^T
+    places = [n for n, arg in enumerate(node.args) if isinstance(arg, Op) and arg.head in ("matrix", "()")]
+    if len(places) != 1:
+        return node
+    matrix = node.args[places[0]]
+    assert isinstance(matrix, Op)
+    if node.head == "pow":
+        return _transposed(matrix) if places == [0] and node.args[1] in (Sym("T"), Sym("\\top")) else node
+
+    def entry(cell: Node) -> Node:
+        return Op(node.head, (*node.args[: places[0]], cell, *node.args[places[0] + 1 :]))
+
+    if matrix.head == "()":
+        return Op("()", tuple(entry(cell) for cell in matrix.args))
+    return Op(
+        "matrix",
+        tuple(Op("row", tuple(entry(cell) for cell in row.args)) for row in matrix.args if isinstance(row, Op)),
+    )
+
+
+def _transposed(matrix: Op) -> Op:
+    if matrix.head == "()":
+        return Op("matrix", tuple(Op("row", (cell,)) for cell in matrix.args))
+    rows = [row.args for row in matrix.args if isinstance(row, Op)]
+    return Op("matrix", tuple(Op("row", column) for column in zip(*rows, strict=True)))
 
 
 def _rows(node: Node) -> Rows | None:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 from rlvr.verifiers.math.operators import flat
 from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, Quantity, Unit
 from rlvr.verifiers.math.units import (
-    NO_UNIT,
     POWERS,
     SQUARED,
     UNITS,
     find_unit,
     power_of,
     product_of,
+    scale_of,
+    temperature,
+    unit_of_two,
 )
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _DEGREE, _TIME = (("degree", 1),), (("time", 1),)
 _DEGREES_OF_TIME = {60: 60, 1: 3600}  # seconds of time: parts of a degree
+_CAPITALS = frozenset("NJWVC")
 MAX_RUN = 24  # tokens of a unit without a multiplication sign
 
 
@@ -32,8 +35,9 @@ def unit(parser: Parser) -> Unit | None:
         start = parser.mark()
         power = 1
         if total is not None:
-            if parser.op() in ("/", "*") or parser.word() == "per":
-                power = 1 if parser.advance().text == "*" else -1
+            hyphenated = parser.op() == "-" and not parser.token.spaced and not parser.peek().spaced
+            if parser.op() in ("/", "*") or parser.word() == "per" or hyphenated:
+                power = 1 if parser.advance().text in ("*", "-") else -1
             elif not _goes_on(parser):
                 return total
         one = _grouped(parser) if total is not None else None
@@ -41,7 +45,7 @@ def unit(parser: Parser) -> Unit | None:
         if one is None:
             parser.backtrack(start)
             return total
-        total = product_of(total or NO_UNIT, power_of(one, power))
+        total = one if total is None else product_of(total, power_of(one, power))
 
 
 def _goes_on(parser: Parser) -> bool:
@@ -86,12 +90,17 @@ def _simple_unit(parser: Parser, within: bool) -> Unit | None:
         return power_of(found, POWERS[parser.advance().text.lower()] * squared)
     if squared == 1:
         parser.take(".")
-    return power_of(found, squared)
+    return found if squared == 1 else power_of(found, squared)
 
 
 def _name(parser: Parser, within: bool) -> Unit | None:
     """Parse the name of a unit; its prefix may be a token of its own: \\mu m, k\\Omega."""
     token, following = parser.token, parser.peek()
+    hyphen = 1 if following.text == "-" else 0
+    second = parser.peek(1 + hyphen)
+    if second.kind == "name" and (two := unit_of_two(token.text, second.text)) is not None:
+        parser.advance(2 + hyphen)
+        return two
     if following.kind == "name" and (token.text == "\\mu" or following.text == "\\Omega"):
         found = find_unit(token.text.replace("\\mu", "μ") + following.text, True)
         if found is not None:
@@ -100,6 +109,9 @@ def _name(parser: Parser, within: bool) -> Unit | None:
     found = find_unit(token.text, token.upright or within or token.text == "\\Omega")
     if found is not None:
         parser.advance()
+        if found.dims == _DEGREE and parser.kind == "name" and (scale := scale_of(parser.token.text)):
+            parser.advance()
+            return temperature(scale)
     return found
 
 
@@ -117,19 +129,22 @@ def _unit_power(parser: Parser) -> int:
 
 
 def is_unit_run(parser: Parser) -> bool:
-    """Whether letters that may be variables are a unit: m s^{-2} at the end of a side, one power of it negative."""
+    """Whether letters that may be variables are a unit at the end of a side: N m, or m s^{-2} with a negative power."""
     negative = False
+    count = 0
+    capital = parser.token.text in _CAPITALS
     for offset in range(MAX_RUN):
         token = parser.peek(offset)
         if token.kind == "name":
             if find_unit(token.text, True) is None:
                 return False
+            count += 1
         elif token.kind == "op":
             negative |= token.text == "-"
-            if token.text not in ("^", "{", "-", "}", "*"):
-                return negative and token.text in (",", ")", ";", "and", "or")
+            if token.text not in ("^", "{", "-", "}", "*", "/"):
+                return (negative or (capital and count > 1)) and token.text in (",", ")", ";", "and", "or")
         elif token.kind == "end":
-            return negative
+            return negative or (capital and count > 1)
         elif parser.peek(offset - 1).text not in ("^", "{", "-"):
             return False
     return False

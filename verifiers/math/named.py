@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.binders import replaced
 from rlvr.verifiers.math.exact import rational
+from rlvr.verifiers.math.ordered import with_bold_products
 from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, children, number, symbols, walk, with_children
 from rlvr.verifiers.math.vocabulary import FUNCTIONS, GREEK, is_product
 
@@ -23,7 +24,7 @@ def with_names(text: str, tree: Node) -> Node:
     """Return the tree with names for derivatives, and tuples for sums of unit vectors. `text`: what was parsed."""
     if ("d" in text or "partial" in text or "∂" in text) and ("frac" in text or "/" in text or "over" in text):
         tree = _with_derivatives(tree)
-    return _with_vectors(tree) if _MARKED.search(text) else tree
+    return with_bold_products(text, _with_vectors(tree)) if _MARKED.search(text) else tree
 
 
 def _with_derivatives(node: Node) -> Node:

@@ -56,8 +56,12 @@ Args = tuple[Node, ...]
 
 def _add(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
     total, error = evaluate(args[0], point, numbers)
+    if numbers.precise:
+        numbers.added(total, error)
     for arg in args[1:]:
         value, extra = evaluate(arg, point, numbers)
+        if numbers.precise:
+            numbers.added(value, extra)
         total = total + value
         error = error + extra + abs(total) * numbers.epsilon
     return total, error
@@ -189,6 +193,23 @@ def _abs(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
     return abs(value), error + abs(value) * numbers.epsilon
 
 
+def _of_complex(name: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]:
+    """Make the argument, the real or the imaginary part of a complex number."""
+
+    def part(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
+        value, error = evaluate(args[0], point, numbers)
+        if name != "arg":
+            found = getattr(value, "real" if name == "re" else "imag")
+            return found, error + abs(found) * numbers.epsilon
+        size = abs(value)
+        if size <= 2 * error:
+            raise Undefined("the argument of zero")
+        angle = numbers.argument(value)
+        return angle, 2 * error / size + abs(angle) * numbers.epsilon
+
+    return part
+
+
 def _log(args: Args, point: Mapping[str, float], numbers: Numbers) -> Value:
     natural = apply("ln", evaluate(args[0], point, numbers), numbers)
     if numbers.log_base is None:
@@ -220,6 +241,8 @@ def _rounded(name: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]
         value, error = evaluate(args[0], point, numbers)
         if numbers.is_complex(value):
             raise Inexact
+        if numbers.precise and abs(value) * numbers.epsilon**0.5 > 1:
+            raise TooLarge("the integer part of a number beyond what is evaluated")
         nearest = int(value + (0.5 if value >= 0 else -0.5))
         if abs(value - nearest) <= 4 * error:
             if not numbers.precise:
@@ -278,6 +301,7 @@ _OPERATIONS: dict[str, Callable[[Args, Mapping[str, float], Numbers], Value]] = 
     "log": _log,
     "logb": _logb,
     "apply": _apply,
+    **{head: _of_complex(head) for head in ("arg", "re", "im")},
     **{head: _rounded(head) for head in ("floor", "ceil")},
     **{head: _extreme(head) for head in ("min", "max")},
     **{head: _exactly(head) for head in ("fact", "binom", "gcd", "lcm")},

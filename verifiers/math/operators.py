@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Sym, Words, number
+from rlvr.verifiers.math.exact import rational
+from rlvr.verifiers.math.tree import (
+    IMAGINARY,
+    E,
+    Node,
+    Num,
+    Op,
+    ParseError,
+    Quantity,
+    Sym,
+    TooLarge,
+    Words,
+    number,
+    symbols,
+)
+from rlvr.verifiers.math.units import scale_of
 from rlvr.verifiers.math.words import NUMBER_WORDS
 
 if TYPE_CHECKING:
+    from rlvr.verifiers.math.lex import Token
     from rlvr.verifiers.math.parse import Parser
 
 POSTFIX = {"!": "fact", "%": "percent", "deg": "deg", "'": "prime", "''": "prime", "_": "sub"}
+MAX_PAIRS = 200  # of a product of sets
 _SET_HEADS = {"cup": "union", "cap": "inter", "setminus": "minus"}
-_SCALES = frozenset("CFK")
 
 
 def binary(parser: Parser, text: str, binding: int, left: Node) -> Node:
@@ -31,7 +47,7 @@ def binary(parser: Parser, text: str, binding: int, left: Node) -> Node:
     if text == "-":
         return flat("add", left, Op("neg", (right,)))
     if text == "*":
-        return flat("mul", left, right)
+        return product_of_sets(left, right) or flat("mul", left, right)
     if text == "cross":
         return cross_product(left, right)
     if text in ("/", "over"):
@@ -43,6 +59,36 @@ def binary(parser: Parser, text: str, binding: int, left: Node) -> Node:
     if text in _SET_HEADS:
         return flat(_SET_HEADS[text], left, right) if text != "setminus" else Op("minus", (left, right))
     return Op(text, (left, right))
+
+
+def product_of_sets(left: Node, right: Node) -> Node | None:
+    """Return the pairs of {1, 2} x {3}; None where the factors are no finite sets."""
+    if not isinstance(left, Op) or not isinstance(right, Op) or not left.head == right.head == "set":
+        return None
+    if len(left.args) * len(right.args) > MAX_PAIRS:
+        raise TooLarge(f"a product of sets with more than {MAX_PAIRS} elements")
+    return Op("set", tuple(Op("()", (*_entries(first), second)) for first in left.args for second in right.args))
+
+
+def _entries(node: Node) -> tuple[Node, ...]:
+    return node.args if isinstance(node, Op) and node.head == "()" else (node,)
+
+
+def is_phasor(parser: Parser, left: Node) -> bool:
+    """Whether the sign of an angle here is that of 5 \\angle 30^\\circ, not of the angle ABC."""
+    following = parser.peek()
+    angle = following.kind == "num" or following.text in ("-", "(", "{", "\\frac", "\\pi", "pi")
+    return angle and not symbols(left)
+
+
+def phasor(size: Node, angle: Node) -> Node:
+    """Return the complex number of a size and an angle, which is in degrees where it is a number without pi."""
+    if isinstance(angle, Quantity):
+        angle = Op("deg", (angle.value,)) if angle.unit.dims == (("degree", 1),) else angle
+    elif rational(angle) is not None:
+        angle = Op("deg", (angle,))
+    turned = Op("add", (Op("cos", (angle,)), Op("mul", (IMAGINARY, Op("sin", (angle,))))))
+    return flat("mul", size, turned)
 
 
 def cross_product(left: Node, right: Node) -> Node:
@@ -76,6 +122,9 @@ def exponent(parser: Parser) -> Node:
     if token.kind == "name" and parser.op(1) == "^" and len(token.text) == 2 and parser.is_factor(token, token):
         parser.replace(token._replace(text=token.text[1]))  # x^zy^z is x^z y^z
         return constant_or_name(token.text[0])
+    if token.text[:1] == "T" and len(token.text) > 1 and _is_transpose(parser, token):
+        parser.replace(token._replace(text=token.text[1:]))  # X^Ty is X^T y
+        return Sym("T")
     base = parser.prefix()
     while parser.op() == "!" or parser.op() == "_":
         base = postfix(parser, POSTFIX[parser.op()], base)
@@ -84,6 +133,13 @@ def exponent(parser: Parser) -> Node:
         base = Op("pow", (base, exponent(parser)))
         parser.shallower()
     return base
+
+
+def _is_transpose(parser: Parser, token: Token) -> bool:
+    """Whether letters that begin with T follow the sign of a matrix and its ^."""
+    base = parser.peek(-2)
+    matrix = base.text == ")" or (base.kind == "name" and (base.text[-1:].isupper() or token.text[1].isupper()))
+    return matrix and not token.upright and parser.is_factor(token, token)
 
 
 def constant_or_name(letter: str) -> Node:
@@ -96,8 +152,9 @@ def postfix(parser: Parser, head: str, left: Node) -> Node:
     before, sign = parser.before.text, parser.advance().text
     if head == "fact" and isinstance(left, Op) and left.head == "fact" and before == "!":
         raise ParseError("a double factorial")
-    if head == "deg" and parser.kind == "name" and parser.token.text in _SCALES:
-        return Op("scale", (left, Words(parser.advance().text)))
+    if head == "deg" and parser.kind == "name" and (scale := scale_of(parser.token.text)):
+        parser.advance()
+        return Op("scale", (left, Words(scale)))
     if head == "deg":
         return Op("deg", (_with_minutes(parser, left),))
     if head == "prime":

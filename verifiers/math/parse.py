@@ -18,24 +18,24 @@ ParseError for a text that is not an answer.
 from __future__ import annotations
 
 import functools
-from fractions import Fraction
 
 from rlvr.verifiers.math.calculus import CALCULUS
 from rlvr.verifiers.math.calls import called, may_be_called, with_calls
 from rlvr.verifiers.math.cases import CASES, MATRIX_NAMES, matrix_name
-from rlvr.verifiers.math.conditions import skip_condition, without_conditions
+from rlvr.verifiers.math.conditions import QUANTIFIERS, skip_condition, without_conditions
 from rlvr.verifiers.math.cursor import Cursor
 from rlvr.verifiers.math.factors import is_factor, is_rate, is_word, juxtaposable
 from rlvr.verifiers.math.labels import labelled
 from rlvr.verifiers.math.lex import END, Token, tokenize
-from rlvr.verifiers.math.logic import is_logic, propositions
+from rlvr.verifiers.math.logic import chained, is_logic, propositions
 from rlvr.verifiers.math.measures import smaller_units
 from rlvr.verifiers.math.named import with_names
 from rlvr.verifiers.math.operands import PREFIX, name, numeral
-from rlvr.verifiers.math.operators import POSTFIX, binary, flat, postfix
+from rlvr.verifiers.math.operators import POSTFIX, binary, flat, is_phasor, phasor, postfix
 from rlvr.verifiers.math.plus_minus import two_valued
 from rlvr.verifiers.math.restated import is_restated, restated
 from rlvr.verifiers.math.sequences import DOTS, filled
+from rlvr.verifiers.math.solutions import as_points
 from rlvr.verifiers.math.tail import CURRENCIES, lead, tail
 from rlvr.verifiers.math.tree import (
     Node,
@@ -48,9 +48,10 @@ from rlvr.verifiers.math.tree import (
     Unit,
     Words,
     height,
+    nodes,
     symbols,
 )
-from rlvr.verifiers.math.units import NO_UNIT, UNITS
+from rlvr.verifiers.math.units import NO_UNIT, UNITS, temperature
 from rlvr.verifiers.math.vocabulary import SEPARATORS
 
 MAX_HEIGHT = 100
@@ -61,6 +62,7 @@ _RELATIONS = frozenset(("=", "~", "<", "<=", ">", ">=", "!=", "in", "notin"))
 _BINARY = {"cup": 10, "cap": 10, "setminus": 10, ":": 15, "+": 20, "-": 20, "pm": 20, "mp": 20, "*": 30, "/": 30,
            "cross": 30, "^": 50, "over": 5, "\\choose": 5}  # fmt: skip
 JUXTAPOSED = 30
+_MEASURED = frozenset(("percent", "deg", "neg", "scale"))  # values that may be quantities without a unit after them
 
 
 @functools.lru_cache(maxsize=4096)
@@ -70,16 +72,28 @@ def parse(text: str, commas: str = "thousands", units: bool = True) -> Node:
     Raise ParseError (not of the grammar) or TooLarge (beyond the bounds).
     """
     parser = Parser(tokenize(_trimmed(text), commas), units)
+    tree = _whole(parser)
+    if "pm" in text or "mp" in text or not text.isascii():
+        tree = two_valued(tree)
+    tree = with_calls(with_names(text, tree))
+    if len(nodes(tree)) > MAX_HEIGHT and height(tree) > MAX_HEIGHT:
+        raise TooLarge(f"an expression nested deeper than {MAX_HEIGHT}")
+    return tree
+
+
+def _whole(parser: Parser) -> Node:
     tree = parser.answer()
     parser.skip(".", '"', "`")
     if parser.kind != "end":
         raise ParseError(f"cannot read {parser.place()}")
-    if "pm" in text or "mp" in text or not text.isascii():
-        tree = two_valued(tree)
-    tree = with_calls(with_names(text, tree))
-    if height(tree) > MAX_HEIGHT:
-        raise TooLarge(f"an expression nested deeper than {MAX_HEIGHT}")
     return tree
+
+
+def dropped_conditions(text: str) -> list[Rel]:
+    """Return the conditions of an answer that `parse` leaves out. Raise as it does."""
+    parser = Parser(tokenize(_trimmed(text)), True)
+    _whole(parser)
+    return parser.dropped
 
 
 def _trimmed(text: str) -> str:
@@ -102,6 +116,7 @@ class Parser(Cursor):
         self.units = units
         self.named: frozenset[str] = frozenset()
         self.label = ""  # of the last side, in words
+        self.dropped: list[Rel] = []  # conditions beside the answer
         self._conditions = 0
 
     def part(self, tokens: list[Token]) -> Parser:
@@ -118,17 +133,18 @@ class Parser(Cursor):
 
     def answer(self) -> Node:
         """Parse items with separators between them: a list ("and") or alternatives ("or")."""
-        if skip_condition(self):
+        if self.word() in QUANTIFIERS and skip_condition(self):
             self.separator()
         items = [self.item()]
         labels = [self.label]
         joints: list[str] = []
-        while True:
-            skip_condition(self, symbols(items[-1]))
+        while self.kind != "end":
+            if self.word() in QUANTIFIERS:
+                skip_condition(self, symbols(items[-1]))
             separator = self.separator()
             if not separator:
                 break
-            if skip_condition(self, symbols(items[-1])):
+            if self.word() in QUANTIFIERS and skip_condition(self, symbols(items[-1])):
                 continue
             joints.append(separator)
             if self.kind == "end" or self.op() in ("}", "}}", ")", "]"):
@@ -138,10 +154,12 @@ class Parser(Cursor):
             if len(items) > MAX_ITEMS:
                 raise TooLarge(f"more than {MAX_ITEMS} items")
         if len(items) > 1:
-            items = labelled(items, labels)
+            items = labelled(chained(items, joints), labels)
         if not self.in_set:
-            items = without_conditions(items)
-        if DOTS in items:
+            items = without_conditions(items, self.dropped)
+        if len(items) > 1 and isinstance(items[0], (Rel, Op)):
+            items = as_points(items, joints)
+        if Words in map(type, items) and DOTS in items:
             items = filled(items)
         if len(items) == 1:
             return items[0]
@@ -217,6 +235,9 @@ class Parser(Cursor):
         if self.op() in ("\\pmod", "\\mod", "\\bmod"):
             self.advance()
             return Op("mod", (value, self.prefix()))
+        self.label = label
+        if self.kind == "end" and currency is None and (not isinstance(value, Op) or value.head not in _MEASURED):
+            return value
         value, unit = tail(self, value)
         self.label = label
         value = smaller_units(self, value, unit)
@@ -230,8 +251,12 @@ class Parser(Cursor):
             return Quantity(value.args[0], UNITS["%"])
         if isinstance(value, Op) and value.head == "deg" and unit == NO_UNIT:
             return Quantity(value.args[0], UNITS["°"])
+        if isinstance(value, Op) and value.head == "neg" and isinstance(value.args[0], Op):
+            inner = value.args[0]
+            if inner.head == "scale":  # -40°C
+                value = Op("scale", (Op("neg", inner.args[:1]), *inner.args[1:]))
         if isinstance(value, Op) and value.head == "scale" and isinstance(value.args[1], Words) and unit == NO_UNIT:
-            return Quantity(value.args[0], Unit(Fraction(1), ((f"degree {value.args[1].text}", 1),)))
+            return Quantity(value.args[0], temperature(value.args[1].text))
         return value if unit == NO_UNIT else Quantity(value, unit)
 
     def quantity(self) -> tuple[Node, Unit]:
@@ -254,6 +279,10 @@ class Parser(Cursor):
                     continue
                 if text in POSTFIX:
                     left = postfix(self, POSTFIX[text], left)
+                    continue
+                if text == "angle" and is_phasor(self, left):
+                    self.advance()
+                    left = phasor(left, self.expression(_BINARY["^"]))
                     continue
                 if not juxtaposable(self, token, left):
                     return left

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rlvr.verifiers.math.binders import substituted
 from rlvr.verifiers.math.cases import OTHERWISE
 from rlvr.verifiers.math.sets import ALL, HIGHEST, LOWEST, End, NotASet, Piece, real_set
-from rlvr.verifiers.math.tree import Node, Op, Sym, Words, number, symbols
+from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, Words, number, symbols
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
@@ -29,6 +29,9 @@ def is_piecewise(node: Node) -> bool:
 
 def same_piecewise(gold: Node, answer: Node, rules: Rules) -> bool:
     """Whether two functions are equal, at least one of which is given by cases."""
+    gold, answer = without_parity(gold), without_parity(answer)
+    if not is_piecewise(gold) and not is_piecewise(answer):
+        return rules.values(gold, answer)
     left, right = _cases(gold), _cases(answer)
     names = frozenset(name for _, condition in left + right for name in symbols(condition))
     by_words = any(isinstance(c, Words) and c != OTHERWISE for _, c in left + right)
@@ -52,6 +55,35 @@ def same_piecewise(gold: Node, answer: Node, rules: Rules) -> bool:
         if not _same_at(_value_at(gold_parts, place), _value_at(parts, place), inside, rules):
             return False
     return True
+
+
+def without_parity(node: Node) -> Node:
+    """Return cases for even and for odd n as one expression with (-1)^n; another node as it is."""
+    if not is_piecewise(node) or len(cases := _cases(node)) != 2:
+        return node
+    first, second = (_parity(condition) for _, condition in cases)
+    if first is None or (second is None and cases[1][1] != OTHERWISE) or (second is not None and second[0] != first[0]):
+        return node
+    name, odd = first
+    if second is not None and second[1] == odd:
+        return node
+    even_value, odd_value = (cases[1][0], cases[0][0]) if odd else (cases[0][0], cases[1][0])
+    sign = Op("pow", (Op("neg", (number(1),)), Sym(name)))
+    total, difference = Op("add", (even_value, odd_value)), Op("add", (even_value, Op("neg", (odd_value,))))
+    return Op("div", (Op("add", (total, Op("mul", (sign, difference)))), number(2)))
+
+
+def _parity(condition: Node) -> tuple[str, bool] | None:
+    r"""The variable of n even, n odd or n \equiv 1 \pmod 2, and whether it is odd."""
+    if isinstance(condition, Words):
+        name, _, word = condition.text.partition(" ")
+        return (name, word == "odd") if len(name) == 1 and word in ("even", "odd") else None
+    if not isinstance(condition, Rel) or condition.ops != ("=",):
+        return None
+    left, right = condition.sides
+    if not isinstance(left, Sym) or not isinstance(right, Op) or right.head != "mod" or right.args[1] != number(2):
+        return None
+    return (left.name, right.args[0] == number(1)) if right.args[0] in (number(0), number(1)) else None
 
 
 def _cases(node: Node) -> list[_Case]:

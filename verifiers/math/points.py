@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from rlvr.verifiers.math.budget import is_counted, spend, weight
 from rlvr.verifiers.math.compiled import Closure, compiled
 from rlvr.verifiers.math.exact import Inexact, Undefined, rational
-from rlvr.verifiers.math.tree import Node, Num, Op, children, number, symbols, walk
+from rlvr.verifiers.math.tree import Node, Num, Op, children, nodes, number, symbols, walk
 
 REACH = 160.0
 LOWEST = 1_000_000
@@ -65,6 +66,10 @@ def constants(*trees: Node) -> list[float]:
             if isinstance(node, Num) and node.value not in (0, 1, -1):
                 size = abs(node.value)
                 found[float(size) if size < 10**15 else 1e15] = None
+            elif isinstance(node, Op) and node.head == "pow" and isinstance(node.args[0], Num):
+                power = rational(node)  # \\min(x, 10^9)
+                if power is not None and 1 < power < 10**15:
+                    found[float(power)] = None
     return list(found)[:40]
 
 
@@ -141,7 +146,8 @@ def _signs(node: Op) -> list[Node]:
     if node.head in ("abs", "sgn", "ln", "log", "arctan", "arccot", "logb"):
         return list(args)
     if node.head in ("max", "min"):
-        return [_minus(left, right) for place, left in enumerate(args) for right in args[:place]]
+        pairs = ((left, right) for place, left in enumerate(args) for right in args[:place])
+        return [_minus(left, right) for left, right in itertools.islice(pairs, MAX_KINKS)]
     if node.head in _UNIT_DOMAIN:
         return [_minus(args[0], number(1)), Op("add", (args[0], number(1)))]
     if node.head == "root":
@@ -193,7 +199,8 @@ def kink_points(
     trees: tuple[Node, ...], names: list[str], integers: Mapping[str, int], base: list[Values], log_base: int | None
 ) -> list[Values]:
     """Return points on both sides of the kinks along lines parallel to the axes, and between neighbours."""
-    functions = _compiled_kinks(trees, names, log_base)
+    signs_and_steps = [node for nodes in kinks(*trees) for node in nodes]
+    functions = _compiled_kinks(signs_and_steps, names, log_base)
     if not functions:
         return []
     result: list[Values] = []
@@ -202,7 +209,9 @@ def kink_points(
     sizes = constants(*trees)
     near = [size * factor for size in sizes if size <= 1e6 for factor in (0.93, 1.07)]
     grid = sorted({sign * size for size in (*_SCAN, *near) for sign in (1, -1)})
+    work = weight(*signs_and_steps) if is_counted() else 0
     for place, start in lines[: 2 * MAX_LINES]:
+        spend(len(grid) * work)
         for value in (*grid, *_beside(_changes(functions, place, start, grid))):
             result.append((*start[:place], value, *start[place + 1 :]))
     return result
@@ -211,11 +220,10 @@ def kink_points(
 Kink = Callable[[Values], Any]
 
 
-def _compiled_kinks(trees: tuple[Node, ...], names: list[str], log_base: int | None) -> list[Kink]:
+def _compiled_kinks(nodes: list[Node], names: list[str], log_base: int | None) -> list[Kink]:
     places: Mapping[str, int] = {name: place for place, name in enumerate(names)}
-    signs, steps = kinks(*trees)
     functions: list[Kink] = []
-    for node in signs + steps:
+    for node in nodes:
         try:
             functions.append(_total(compiled(node, places, log_base)))
         except (Inexact, Undefined):
@@ -228,7 +236,7 @@ _BRANCHING = frozenset(("abs", "sgn", "max", "min", "floor", "ceil"))
 
 def has_branches(tree: Node) -> bool:
     """Whether |x|, max, floor or the like is applied to a variable."""
-    return any(isinstance(node, Op) and node.head in _BRANCHING and symbols(node) for node in walk(tree))
+    return any(isinstance(node, Op) and node.head in _BRANCHING and symbols(node) for node in nodes(tree))
 
 
 def branch_cells(tree: Node, places: Mapping[str, int], log_base: int | None) -> list[Callable[[Values], object]]:

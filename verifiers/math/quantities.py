@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.tree import Node, Num, Op, Quantity, Sym, Unit
-from rlvr.verifiers.math.units import find_unit
+from rlvr.verifiers.math.units import find_unit, temperature
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
+
+
+_DEGREE, _POUND = (("degree", 1),), (("pound", 1),)
+# The size of a degree in kelvins, and the degrees from the absolute zero to that of the scale.
+_TEMPERATURES: dict[tuple[tuple[str, int], ...], tuple[Fraction, Fraction]] = {
+    (("degree C", 1),): (Fraction(1), Fraction("273.15")),
+    (("degree F", 1),): (Fraction(5, 9), Fraction("459.67")),
+    (("kelvin", 1),): (Fraction(1), Fraction(0)),
+}
 
 
 def quantities(gold: Node, answer: Node, rules: Rules) -> bool:
     """Whether values agree: a unit on one side only is dropped, units on both sides must agree after conversion."""
     gold_value, gold_unit = (gold.value, gold.unit) if isinstance(gold, Quantity) else (gold, None)
     value, unit = (answer.value, answer.unit) if isinstance(answer, Quantity) else (answer, None)
-    if gold_unit is not None and gold_unit.dims and unit is None and (found := _letter_unit(value)):
+    if (
+        gold_unit is not None
+        and gold_unit.dims
+        and unit is None
+        and (found := _letter_unit(value, gold_unit.dims in _TEMPERATURES))
+    ):
         value, unit = found
+    if (
+        unit is not None
+        and unit.dims
+        and gold_unit is None
+        and (found := _letter_unit(gold_value, unit.dims in _TEMPERATURES))
+    ):
+        gold_value, gold_unit = found
     if gold_unit is not None and unit is not None and rules.units == "convert":
         return _both_units(gold_value, gold_unit, value, unit, rules)
     if rules.same(gold_value, value):
@@ -31,19 +53,28 @@ def quantities(gold: Node, answer: Node, rules: Rules) -> bool:
     return False
 
 
-def _letter_unit(answer: Node) -> tuple[Node, Unit] | None:
+def is_measured(node: Node) -> bool:
+    """Whether a value has a known unit."""
+    return isinstance(node, Quantity) and bool(node.unit.dims) and not node.unit.words
+
+
+def _letter_unit(answer: Node, of_temperature: bool) -> tuple[Node, Unit] | None:
     """Read 100m, 2h and 5 kT, which parse as products, as quantities where the gold has a unit."""
     if not isinstance(answer, Op) or answer.head != "mul":
         return None
     value, letters = answer.args[0], answer.args[1:]
     if not isinstance(value, Num) or not all(isinstance(letter, Sym) for letter in letters):
         return None
-    unit = find_unit("".join(letter.name for letter in letters if isinstance(letter, Sym)), True)
+    name = "".join(letter.name for letter in letters if isinstance(letter, Sym))
+    unit = (temperature(name) if of_temperature and name in ("C", "F", "K") else None) or find_unit(name, True)
     return None if unit is None else (value, unit)
 
 
 def _times(value: Node, unit: Unit | None) -> Node:
-    return value if unit is None else Op("mul", (value, Num(unit.factor)))
+    if unit is None:
+        return value
+    exact = rational(value) if isinstance(value, Num) else None
+    return Op("mul", (value, Num(unit.factor))) if exact is None else Num(exact * unit.factor)
 
 
 def _both_units(gold: Node, gold_unit: Unit, answer: Node, unit: Unit, rules: Rules) -> bool:
@@ -51,7 +82,13 @@ def _both_units(gold: Node, gold_unit: Unit, answer: Node, unit: Unit, rules: Ru
         return rules.same(gold, answer) and _same_words(gold_unit, unit)
     if gold_unit == unit:
         return rules.same(gold, answer)
+    if "currency" in (gold_unit.sense, unit.sense) and _POUND in (gold_unit.dims, unit.dims):
+        return rules.same(gold, answer)
     if gold_unit.dims != unit.dims:
+        if gold_unit.dims in _TEMPERATURES and unit.dims in _TEMPERATURES:
+            return rules.same(_kelvins(gold, gold_unit), _kelvins(answer, unit))
+        if not _TEMPERATURES.keys().isdisjoint((gold_unit.dims, unit.dims)) and _DEGREE in (gold_unit.dims, unit.dims):
+            return rules.same(gold, answer)  # 25 degrees
         angles = {(("degree", 1),), (("radian", 1),)}
         if {gold_unit.dims, unit.dims} == angles:
             turned = [
@@ -60,6 +97,14 @@ def _both_units(gold: Node, gold_unit: Unit, answer: Node, unit: Unit, rules: Ru
             return rules.same(turned[0], turned[1])
         return False
     return rules.same(_times(gold, gold_unit), _times(answer, unit))
+
+
+def _kelvins(value: Node, unit: Unit) -> Node:
+    """A temperature in kelvins."""
+    scale, zero = _TEMPERATURES[unit.dims]
+    kelvins = Op("mul", (Op("add", (value, Num(zero))), Num(scale * unit.factor)))
+    exact = rational(kelvins)
+    return kelvins if exact is None else Num(exact)
 
 
 def _same_words(gold: Unit, answer: Unit) -> bool:

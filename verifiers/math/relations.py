@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.binders import unevaluated
 from rlvr.verifiers.math.constants import is_constant_name, same_general_solution
+from rlvr.verifiers.math.definitions import is_identity, renumbered, same_definition
 from rlvr.verifiers.math.exact import Inexact, Undefined
+from rlvr.verifiers.math.families import same_class
 from rlvr.verifiers.math.forms import contradicts
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
 from rlvr.verifiers.math.inequalities import same_up_to_factor, solution_set
@@ -17,10 +19,12 @@ from rlvr.verifiers.math.labels import (
     is_label,
     is_other_argument,
     is_to_be_solved,
+    names_other_function,
     names_value,
 )
 from rlvr.verifiers.math.labels import is_name as _is_name
 from rlvr.verifiers.math.named import with_primes
+from rlvr.verifiers.math.ordered import has_order
 from rlvr.verifiers.math.rounding import approximates, literal
 from rlvr.verifiers.math.sets import TURNED, NotASet, Piece, real_set, same_real_set
 from rlvr.verifiers.math.structures import ordered, real_sets
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
 MAX_SIDES = 6  # of a chain whose sides are compared with each other
 _EQUAL = frozenset("=~")
 _INTERVALS = frozenset(("()", "[]", "[)", "(]", "union", "inter", "minus", "domain", "set", "list", "either", "both"))
-_FUNCTIONS = frozenset("fghFGHP")
 
 
 def relations(gold: Node, answer: Node, rules: Rules) -> bool:
@@ -41,11 +44,15 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
         gold, answer = with_primes(gold, answer)
         return _both_relations(gold, answer, rules)
     if isinstance(answer, Rel):
+        if set(answer.ops) <= _EQUAL and _has_modulus(answer) and _is_name(answer.sides[0]) and symbols(gold):
+            return rules.shifted and same_class(gold, answer.sides[-1])
         if set(answer.ops) <= _EQUAL:
             written = literal(gold)
             value = chain_value(answer, rules, decimal=written is not None and bool(written.places))
+            if value is not None and names_other_function(answer.sides[0], value):
+                return False
             return value is not None and rules.same(gold, value)
-        if answer.ops == ("in",) and isinstance(answer.sides[0], Sym):
+        if answer.ops == ("in",) and (isinstance(answer.sides[0], Sym) or _is_point(answer.sides[0])):
             return rules.same(gold, answer.sides[1])
         return isinstance(gold, Op) and gold.head in _INTERVALS and real_sets(gold, answer, rules)
     assert isinstance(gold, Rel)
@@ -66,6 +73,8 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
     `decimal`: take the decimal after an approximation sign. None where the chain contradicts itself (5 = 6), is a
     tautology (x = x), or an equation to be solved (2x = 10).
     """
+    if is_identity(chain):
+        return chain.sides[-1]
     sides, ops = list(chain.sides), list(chain.ops)
     if not _may_hold(chain) or any(contradicts(side, sides[-1], rules) for side in sides[:-1] if unevaluated(side)):
         return None
@@ -138,42 +147,6 @@ def _holds(chain: Rel, rules: Rules) -> bool:
     return all(rules.same(left, right) for left, right in itertools.pairwise(chain.sides))
 
 
-def _definition(chain: Rel) -> tuple[str, str, Node] | None:
-    """(f, x, value) of f(x) = value; (y, "", value) of y = value."""
-    left, value = chain.sides[0], chain.sides[-1]
-    if len(chain.sides) != 2:
-        return None
-    if isinstance(left, Sym) and left.name == "y" and left.name not in symbols(value):
-        return left.name, "", value
-    if not isinstance(left, Op) or left.head != "mul" or len(left.args) != 2:
-        return None
-    function, variable = left.args
-    if isinstance(function, Sym) and function.name in _FUNCTIONS and isinstance(variable, Sym):
-        return function.name, variable.name, value
-    return None
-
-
-def _same_definition(gold: Rel, answer: Rel, rules: Rules) -> bool:
-    """f(x) = x^2 against f(t) = t^2, or against y = x^2."""
-    left, right = _definition(gold), _definition(answer)
-    if left is None or right is None or not (left[1] or right[1]):
-        return False
-    if left[0] != right[0] and left[1] and right[1]:
-        return False
-    value = right[2]
-    if left[1] and right[1] and left[1] != right[1]:
-        if left[1] in symbols(value):
-            return False
-        value = _renamed(value, right[1], left[1])
-    return rules.same(left[2], value)
-
-
-def _renamed(node: Node, old: str, new: str) -> Node:
-    if isinstance(node, Sym):
-        return Sym(new) if node.name == old else node
-    return Op(node.head, tuple(_renamed(arg, old, new) for arg in node.args)) if isinstance(node, Op) else node
-
-
 def _both_relations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     if set(gold.ops) <= _EQUAL and set(answer.ops) <= _EQUAL:
         return _equations(gold, answer, rules)
@@ -227,11 +200,16 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     if gold == answer:
         return True
     if _has_modulus(gold) != _has_modulus(answer):
-        return False
+        (name, *_, value), (label, *_, residue) = gold.sides, answer.sides
+        if name != label or not rules.shifted or symbols(name) & (symbols(value) | symbols(residue)):
+            return False
+        return same_class(value, residue)
     two = len(gold.sides) == len(answer.sides) == 2
     named = two and is_label(gold.sides[0]) and distance(gold.sides[0]) == distance(answer.sides[0])
     if named and rules.same(gold.sides[1], answer.sides[1]):
         return True
+    if _is_other_call(gold.sides[0], answer.sides[0]):
+        return False
     if is_other_argument(gold.sides[0], answer.sides[0]) and not symbols(gold.sides[-1]):
         return False
     if two and _marked(gold.sides[0]) == _marked(answer.sides[0]) != "" and rules.same(gold.sides[1], answer.sides[1]):
@@ -240,7 +218,9 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         return False
     if is_function_value(gold.sides[0]) and gold.sides[0] not in (answer.sides[0], answer.sides[-1]):
         return False
-    if _same_definition(gold, answer, rules):
+    if (other := renumbered(gold, answer)) is not None:
+        return rules.same(gold, other)
+    if same_definition(gold, answer, rules):
         return True
     if _same_solution(gold, answer, rules):
         return True
@@ -255,6 +235,17 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         return False
     left, right = chain_value(gold, rules), chain_value(answer, rules)
     return left is not None and right is not None and rules.same(left, right)
+
+
+def _is_other_call(gold: Node, answer: Node) -> bool:
+    """Whether two sides are a function of a variable and of another expression in it: f(x) and f(-x)."""
+    if not isinstance(gold, Op) or not isinstance(answer, Op) or not (gold.head == answer.head == "mul"):
+        return False
+    if len(gold.args) != 2 or len(answer.args) != 2 or gold.args[0] != answer.args[0] or not _is_name(gold.args[0]):
+        return False
+    return (
+        _is_name(gold.args[1]) and isinstance(answer.args[1], Op) and symbols(gold.args[1]) <= symbols(answer.args[1])
+    )
 
 
 def _has_modulus(chain: Rel) -> bool:
@@ -275,12 +266,28 @@ def _same_chain(gold: Rel, answer: Rel, rules: Rules) -> bool:
         left, right = chain_value(gold, rules), chain_value(answer, rules)
         if left is not None and right is not None:
             return rules.same(left, right)
+    if _same_line(gold, answer):
+        return True
     if max(len(gold.sides), len(answer.sides)) > MAX_SIDES:
         return ordered(gold.sides, answer.sides, rules)
     shown, wanted = _distinct(answer, rules), _distinct(gold, rules)
     return all(any(rules.same(side, one) for one in wanted) for side in shown) and all(
         any(rules.same(side, one) for one in shown) for side in wanted if _is_name(side) or side == wanted[-1]
     )
+
+
+def _same_line(gold: Rel, answer: Rel) -> bool:
+    """Whether the sides of chains, with symbols each, differ by one constant factor: (x - 1)/2 = y and 1 - x = -2y."""
+    if not 2 < len(gold.sides) == len(answer.sides) or not all(map(symbols, (*gold.sides, *answer.sides))):
+        return False
+    (first, *rest), (other, *others) = gold.sides, answer.sides
+    try:
+        return proportional(first, other) and all(
+            same_value(Op("mul", (left, other)), Op("mul", (first, right)))
+            for left, right in zip(rest, others, strict=True)
+        )
+    except (Inexact, Undefined, Undecided):
+        return False
 
 
 def _names(chain: Rel) -> frozenset[str]:
@@ -356,7 +363,8 @@ def _is_solved(chain: Rel) -> bool:
 def _same_equation(gold: Op, answer: Op, rules: Rules) -> bool:
     """Whether left minus right differ by a constant factor, or by the denominators that were cleared."""
     try:
-        return proportional(gold, answer)
+        if not has_order(gold):
+            return proportional(gold, answer)
     except (Inexact, Undefined):
         pass
     if rules.values(answer, number(0)):

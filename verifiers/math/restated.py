@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rlvr.verifiers.math.exact import Inexact, Undefined, rational
 from rlvr.verifiers.math.rounding import approximates
 from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, symbols
+from rlvr.verifiers.math.words import NUMBER_WORDS
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
@@ -18,6 +19,9 @@ _WORDS = frozenset("or about approximately approx roughly i.e. ie".split())
 
 def is_restated(parser: Parser, value: Node) -> bool:
     """Whether the bracket here repeats the value before it, and is no factor."""
+    spelled = parser.before.kind == "name" and parser.before.text.lower() in NUMBER_WORDS
+    if (parser.peek().text.lower() in NUMBER_WORDS or (spelled and parser.op(2) == ")")) and not symbols(value):
+        return parser.peek().kind in ("name", "num")  # 42 (forty-two), five (5)
     written = parser.peek(2).kind == "num" or parser.op(2) in _FRACTIONS
     if parser.op(1) in _MARKS or (parser.peek().text in _WORDS and written):
         return not symbols(value)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
 
 
+FEW_DIGITS = 13  # of a decimal for which floats usually tell
 FLOAT_DIGITS = range(16, 18)  # of a printed double; only the first 15 are reliable
 
 
@@ -59,6 +60,8 @@ def rounded(gold: Node, answer: Node, rules: Rules) -> bool:
     """Whether unequal numbers agree to the digits that count: of an option, a decimal gold, a long answer."""
     written_gold, written = literal(gold), literal(answer)
     integers = is_integer(written_gold) and is_integer(written)
+    if (rules.rel_tol, rules.digits) != (None, None) and not integers:
+        integers = all(value is not None and value.denominator == 1 for value in map(rational, (gold, answer)))
     if rules.rel_tol is not None and not integers and _within(gold, answer, rules.rel_tol):
         return True
     if rules.digits is not None and not integers and _same_digits(gold, answer, rules.digits):
@@ -119,6 +122,9 @@ def _shortened(written: Num, digits: int) -> Num:
 
 def rounds_to(node: Node, target: Num, cut: bool = False) -> bool:
     """Whether a constant equals `target` when rounded (or cut) at the last place of `target`."""
+    found = _rounds_in_floats(node, target, cut) if target.digits <= FEW_DIGITS else None
+    if found is not None:
+        return found
     numbers = Digits(False, None, 60 + target.digits)
     value, error = evaluate(node, {}, numbers)
     if numbers.is_complex(value):
@@ -128,6 +134,26 @@ def rounds_to(node: Node, target: Num, cut: bool = False) -> bool:
     if cut and abs(value) > abs(wanted):
         return bool(distance + error < unit)
     return bool(distance - error <= unit / 2)
+
+
+def _rounds_in_floats(node: Node, target: Num, cut: bool) -> bool | None:
+    """What `rounds_to` returns; None where floats do not tell."""
+    numbers = Numbers(False)
+    try:
+        value, error = evaluate(node, {}, numbers)
+        wanted, unit = float(target.value), 10.0 ** -(target.places or 0)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return None
+    if numbers.is_complex(value):
+        return None
+    error = 8 * error + 4 * numbers.epsilon * (abs(wanted) + unit)
+    distance = abs(value - wanted)
+    allowed = unit if cut and abs(value) > abs(wanted) else unit / 2
+    if cut and abs(abs(value) - abs(wanted)) <= error:
+        return None
+    if distance + error < allowed:
+        return True
+    return False if distance - error > allowed else None
 
 
 def approximates(left: Node, right: Node) -> bool:

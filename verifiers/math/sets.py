@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rlvr.verifiers.math.exact import Inexact, Undefined, exact
 from rlvr.verifiers.math.numeric import evaluate
 from rlvr.verifiers.math.systems import Numbers
-from rlvr.verifiers.math.tree import OO, Node, Op, Quantity, Rel, Sym, TooLarge, Words, symbols, walk
+from rlvr.verifiers.math.tree import OO, Node, Num, Op, Quantity, Rel, Sym, TooLarge, Words, symbols, walk
 
 MAX_PIECES = 200
 MAX_NESTED_SIGNS = 4  # plus-minus signs one below another
@@ -118,7 +118,7 @@ def same_real_set(gold: list[Piece], answer: list[Piece], equal: Callable[[Node,
 
 
 def _end(node: Node, closed: bool) -> End:
-    if node in (OO, MINUS_OO):
+    if type(node) is not Num and node in (OO, MINUS_OO):
         if closed:
             raise NotASet
         return HIGHEST if node == OO else LOWEST

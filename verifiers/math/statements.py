@@ -16,6 +16,7 @@ from rlvr.verifiers.math.words import MULTIPLIERS, NUMBER_WORDS
 MAX_STATEMENT = 300
 
 _PICTURES = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\u2b50\u2b55\ufe0f\u20e3]+")
+_CONNECTIVE = re.compile(r"\s*(?:So|Thus|Hence|Therefore|Then|Finally|Consequently|Clearly|Now)\s*,\s+", re.IGNORECASE)
 _MODULE = re.compile(r"(?<![\w.\\])(?:np|numpy|math|cmath|sp|sympy)\.(?=[A-Za-z])")
 _ONE_CELL = re.compile(
     r"\\begin\s*\{(array|aligned|align\*?|gathered|split|center|equation\*?)\}(?:\s*\{[lcr|]{1,3}\})?"
@@ -28,6 +29,8 @@ def cleaned(text: str) -> str:
     r"""Return an answer without emoji, the module of a function (np.arcsin), and the environment around one cell."""
     if not text.isascii():
         text = _PICTURES.sub(" ", text.replace("➖", "-").replace("➕", "+")).strip()
+    if "," in text and (connective := _CONNECTIVE.match(text)):
+        text = text[connective.end() :]
     if "." in text:
         text = _MODULE.sub("", text)
     if "\\begin" in text and (cell := _ONE_CELL.fullmatch(text.strip())):
@@ -38,6 +41,7 @@ def cleaned(text: str) -> str:
 
 _WRAPPER = re.compile(r"\\(?:text|textbf|textit|mbox|mathrm)\s*\{([^{}]*)\}")
 _FORMULA = re.compile(r"\$[^$]+\$|\\\(.+?\\\)|(?<![\w.])[-−]?\$?\s?\d(?:[\d.,/]*\d)?(?:\\?%)?(?![\w.]*\d)")
+_DISPLAYED = re.compile(r"\$[^$]+\$|\\\(.+?\\\)")
 _COPULA = re.compile(
     r"(?<!that )(?<!which )(?<!who )\b(?:is|are|was|were|equals|becomes)\b"
     r"(?:\s+(?:equal\s+to|exactly|thus|therefore))?:?"
@@ -61,6 +65,13 @@ _REACHING = frozenset(
     "equal equals equivalent amount amounts comes come adds add sums simplifies evaluates reduces out leads tends "
     "converges corresponds according totals down us brings is".split()
 )
+_WHERE = re.compile(r"\bwhere\b")
+_DIGIT = re.compile(r"\d")
+_GAP = re.compile(r"[\s-]+")
+_COMMAND = re.compile(r"[\\{}]")
+_ORDINAL = re.compile(r"(?:st|nd|rd|th)\b\s*\w")
+_OPERATOR_BEFORE = re.compile(r"[-+*/^=<>≠≤≥≈]\s*\Z")
+_OPERATOR_AFTER = re.compile(r"[-+*/^=<>!(\[{_,;:]|in\s+binary\b")
 _PREPOSITIONS = frozenset("to in for that which on at with during among between when".split())
 _COUNTED = re.compile(r"\d+\s+[A-Za-z]+\s")  # "7 ways to do it"
 _FRACTIONS = re.compile(
@@ -94,7 +105,7 @@ def rewritten(text: str, readable: Callable[[str], bool]) -> str | None:
 
 
 def _stated(text: str) -> Iterator[str]:
-    if (remark := _REMARK.fullmatch(text)) and not _changes(remark["words"]):
+    if (remark := _REMARK.fullmatch(text)) and not (_changes(remark["words"]) or _is_number(remark["words"])):
         yield remark["value"]
     words = _outside(text)
     if len(_WORD.findall(words)) < 2:
@@ -102,9 +113,9 @@ def _stated(text: str) -> Iterator[str]:
     copulas = list(_COPULA.finditer(words))
     if len(copulas) == 1:
         subject, value = text[: copulas[0].start()], text[copulas[0].end() :].strip().removeprefix("at ").strip()
-        if re.search(r"\bwhere\b", subject):
+        if _WHERE.search(subject):
             return  # x + c where c is a constant
-        if not _is_doubtful(subject) and not (" and " in subject and re.search(r"\d", _outside(subject))):
+        if not _is_doubtful(subject) and not (" and " in subject and _DIGIT.search(_outside(subject))):
             if _COUNTED.match(value):
                 yield from _only_value(value)
             yield value
@@ -120,7 +131,7 @@ def _stated(text: str) -> Iterator[str]:
 
 def _outside(text: str) -> str:
     """The text with its formulas blanked out, character for character."""
-    return re.sub(r"\$[^$]+\$|\\\(.+?\\\)", lambda formula: " " * len(formula.group()), text)
+    return _DISPLAYED.sub(lambda formula: " " * len(formula.group()), text)
 
 
 def _is_doubtful(words: str) -> bool:
@@ -138,6 +149,11 @@ def _changes(words: str) -> bool:
     )
 
 
+def _is_number(words: str) -> bool:
+    """Whether words are a number: forty-three."""
+    return all(word in NUMBER_WORDS or word == "and" for word in _GAP.split(words.strip().lower()))
+
+
 def _only_value(text: str) -> Iterator[str]:
     """The only number or formula of a sentence, with the words after it that the grammar reads."""
     values = list(_FORMULA.finditer(text))
@@ -146,7 +162,7 @@ def _only_value(text: str) -> Iterator[str]:
     before, value, after = text[: values[0].start()], values[0].group(), text[values[0].end() :].strip()
     leading = [word.lower() for word in _WORD.findall(before)]
     trailing = after.split()
-    if re.search(r"[\\{}]", before) or _is_doubtful(before) or any(word in NUMBER_WORDS for word in leading):
+    if _COMMAND.search(before) or _is_doubtful(before) or any(word in NUMBER_WORDS for word in leading):
         return
     last = leading[-1] if leading else ""
     if not _ALTERED.isdisjoint(leading) or (last == "to" and leading[-2:-1] and leading[-2] not in _REACHING):
@@ -155,9 +171,9 @@ def _only_value(text: str) -> Iterator[str]:
         return
     if last in _CHANGING and not (last == "of" and _OF_WHAT & set(leading[-2:])):
         return
-    if re.match(r"(?:st|nd|rd|th)\b\s*\w", text[values[0].end() :]):  # the 42nd prime
+    if _ORDINAL.match(text, values[0].end()):  # the 42nd prime
         return
-    if re.search(r"[-+*/^=<>≠≤≥≈]\s*\Z", before) or re.match(r"[-+*/^=<>!(\[{_,;:]|in\s+binary\b", after):
+    if _OPERATOR_BEFORE.search(before) or _OPERATOR_AFTER.match(after):
         return
     if any(_changes(word) or word.lower() in NUMBER_WORDS or not _WORD.match(word) for word in trailing):
         return
@@ -168,4 +184,6 @@ def _only_value(text: str) -> Iterator[str]:
 
 def is_statement(text: str) -> bool:
     """Whether a text may be a sentence that says what something is."""
-    return len(text) <= MAX_STATEMENT and _COPULA.search(text) is not None and len(_WORD.findall(_outside(text))) > 2
+    if ("s" not in text and "re" not in text) or len(text) > MAX_STATEMENT:
+        return False
+    return _COPULA.search(text) is not None and len(_WORD.findall(_outside(text))) > 2

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rlvr.verifiers.math.binders import renamed
 from rlvr.verifiers.math.builders import same_builders
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.labels import without_other_labels
 from rlvr.verifiers.math.rounding import is_integer, literal
-from rlvr.verifiers.math.sets import TURNED, NotASet, real_set, same_real_set, signs
-from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, TooLarge, Words, symbols
+from rlvr.verifiers.math.sets import TURNED, NotASet, Piece, intersection, real_set, same_real_set, signs
+from rlvr.verifiers.math.tree import Node, Op, Quantity, Rel, Sym, TooLarge, Words, symbols
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
 
+_PARAMETER_NAMES = frozenset((*"tsrknmuc", "lambda", "mu"))  # of a point of a line, of triples (n, n, n)
 MAX_UNORDERED = 64  # elements of a list that are matched pair by pair
+_ORDERS = frozenset(("<", "<=", ">", ">=", "in"))
 _SETS = frozenset(("union", "inter", "minus", "domain", "both", "[)", "(]"))
 
 
@@ -28,8 +31,10 @@ def _elements(node: Node) -> list[Node]:
 def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
     """Lists of solutions and sets: the same elements in any order."""
     head = answer.head if isinstance(answer, Op) else ""
-    if "either" in (gold.head, head) and (verdict := _alternatives(gold, answer, rules)) is not None:
-        return verdict
+    if "either" in (gold.head, head) or _are_inequalities(gold):
+        verdict = _alternatives(gold, answer, rules)
+        if verdict is not None:
+            return verdict
     if head in ("()", "[]"):
         assert isinstance(answer, Op)
         if gold.head == "set":
@@ -37,11 +42,34 @@ def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
         return (head == "()" or len(answer.args) > 2) and ordered(gold.args, answer.args, rules)
     if head in _SETS or (gold.args and _excludes(gold, answer)):
         return real_sets(gold, answer, rules)
-    left, right = without_other_labels(_elements(gold), _elements(answer))
+    left, right, in_order = without_other_labels(_elements(gold), _elements(answer))
+    if in_order or _assigns(gold, answer):
+        return ordered(tuple(left), tuple(right), rules)
     left, right = _unnumbered(left, right), _unnumbered(right, left)
     if "set" in (gold.head, head):
         left, right = _distinct(left), _distinct(right)
     return _match(left, right, rules)
+
+
+def _assigns(gold: Op, answer: Node) -> bool:
+    """Whether a gold says whose each value is, P = 5, Q = 6, and the answer is values only: they have that order."""
+    if not isinstance(answer, Op) or len(gold.args) != len(answer.args):
+        return False
+    nouns = {part.unit.words for part in gold.args if isinstance(part, Quantity)}
+    if len(nouns) == len(gold.args) and "" not in nouns:  # 5 apples, 6 pears
+        return answer.head == "list" and not any(isinstance(part, Quantity) for part in answer.args)
+    names = [part.sides[0] if isinstance(part, Rel) and part.ops == ("=",) else None for part in gold.args]
+    if gold.head != "list" or len({*names}) < len(names) or len(names) < 2:
+        return False
+    if not all(isinstance(name, Sym) and name.name[0] not in "xyzt" for name in names):
+        return False  # x_1 and x_2 are the roots of an equation
+    return answer.head == "list" and not any(isinstance(part, Rel) for part in answer.args)
+
+
+def _are_inequalities(gold: Op) -> bool:
+    """Whether a list is of inequalities in several variables."""
+    relations = [part for part in gold.args if isinstance(part, Rel) and set(part.ops) <= _ORDERS]
+    return len(relations) == len(gold.args) > 1 and len(symbols(gold)) > 1
 
 
 def _excludes(gold: Op, answer: Node) -> bool:
@@ -61,13 +89,31 @@ def _alternatives(gold: Op, answer: Node, rules: Rules) -> bool | None:
         return False
     if not both and gold.head != "either" and _unknowns(answer) > 1:
         return False
-    if not any(op in TURNED and op != "=" for relation in relations for op in relation.ops):
+    if not _are_inequalities(gold) and not any(op in TURNED and op != "=" for part in relations for op in part.ops):
         return None
+    if max(len(symbols(gold)), len(symbols(answer))) > 1:
+        if "either" in (gold.head, answer.head if isinstance(answer, Op) else ""):
+            return both and _match_by_name(_elements(gold), _elements(answer), rules)
+        try:
+            return _same_systems(_by_name(gold), _by_name(answer), rules)
+        except NotASet:
+            return _match_by_name(_elements(gold), _elements(answer), rules) if _are_inequalities(gold) else None
     try:
         left, right = real_set(gold), real_set(answer)
     except NotASet:
         return None if both else False
     return same_real_set(left, right, rules.values)
+
+
+def _match_by_name(left: list[Node], right: list[Node], rules: Rules) -> bool:
+    """Whether relations are equal in this order or another, each in the same variables."""
+    rest = list(right)
+    for node in left:
+        match = next((one for one in rest if symbols(one) == symbols(node) and rules.same(node, one)), None)
+        if match is None:
+            return False
+        rest.remove(match)
+    return not rest
 
 
 def _unnumbered(nodes: list[Node], others: list[Node]) -> list[Node]:
@@ -112,14 +158,33 @@ def _match(left: list[Node], right: list[Node], rules: Rules) -> bool:
             del rest[same_key.pop()]
         else:
             unmatched.append(node)
+    if len({_key(node) for node in right}) < len({_key(node) for node in left}):
+        return False  # one value twice for two that are near it
     if len(unmatched) > MAX_UNORDERED:
         raise TooLarge(f"more than {MAX_UNORDERED} elements that differ in form")
-    for node in unmatched:
-        match = next((place for place, other in rest.items() if rules.same(node, other)), None)
-        if match is None:
-            return False
-        del rest[match]
-    return True
+    owners: dict[int, Node] = {}
+    return all(_paired(node, rest, owners, set(), rules) for node in unmatched)
+
+
+def _paired(node: Node, rest: dict[int, Node], owners: dict[int, Node], tried: set[int], rules: Rules) -> bool:
+    """Give an element one that equals it; one that is taken where its owner can have another (Kuhn 1955)."""
+    for place, other in rest.items():
+        if place in tried or not _same_element(node, other, rules):
+            continue
+        tried.add(place)
+        if place not in owners or _paired(owners[place], rest, owners, tried, rules):
+            owners[place] = node
+            return True
+    return False
+
+
+def _same_element(gold: Node, answer: Node, rules: Rules) -> bool:
+    """Whether two elements are equal; {2} is not 2 there."""
+    return _is_set(gold) == _is_set(answer) and rules.same(gold, answer)
+
+
+def _is_set(node: Node) -> bool:
+    return isinstance(node, Op) and node.head == "set"
 
 
 def _key(node: Node) -> object:
@@ -140,10 +205,20 @@ def _tuple(gold: Op, answer: Node, rules: Rules) -> bool:
             ordered(gold.args, _unlabelled(answer.args), rules)
             or ordered(gold.args, answer.args, rules)
             or ordered(_unlabelled(gold.args), answer.args, rules)
+            or _under_another_name(gold, answer, rules)
         )
     if isinstance(answer, Op) and answer.head == "matrix":
         return _vector(answer) is not None and ordered(gold.args, _vector(answer) or (), rules)
     return len(gold.args) == 2 and real_sets(gold, answer, rules)
+
+
+def _under_another_name(gold: Op, answer: Op, rules: Rules) -> bool:
+    """Whether points with one parameter are equal once it has one name: (t, 2t) and (s, 2s)."""
+    names, others = symbols(gold), symbols(answer)
+    if len(names) != 1 or len(others) != 1 or names == others or not names | others <= _PARAMETER_NAMES:
+        return False
+    (name,), (other,) = names, others
+    return ordered(gold.args, tuple(renamed(arg, other, Sym(name)) for arg in answer.args), rules)
 
 
 def _unlabelled(entries: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -167,43 +242,30 @@ def _brackets(gold: Op, answer: Node, rules: Rules) -> bool:
 def real_sets(gold: Node, answer: Node, rules: Rules) -> bool:
     """Whether both are the same set of reals: intervals, unions, solved inequalities, finite sets."""
     try:
+        if len(symbols(gold)) > 1 or len(symbols(answer)) > 1:
+            return _same_systems(_by_name(gold), _by_name(answer), rules)
         return same_real_set(real_set(gold), real_set(answer), lambda g, a: rules.values(g, a))
     except NotASet:
         return False
 
 
-def distributed(node: Node) -> Node:
-    """Return a matrix with its scalar factor, its sign and its transposition applied to the entries."""
-    if not isinstance(node, Op):
-        return node
-    if node.head in ("[]", "()") and all(isinstance(arg, Op) and arg.head == "[]" for arg in node.args):
-        return Op("matrix", tuple(Op("row", arg.args) for arg in node.args if isinstance(arg, Op)))
-    if node.head not in ("mul", "div", "neg", "pow"):
-        return node
-    places = [n for n, arg in enumerate(node.args) if isinstance(arg, Op) and arg.head in ("matrix", "()")]
-    if len(places) != 1:
-        return node
-    matrix = node.args[places[0]]
-    assert isinstance(matrix, Op)
-    if node.head == "pow":
-        return _transposed(matrix) if places == [0] and node.args[1] in (Sym("T"), Sym("\\top")) else node
+def _by_name(node: Node) -> dict[str, list[Piece]]:
+    """The numbers that inequalities, all of which hold, allow for each of their variables. Raise NotASet."""
+    found: dict[str, list[Piece]] = {}
+    for part in node.args if isinstance(node, Op) and node.head in ("list", "both", "set") else (node,):
+        names = symbols(part)
+        if not isinstance(part, Rel) or len(names) != 1:
+            raise NotASet
+        (name,) = names
+        pieces = real_set(part)
+        found[name] = intersection(found[name], pieces) if name in found else pieces
+    return found
 
-    def entry(cell: Node) -> Node:
-        return Op(node.head, (*node.args[: places[0]], cell, *node.args[places[0] + 1 :]))
 
-    if matrix.head == "()":
-        return Op("()", tuple(entry(cell) for cell in matrix.args))
-    return Op(
-        "matrix",
-        tuple(Op("row", tuple(entry(cell) for cell in row.args)) for row in matrix.args if isinstance(row, Op)),
+def _same_systems(gold: dict[str, list[Piece]], answer: dict[str, list[Piece]], rules: Rules) -> bool:
+    return gold.keys() == answer.keys() and all(
+        same_real_set(pieces, answer[name], rules.values) for name, pieces in gold.items()
     )
-
-
-def _transposed(matrix: Op) -> Op:
-    if matrix.head == "()":
-        return Op("matrix", tuple(Op("row", (cell,)) for cell in matrix.args))
-    rows = [row.args for row in matrix.args if isinstance(row, Op)]
-    return Op("matrix", tuple(Op("row", column) for column in zip(*rows, strict=True)))
 
 
 def _vector(matrix: Op) -> tuple[Node, ...] | None:
@@ -263,7 +325,12 @@ def _ratio(gold: Op, answer: Node, rules: Rules) -> bool:
 def _modular(gold: Op, answer: Node, rules: Rules) -> bool:
     """3 (mod 7): the same residue class; the modulus may be left out."""
     if not isinstance(answer, Op) or answer.head != "mod":
-        return not symbols(gold.args[0]) and rules.same(gold.args[0], answer)
+        if symbols(gold.args[0]):
+            return False
+        modulus, least = rational(gold.args[1]), rational(answer)
+        if modulus and least is not None and 0 <= least < modulus and (value := rational(gold.args[0])) is not None:
+            return ((value - least) / modulus).denominator == 1
+        return rules.same(gold.args[0], answer)
     modulus, other = rational(gold.args[1]), rational(answer.args[1])
     left, right = rational(gold.args[0]), rational(answer.args[0])
     if modulus is None or not modulus or left is None or right is None:

@@ -14,11 +14,13 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rlvr.verifiers.math import attempts
 from rlvr.verifiers.math.binders import opened, outermost, replaced, unevaluated
 from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.identity import Undecided, same_value
 from rlvr.verifiers.math.numeric import evaluate
 from rlvr.verifiers.math.parse import parse
+from rlvr.verifiers.math.prepared import prepared
 from rlvr.verifiers.math.sets import MINUS_OO
 from rlvr.verifiers.math.systems import Numbers
 from rlvr.verifiers.math.to_sympy import Converter, NoSymbolicForm, from_sympy
@@ -35,11 +37,24 @@ def to_sympy(node: Node) -> sympy.Basic:
     """Return a tree of rlvr.verifiers.math.parse as a sympy object.
 
     Sums, integrals, limits and derivatives are not evaluated: `.doit()` does so. Lists and tuples become Tuple, sets
-    FiniteSet, intervals Interval, matrices ImmutableMatrix, relations Eq, Lt and so on, cases Piecewise; `\\log` is
-    natural, decimals are exact, f(x) is a product. Raise NoSymbolicForm for text, units, plus-minus and the like,
-    TooLarge beyond the bounds.
+    FiniteSet, intervals Interval (so does (1, 2) within a union), matrices ImmutableMatrix, relations Eq, Lt and so on,
+    cases Piecewise; `\\log` is natural, decimals are exact; f, g and h before a bracket are functions, other letters
+    are factors. Raise NoSymbolicForm for text, units, plus-minus, what has no value (0/0, 0^0) and the transpose of a
+    letter (A^T); TooLarge beyond the bounds. Both are ValueErrors, as is whatever else sympy cannot build.
     """
-    return Converter(node, real=False).convert(node)
+    import sympy
+
+    try:
+        converter = Converter(node, real=False)
+        found: sympy.Basic = sympy.sympify(converter.convert(prepared(node)))
+    except (ValueError, MemoryError):
+        raise
+    # As in _by_sympy.
+    except Exception as error:
+        raise NoSymbolicForm(f"no form in sympy: {error}") from error
+    if found.has(sympy.nan, sympy.zoo):
+        raise NoSymbolicForm("no value")
+    return found
 
 
 def parse_answer(text: str) -> sympy.Basic:
@@ -51,6 +66,14 @@ def parse_answer(text: str) -> sympy.Basic:
 
 
 # --- evaluation -------------------------------------------------------------------------------------------------------
+
+
+class NotInTime(TooLarge):
+    """sympy has no time to evaluate a part."""
+
+    def __init__(self, part: Op, seconds: float | None) -> None:
+        super().__init__(f"not evaluated within {seconds} s")
+        self.part = part
 
 
 class OutOfTime(BaseException):
@@ -89,7 +112,7 @@ def warm_up() -> None:
 def evaluated(node: Node, seconds: float | None) -> Node:
     """Return the tree with the values of its sums, integrals, ... where sympy finds them. Values are kept.
 
-    Raise TooLarge where one takes longer than `seconds`.
+    Raise NotInTime where one takes longer than `seconds`, or took too long before.
     """
     parts = dict.fromkeys(outermost(node))
     found = {part: _value(part, seconds) for part in parts}
@@ -97,9 +120,12 @@ def evaluated(node: Node, seconds: float | None) -> Node:
 
 
 def _value(part: Op, seconds: float | None) -> Node | None:
-    value, in_time = _evaluated_once(part, seconds)
+    with attempts.attempt(part, seconds) as may_try:
+        value, in_time = _evaluated_once(part, seconds) if may_try or seconds is None else (None, False)
+        if not in_time:
+            attempts.give_up(part, seconds)
     if not in_time:
-        raise TooLarge(f"not evaluated within {seconds} s")
+        raise NotInTime(part, seconds)
     return value
 
 

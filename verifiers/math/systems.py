@@ -35,6 +35,9 @@ class Numbers:
     def of(self, value: Any) -> Any:
         return float(value)
 
+    def added(self, value: Any, error: Any) -> None:
+        """Take note of a term of a sum."""
+
     def call(self, name: str, x: Any) -> Any:
         """Apply a function of the library; outside its real domain, the complex one."""
         if not isinstance(x, complex):
@@ -53,6 +56,9 @@ class Numbers:
             self.leave_reals()
         return x**y
 
+    def argument(self, x: Any) -> Any:
+        return cmath.phase(x)
+
     def is_complex(self, x: Any) -> bool:
         return isinstance(x, complex)
 
@@ -68,18 +74,24 @@ def _context(digits: int, thread: int) -> Any:
 
 
 class Digits(Numbers):
-    """mpmath's numbers at a fixed number of decimal digits."""
+    """mpmath's numbers at a fixed number of decimal digits. `smallest`: the least size of the terms met in sums."""
 
     precise = True
 
     def __init__(self, real: bool, log_base: int | None = None, digits: int = 60) -> None:
         super().__init__(real, log_base)
         self.context = _context(digits, threading.get_ident())
+        self.smallest = self.context.inf
         self.epsilon = self.context.mpf(10) ** (2 - digits)
         self.pi, self.e, self.i = +self.context.pi, +self.context.e, self.context.mpc(0, 1)
 
+    def added(self, value: Any, error: Any) -> None:
+        size = abs(value)
+        if size > error and size < self.smallest:
+            self.smallest = size
+
     def of(self, value: Any) -> Any:
-        if isinstance(value, float):
+        if isinstance(value, (float, self.context.mpf)):
             return self.context.mpf(value)
         return self.context.mpf(value.numerator) / value.denominator
 
@@ -94,6 +106,9 @@ class Digits(Numbers):
         if self.is_complex(result) and not self.is_complex(x) and not self.is_complex(y):
             self.leave_reals()
         return result
+
+    def argument(self, x: Any) -> Any:
+        return self.context.arg(x)
 
     def is_complex(self, x: Any) -> bool:
         return isinstance(x, self.context.mpc)

@@ -48,6 +48,7 @@ _FUNCTIONS = {
 _HEADS = {name: head for head, name in _FUNCTIONS.items() if head != "log"}
 _DOMAINS = {"reals": "Reals", "integers": "Integers", "naturals": "Naturals", "rationals": "Rationals"}
 _RELATIONS = {"=": "Eq", "<": "Lt", "<=": "Le", ">": "Gt", ">=": "Ge", "!=": "Ne"}
+OPEN_INTERVAL = "open interval"  # (a, b) where it is no tuple
 
 
 class NoSymbolicForm(ValueError):
@@ -155,13 +156,10 @@ class Converter:
             assumptions = {"positive": True} | ({"integer": True} if _integer_names(node.args[0], True) else {})
         low = self.convert(node.args[2])
         high = None if node.head == "lim" else self.convert(node.args[3])
-        outer = self._bound.get(variable.name)
+        outer = dict(self._bound)
         symbol = self._bound[variable.name] = self._bound_symbol(variable, assumptions)
         body = self.convert(node.args[0])
-        if outer is None:
-            del self._bound[variable.name]
-        else:
-            self._bound[variable.name] = outer
+        self._bound = outer
         if node.head == "lim":
             side = node.args[3].text if isinstance(node.args[3], Words) else ""
             return s.Limit(body, symbol, low, side or ("+" if low in (s.oo, -s.oo) else "+-"))
@@ -351,6 +349,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "[]": _interval(False, False),
     "[)": _interval(False, True),
     "(]": _interval(True, False),
+    OPEN_INTERVAL: _interval(True, True),
     "both": lambda s, *relations: s.And(*relations),
     "union": lambda s, *sets: s.Union(*sets),
     "inter": lambda s, *sets: s.Intersection(*sets),

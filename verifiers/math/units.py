@@ -45,6 +45,10 @@ _PREFIXED: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("{p}Wb {w}weber {w}webers", "1000", {"mass": 1, "length": 2, "time": -2, "ampere": -1}),
     ("{w}kelvin {w}kelvins", "1", {"kelvin": 1}),
     ("{p}mol {w}mole {w}moles", "1", {"mole": 1}),
+    ("{w}molar", "1000", {"mole": 1, "length": -3}),
+    ("{p}Bq {w}becquerel {w}becquerels", "1", {"time": -1, "decay": 1}),
+    ("{w}siemens", "0.001", {"mass": -1, "length": -2, "time": 3, "ampere": 2}),
+    ("{p}lm {w}lumen {w}lumens", "1", {"lumen": 1}),
 )
 _OTHERS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("in inch inches", "0.0254", {"length": 1}),
@@ -52,6 +56,7 @@ _OTHERS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("yd yds yard yards", "0.9144", {"length": 1}),
     ("mi mile miles", "1609.344", {"length": 1}),
     ("lb lbs pound pounds", "453.59237", {"mass": 1}),
+    ("psi", "6894757.293168361", {"mass": 1, "length": -1, "time": -2}),
     ("oz ounce ounces", "28.349523125", {"mass": 1}),
     ("ton tons", "907184.74", {"mass": 1}),
     ("tonne tonnes", "1000000", {"mass": 1}),
@@ -75,8 +80,27 @@ _OTHERS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("bar bars", "1e8", {"mass": 1, "length": -1, "time": -2}),
     ("atm", "101325000", {"mass": 1, "length": -1, "time": -2}),
     ("mmHg torr", "133322.368421", {"mass": 1, "length": -1, "time": -2}),
-    ("rpm", "1", {"revolution": 1, "minute": -1}),
-    ("angstrom angstroms", "1e-10", {"length": 1}),
+    ("revolution revolutions rev revs", "1", {}),
+    ("rpm", "1/60", {"time": -1}),
+    ("angstrom angstroms Å \u212b", "1e-10", {"length": 1}),
+    ("micron microns um", "1e-6", {"length": 1}),
+    ("ly lightyear lightyears light-years", "9460730472580800", {"length": 1}),
+    ("AU", "149597870700", {"length": 1}),
+    ("furlong furlongs", "201.168", {"length": 1}),
+    ("knot knots kn", "463/900", {"length": 1, "time": -1}),
+    ("Nm", "1000", {"mass": 1, "length": 2, "time": -2}),
+    ("dB decibel decibels", "1", {"decibel": 1}),
+    ("ppm", "1e-6", {"part": 1}),
+    ("amu Da dalton daltons", "1.66053906660e-24", {"mass": 1}),
+    ("fortnight fortnights", "1209600", {"time": 1}),
+    ("decade decades", "120", {"month": 1}),
+    ("century centuries", "1200", {"month": 1}),
+    ("celsius centigrade \\celsius", "1", {"degree C": 1}),
+    ("fahrenheit \\fahrenheit", "1", {"degree F": 1}),
+    ("bit bits", "1/8", {"byte": 1}),
+    ("byte bytes", "1", {"byte": 1}),
+    *((f"{p}B", scale, {"byte": 1}) for p, scale in (("k", "1000"), ("K", "1000"), ("M", "1e6"), ("G", "1e9"))),
+    *((f"{p}b", f"{scale}", {"byte": 1}) for p, scale in (("M", "125000"), ("G", "125000000"))),
     ("dollar dollars usd bucks $", "1", {"dollar": 1}),
     ("cent cents ¢", "0.01", {"dollar": 1}),
     ("euro euros eur €", "1", {"euro": 1}),
@@ -92,6 +116,30 @@ _OTHERS: tuple[tuple[str, str, dict[str, int]], ...] = (
 )
 
 
+# Names in other languages, and what they are in English.
+_FOREIGN = {
+    "meter": "metro metros mètre mètres метр метра метров 米 メートル 미터",
+    "centimeter": "centímetros centimètres сантиметров 厘米 センチメートル",
+    "kilometer": "kilómetros kilomètres километров 千米 公里 キロメートル",
+    "gram": "gramos grammes граммов 克 グラム",
+    "kilogram": "kilogramos kilogrammes килограммов 千克 公斤 キログラム",
+    "liter": "litros литров 升 リットル",
+    "second": "segundos secondes sekunden секунд секунды 秒",
+    "minute": "minutos minuten минут минуты 分钟",
+    "hour": "hora horas heure heures stunde stunden час часа часов 小时 時間 시간",
+    "day": "día días jour jours tag tage день дня дней 天",
+    "year": "año años jahre jahren год года лет 年",
+    "percent": "prozent процент процента процентов",
+    "dollar": "dólar dólares долларов 美元",
+}
+# Units of two words, or with a hyphen between them.
+_TWO_WORDS = {
+    "light year": "ly", "light years": "ly", "astronomical unit": "AU", "astronomical units": "AU",
+    "pound sterling": "£", "pounds sterling": "£", "por ciento": "%", "pour cent": "%", "per cento": "%",
+    "newton meter": "Nm", "newton meters": "Nm", "newton metres": "Nm",
+}  # fmt: skip
+
+
 # Units whose letters are rather variables (C, kT), unless they are set upright or stand within a unit.
 _UPRIGHT: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("{p}C", "1", {"ampere": 1, "time": 1}),
@@ -99,6 +147,9 @@ _UPRIGHT: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("{p}T", "1000", {"mass": 1, "time": -2, "ampere": -1}),
     ("{p}H", "1000", {"mass": 1, "length": 2, "time": -2, "ampere": -2}),
     ("{p}K", "1", {"kelvin": 1}),
+    ("{p}M", "1000", {"mole": 1, "length": -3}),
+    ("{p}S", "0.001", {"mass": -1, "length": -2, "time": 3, "ampere": 2}),
+    ("u", "1.66053906660e-24", {"mass": 1}),
     ("{p}\\Omega", "1000", {**_VOLT, "ampere": -2}),
 )
 _OF_RARE_PREFIXES = frozenset(("Pa", "Hz", "W", "Wh", "J", "eV", "N", "m", "F"))
@@ -125,6 +176,10 @@ def _units() -> dict[str, Unit]:
     }
     for names, factor, dims in _OTHERS:
         table.update(dict.fromkeys(names.split(), Unit(Fraction(factor), tuple(sorted(dims.items())))))
+    for name in ("pound", "pounds"):
+        table[name] = table[name]._replace(sense="currency")
+    for name, others in _FOREIGN.items():
+        table.update(dict.fromkeys(others.split(), table[name]))
     return table
 
 
@@ -136,7 +191,7 @@ _UPRIGHT_UNITS = {
 } | _with_prefixes(_PREFIXES, _UPRIGHT)
 NO_UNIT = Unit(Fraction(1), ())
 # Letters that may as well be a variable: a unit only after a space or in \\text{}.
-LETTER_UNITS = frozenset("mgshLNJ")
+LETTER_UNITS = frozenset("mgshLNJKWVM")
 SQUARED = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 POWERS = {"squared": 2, "cubed": 3}
 
@@ -147,6 +202,30 @@ def find_unit(word: str, upright: bool = False) -> Unit | None:
     `upright`: its letters cannot be variables."""
     found = UNITS.get(word) or (UNITS.get(word.lower()) if len(word) > 2 else None)
     return _UPRIGHT_UNITS.get(word) if found is None and upright else found
+
+
+def unit_of_two(first: str, second: str) -> Unit | None:
+    """Return the unit called by two words: light years."""
+    name = _TWO_WORDS.get(f"{first} {second}".lower())
+    return None if name is None else UNITS[name]
+
+
+# Degrees of a scale by what follows the sign: \\circ C, degrees Celsius.
+_SCALES = {
+    **dict.fromkeys(("C", "celsius", "centigrade"), "C"),
+    **dict.fromkeys(("F", "fahrenheit"), "F"),
+    **dict.fromkeys(("K", "kelvin", "kelvins"), "K"),
+}
+
+
+def scale_of(word: str) -> str:
+    """Return the scale of temperature, C, F or K, that a word after "degree" names; "" where it names none."""
+    return _SCALES.get(word if len(word) == 1 else word.lower(), "")
+
+
+def temperature(scale: str) -> Unit:
+    """Return the degree of Celsius (C) or Fahrenheit (F), or the kelvin (K)."""
+    return Unit(Fraction(1), (("kelvin" if scale == "K" else f"degree {scale}", 1),))
 
 
 def power_of(unit: Unit, power: int) -> Unit:

@@ -12,6 +12,7 @@ FUNCTIONS = {
     "artanh": "arctanh",
      "cosec": "csc", "ctg": "cot", "tg": "tan", "arctg": "arctan", "lg": "lg", "ceiling": "ceil", "asinh": "arcsinh",
      "acosh": "arccosh", "atanh": "arctanh", "sign": "sgn", "binom": "binom", "binomial": "binom", "factorial": "fact",
+     "Abs": "abs", "arg": "arg", "Arg": "arg", "Re": "re", "Im": "im",
      "Sin": "sin", "Cos": "cos", "Tan": "tan", "cis": "cis"}  # fmt: skip
 ARITY = {"gcd": None, "lcm": None, "min": None, "max": None, "binom": 2}
 INVERSES = {name: f"arc{name}" for name in "sin cos tan cot sec csc sinh cosh tanh".split()}

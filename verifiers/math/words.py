@@ -12,6 +12,10 @@ _SMALL = (
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 NUMBER_WORDS = {word: n for n, word in enumerate(_SMALL)} | {word: 10 * n for n, word in enumerate(_TENS, 2)}
 MULTIPLIERS = {
+    "hundreds": 100, "thousands": 10**3, "millions": 10**6, "billions": 10**9, "trillions": 10**12,
+    **dict.fromkeys("billón billones billionen".split(), 10**12), "mio": 10**6, "mrd": 10**9,
+    **dict.fromkeys("dozens dutzend douzaine douzaines docena docenas dozzina dozzine".split(), 12),
+    "हजार": 10**3, "लाख": 10**5, "करोड़": 10**7, "ألف": 10**3, "مليون": 10**6,
     "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12,
     **dict.fromkeys("lakh lakhs lac lacs".split(), 10**5), **dict.fromkeys("crore crores".split(), 10**7),
     **dict.fromkeys("mil mille mila tausend duizend tusen tys тысяча тысячи тысяч тыс".split(), 10**3),
@@ -40,13 +44,13 @@ _ABSENT = re.compile(
     r"(?:(?:the |this )?(?:limit|value|it|integral|derivative) )?(?:does not exist|doesn[’']t exist)|DNE|D\.N\.E",
     re.IGNORECASE,
 )
+_ABSENT_ENDS = ("t", "T", "E", "e")  # of "exist" and DNE
 _COMMAND = re.compile(
     r"\\(?:text|mathrm|textbf|mathbf|textit|mathit|mbox|hbox|emph|textrm|operatorname|boxed|fbox|rm|bf|displaystyle|left"
     r"|right|quad|qquad|textnormal|mathsf|textsf|underline)(?![A-Za-z])|\\[()\[\],;:! ]"
 )
 _FRACTION = re.compile(r"(?<=\\)[dtc]frac(?![A-Za-z])")
 _INDEX = re.compile(r"([\^_])([A-Za-z0-9])")
-_SPACES = re.compile(r"\s+")
 
 
 def normal_text(text: str) -> str:
@@ -55,12 +59,25 @@ def normal_text(text: str) -> str:
     Where mathematics remains (a command, an exponent, an index), braces stay: \\frac{1}{23} is not \\frac{12}{3};
     x^2 gets them, and \\dfrac is \\frac.
     """
-    text = _COMMAND.sub(" ", text).replace("$", "").replace("~", " ")
+    if "\\" in text:
+        text = _COMMAND.sub(" ", text)
+    text = text.replace("$", "").replace("~", " ")
     if "\\" in text or "^" in text or "_" in text:
-        text = _INDEX.sub(r"\1{\2}", _FRACTION.sub("frac", _SPACES.sub("", text)))
+        text = "".join(text.split())
+        if "frac" in text:
+            text = _FRACTION.sub("frac", text)
+        if "^" in text or "_" in text:
+            text = _INDEX.sub(_braced, text)
         return _unwrapped(text.strip(".,;:!\"'`*"))
-    text = _SPACES.sub(" ", text.replace("{", "").replace("}", "")).strip(" \t\n.,;:!\"'`*")
-    return "does not exist" if _ABSENT.fullmatch(text) else _ARTICLES.sub("", text)
+    text = " ".join(text.replace("{", "").replace("}", "").split()).strip(" .,;:!\"'`*")
+    if text.endswith(_ABSENT_ENDS) and _ABSENT.fullmatch(text):
+        return "does not exist"
+    return _ARTICLES.sub("", text) if text[:1] in "tTaA" else text
+
+
+def _braced(index: re.Match[str]) -> str:
+    sign, value = index.groups()
+    return f"{sign}{{{value}}}"
 
 
 def _unwrapped(text: str) -> str:
@@ -107,25 +124,31 @@ def number_words(words: list[str]) -> tuple[Fraction, int] | None:
 
 _MONTHS = "january february march april may june july august september october november december".split()
 _MONTH = "|".join(month if month == "may" else f"{month[:3]}(?:{month[3:]})?" for month in _MONTHS)
-_TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*(a\.?\s?m\.?|p\.?\s?m\.?)?(?:\s*o'?clock)?")
-_HOUR = re.compile(r"(\d{1,2})\s*(a\.?\s?m\.?|p\.?\s?m\.?)")
+_HALF = r"(a\.?\s?m\.?|p\.?\s?m\.?|(?<=12:00)\s?(?:noon|midnight)|(?<=12)\s?(?:noon|midnight))"
+_TIME = re.compile(rf"(\d{{1,2}}):(\d{{2}})(?::(\d{{2}}))?\s*{_HALF}?(?:\s*o'?clock)?")
+_HOUR = re.compile(rf"(\d{{1,2}})\s*{_HALF}")
+_NAMED_HOURS = {"noon": (12, 0, 0, "pm"), "midnight": (12, 0, 0, "am")}
+_HALVES = {"n": "pm", "m": "am", "a": "am", "p": "pm"}
 _MONTH_DAY = re.compile(rf"({_MONTH})\.?\s+(\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(\d{{4}}))?")
 _DAY_MONTH = re.compile(rf"(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?({_MONTH})\.?(?:,?\s+(\d{{4}}))?")
-_ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+_ISO = re.compile(r"(\d{4})([-/])(\d{1,2})\2(\d{1,2})")
 
 
 def clock_time(text: str) -> tuple[int, int, int, str] | None:
     """Return (hour, minute, second, "am" | "pm" | "") of normalised text; None where it is more than a clock time."""
-    match = _TIME.fullmatch(text) or _HOUR.fullmatch(text)
+    match = None
+    if text[:1].isdecimal():
+        match = _TIME.fullmatch(text) if ":" in text else None
+        match = match or (_HOUR.fullmatch(text) if not text.isdecimal() else None)
     if match is None:
-        return None
+        return _NAMED_HOURS.get(text)
     if match.re is _HOUR:
         hour, minute, second, half = int(match[1]), 0, 0, match[2]
     else:
         hour, minute, second, half = int(match[1]), int(match[2]), int(match[3] or 0), match[4]
     if hour > 24 or minute > 59 or second > 59:
         return None
-    return hour, minute, second, half[0] + "m" if half else ""
+    return hour, minute, second, _HALVES[half.lstrip()[0]] if half else ""
 
 
 def same_time(left: tuple[int, int, int, str], right: tuple[int, int, int, str]) -> bool:
@@ -133,17 +156,23 @@ def same_time(left: tuple[int, int, int, str], right: tuple[int, int, int, str])
     if left[1:3] != right[1:3]:
         return False
     if left[3] == right[3] or "" in (left[3], right[3]):
-        if left[0] == right[0]:
-            return True
-        early, late = sorted((left, right), key=lambda time: time[0])
-        return late[0] == early[0] + 12 and late[3] == "" and early[3] == "pm"
+        return left[0] == right[0] or (left[3] != right[3] and not _hours(*left).isdisjoint(_hours(*right)))
     return False
+
+
+def _hours(hour: int, minute: int, second: int, half: str) -> set[int]:
+    """The hours of a day, 0 to 23, that a time may mean."""
+    if half:
+        return {hour % 12 + (12 if half == "pm" else 0)}
+    return {hour % 12, hour % 12 + 12} if 1 <= hour <= 12 else {hour % 24}
 
 
 def calendar_date(text: str) -> tuple[int | None, int, int] | None:
     """Return (year or None, month, day) of normalised text; None where it is more than a date."""
+    if " " not in text and "-" not in text and "/" not in text:
+        return None
     if match := _ISO.fullmatch(text):
-        return int(match[1]), int(match[2]), int(match[3])
+        return int(match[1]), int(match[3]), int(match[4])
     if match := _MONTH_DAY.fullmatch(text):
         month, day, year = match[1], match[2], match[3]
     elif match := _DAY_MONTH.fullmatch(text):

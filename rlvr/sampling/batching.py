@@ -1,0 +1,278 @@
+"""Continuous batching: rows that are decoded together, of which finished ones leave and for which waiting ones enter.
+
+What a row draws depends on its own seed and tokens alone, so the order of entering changes nothing but rounding.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rlvr.model.decoding import Decoder, SharedDecoder
+from rlvr.model.policy import Policy
+from rlvr.sampling.draw import check_finite, draw, uniforms
+from rlvr.types import Completion, Sampling
+
+# Prompts up to this many tokens together, padding included, always share a forward pass; more than MOST never do.
+PADDED_PROMPTS, MOST_PROMPT_TOKENS = 2**14, 2**17
+# Rows enter when this share of the places is free: each time they enter together, they cost a pass of their own.
+FREE_SHARE = 0.25
+# Drawn tokens between two looks of the host on a GPU, where each look waits for all that was queued.
+STEPS_PER_LOOK = 8
+
+Done = Callable[[int, int, Completion], None]
+
+
+@dataclass(slots=True)
+class Row:
+    """A completion in the making: sample `sample` of prompt `prompt`, whose tokens are kept in place `slot`."""
+
+    prompt: int
+    sample: int
+    slot: int
+    drawn: int = 0
+    done: bool = False
+    recent: list[int] = field(default_factory=list)
+    """The last tokens, where stop strings are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a completion ended, an EOS token, a stop string or the limit of tokens, and after how many tokens."""
+
+    kind: Literal["eos", "stop", "length"]
+    length: int
+
+
+class ContinuousBatch:
+    """The completions of prompts (P lists of ids), one for each seed, at most `size` rows at once.
+
+    decoder_for: the class of the decoder for prompt p, which SharedDecoders share while others take turns. cache_bytes:
+    how many bytes of keys and values a SharedDecoder may hold; where they would not do, the youngest rows leave, and
+    are drawn again later (as long as one row is left). steps_per_look: tokens drawn until the host looks at them.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[Sequence[int]],
+        sampling: Sampling,
+        decoder_for: Callable[[int], type[Decoder]],
+        *,
+        size: int,
+        cache_bytes: float = inf,
+        steps_per_look: int | None = None,
+    ) -> None:
+        self.policy, self.prompts, self.seeds, self.sampling = policy, prompts, seeds, sampling
+        self.decoder_for, self.cache_bytes = decoder_for, cache_bytes
+        device, limit = policy.device, sampling.max_new_tokens
+        self.steps_per_look = steps_per_look or (1 if device.type == "cpu" else STEPS_PER_LOOK)
+        order = sorted(range(len(prompts)), key=lambda p: len(prompts[p]))
+        self.waiting = deque((p, g) for p in order for g in range(len(seeds[p])))
+        self.size = min(size, len(self.waiting))
+        self.free = list(range(self.size))[::-1]
+        self.tokens = torch.zeros(self.size, limit, dtype=torch.long, device=device)
+        self.logprobs = torch.zeros(self.size, limit, device=device)
+        self.numbers = torch.zeros(self.size, limit, device=device)
+        self.rows: list[Row] = []  # in the decoder's order; finished ones stay for a while
+        self.slots = torch.zeros(0, dtype=torch.long, device=device)
+        self.drawn = torch.zeros(0, dtype=torch.long, device=device)
+        self.decoder: Any = None
+        self.lengths = [0, 0]  # completions that are done, and their tokens
+
+    def run(self, on_row: Done) -> None:
+        """Draw all completions; call on_row(p, g, completion) for each when it is done."""
+        if not self.waiting:
+            return
+        parts, wasted = self._enter(), 0
+        logits = torch.cat(parts)
+        while self.rows:
+            pending: list[Tensor] = []
+            for step in range(min(self.steps_per_look, self._until_limit())):
+                if step:
+                    logits = self.decoder.step(pending[-1])
+                pending.append(self._draw(logits))
+            self._look(pending, on_row)
+            alive = sum(not row.done for row in self.rows)
+            # Dropping rows copies the cache, which costs about one step: wait until finished rows have cost as much.
+            wasted += (len(self.rows) - alive) * len(pending)
+            last = pending[-1]
+            if (
+                wasted >= len(self.rows)
+                or self._until_limit() == 0
+                or alive == 0
+                or (self.waiting and self._grows() and self._room(alive))
+            ):
+                last, wasted = self._keep([i for i, row in enumerate(self.rows) if not row.done], last), 0
+            last = self._fit(last)
+            parts = [*([self.decoder.step(last)] if self.rows else []), *self._enter()]
+            logits = torch.cat(parts) if len(parts) > 1 else parts[0] if parts else logits
+
+    def _until_limit(self) -> int:
+        """Return the steps until some row has all the tokens that it may have."""
+        return self.sampling.max_new_tokens - max(row.drawn for row in self.rows)
+
+    def _draw(self, logits: Tensor) -> Tensor:
+        """Draw a token of each row."""
+        token, logprob = draw(logits, self.numbers[self.slots, self.drawn], self.sampling)
+        self.tokens[self.slots, self.drawn], self.logprobs[self.slots, self.drawn] = token, logprob
+        self.drawn = self.drawn + 1
+        for row in self.rows:
+            row.drawn += 1
+        return token
+
+    def _look(self, pending: list[Tensor], on_row: Done) -> None:
+        """Finish the rows that ended with one of the tokens just drawn, k tensors (B,)."""
+        columns = torch.stack(pending)
+        first = self.drawn - len(pending)
+        steps = first + torch.arange(len(pending), device=first.device)[:, None]
+        check_finite(self.logprobs[self.slots, steps])
+        ended: list[tuple[Row, Ending]] = []
+        for row, ids in zip(self.rows, columns.T.tolist()):
+            if not row.done and (ending := self._ending(row, ids)):
+                row.done = True
+                ended.append((row, ending))
+        if ended:
+            longest = max(ending.length for _, ending in ended)
+            slots = torch.tensor([row.slot for row, _ in ended], device=self.slots.device)
+            tokens, logprobs = self.tokens[slots, :longest].tolist(), self.logprobs[slots, :longest].tolist()
+            for (row, ending), ids, values in zip(ended, tokens, logprobs):
+                self.lengths = [self.lengths[0] + 1, self.lengths[1] + ending.length]
+                on_row(row.prompt, row.sample, self._completion(ids, values, ending))
+
+    def _ending(self, row: Row, ids: list[int]) -> Ending | None:
+        """Return how a row ended with one of its last tokens, if it did."""
+        before = row.drawn - len(ids)
+        stop, eos = self.sampling.stop, self.policy.eos_ids
+        for i, token in enumerate(ids, start=1):
+            if token in eos:
+                return Ending("eos", before + i)
+            if stop:
+                # A stop string of n bytes lies within the last n tokens, the first of which may be a partial character.
+                row.recent = [*row.recent, token][-(max(len(text.encode()) for text in stop) + 8) :]
+                text = self.policy.decode(row.recent)
+                if any(string in text for string in stop):
+                    return Ending("stop", before + i)
+        return Ending("length", row.drawn) if row.drawn == self.sampling.max_new_tokens else None
+
+    def _completion(self, tokens: list[int], logprobs: list[float], ending: Ending) -> Completion:
+        length = ending.length
+        text = self.policy.decode(tokens[: length - 1] if ending.kind == "eos" else tokens[:length])
+        if ending.kind == "stop":
+            ends = [text.find(string) + len(string) for string in self.sampling.stop if string in text]
+            text = text[: min(ends)] if ends else text
+        reason: Literal["stop", "length"] = "length" if ending.kind == "length" else "stop"
+        return Completion(text, tuple(tokens[:length]), tuple(logprobs[:length]), reason)
+
+    def _keep(self, kept: list[int], last: Tensor) -> Tensor:
+        """Keep these rows; return their last tokens, of `last` (B,)."""
+        if len(kept) == len(self.rows):
+            return last
+        index = torch.tensor(kept, dtype=torch.long, device=last.device)
+        if kept:
+            self.decoder.keep(index)
+        staying = set(kept)
+        self.free += [row.slot for i, row in enumerate(self.rows) if i not in staying]
+        self.rows = [self.rows[i] for i in kept]
+        self.slots, self.drawn = self.slots[index], self.drawn[index]
+        return last[index]
+
+    def _fit(self, last: Tensor) -> Tensor:
+        """Send the youngest rows back to the waiting ones until the next step's keys and values fit."""
+        while len(self.rows) > 1 and self._grows() and self.decoder.bytes_at_step() > self.cache_bytes:
+            newest = min(row.drawn for row in self.rows)
+            youngest = [i for i, row in enumerate(self.rows) if row.drawn == newest]
+            leaving = set(youngest[len(youngest) // 2 :])
+            again = [self.rows[i] for i in sorted(leaving) if not self.rows[i].done]
+            self.waiting.extendleft((row.prompt, row.sample) for row in reversed(again))
+            last = self._keep([i for i in range(len(self.rows)) if i not in leaving], last)
+        return last
+
+    def _room(self, alive: int) -> bool:
+        """Return whether enough places are free for rows to enter."""
+        return self.size - alive >= max(1, FREE_SHARE * self.size)
+
+    def _grows(self) -> bool:
+        """Return whether rows can enter while others are decoded."""
+        return isinstance(self.decoder, SharedDecoder)
+
+    def _enter(self) -> list[Tensor]:
+        """Let waiting rows enter while there are places; return their first logits."""
+        found: list[Tensor] = []
+        while self.waiting and self._room(len(self.rows)):
+            rows = self._next()
+            if not rows:
+                break
+            # Rows that were sent back may stand between those of another prompt: it is then read twice.
+            runs = [(p, len(list(run))) for p, run in itertools.groupby(p for p, _ in rows)]
+            prompts, counts = [self.prompts[p] for p, _ in runs], [count for _, count in runs]
+            if self.rows:
+                found.append(self.decoder.enter(prompts, counts))
+            else:
+                self.decoder = self.decoder_for(rows[0][0])(self.policy.causal)
+                found.append(self.decoder.start(prompts, counts))
+            self._add(rows)
+        return found
+
+    def _add(self, rows: list[tuple[int, int]]) -> None:
+        """Give rows that entered their places."""
+        made = [Row(p, g, self.free.pop()) for p, g in rows]
+        slots = torch.tensor([row.slot for row in made], device=self.slots.device)
+        numbers = uniforms([self.seeds[p][g] for p, g in rows], self.sampling.max_new_tokens)
+        self.numbers[slots] = numbers.to(self.numbers.device)
+        self.rows += made
+        self.slots = torch.cat([self.slots, slots])
+        self.drawn = torch.cat([self.drawn, torch.zeros_like(slots)])
+
+    def _next(self) -> list[tuple[int, int]]:
+        """Take the rows from the waiting ones that enter together; perhaps none."""
+        make = self.decoder_for(self.waiting[0][0])
+        shared = make is SharedDecoder
+        if self.rows and not (shared and self._grows()):
+            return []
+        taken: list[tuple[int, int]] = []
+        budget = self._budget() if shared else inf
+        widths: list[int] = []
+        while self.waiting and len(taken) < len(self.free):
+            p, _ = self.waiting[0]
+            length = len(self.prompts[p])
+            if not taken or p != taken[-1][0]:
+                if taken and not self._joins(widths, length, make, self.decoder_for(p)):
+                    break
+                if taken and shared and not self.rows and self.cache_bytes < inf:
+                    break  # the first prompt alone tells how many bytes a token takes
+                budget -= length
+                widths.append(length)
+            budget -= self._expected()
+            if budget < 0 and (taken or self.rows):
+                break
+            taken.append(self.waiting.popleft())
+        return taken
+
+    def _joins(self, lengths: list[int], length: int, make: type[Decoder], own: type[Decoder]) -> bool:
+        """Return whether a prompt may be read with these: padding stays small."""
+        if make is not SharedDecoder or own is not SharedDecoder:
+            return own is make and length == lengths[0]
+        padded = (len(lengths) + 1) * max(*lengths, length)
+        small = padded <= max(PADDED_PROMPTS, 2 * (sum(lengths) + length))
+        return small and padded <= MOST_PROMPT_TOKENS
+
+    def _expected(self) -> float:
+        """Return the tokens that a completion may come to have: the mean so far; half of the limit at first."""
+        count, tokens = self.lengths
+        return tokens / count if count else self.sampling.max_new_tokens / 2
+
+    def _budget(self) -> float:
+        """Return for how many more tokens there is space, once the present rows have become as long as expected."""
+        if not self.rows or self.cache_bytes == inf:
+            return inf
+        space = (self.cache_bytes - self.decoder.bytes_at_step()) / self.decoder.bytes_per_token()
+        return space - sum(max(0.0, self._expected() - row.drawn) for row in self.rows)

@@ -1,0 +1,279 @@
+"""The path on a GPU: what it computes against the CPU, what it holds, how often the host waits. See tests/gpu/run.
+
+Without CUDA the CPU stands in where that shows anything, and the other tests are skipped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from rlvr.algo.transfer import copy_to
+from rlvr.config import ModelConfig, VLLMConfig
+from rlvr.model.logprobs import token_logprobs
+from rlvr.model.policy import Policy, load_policy
+from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.train import train
+from rlvr.types import Sampling
+from tests.helpers.files import ROOT
+from tests.helpers.models import shake
+from tests.helpers.runs import make_run, weights_of
+
+CORPUS = ["0123456789+-= abcdefgh"]
+PROMPTS = ["12+34=", "5-3=", "123+456=", "7="]
+SEEDS = [[100 * p + g for g in range(8)] for p in range(len(PROMPTS))]
+Measured = Callable[[str, str], None]
+
+
+@pytest.fixture(autouse=True)
+def exact_float32() -> Iterator[None]:
+    """No TF32: float32 is compared."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def make_policy(device: torch.device, dtype: str = "float32") -> Policy:
+    """The recipes' tiny model with weights that vary."""
+    policy = load_policy(ModelConfig(device=str(device), dtype=dtype), corpus=CORPUS, seed=3)
+    policy.model.cpu()
+    shake(policy, 0.03, 1)
+    policy.model.to(device)
+    return policy
+
+
+def large_policy(device: torch.device, dtype: str = "bfloat16") -> Policy:
+    """About 90M parameters on a GPU; on a CPU 0.5M."""
+    tokenizer = load_policy(ModelConfig(device="cpu"), corpus=CORPUS).tokenizer
+    small = device.type == "cpu"
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=1024 if small else 32_000,
+        hidden_size=64 if small else 768,
+        num_hidden_layers=2 if small else 10,
+        num_attention_heads=2 if small else 12,
+        num_key_value_heads=1 if small else 4,
+        intermediate_size=128 if small else 2048,
+        max_position_embeddings=32_768,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )
+    with torch.device(device):
+        model = Qwen2ForCausalLM(config)
+    return Policy(model.eval(), tokenizer, dtype={"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype])
+
+
+def rows(policy: Policy, count: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random tokens (count, length) and a mask without the first eight of each."""
+    generator = torch.Generator().manual_seed(0)
+    size = policy.causal.get_input_embeddings().num_embeddings
+    tokens = torch.randint(2, size, (count, length), generator=generator).to(policy.device)
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    mask[:, :8] = False
+    return tokens, mask
+
+
+def gradient(policy: Policy, tokens: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The logprobs (n, T), and the gradient of their sum as one vector; both on the CPU."""
+    logprobs = token_logprobs(policy, tokens, mask)[0]
+    logprobs[mask].sum().backward()
+    found = torch.cat([weight.grad.reshape(-1).cpu() for weight in policy.parameters()])
+    for weight in policy.parameters():
+        weight.grad = None
+    return logprobs.detach().cpu(), found
+
+
+def sample(policy: Policy, **options) -> list[list[tuple[int, ...]]]:
+    prompts = [policy.render(prompt) for prompt in PROMPTS]
+    groups = TorchSampler(policy, **options).generate(prompts, Sampling(max_new_tokens=40), SEEDS)
+    return [[completion.token_ids for completion in group] for group in groups]
+
+
+def test_logprobs_and_gradients_are_those_of_the_cpu(device, measured: Measured) -> None:
+    """In float32, packed: the device's kernels against the CPU's."""
+    here, there = make_policy(torch.device("cpu")), make_policy(device)
+    tokens, mask = rows(here, 6, 33)
+    expected, found = gradient(here, tokens, mask), gradient(there, tokens.to(device), mask.to(device))
+    assert there.packs
+    torch.testing.assert_close(found[0], expected[0], atol=1e-4, rtol=1e-4)
+    error = float((found[1] - expected[1]).abs().max() / expected[1].abs().max())
+    assert error < 1e-3
+    measured("largest error of a gradient against the CPU, float32", f"{error:.1e} of the largest entry")
+
+
+def test_copies_arrive_whole(device) -> None:
+    """Many copies in a row through pinned memory that is used again, none of them waited for, and read afterwards."""
+    sources = [np.arange(100_003) * number for number in range(64)]
+    copies = [copy_to(source, device) for source in sources]
+    assert all(torch.equal(copied.cpu(), torch.from_numpy(source)) for copied, source in zip(copies, sources))
+
+
+def test_bfloat16_stays_near_float32(device, measured: Measured) -> None:
+    """The computation in bfloat16 with float32 weights."""
+    tokens, mask = rows(make_policy(device), 6, 33)
+    exact, short = (token_logprobs(make_policy(device, kind), tokens, mask)[0] for kind in ("float32", "bfloat16"))
+    difference = (exact - short).detach()[mask].abs()
+    assert 0 < float(difference.mean()) < 0.05
+    measured("mean difference of a logprob, bfloat16 against float32", f"{difference.mean():.4f}")
+
+
+def test_completions_depend_on_seeds_alone(device) -> None:
+    """Twice, in other batches, within a small cache: the same tokens, and most of those that a CPU draws."""
+    policy = make_policy(device)
+    first = sample(policy)
+    assert len({ids for group in first for ids in group}) > 20
+    assert sample(policy) == first
+    assert sample(policy, batch_size=5) == first
+    assert sample(policy, cache_gib=2e-3) == first
+    here = sample(make_policy(torch.device("cpu")))
+    same = sum(a == b for x, y in zip(first, here) for a, b in zip(x, y)) / 32
+    assert same > 0.9  # a number may fall beside the border of two tokens
+
+
+def test_the_host_seldom_waits_while_it_samples(cuda, measured: Measured) -> None:
+    """At most one wait for the device in two tokens, of a batch of 32 rows."""
+    policy = large_policy(cuda)
+    sample(policy)
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            groups = sample(policy)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    steps = max(len(ids) for group in groups for ids in group)
+    waits = sum("synchroniz" in str(warning.message) for warning in caught)
+    measured("waits of the host in a decoding step of 32 rows", f"{waits / steps:.2f}")
+    assert waits < 0.5 * steps
+
+
+def test_memory_grows_with_tokens_and_not_with_their_square(cuda, measured: Measured) -> None:
+    """A training pass on rows of 8,192 tokens against one on twice as many rows of half the length."""
+    policy = large_policy(cuda)
+    peaks = []
+    for count, length in ((4, 4096), (2, 8192)):
+        tokens, mask = rows(policy, count, length)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        gradient(policy, tokens, mask)
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+    measured("memory of 2 rows of 8,192 tokens against 4 of 4,096", f"{peaks[1] / peaks[0]:.2f} times")
+    assert peaks[1] < 1.3 * peaks[0]
+
+
+def test_throughput(device, measured: Measured) -> None:
+    """Tokens per second of the torch sampler and of a training pass; a second pass compiles nothing."""
+    policy = large_policy(device)
+    tokens, mask = rows(policy, 16, 64 if device.type == "cpu" else 1024)
+    seconds = []
+    for _ in range(3):
+        start = now(device)
+        gradient(policy, tokens, mask)
+        seconds.append(now(device) - start)
+    measured("training pass, tokens/s", f"{tokens.numel() / min(seconds):,.0f}")
+    start = now(device)
+    drawn = sum(len(ids) for group in sample(policy) for ids in group)
+    measured("torch sampler, 32 rows, tokens/s", f"{drawn / (now(device) - start):,.0f}")
+    assert seconds[2] < 2 * seconds[1] + 0.5
+
+
+def now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def test_runs_repeat(device, tmp_path: Path, measured: Measured) -> None:
+    """Three steps twice, with equal seeds: on a CPU byte for byte; on a GPU whether they do is told."""
+    found = []
+    for name in ("a", "b"):
+        run = make_run(tmp_path / name, model={"device": str(device)})
+        train(run)
+        found.append(weights_of(run).cpu())
+    same = torch.equal(*found)
+    measured("two equal runs end with the same bytes", str(same))
+    torch.testing.assert_close(*found, atol=1e-4, rtol=1e-3)
+    assert same or device.type == "cuda"
+
+
+@contextmanager
+def engine(policy: Policy, **settings) -> Iterator[object]:
+    """vLLM in this process."""
+    from rlvr.vllm.sampler import VLLMSampler
+
+    sampler = VLLMSampler(policy, VLLMConfig(gpu_memory_utilization=0.2, **settings))
+    try:
+        yield sampler
+    finally:
+        sampler.close()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("level", [1, 2])
+def test_vllm_sleeps_and_wakes_with_new_weights(cuda, measured: Measured, level: int) -> None:
+    """Its memory is free for the trainer; after a push it samples from the pushed weights."""
+    if importlib.util.find_spec("vllm") is None:
+        pytest.skip("vLLM is not installed")
+    policy = large_policy(cuda)
+    with engine(policy, sleep=level) as sampler:
+        prompts = [policy.render(prompt) for prompt in PROMPTS]
+        sampler.generate(prompts, Sampling(max_new_tokens=20), SEEDS)
+        before = torch.cuda.mem_get_info()[0]
+        sampler.sleep()
+        freed = torch.cuda.mem_get_info()[0] - before
+        measured(f"memory freed by vLLM's sleep {level}", f"{freed / 2**30:.2f} GiB")
+        assert freed > 0.5 * 0.2 * torch.cuda.mem_get_info()[1]
+        shake_on(policy, 0.02)
+        sampler.load_weights(policy)
+        assert sampler.check_sync().passed
+        with torch.no_grad():
+            next(iter(policy.parameters())).mul_(1.5)
+        with pytest.raises(Exception, match="does not sample from the trainer's weights"):
+            sampler.check_sync()
+
+
+def shake_on(policy: Policy, size: float) -> None:
+    """Noise on the weights, drawn where they are."""
+    with torch.no_grad():
+        for weight in policy.parameters():
+            weight.add_(torch.randn_like(weight), alpha=size)
+
+
+def test_the_bench_of_a_step_runs(device, measured: Measured) -> None:
+    """tests/bench/gpu_step.py at its smallest size: a row with the parts of the step."""
+    command = [sys.executable, "tests/bench/gpu_step.py", "--size=tiny", "--tokens", "16", "--sampler=torch"]
+    done = subprocess.run(
+        [*command, "--peer=none", "--rounds=1"], capture_output=True, text=True, cwd=ROOT, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    tokens, step, sampling, training, push, rate, *_ = done.stdout.splitlines()[-1].split()
+    assert (tokens, len(done.stdout.splitlines())) == ("16", 3)
+    assert float(step) == pytest.approx(float(sampling) + float(training) + float(push), abs=2e-3)
+    measured("tiny GRPO step of tests/bench/gpu_step.py", f"{step} s, {rate} tokens/s")
+
+
+def test_the_script_says_what_it_needs(tmp_path: Path) -> None:
+    """Without a driver: one line, exit code 2."""
+    path = f"{tmp_path}:/usr/bin:/bin"
+    done = subprocess.run(
+        ["bash", "tests/gpu/run"], capture_output=True, text=True, cwd=ROOT, env={"PATH": path, "HOME": str(tmp_path)}
+    )
+    if Path("/usr/bin/nvidia-smi").exists():
+        pytest.skip("this machine has a driver")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no nvidia-smi found" in done.stderr

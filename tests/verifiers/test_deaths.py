@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rlvr.types import Problem, Status, Verdict
+from rlvr.types import Problem, Status, Verdict, correct
 from rlvr.verifiers import Runner, VerifierErrors
 from rlvr.verifiers.runner.deaths import Deaths
 from rlvr.verifiers.runner.server import Ending
@@ -141,6 +141,36 @@ def test_two_workers_that_die_side_by_side(last):
         deaths.decide()
     assert not deaths.holds
     assert [verdict and verdict.status for verdict in submission.wait()] == [Status.LIMIT] * 2
+
+
+def deaths_after_the_verdicts(pattern: str) -> list[Status]:
+    """The items `pattern` of one submission ("v": a verdict, "d": deadly), all verdicts before the first death."""
+    deaths = Deaths(workers=2)
+    submission = Submission([None] * len(pattern), len(pattern))
+    items = [Item((b"", "a completion"), submission, i) for i in range(len(pattern))]
+    for item, way in zip(items, pattern, strict=True):
+        if way == "v":
+            item.settle(correct("1"))
+            deaths.verdict()
+    for item, way in zip(items, pattern, strict=True):
+        if way == "d":
+            assert deaths.died(item, Ending("was killed by signal 9"), 0.1) is item
+            control = deaths.died(item, Ending("was killed by signal 9"), 0.1)
+            assert control is not None
+            deaths.survived(control)
+    deaths.decide()
+    return [verdict.status for verdict in submission.wait() if verdict is not None]
+
+
+@pytest.mark.parametrize("pattern", ["ddvvddvvddvv", "dddvdddvvvvv", "vvvvvvddd"])
+def test_deaths_that_are_told_late_count_in_the_order_of_the_items(pattern):
+    """As where a busy machine tells of the first death after all other items were verified."""
+    expected = [Status.CORRECT if way == "v" else Status.LIMIT for way in pattern]
+    assert deaths_after_the_verdicts(pattern) == expected
+
+
+def test_a_long_row_is_the_verifiers_doing_whenever_it_is_told():
+    assert deaths_after_the_verdicts("vvvvvddddvvvv").count(Status.ERROR) == 4
 
 
 def test_a_problem_that_kills_is_not_the_completions_doing():

@@ -7,7 +7,9 @@ another without any verdict between, or if they outnumber the verdicts. Otherwis
 limit, score 0), as it is where the worker ran out of memory while reading it.
 
 Workers run side by side, and one may start late: a few such items in a row tell nothing about the verifier while other
-items wait or are in progress. They are held until a verdict clears the verifier, or no other item is left.
+items wait or are in progress. They are held until a verdict clears the verifier, or no other item is left. Then what
+counts is the order of the items, not that of the verdicts: all items but the deadly ones may be done before the first
+worker is known to have died.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rlvr.types import error, limit
+from rlvr.types import Status, error, limit
 from rlvr.verifiers.runner.base import Failure, log_failure
 from rlvr.verifiers.runner.server import Ending
 from rlvr.verifiers.runner.state import Item, Submission
 
 TRIES = 2  # workers that an item may cost
 FEW = 3  # deadly items (or one for each worker, if these are more) that do not show yet that the verifier fails
+
+NOT_CHECKED = (Status.LIMIT, Status.TIMEOUT, Status.ERROR)  # such a verdict does not show that the verifier works
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,21 @@ class Deaths:
 
     def decide(self) -> None:
         """Settle the held items by what is known now: no other item waits or is in progress."""
-        in_a_row = self._in_a_row > (self._few if self._verdicts else 1)
+        few = self._few if self._verdicts else 1
+        in_a_row = self._in_a_row > few and self._longest_row() > few
         self._settle_held(_blame_verifier if in_a_row or self._outnumber() else _blame_completion)
+
+    def _longest_row(self) -> int:
+        """Return how many deadly items follow one another in the order in which they were submitted."""
+        order = {submission: place for place, submission in enumerate(dict.fromkeys(self.submissions()))}
+        items = sorted((suspect.item for suspect in self._held), key=lambda item: (order[item.submission], item.index))
+        longest, row = 0, max(0, self._in_a_row - len(items))
+        before: Item | None = None
+        for item in items:
+            row = 1 if _verdict_between(before, item) else row + 1
+            longest = max(longest, row)
+            before = item
+        return longest
 
     def _settle_held(self, blame: Callable[[_Suspect], None]) -> None:
         for suspect in self._held:
@@ -98,6 +115,16 @@ class Deaths:
 
     def _outnumber(self) -> bool:
         return self._deadly > max(self._few, self._verdicts)
+
+
+def _verdict_between(before: Item | None, item: Item) -> bool:
+    """Whether a verdict is known of an item after `before` (None: of an earlier submission) and before `item`."""
+    between = item.submission.verdicts[: item.index]
+    if before is not None and before.submission is item.submission:
+        between = between[before.index + 1 :]
+    elif before is not None:
+        between += before.submission.verdicts[before.index + 1 :]
+    return any(verdict is not None and verdict.status not in NOT_CHECKED for verdict in between)
 
 
 def _blame_verifier(suspect: _Suspect, where: str = "on one completion after another") -> None:

@@ -22,9 +22,9 @@ from rlvr.commands.task import build_monitor, build_task, corpus
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config
 from rlvr.model.context import TYPICAL, fit_task, run_limit
-from rlvr.model.device import tune_cpu
+from rlvr.model.device import pick_device, tune_cpu
 from rlvr.model.health import check_weights
-from rlvr.model.optim import make_optimizer
+from rlvr.model.optim import check_optimizer, make_optimizer
 from rlvr.model.policy import Policy, load_policy
 from rlvr.runs.folder import RunFolder
 from rlvr.runs.log import RunLog
@@ -80,6 +80,7 @@ def _launch(
     stop.doing = "reading the task"
     config.check()
     check_sampler(config.sampler)
+    check_optimizer(config.optim, pick_device(config.model.device))
     named = task is None and verifier is None
     task = with_demonstrations(sealed(task or build_task(config)), config.sft)
     task = dataclasses.replace(task, verifier=verifier or task.verifier)

@@ -51,6 +51,13 @@ class DoctorArgs:
     """Time limit for the check of the hub, in seconds."""
     offline: bool = False
     """Skip the check of the hub."""
+    plan: str | None = None
+    """Instead of all that: whether a run of this recipe fits into memory, from the model's config only. Takes the
+    settings of `rlvr train` too (--model.name ...). Exit code 0: it fits, 1: it does not."""
+    gpus: int = 1
+    """With --plan: number of GPUs."""
+    gib: float = 80.0
+    """With --plan: GiB of memory of each."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +272,16 @@ def failed(findings: Sequence[Finding]) -> bool:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `rlvr doctor` and return its exit code: 1 where code rewards would be refused or wrong."""
+    """Run `rlvr doctor` and return its exit code: 1 where code rewards would be refused or wrong.
+
+    With --plan: 1 where the run would not fit into memory.
+    """
+    if any(flag == "--plan" or flag.startswith("--plan=") for flag in argv) and not {"-h", "--help"} & set(argv):
+        from rlvr.commands import plan
+
+        return plan.main(argv)
     arguments = parse(DoctorArgs, argv, prog="rlvr doctor")
+    if (arguments.gpus, arguments.gib) != (DoctorArgs.gpus, DoctorArgs.gib):
+        raise ValueError("--gpus and --gib without --plan RECIPE, which alone reads them")
     check_bounds(vars(arguments), {"timeout": SECONDS}, "--")
     return show(examine(arguments))

@@ -121,7 +121,7 @@ class SFTRun(Config):
     NOT_READ: ClassVar = {
         "algo": {setting.name for name in ALGORITHMS for setting in settings_of(class_of(name))},
         "critic": {setting.name for setting in settings_of(CriticConfig)},
-        "optim": {setting.name for setting in settings_of(OptimConfig)} - {"tokens_per_microbatch"},
+        "optim": {setting.name for setting in settings_of(OptimConfig)} - {"tokens_per_microbatch", "name", "offload"},
         "rollout": {
             "problems_per_step",
             "group_size",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from rlvr.config.group import ADVANCED, Rules, Used
 from rlvr.config.shared import AttentionSetting, LoadSettings, LoRASettings
 from rlvr.files.models import check_path
 
+WITH_ALL_WEIGHTS = Used(lambda config: config.model.lora_rank == 0, "with --model.lora-rank 0")
 WITH_TINY = Used(lambda config: config.model.name == "tiny", "with --model.name tiny")
 
 
@@ -20,6 +21,9 @@ class ModelConfig(LoRASettings, AttentionSetting, LoadSettings):
     name: str = "tiny"
     """Model to train: hub name or folder of a causal LM or of a LoRA adapter (merged into its base; with lora_rank
     trained further). tiny: a small randomly initialised model for the task's alphabet."""
+    weights: Annotated[Literal["float32", "bfloat16"], WITH_ALL_WEIGHTS] = "float32"
+    """What trained weights and their gradients are stored in. bfloat16: 12 bytes a weight in place of 16 or 18, with a
+    float32 copy in the optimizer's state, in which the updates add up."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
     tiny_tokens: Annotated[str, ADVANCED, WITH_TINY] = "."
@@ -35,6 +39,10 @@ class ModelConfig(LoRASettings, AttentionSetting, LoadSettings):
             (
                 self.name != "tiny" or self.revision is None,
                 f"{at}revision with the built-in tiny model, which is on no hub; leave it out",
+            ),
+            (
+                self.weights == "float32" or self.dtype != "float32",
+                f"{at}dtype float32 with weights stored in bfloat16; set {at}dtype to auto or bfloat16",
             ),
         ]
 

@@ -6,20 +6,20 @@ fragmentation come on top, some 2 to 4 GB. GB = 10^9 bytes; a GPU "of 80 GB" has
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from rlvr.config import Config, TorchSamplerConfig
+from rlvr.model.adamw import BLOCK, BUCKET
 from rlvr.model.logprobs import logit_bytes
 
 FP32, BF16 = 4, 2
-# Tensors that a layer's recomputed backward pass holds, by width. Hidden: norms, queries, attention, residuals. MLP:
-# gate, up, their product, and gradients of these.
-HIDDEN_TENSORS, MLP_TENSORS = 8, 6
-LOGIT_TENSORS = 4  # logits, log-probabilities, and in the backward pass probabilities and the gradient
+MOMENTS = {"adamw": 2 * FP32, "adamw8bit": 2 * (1 + FP32 / BLOCK)}  # bytes a weight of both moments
+LOGIT_TENSORS = 3  # in float32: log-probabilities, their gradient, and that of the logits
+SAMPLED_LOGITS = 3  # of a decoding step: logits, scaled logits, probabilities
 GPU = 85_000_000_000  # bytes of a GPU "of 80 GB", by which the logits' chunks are chosen
 SPARE = 4_000_000_000  # allocator, CUDA context, fragmentation
 PROMPT = 150  # tokens of a prompt; the result hardly depends on it
@@ -29,7 +29,8 @@ PROMPT = 150  # tokens of a prompt; the result hardly depends on it
 class Shape:
     """A decoder-only model: parameters in all, layers, width of the hidden and MLP states, and of all (key) heads.
 
-    wide: parameters outside linear layers, and of an LM head that is tied to the embeddings.
+    wide: parameters outside linear layers, and of an LM head that is tied to the embeddings. vocabulary: rows of the
+    LM head; untied: whether it has weights of its own.
     """
 
     parameters: int
@@ -39,6 +40,8 @@ class Shape:
     heads_width: int
     kv_width: int
     wide: int
+    vocabulary: int = 0
+    untied: bool = False
 
     def adapters(self, rank: int) -> int:
         """Return the parameters of LoRA adapters of this rank on all linear layers but the LM head."""
@@ -91,28 +94,115 @@ def shape_of(policy: Trained) -> Shape | None:
         if weight is not embeddings and id(weight) not in {id(w) for w in adapter}
     }
     wide = parameters - sum(linear.values())
-    return Shape(parameters, layers, hidden, experts + shared or mlp, heads * dim, kv_heads * dim, wide)
+    head = policy.causal.get_output_embeddings().weight
+    width, kv_width = heads * dim, kv_heads * dim
+    sizes = (parameters, layers, hidden, experts + shared or mlp, width, kv_width, wide, len(head))
+    return Shape(*sizes, head is not embeddings)
 
 
-QWEN_15B = Shape(1_543_714_304, layers=28, hidden=1536, mlp=8960, heads_width=1536, kv_width=256, wide=233_461_248)
-QWEN_3B = Shape(3_085_938_688, layers=36, hidden=2048, mlp=11008, heads_width=2048, kv_width=256, wide=311_314_432)
+QWEN_15B = Shape(
+    1_543_714_304,
+    layers=28,
+    hidden=1536,
+    mlp=8960,
+    heads_width=1536,
+    kv_width=256,
+    wide=233_461_248,
+    vocabulary=151_936,
+)
+QWEN_3B = Shape(
+    3_085_938_688,
+    layers=36,
+    hidden=2048,
+    mlp=11008,
+    heads_width=2048,
+    kv_width=256,
+    wide=311_314_432,
+    vocabulary=151_936,
+)
+
+
+def computed(config: Config) -> int:
+    """Return the bytes of a number in the computation; `auto` stands for bfloat16, as on a GPU."""
+    shorter = config.model.dtype != "float32" or stored(config) == BF16
+    return BF16 if shorter else FP32
+
+
+def stored(config: Config) -> int:
+    """Return the bytes of a trained weight, and of its gradient."""
+    return BF16 if config.model.weights == "bfloat16" and not config.model.lora_rank else FP32
+
+
+def trained(shape: Shape, config: Config) -> int:
+    """Return how many weights of the policy are trained."""
+    return shape.adapters(config.model.lora_rank) if config.model.lora_rank else shape.parameters
+
+
+def weight_bytes(shape: Shape, config: Config) -> int:
+    """Return the bytes of the policy's weights; with LoRA those of the model have the computation's dtype."""
+    frozen = shape.parameters * computed(config) if config.model.lora_rank else 0
+    return trained(shape, config) * stored(config) + frozen
+
+
+def gradient_bytes(shape: Shape, config: Config) -> int:
+    """Return the bytes of gradients: the policy's, and then the critic's, which come after them."""
+    return trained(shape, config) * stored(config)
+
+
+def state_bytes(shape: Shape, config: Config) -> int:
+    """Return the bytes of the optimizer's state of the policy: moments, and float32 copies of shorter weights."""
+    each = MOMENTS[config.optim.name] + (FP32 if stored(config) < FP32 else 0)
+    return int(trained(shape, config) * each)
+
+
+def reference_bytes(shape: Shape, config: Config) -> int:
+    """Return the bytes of the reference policy; with LoRA it is the model without the adapter."""
+    if not config.algo.needs_reference or config.model.lora_rank:
+        return 0
+    return shape.wide * stored(config) + (shape.parameters - shape.wide) * min(stored(config), computed(config))
+
+
+def critic_shape(shape: Shape, config: Config) -> Shape | None:
+    """Return the trunk of a critic that has its own; it shares frozen weights, and has no LM head of its own."""
+    if config.critic is None or config.critic.kind != "separate":
+        return None
+    head = shape.vocabulary * shape.hidden if shape.untied else 0
+    return replace(shape, parameters=shape.parameters - head)
+
+
+def critic_bytes(shape: Shape, config: Config) -> tuple[int, int]:
+    """Return the bytes of a critic's trained weights, and of the optimizer's state of them."""
+    trunk = critic_shape(shape, config)
+    if trunk is None:
+        return 0, 0
+    return trained(trunk, config) * stored(config), state_bytes(trunk, config)
+
+
+def copy_bytes(shape: Shape, config: Config) -> int:
+    """Return the bytes of autocast's copy of float32 weights, which lasts through a pass."""
+    return shape.parameters * BF16 if not config.model.lora_rank and computed(config) < stored(config) else 0
 
 
 def held_bytes(shape: Shape, config: Config) -> int:
-    """Return the bytes that are held through an optimizer step, whatever the batch.
+    """Return the bytes that are held on the GPU through a backward pass, whatever the batch.
 
-    Full training: fp32 weights, gradients and AdamW's two moments, 16 bytes a parameter; 2 more with a reference policy
-    (4 outside linear layers, or in float32), 16 more with a separate critic. LoRA: bf16 weights, and 16 bytes per
-    parameter of the adapters; the reference is the model without them.
+    Full training in float32: weights, gradients and AdamW's two moments, 16 bytes a parameter; 2 more with a reference
+    policy (4 outside linear layers, or in float32), 12 more with a separate critic, whose gradients come after the
+    policy's. LoRA: bf16 weights, and 16 bytes per parameter of the adapters; the reference is the model without them.
+    With optim.offload the optimizer's states are not on the GPU.
     """
-    rank = config.model.lora_rank
-    critic = config.critic is not None and config.critic.kind == "separate"
-    trained = shape.adapters(rank) if rank else shape.parameters
-    frozen = shape.parameters * BF16 if rank else 0
-    linear = FP32 if config.model.dtype == "float32" else BF16
-    reference = shape.wide * FP32 + (shape.parameters - shape.wide) * linear
-    reference *= config.algo.needs_reference and not rank
-    return 4 * FP32 * trained * (1 + critic) + frozen * (1 + critic) + reference
+    weights, state = critic_bytes(shape, config)
+    state = 0 if config.optim.offload else state + state_bytes(shape, config)
+    held = weight_bytes(shape, config) + gradient_bytes(shape, config) + reference_bytes(shape, config)
+    return held + weights + state
+
+
+def bucket_bytes(shape: Shape, config: Config) -> int:
+    """Return what an update takes beside what is held: a bucket of float32 gradients, and of a state that is away."""
+    each: float = FP32 if stored(config) < FP32 else 0
+    if config.optim.offload:
+        each += MOMENTS[config.optim.name] + each
+    return int(each * min(BUCKET, trained(shape, config)))
 
 
 def training_bytes(shape: Shape, config: Config) -> int:
@@ -126,20 +216,58 @@ def training_bytes(shape: Shape, config: Config) -> int:
 
 def fixed_bytes(shape: Shape, config: Config, memory: int) -> int:
     """Return what training takes whatever the microbatch, on a GPU with so many bytes of memory."""
-    copy = 0 if config.model.lora_rank else shape.parameters * BF16
-    return held_bytes(shape, config) + copy + LOGIT_TENSORS * logit_bytes(memory)
+    return held_bytes(shape, config) + copy_bytes(shape, config) + chunk_bytes(shape, config, memory)
+
+
+def chunk_bytes(shape: Shape, config: Config, memory: int | None, tokens: int | None = None) -> int:
+    """Return what a chunk of logits takes, and the gradient of the LM head that is added to; memory None: on a CPU."""
+    logits = logit_bytes(memory)
+    if tokens is not None:
+        logits = min(logits, tokens * shape.vocabulary * FP32)
+    shorter = logits * computed(config) // FP32 if computed(config) < FP32 else 0
+    head = 0 if config.model.lora_rank else shape.vocabulary * shape.hidden * stored(config)
+    return LOGIT_TENSORS * logits + shorter + head
+
+
+def layer_bytes(shape: Shape, config: Config) -> int:
+    """Return the bytes that a layer keeps of each token for its backward pass, on packed tokens.
+
+    In the dtype of the embeddings, the inputs of its two norms; in that of the computation, the inputs of the
+    projections, queries, keys, values, what attention returns, and in the MLP gate, its activation, up, their product.
+    An adapter that is stored in float32 keeps its own cast of the inputs.
+    """
+    stream, number, rank = stream_bytes(config), computed(config), config.model.lora_rank
+    kept = 2 * stream * shape.hidden
+    kept += number * (2 * shape.hidden + 2 * shape.heads_width + 2 * shape.kv_width + 4 * shape.mlp)
+    if rank and number < FP32:
+        kept += number * (5 * shape.hidden + shape.heads_width + shape.mlp)
+    return kept
+
+
+def stream_bytes(config: Config) -> int:
+    """Return the bytes of a number of the residual stream, which has the dtype of the embeddings."""
+    return computed(config) if config.model.lora_rank else stored(config)
+
+
+def kept_bytes(shape: Shape, config: Config) -> int:
+    """Return the bytes that are kept of each token: by the layers (with checkpointing, their inputs) and at the end."""
+    each = stream_bytes(config) * shape.hidden if config.model.gradient_checkpointing else layer_bytes(shape, config)
+    return shape.layers * each + 4 * stream_bytes(config) * shape.hidden
 
 
 def token_bytes(shape: Shape, config: Config) -> int:
-    """Return the bytes that a forward and backward pass in bf16 takes for each token.
+    """Return the bytes that a forward and backward pass takes for each token.
 
-    What one layer's backward pass holds, in all layers or, with gradient checkpointing, in one beside the inputs of
-    all. Attention adds nothing that grows faster than the tokens.
+    What the layers keep, the last states with their gradients, and what passes in one layer's backward pass. Attention
+    adds nothing that grows faster than the tokens.
     """
-    layer = HIDDEN_TENSORS * shape.hidden * FP32 + MLP_TENSORS * shape.mlp * BF16
-    if not config.model.gradient_checkpointing:
-        return shape.layers * layer
-    return layer + shape.layers * shape.hidden * (BF16 if config.model.lora_rank else FP32)
+    return kept_bytes(shape, config) + passing_bytes(shape, config)
+
+
+def passing_bytes(shape: Shape, config: Config) -> int:
+    """Return the bytes of each token in one layer's backward pass: gradients, and the layer again if checkpointed."""
+    gradients = computed(config) * 4 * shape.mlp + 4 * stream_bytes(config) * shape.hidden
+    return gradients + (layer_bytes(shape, config) if config.model.gradient_checkpointing else 0)
 
 
 def microbatch_tokens(policy: Trained, config: Config) -> int:
@@ -157,10 +285,16 @@ def fitting_tokens(policy: Trained, config: Config) -> int | None:
     if policy.device.type != "cuda" or (shape := shape_of(policy)) is None:
         return None
     memory = torch.cuda.get_device_properties(policy.device).total_memory
-    sampler = config.sampler
     # An engine that sleeps gives its memory back, and a server that runs elsewhere has its own.
-    beside = not (isinstance(sampler, TorchSamplerConfig) or sampler.sleep or getattr(sampler, "url", None))
-    return fitting(shape, config, memory, 1 - getattr(sampler, "gpu_memory_utilization", 0.0) if beside else 1.0)
+    return fitting(shape, config, memory, 1 - engine_share(config))
+
+
+def engine_share(config: Config) -> float:
+    """Return the share of a GPU that the sampler's engine has while the trainer trains: 0 for one that sleeps."""
+    sampler = config.sampler
+    if isinstance(sampler, TorchSamplerConfig) or sampler.sleep or getattr(sampler, "url", None):
+        return 0.0
+    return sampler.gpu_memory_utilization
 
 
 def fitting(shape: Shape, config: Config, memory: int, share: float = 1.0) -> int:
@@ -170,20 +304,24 @@ def fitting(shape: Shape, config: Config, memory: int, share: float = 1.0) -> in
 
 
 def sampling_bytes(shape: Shape, config: Config) -> int:
-    """Return the peak while the torch sampler runs, with completions of full length: no gradients, but a cache.
+    """Return the peak while the torch sampler runs, with completions of full length: no gradients, but a cache."""
+    held = held_bytes(shape, config) - gradient_bytes(shape, config)
+    return held + copy_bytes(shape, config) + cache_bytes(shape, config)
 
-    Keys and values of all layers for sampler.batch_size completions, in bf16, at most sampler.cache_gib, and in one
-    layer a copy for every head.
+
+def cache_bytes(shape: Shape, config: Config) -> int:
+    """Return what the torch sampler takes beside what is held.
+
+    Keys and values of all layers for sampler.batch_size completions, in the computation's dtype, at most
+    sampler.cache_gib, in one layer a copy for every head, and the logits of a step.
     """
-    rank, r = config.model.lora_rank, config.rollout
+    r, number = config.rollout, computed(config)
     rows = min(config.sampler.batch_size, r.problems_per_step * r.group_size)
-    gradients = FP32 * (shape.adapters(rank) if rank else shape.parameters)
-    copy = 0 if rank else shape.parameters * BF16
-    cache = 2 * BF16 * shape.layers * shape.kv_width * rows * r.max_new_tokens
+    cache = 2 * number * shape.layers * shape.kv_width * rows * r.max_new_tokens
     if config.sampler.cache_gib is not None:
         cache = min(cache, int(config.sampler.cache_gib * 2**30))
-    repeated = 2 * BF16 * shape.heads_width * rows * (r.max_new_tokens + PROMPT)
-    return held_bytes(shape, config) - gradients + copy + cache + repeated
+    repeated = 2 * number * shape.heads_width * rows * (r.max_new_tokens + PROMPT)
+    return cache + repeated + SAMPLED_LOGITS * FP32 * rows * shape.vocabulary
 
 
 def peak_bytes(shape: Shape, config: Config) -> int:

@@ -9,13 +9,46 @@ import torch
 from torch import Tensor
 
 from rlvr.config import OptimConfig
+from rlvr.model.adamw import Beside, Bits8, BucketedAdamW, Float32, Pinned, bitsandbytes_functional
 
 
-def make_optimizer(parameters: Iterable[Tensor], config: OptimConfig) -> torch.optim.AdamW:
-    """Return AdamW over the trainable parameters; its learning rate is set at each step."""
-    return torch.optim.AdamW(
-        list(parameters), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
+def make_optimizer(parameters: Iterable[Tensor], config: OptimConfig) -> torch.optim.Optimizer:
+    """Return AdamW over the trainable parameters; its learning rate is set at each step.
+
+    Weights stored in fewer than 32 bits are updated through a float32 copy in the optimizer's state. Raises ValueError
+    as `check_optimizer` does.
+    """
+    weights = list(parameters)
+    if config.name == "adamw" and not config.offload and all(weight.dtype is torch.float32 for weight in weights):
+        return torch.optim.AdamW(
+            weights, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=True
+        )
+    for device in {weight.device for weight in weights}:
+        check_optimizer(config, device)
+    return BucketedAdamW(
+        weights,
+        lr=config.lr,
+        betas=config.betas,
+        weight_decay=config.weight_decay,
+        moments=Bits8() if config.name == "adamw8bit" else Float32(),
+        place=Pinned() if config.offload else Beside(),
     )
+
+
+def check_optimizer(config: OptimConfig, device: torch.device) -> None:
+    """Raise ValueError where an extra is not installed, or the state cannot be kept away from the device."""
+    if config.name == "adamw8bit":
+        bitsandbytes_functional()
+    if config.offload:
+        check_place(device)
+
+
+def check_place(device: torch.device) -> None:
+    """Raise ValueError where the optimizer's state cannot be kept away from a device."""
+    if device.type != "cuda":
+        raise ValueError(
+            f"optim.offload keeps the optimizer's state in the CPU's memory, and the model is on {device}; leave it out"
+        )
 
 
 def learning_rate(step: int, config: OptimConfig, num_steps: int) -> float:

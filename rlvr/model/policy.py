@@ -28,8 +28,8 @@ class Policy(Rendering):
     """A causal LM with its tokenizer. `model` is what transformers or peft made, without any wrapper.
 
     causal: the transformers model inside (`model` itself unless peft wraps it). dtype: of the computation (trained
-    weights stay float32). eos_ids: every id that ends a completion; generation configs may list several, and forgetting
-    one turns finished answers into truncated ones. packs: the model can run on sequences laid end to end
+    weights may be stored in another). eos_ids: every id that ends a completion; generation configs may list several,
+    and forgetting one turns finished answers into truncated ones. packs: the model can run on sequences laid end to end
     (rlvr.model.attention), which `packed` False rules out; `trial` tells for which lengths, or why not.
     continues_adapter: the trained adapter was loaded, not newly made.
     """
@@ -84,6 +84,8 @@ class Policy(Rendering):
         trained = sum(weight.numel() for weight in self.parameters())
         share = "" if trained == total else f", {trained / 1e6:,.2f}M trained"
         kind, dtype = type(self.causal).__name__, str(self.dtype).removeprefix("torch.")
+        stored = {str(weight.dtype).removeprefix("torch.") for weight in self.parameters()} - {"float32"}
+        dtype += "".join(f", weights stored in {name}" for name in sorted(stored))
         slow = "" if self.packs else f"; rows are padded and prompts repeated, which is slower: {self.trial.why_not}"
         return f"{kind} with {total / 1e6:,.2f}M parameters{share}, {dtype} on {self.device}{slow}"
 
@@ -162,6 +164,12 @@ def shorten(causal: Any, dtype: torch.dtype) -> None:
             module.to(dtype)
 
 
+def store_weights(model: nn.Module, dtype: torch.dtype) -> None:
+    """Store a model's weights in a dtype. Buffers, such as the frequencies of rotary embeddings, stay as they are."""
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
+
+
 REFERENCE_OF_ADAPTER = (
     "with model.lora_rank the reference policy is the model without its adapter, and model.name is an adapter that has "
     "been trained: `rlvr merge` it first and name the merged model, or leave out algo.kl_coef"
@@ -177,7 +185,8 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
     settings. Raises ValueError where the name does not exist, is not a causal LM, or cannot be set up as configured.
     """
     device = pick_device(config.device)
-    dtype = pick_dtype(config.dtype, device)
+    short = config.weights == "bfloat16" and not config.lora_rank
+    dtype = torch.bfloat16 if short else pick_dtype(config.dtype, device)
     source = None if config.name == "tiny" else find_model(config.name, config.revision)
     continued = bool(config.lora_rank and source is not None and source.adapter)
     tokenizer: Any
@@ -189,8 +198,10 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
     else:
         if continued:
             check_settings(source, config)
-        # Frozen weights may have the computation's dtype; in trained ones it would round small updates away.
-        tokenizer, model = load_pretrained(source, config, dtype if config.lora_rank else torch.float32)
+        # Frozen weights may have the computation's dtype; in trained ones it would round small updates away, unless
+        # the optimizer has a copy of them. An adapter is merged in float32.
+        as_computed = config.lora_rank or (short and not source.adapter)
+        tokenizer, model = load_pretrained(source, config, dtype if as_computed else torch.float32)
     check_causal(model)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -200,6 +211,8 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
         model = model if continued else merge_adapter(model)
     elif config.lora_rank:
         model = with_adapter(model, config, seed=seed, task_type="CAUSAL_LM")
+    if short:
+        store_weights(model, torch.bfloat16)
     switch_off_dropout(model)
     if config.gradient_checkpointing:
         if config.lora_rank:

@@ -78,6 +78,7 @@ def fine_tune(learner: Learner, task: Task, reporter: Reporter, stop: StopReques
         learner.accelerator,
         seed=config.run.seed,
         tokens_per_microbatch=microbatch_tokens(learner.policy, config),
+        optim=config.optim,
         on_step=on_step,
         warn=reporter.warn,
     )

@@ -49,7 +49,10 @@ RESUMABLE: dict[str, dict[str, str]] = {
         "attention": "memory against speed",
         "trust_remote_code": "whether code may run; which code is in the model",
     },
-    "optim": {"tokens_per_microbatch": "memory against speed: microbatches add up exactly"},
+    "optim": {
+        "tokens_per_microbatch": "memory against speed: microbatches add up exactly",
+        "offload": "where the state lies: the same numbers",
+    },
     "eval": {"*": "what is measured; the weights know nothing of it"},
     "monitor": {"stop": "when the run ends"},
     "sampler": {

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-import torch
 from accelerate import Accelerator
 
 from rlvr.algo.batch import Batch, collate
-from rlvr.config import SFTConfig
+from rlvr.config import OptimConfig, SFTConfig
 from rlvr.distributed import sum_gradients
 from rlvr.model.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.model.logprobs import token_logprobs
-from rlvr.model.optim import optimizer_step
+from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy
 from rlvr.training.epochs import items_of_step
 from rlvr.types import Completion, Group, Problem, correct
@@ -27,20 +27,21 @@ def sft(
     *,
     seed: int,
     tokens_per_microbatch: int,
+    optim: OptimConfig | None = None,
     on_step: Callable[[int, float], None] | None = None,
     warn: Callable[[str], None] = python_warning,
 ) -> None:
     """Minimize the mean negative log-likelihood of the demonstrations' tokens, the end token included.
 
-    AdamW (.9, .99), learning rate by `cosine`, gradient norm clipped at 1. After each step `on_step(step, loss)` gets
+    AdamW (.9, .99), learning rate by `cosine`, gradient norm clipped at 1; of `optim` only `name` and `offload` are
+    read. After each step `on_step(step, loss)` gets
     this process's part of the loss. `warn` gets one line for each step with a broken gradient. Raises NotFinite where
     gradients are not finite in several steps in a row, or the weights at the end.
     """
     hint = f"--sft.lr ({config.lr:g}) and --model.dtype (float32 does not overflow where the others do)"
     gradients = GradientWatch(warn if accelerator.is_main_process else lambda text: None, hint)
-    optimizer = torch.optim.AdamW(
-        list(policy.parameters()), lr=config.lr, betas=(0.9, 0.99), weight_decay=0.0, fused=True
-    )
+    kind = replace(optim or OptimConfig(), lr=config.lr, betas=(0.9, 0.99), weight_decay=0.0)
+    optimizer = make_optimizer(policy.parameters(), kind)
     for step in range(config.steps):
         chosen = items_of_step(demonstrations, config.batch_size, seed=seed, step=step)
         loss = accumulate(policy, demonstration_batch(policy, chosen), accelerator, tokens_per_microbatch)

@@ -1,0 +1,111 @@
+"""`rlvr doctor --plan RECIPE`: the memory that a run needs on each GPU, and what to change where it does not fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlvr.commands.choices import take_option
+from rlvr.commands.train import check_model_flag, load_recipe, recipe_config
+from rlvr.config import Config
+
+GIB = 2**30
+DEFAULT_GIB = 80.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The GPUs of a plan: how many, and the GiB of each."""
+
+    gpus: int
+    gib: float
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `rlvr doctor --plan RECIPE` with --gpus, --gib and the flags of `rlvr train`; return 0 if it fits, else 1."""
+    recipe, flags = take_option(argv, "--plan")
+    assert recipe is not None
+    gpus, flags = take_option(flags, "--gpus")
+    gib, flags = take_option(flags, "--gib")
+    machine = Machine(whole("--gpus", gpus or "1"), positive("--gib", gib or f"{DEFAULT_GIB:g}"))
+    check_model_flag(flags)
+    config = recipe_config(load_recipe(recipe), flags, "rlvr doctor --plan")
+    config.check()
+    return show(config, machine)
+
+
+def whole(flag: str, text: str) -> int:
+    """Return a whole number of at least 1. Raises ValueError, naming the flag, for anything else."""
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise ValueError(f"{flag} {text}: expected a whole number of at least 1")
+    return int(text)
+
+
+def positive(flag: str, text: str) -> float:
+    """Return a number above 0. Raises ValueError, naming the flag, for anything else."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ValueError(f"{flag} {text}: expected a number above 0")
+    return value
+
+
+def shards_of(config: Config, machine: Machine) -> int:
+    """Return into how many shards the weights are cut. Raises ValueError where they are not spread over the GPUs."""
+    shards = int(getattr(config.model, "shard", 1))
+    if machine.gpus % shards:
+        raise ValueError(f"model.shard {shards} on --gpus {machine.gpus}; expected a multiple of the shards")
+    return shards
+
+
+def show(config: Config, machine: Machine) -> int:
+    """Print the table and what to change; return the exit code."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from rlvr.model.plan import STAGES, advice, make_plan
+
+    shards, memory = shards_of(config, machine), int(machine.gib * GIB)
+    shape, gpu = shape_for(config), config.model.device not in ("cpu", "mps")
+    if not gpu and config.model.dtype == "auto":
+        config = replace(config, model=replace(config.model, dtype="float32"))
+    plan = make_plan(shape, config, memory=memory, shards=shards, gpu=gpu)
+    each = f"GiB on each of {machine.gpus} GPUs" if machine.gpus > 1 else "GiB"
+    table = Table(f"{each}, {shards} shards" if shards > 1 else each, *STAGES)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for item in plan.items:
+        if any(getattr(item, stage) for stage in STAGES):
+            table.add_row(item.name, *(f"{getattr(item, stage) / GIB:.2f}" for stage in STAGES))
+    table.add_section()
+    table.add_row("total", *(f"{plan.total(stage) / GIB:.2f}" for stage in STAGES))
+    console = Console()
+    console.print(table)
+    say = f"{shape.parameters / 1e9:.2f}B weights, microbatches of {plan.tokens} tokens"
+    if plan.host:
+        say += f", {plan.host / GIB:.1f} GiB of CPU memory for each process's optimizer state"
+    console.print(say, highlight=False, soft_wrap=True)
+    verdict = f"{plan.peak / GIB:.1f} of {machine.gib:g} GiB"
+    if plan.fits:
+        console.print(f"fits: {verdict}", highlight=False)
+        return 0
+    console.print(f"does not fit: {verdict}", highlight=False)
+    if gpu:
+        told = advice(shape, config, memory=memory, gpus=machine.gpus, shards=shards)
+        console.print(told, highlight=False, soft_wrap=True)
+    return 1
+
+
+def shape_for(config: Config) -> Any:
+    """Return the shape of a config's model, from its config only; the tiny model's vocabulary comes from the task."""
+    from rlvr.commands.task import build_task, corpus
+    from rlvr.model.plan import model_settings, shape_of_config
+    from rlvr.model.policy import load_rendering
+
+    if config.model.name == "tiny":
+        return shape_of_config(load_rendering(config.model, corpus=corpus(build_task(config)))[1])
+    return shape_of_config(model_settings(config), trust_remote_code=config.model.trust_remote_code)

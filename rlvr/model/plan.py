@@ -1,0 +1,258 @@
+"""The memory that a run needs on each GPU, from its settings and the model's config, before anything is loaded.
+
+The formulas are those of rlvr.model.memory. tests/bench/memory_plan.py compares them with measured peaks.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rlvr.config import Config, TorchSamplerConfig
+from rlvr.config.group import carry
+from rlvr.files.models import find_model
+from rlvr.model.causal import check_decoder
+from rlvr.model.load_errors import load_errors_as_value_error
+from rlvr.model.memory import (
+    FP32,
+    PROMPT,
+    SPARE,
+    Shape,
+    bucket_bytes,
+    cache_bytes,
+    chunk_bytes,
+    copy_bytes,
+    critic_bytes,
+    critic_shape,
+    engine_share,
+    gradient_bytes,
+    kept_bytes,
+    passing_bytes,
+    reference_bytes,
+    shape_of,
+    state_bytes,
+    stored,
+    token_bytes,
+    weight_bytes,
+)
+
+STAGES = ("sampling", "training", "update")
+CACHE_SHARE = 0.6  # of the free memory of a GPU, which the torch sampler's keys and values may take
+MOST_GPUS = 1024
+
+
+@dataclass(frozen=True)
+class Item:
+    """Bytes of one kind on a GPU: while completions are sampled, a microbatch is trained on, weights are updated."""
+
+    name: str
+    sampling: int
+    training: int
+    update: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What each GPU holds, by kind; memory: the bytes it has. tokens: of a microbatch. host: bytes of CPU memory."""
+
+    items: tuple[Item, ...]
+    memory: int
+    tokens: int
+    host: int
+
+    def total(self, stage: str) -> int:
+        """Return the bytes of a stage."""
+        return sum(getattr(item, stage) for item in self.items)
+
+    @property
+    def peak(self) -> int:
+        """Return the bytes of the largest stage."""
+        return max(self.total(stage) for stage in STAGES)
+
+    @property
+    def fits(self) -> bool:
+        """Return whether every stage fits."""
+        return self.peak <= self.memory
+
+
+def make_plan(shape: Shape, config: Config, *, memory: int, shards: int = 1, gpu: bool = True) -> Plan:
+    """Return the plan of a run on GPUs of `memory` bytes, its weights and their state cut into `shards`.
+
+    A microbatch has at most optim.tokens_per_microbatch tokens, fewer where memory is short, and at least one row.
+    gpu False: the process of a run on a CPU, whose microbatches are never cut by memory.
+    """
+    items = [*held_items(shape, config, shards), *passing_items(shape, config, shards)]
+    engine = engine_item(config, memory)
+    items += [engine] if engine is not None else []
+    items += [Item("context, fragments", SPARE, SPARE, SPARE)] if gpu else []
+    tokens, longest = config.optim.tokens_per_microbatch, PROMPT + config.rollout.max_new_tokens
+    each, chunk = token_bytes(shape, config), chunk_bytes(shape, config, memory if gpu else None)
+    if gpu:
+        room = memory - chunk - sum(item.training for item in items)
+        tokens = min(tokens, max(room // each, longest))
+    chunk = chunk_bytes(shape, config, memory if gpu else None, tokens)
+    items.append(Item("activations", 0, tokens * kept_bytes(shape, config), 0))
+    # The logits are gone when the layers' backward passes begin.
+    items.append(Item("logits, or a layer's gradients", 0, max(chunk, tokens * passing_bytes(shape, config)), 0))
+    if isinstance(config.sampler, TorchSamplerConfig):
+        cache = cache_bytes(shape, config)
+        if gpu and config.sampler.cache_gib is None:
+            free = memory - sum(item.sampling for item in items)
+            cache = min(cache, max(0, int(CACHE_SHARE * free)))
+        items.append(Item("sampler's cache, logits", cache, 0, 0))
+    critic = critic_bytes(shape, config)[1]
+    host = (state_bytes(shape, config) + critic) // shards if config.optim.offload else 0
+    return Plan(tuple(items), memory, tokens, host)
+
+
+def held_items(shape: Shape, config: Config, shards: int) -> list[Item]:
+    """Return what is held through a step: weights, gradients, optimizer, reference, critic, in shards."""
+    critic_weights, critic_state = critic_bytes(shape, config)
+    here = 0 if config.optim.offload else 1
+    gradients = gradient_bytes(shape, config) // shards
+    items = [
+        throughout("weights", weight_bytes(shape, config) // shards),
+        Item("gradients", 0, gradients, gradients),
+        throughout("optimizer", here * state_bytes(shape, config) // shards),
+        throughout("reference", reference_bytes(shape, config) // shards),
+    ]
+    if critic_shape(shape, config) is not None:
+        items.append(throughout("critic, its optimizer", (critic_weights + here * critic_state) // shards))
+    return items
+
+
+def passing_items(shape: Shape, config: Config, shards: int) -> list[Item]:
+    """Return what a pass takes beside the tokens: copies of weights, those gathered from other GPUs, a bucket."""
+    samples = isinstance(config.sampler, TorchSamplerConfig)
+    copy = copy_bytes(shape, config)
+    items = [Item("weights in bfloat16", samples * copy, copy, 0)] if copy else []
+    if shards > 1:
+        whole = weight_bytes(shape, config)
+        root = shape.vocabulary * shape.hidden * (1 + shape.untied)
+        layer = max(shape.parameters - root, 0) // max(shape.layers, 1)
+        # The embeddings and the head, one layer and the next, and the gradient of a layer before it is summed.
+        gathered = int((root + 3 * layer) * whole / (shape.parameters or 1))
+        items.append(Item("gathered weights", samples * (whole - whole // shards), gathered, 0))
+    if bucket := bucket_bytes(shape, config):
+        items.append(Item("bucket of the update", 0, 0, bucket))
+    return items
+
+
+def engine_item(config: Config, memory: int) -> Item | None:
+    """Return vLLM's share of a GPU; None where it has none."""
+    sampler = config.sampler
+    if isinstance(sampler, TorchSamplerConfig) or getattr(sampler, "url", None):
+        return None
+    while_training = int(engine_share(config) * memory)
+    return Item("vLLM", int(sampler.gpu_memory_utilization * memory), while_training, while_training)
+
+
+def throughout(name: str, count: int) -> Item:
+    """Return an item that is held in every stage."""
+    return Item(name, count, count, count)
+
+
+Change = tuple[str, Callable[[Config], Config]]
+
+
+def changes(config: Config) -> list[Change]:
+    """Return the changes of settings that save memory, those that cost least first, as flags and functions."""
+
+    def model(**values: Any) -> Callable[[Config], Config]:
+        return lambda c: replace(c, model=replace(c.model, **values))
+
+    def optim(**values: Any) -> Callable[[Config], Config]:
+        return lambda c: replace(c, optim=replace(c.optim, **values))
+
+    found: list[Change] = []
+    if not config.model.gradient_checkpointing:
+        found.append(("--model.gradient-checkpointing", model(gradient_checkpointing=True)))
+    if getattr(config.sampler, "sleep", 1) == 0 and config.sampler.name == "vllm" and not config.sampler.max_staleness:
+        found.append(("--sampler.sleep 1", lambda c: replace(c, sampler=carry(c.sampler, type(c.sampler), sleep=1))))
+    if not config.model.lora_rank and stored(config) == FP32 and config.model.dtype != "float32":
+        found.append(("--model.weights bfloat16", model(weights="bfloat16")))
+    if config.optim.name == "adamw":
+        found.append(("--optim.name adamw8bit", optim(name="adamw8bit")))
+    if not config.optim.offload:
+        found.append(("--optim.offload", optim(offload=True)))
+    return found
+
+
+def advice(shape: Shape, config: Config, *, memory: int, gpus: int, shards: int) -> str:
+    """Return the fewest changes with which a run fits on GPUs of `memory` bytes, as flags; or how many GPUs it needs.
+
+    Shards are tried where more GPUs than shards are there, then LoRA.
+    """
+
+    def fits(changed: Config, count: int) -> bool:
+        return make_plan(shape, changed, memory=memory, shards=count).fits
+
+    possible = changes(config)
+    shardable = hasattr(config.model, "shard")
+    counts = [shards, *([gpus] if shardable and gpus > shards else [])]
+    for number in range(len(possible) + 1):
+        for count in counts:
+            for chosen in itertools.combinations(possible, number):
+                changed = config
+                for _, change in chosen:
+                    changed = change(changed)
+                if fits(changed, count):
+                    flags = [flag for flag, _ in chosen] + [f"--model.shard {count}"] * (count != shards)
+                    return f"it fits with {' '.join(flags)}"
+    everything = config
+    for _, change in possible:
+        everything = change(everything)
+    if not config.model.lora_rank:
+        adapted = replace(everything, model=replace(everything.model, lora_rank=32, weights="float32"))
+        adapted = replace(adapted, optim=config.optim)
+        if fits(adapted, shards):
+            return "no other setting makes all weights fit; it fits with --model.lora-rank 32" + (
+                "" if config.model.gradient_checkpointing else " --model.gradient-checkpointing"
+            )
+    for count in more_gpus(gpus) if shardable else []:
+        if fits(everything, count):
+            flags = [flag for flag, _ in possible]
+            return f"it needs {count} GPUs, with {' '.join([*flags, f'--model.shard {count}'])}"
+    return "no setting makes it fit: take a smaller model, or GPUs with more memory"
+
+
+def more_gpus(gpus: int) -> Iterator[int]:
+    """Yield numbers of GPUs, twice as many each time."""
+    while gpus < MOST_GPUS:
+        gpus *= 2
+        yield gpus
+
+
+def shape_of_config(settings: Any, *, trust_remote_code: bool = False) -> Shape:
+    """Return the shape of the model of a transformers config, which is made without memory for its weights.
+
+    Raises ValueError for a model whose sizes have other names in its config.
+    """
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(settings, trust_remote_code=trust_remote_code)
+    empty = SimpleNamespace(model=model, causal=model, device=torch.device("meta"), parameters=list)
+    shape = shape_of(empty)
+    if shape is None:
+        raise ValueError(f"{type(model).__name__}: its config has other names for its sizes, and no plan can be made")
+    return shape
+
+
+def model_settings(config: Config) -> Any:
+    """Return the transformers config of the model that a run trains; of an adapter, its base's.
+
+    Raises ValueError where it does not exist or is no causal LM. Not for the built-in tiny model.
+    """
+    m = config.model
+    source = find_model(m.name, m.revision)
+    with load_errors_as_value_error(m.name):
+        settings = AutoConfig.from_pretrained(
+            source.weights.name, **source.weights.options(), trust_remote_code=m.trust_remote_code
+        )
+    check_decoder(settings, m.name)
+    return settings

@@ -1,0 +1,232 @@
+"""The plan of `rlvr doctor --plan` against measured peaks of memory, on a CPU.
+
+    OMP_WAIT_POLICY=passive python tests/bench/memory_plan.py
+    OMP_WAIT_POLICY=passive python tests/bench/memory_plan.py --only "PPO, critic" --layers 20
+
+Each configuration trains two steps of the loop in a process of its own, with one thread, on a random model and random
+completions of full length, so that both microbatches of the second step are computed with gradients and moments held.
+Measured is the peak of resident memory above what the interpreter holds with everything imported; large blocks are
+given back to the system when they are freed (MALLOC_MMAP_THRESHOLD_), as a GPU's allocator reuses them.
+With --shapes the table of the plan for models of 1.5B, 7B and 32B on 1, 8 and 16 GPUs is printed instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from step_vs_trl import peak_memory_growth
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, make_algo
+from rlvr.model.critic import Critic
+from rlvr.model.memory import Shape
+from rlvr.model.optim import make_optimizer
+from rlvr.model.plan import Plan, advice, make_plan, model_settings, shape_of_config
+from rlvr.model.policy import load_policy
+from rlvr.model.tiny import tiny_tokenizer
+from rlvr.training.collect import collect
+from rlvr.training.rewards import group_advantages, group_rewards
+from rlvr.training.run import assemble
+from rlvr.training.update import update
+from rlvr.types import BatchVerifier, Completion, Problem, Sampler, Verdict
+
+ALPHABET = "0123456789+-= ()"
+GIB = 2**30
+# The settings of each configuration, by group.
+CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "GRPO": {"algo": {"name": "grpo"}},
+    "GRPO, reference": {"algo": {"name": "grpo", "kl_coef": 0.05}},
+    "PPO, critic": {"algo": {"name": "ppo"}},
+    "LoRA, reference": {"algo": {"name": "grpo", "kl_coef": 0.05}, "model": {"lora_rank": 16}},
+    "bfloat16 computed": {"algo": {"name": "grpo", "kl_coef": 0.05}, "model": {"dtype": "bfloat16"}},
+    "bfloat16 weights": {"algo": {"name": "grpo", "kl_coef": 0.05}, "model": {"weights": "bfloat16"}},
+    "checkpointing": {"algo": {"name": "grpo", "kl_coef": 0.05}, "model": {"gradient_checkpointing": True}},
+}
+# Qwen2.5's sizes, from the config.json of its models: parameters, layers, hidden, MLP, width of all heads and of all
+# key heads, parameters outside linear layers, vocabulary, whether the LM head has weights of its own.
+SHAPES = {
+    "1.5B": Shape(1_543_714_304, 28, 1536, 8960, 1536, 256, 233_461_248, 151_936),
+    "7B": Shape(7_615_616_512, 28, 3584, 18944, 3584, 512, 545_202_176, 152_064, True),
+    "32B": Shape(32_763_876_352, 64, 5120, 27648, 5120, 1024, 779_228_160, 152_064, True),
+}
+
+
+class AnyTokens(Sampler):
+    """Draws random tokens of full length."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+
+    def generate(self, prompts: Any, sampling: Any, seeds: Any) -> list[list[Completion]]:
+        """One completion a seed."""
+        return [[self.draw(seed, sampling.max_new_tokens) for seed in group] for group in seeds]
+
+    def draw(self, seed: int, length: int) -> Completion:
+        """One completion."""
+        tokens = random.Random(seed).choices(range(3, self.vocabulary), k=length)
+        return Completion("x" * (seed % 7), tuple(tokens), (-9.0,) * length)
+
+    def load_weights(self, policy: Any) -> None:
+        """Nothing to update."""
+
+
+class Lengths(BatchVerifier):
+    """Right where the text has an odd length."""
+
+    def verify(self, pairs: list[tuple[Problem, str]]) -> list[Verdict]:
+        """One verdict a pair."""
+        return [Verdict.of(bool(len(text) % 2)) for _, text in pairs]
+
+
+def save_model(folder: Path, args: argparse.Namespace) -> None:
+    """A random model of the sizes asked for."""
+    tokenizer = tiny_tokenizer([ALPHABET])
+    torch.manual_seed(0)
+    heads = max(args.hidden // 64, 1)
+    config = Qwen2Config(
+        vocab_size=args.vocabulary,
+        hidden_size=args.hidden,
+        intermediate_size=3 * args.hidden,
+        num_hidden_layers=args.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=max(heads // 2, 1),
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def make_config(name: str, args: argparse.Namespace) -> Config:
+    """The settings of a configuration."""
+    groups = CONFIGURATIONS[name]
+    model = {"name": str(args.model), "device": "cpu", **groups.get("model", {})}
+    if "weights" not in model:
+        model.setdefault("dtype", "float32")
+    return Config(
+        model=ModelConfig(**model),
+        rollout=RolloutConfig(problems_per_step=2, group_size=args.rows, max_new_tokens=args.length),
+        algo=make_algo(**groups["algo"]),
+        optim=OptimConfig(lr=1e-6, tokens_per_microbatch=args.rows * args.length + 100, **groups.get("optim", {})),
+    )
+
+
+def planned(config: Config) -> Plan:
+    """The plan of a run on a CPU."""
+    return make_plan(shape_of_config(model_settings(config)), config, memory=0, gpu=False)
+
+
+def two_steps(config: Config, vocabulary: int) -> None:
+    """Two steps of the loop, sampling aside."""
+    policy = load_policy(config.model)
+    optimizer, accelerator = make_optimizer(policy.parameters(), config.optim), Accelerator(cpu=True)
+    problems = [Problem(str(i), f"{i}+{i}=", "") for i in range(100)]
+    run = assemble(config, policy, optimizer, AnyTokens(vocabulary), problems, Lengths(), None, accelerator)  # type: ignore[arg-type]
+    run.learner.reference = policy.reference() if config.algo.needs_reference else None
+    run.learner.critic = Critic(policy, config.critic, config.optim) if config.critic is not None else None
+    for step in range(2):
+        groups = collect(run.worker, step)
+        advantages = group_advantages(groups, group_rewards(groups, config.rollout), config.algo)
+        update(run.learner, step, groups, advantages, lambda text: None)
+
+
+def measured(name: str, argv: list[str], folder: str) -> float:
+    """The peak in GiB above the interpreter, in a process of its own."""
+    command = [sys.executable, __file__, *argv, "--alone", name, "--model", folder]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return float(json.loads(done.stdout.splitlines()[-1]))
+
+
+def alone(args: argparse.Namespace) -> float:
+    """What `measured` returns, in this process: everything is imported and has run once on a tiny model."""
+    torch.set_num_threads(1)
+    config = make_config(args.alone, args)
+    return peak_memory_growth(lambda: two_steps(config, args.vocabulary)) * 2**20 / GIB
+
+
+def compare(args: argparse.Namespace, argv: list[str]) -> None:
+    """Prints plan and measurement of each configuration."""
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(Path(folder), args)
+        for name in [args.only] if args.only else CONFIGURATIONS:
+            plan = planned(make_config(name, argparse.Namespace(**{**vars(args), "model": folder})))
+            found = measured(name, argv, folder)
+            parts = ", ".join(f"{i.name} {i.training / GIB:.2f}" for i in plan.items if i.training)
+            ratio = plan.peak / GIB / found
+            print(
+                f"{name:18} planned {plan.peak / GIB:5.2f} GiB, measured {found:5.2f}: {ratio:.3f}  ({parts})",
+                flush=True,
+            )
+
+
+def shapes() -> None:
+    """Prints the plan of GRPO with a reference for Qwen2.5's sizes on GPUs of 80 GB."""
+    memory, config = (
+        79 * GIB,
+        Config(
+            model=ModelConfig(gradient_checkpointing=True, dtype="bfloat16"),
+            rollout=RolloutConfig(max_new_tokens=4096),
+            algo=make_algo("grpo", kl_coef=0.01),
+            optim=OptimConfig(tokens_per_microbatch=8192),
+        ),
+    )
+    ways = {
+        "as it is": config,
+        "bfloat16 weights": replace(config, model=replace(config.model, weights="bfloat16")),
+        "and 8 bits": replace(
+            config, model=replace(config.model, weights="bfloat16"), optim=replace(config.optim, name="adamw8bit")
+        ),
+        "and offloaded": replace(
+            config, model=replace(config.model, weights="bfloat16"), optim=replace(config.optim, offload=True)
+        ),
+    }
+    for name, shape in SHAPES.items():
+        for gpus in (1, 8, 16):
+            row = [make_plan(shape, way, memory=memory, shards=gpus) for way in ways.values()]
+            cells = " | ".join(f"{plan.peak / GIB:.0f}{'' if plan.fits else ' (no)'}" for plan in row)
+            print(f"| {name} | {gpus} | {cells} |")
+        print(advice(shape, config, memory=memory, gpus=1, shards=1))
+
+
+def main() -> None:
+    """Reads the command line, measures, prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hidden", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=10)
+    parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--length", type=int, default=1024, help="tokens of a completion")
+    parser.add_argument("--rows", type=int, default=2, help="completions of a prompt, which are one microbatch")
+    parser.add_argument("--only", choices=list(CONFIGURATIONS), help="one configuration")
+    parser.add_argument("--shapes", action="store_true", help="the table of large models")
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
+    parser.add_argument("--model", help=argparse.SUPPRESS)
+    args, argv = parser.parse_args(), sys.argv[1:]
+    warnings.filterwarnings("ignore")
+    torch.set_float32_matmul_precision("medium")
+    if args.alone:
+        print(json.dumps(alone(args)))
+    elif args.shapes:
+        shapes()
+    else:
+        compare(args, argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -211,7 +211,7 @@ def test_8_bits_agree_with_32() -> None:
         way = float((b - begin).detach().norm())
         apart = float((a - b).detach().norm()) / way
         assert apart < 0.1
-        assert (apart > 0) == (a.numel() >= adamw.SMALLEST)
+        assert (apart > 1e-4) == (a.numel() >= adamw.SMALLEST)
     large = short[-1]
     sizes = [
         sum(t.nbytes for n, t in o.state[w].items() if n != "step") for o, w in ((first, large), (second, long[-1]))

@@ -26,6 +26,7 @@ from rlvr.model.memory import (
     fitting,
     fitting_tokens,
     fixed_bytes,
+    kept_bytes,
     shape_of,
     token_bytes,
 )
@@ -92,10 +93,9 @@ def test_a_step_of_7b_holds_what_the_estimate_says(fake: None, checkpointing: bo
     model = ModelConfig(gradient_checkpointing=checkpointing, dtype="bfloat16")
     # The last norm keeps its input as a layer does.
     shape = Shape(7_615_616_512, LAYERS + checkpointing, 3584, 18944, 3584, 512, wide=0)
-    estimate = token_bytes(shape, Config(model=model))
-    if checkpointing:
-        estimate -= token_bytes(dataclasses.replace(shape, layers=0), Config(model=model))
-    assert 0.5 * estimate <= long / 520 <= 1.1 * estimate, (long / 520, estimate)
+    none = dataclasses.replace(shape, layers=0)
+    estimate = kept_bytes(shape, Config(model=model)) - kept_bytes(none, Config(model=model))
+    assert 0.9 * estimate <= long / 520 <= 1.1 * estimate, (long / 520, estimate)
 
 
 def test_no_operation_of_a_training_pass_waits_for_the_device(fake: None) -> None:

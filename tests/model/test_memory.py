@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import re
 
 import pytest
+import torch
 
-from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, PPOConfig
+from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, PPOConfig, make_algo
 from rlvr.model.critic import Critic
 from rlvr.model.memory import QWEN_3B, QWEN_15B, Shape, held_bytes, peak_bytes, sampling_bytes, shape_of, training_bytes
-from rlvr.model.optim import make_optimizer
+from rlvr.model.optim import make_optimizer, optimizer_step
+from rlvr.model.plan import make_plan
 from rlvr.model.policy import Policy, load_policy
+from rlvr.training.update import update
+from tests.helpers.runs import make_run, rollouts_of
 
 
 def gigabytes(count: int) -> int:
@@ -73,8 +78,66 @@ def test_what_is_held_is_what_the_tensors_take(tmp_path, rank: int, kl_coef: flo
     assert tensors(policy, reference) + moments == held_bytes(shape, config)
 
 
-def test_a_critic_of_its_own_holds_as_much_again() -> None:
-    """16 bytes a parameter more; a head on the policy's trunk next to nothing."""
+def test_a_critic_of_its_own_holds_all_but_gradients_again() -> None:
+    """12 bytes a parameter more, since its gradients come after the policy's; a head on the policy's trunk nothing."""
     ppo = Config(algo=PPOConfig())
     head = dataclasses.replace(ppo, critic=dataclasses.replace(ppo.critic, kind="head"))
-    assert held_bytes(QWEN_15B, ppo) == 2 * held_bytes(QWEN_15B, head) == 32 * QWEN_15B.parameters
+    assert held_bytes(QWEN_15B, ppo) == held_bytes(QWEN_15B, head) + 12 * QWEN_15B.parameters
+    assert held_bytes(QWEN_15B, head) == 16 * QWEN_15B.parameters
+
+
+def test_gradients_of_policy_and_critic_are_not_held_together(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When either has its optimizer step, the other has none."""
+    run = make_run(tmp_path, algo={"name": "ppo"})
+    policy, critic = run.learner.policy, Critic(run.learner.policy, run.config.critic, run.config.optim)
+    run.learner.critic = critic
+    held: list[tuple[int, int]] = []
+
+    def step(optimizer: torch.optim.Optimizer, **options: float) -> float:
+        held.append(tuple(sum(w.grad is not None for w in model.parameters()) for model in (policy, critic)))
+        return optimizer_step(optimizer, **options)
+
+    monkeypatch.setattr("rlvr.training.update.optimizer_step", step)
+    update(run.learner, 0, *rollouts_of(run))
+    assert held == [(len(policy.parameters()), 0), (0, len(critic.parameters()))]
+
+
+SHORT = {"weights": "bfloat16"}
+EIGHT = pytest.param(
+    {},
+    "adamw8bit",
+    id="8-bit",
+    marks=pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is None, reason="no bitsandbytes"),
+)
+
+
+@pytest.mark.parametrize(("model", "name"), [({}, "adamw"), (SHORT, "adamw"), ({"lora_rank": 4}, "adamw"), EIGHT])
+@pytest.mark.parametrize("algo", ["grpo", "ppo"])
+def test_parts_of_a_plan_are_what_the_tensors_take(tmp_path, model: dict, name: str, algo: str) -> None:
+    """Weights, gradients, states, reference and critic of a real run, each to the byte (8 bits: small weights aside)."""
+    load_policy(ModelConfig(device="cpu"), corpus=["0123456789+="], seed=0).save(tmp_path)
+    settings = ModelConfig(name=str(tmp_path), device="cpu", dtype="bfloat16", **model)
+    config = Config(model=settings, algo=make_algo(algo, kl_coef=0.1), optim=OptimConfig(name=name))
+    policy = load_policy(settings, seed=0)
+    shape = shape_of(policy)
+    assert shape is not None
+    plan = {item.name: item for item in make_plan(shape, config, memory=10**9).items}
+    frozen = {id(weight) for weight in policy.model.parameters()}
+    reference = policy.reference()
+    own = sum(w.nbytes for w in reference.model.parameters() if id(w) not in frozen)
+    assert (plan["weights"].update, plan["reference"].update) == (sum(w.nbytes for w in policy.model.parameters()), own)
+    critic = Critic(policy, config.critic, config.optim) if config.critic is not None else None
+    for kind, weights, optimizer in (
+        ("optimizer", policy.parameters(), make_optimizer(policy.parameters(), config.optim)),
+        *([("critic, its optimizer", critic.parameters(), critic.optimizer)] if critic else []),
+    ):
+        for weight in weights:
+            weight.grad = torch.zeros_like(weight)
+        if kind == "optimizer":
+            assert sum(weight.grad.nbytes for weight in weights) == plan["gradients"].training
+        optimizer.step()
+        states = [value for state in optimizer.state.values() for key, value in state.items() if key != "step"]
+        taken = sum(value.nbytes for value in states) + (kind != "optimizer") * sum(w.nbytes for w in weights)
+        exact = 0.02 if name == "adamw8bit" else 1e-9
+        head = 0 if kind == "optimizer" else 12 * (shape.hidden + 1)  # of the values
+        assert taken - head == pytest.approx(plan[kind].update, rel=exact)

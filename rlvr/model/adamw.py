@@ -263,7 +263,8 @@ class BucketedAdamW(torch.optim.Optimizer):
         for group in self.param_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
             for weight in weights:
-                weight.data = weight.data.contiguous()  # its parts are views
+                if not weight.is_contiguous():
+                    weight.data = weight.data.contiguous()  # its parts are views
                 if not self.state[weight]:
                     self.state[weight] = self.start(weight)
                 self.state[weight]["step"] += 1
@@ -310,9 +311,10 @@ class BucketedAdamW(torch.optim.Optimizer):
         self.state.clear()
         for number, values in state_dict["state"].items():
             weight = weights[number]
-            expected = {"step": torch.zeros(()), **self.moments.start(weight, torch.device("meta"))}
+            alike = torch.empty(weight.shape, device="meta")
+            expected = {"step": torch.zeros(()), **self.moments.start(alike, alike.device)}
             if weight.dtype is not torch.float32:
-                expected[MASTER] = torch.empty_like(weight, dtype=torch.float32, device="meta")
+                expected[MASTER] = alike
             check_state(number, values, expected)
             home = self.place.home(weight.device)
             kept = {name: self.place.put(tensor.to(home)) for name, tensor in values.items() if name != "step"}

@@ -18,7 +18,7 @@ from rlvr.model.logprobs import logit_bytes
 
 FP32, BF16 = 4, 2
 MOMENTS = {"adamw": 2 * FP32, "adamw8bit": 2 * (1 + FP32 / BLOCK)}  # bytes a weight of both moments
-LOGIT_TENSORS = 3  # in float32: log-probabilities, their gradient, and that of the logits
+LOGIT_TENSORS = 3  # in float32: logits, their softmax, and their gradient; a CPU has the softmax of a few at a time
 SAMPLED_LOGITS = 3  # of a decoding step: logits, scaled logits, probabilities
 GPU = 85_000_000_000  # bytes of a GPU "of 80 GB", by which the logits' chunks are chosen
 SPARE = 4_000_000_000  # allocator, CUDA context, fragmentation
@@ -226,7 +226,7 @@ def chunk_bytes(shape: Shape, config: Config, memory: int | None, tokens: int | 
         logits = min(logits, tokens * shape.vocabulary * FP32)
     shorter = logits * computed(config) // FP32 if computed(config) < FP32 else 0
     head = 0 if config.model.lora_rank else shape.vocabulary * shape.hidden * stored(config)
-    return LOGIT_TENSORS * logits + shorter + head
+    return (LOGIT_TENSORS - (memory is None)) * logits + shorter + head
 
 
 def layer_bytes(shape: Shape, config: Config) -> int:

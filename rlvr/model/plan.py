@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -248,11 +249,15 @@ def model_settings(config: Config) -> Any:
 
     Raises ValueError where it does not exist or is no causal LM. Not for the built-in tiny model.
     """
-    m = config.model
-    source = find_model(m.name, m.revision)
-    with load_errors_as_value_error(m.name):
-        settings = AutoConfig.from_pretrained(
-            source.weights.name, **source.weights.options(), trust_remote_code=m.trust_remote_code
-        )
-    check_decoder(settings, m.name)
+    name, trust = config.model.name, config.model.trust_remote_code
+    folder = Path(name).expanduser()
+    with load_errors_as_value_error(name):
+        if (folder / "config.json").is_file():  # it may have no weights, and no tokenizer
+            settings = AutoConfig.from_pretrained(folder, trust_remote_code=trust)
+        else:
+            source = find_model(name, config.model.revision)
+            settings = AutoConfig.from_pretrained(
+                source.weights.name, **source.weights.options(), trust_remote_code=trust
+            )
+    check_decoder(settings, name)
     return settings

@@ -114,7 +114,7 @@ EIGHT = pytest.param(
 @pytest.mark.parametrize(("model", "name"), [({}, "adamw"), (SHORT, "adamw"), ({"lora_rank": 4}, "adamw"), EIGHT])
 @pytest.mark.parametrize("algo", ["grpo", "ppo"])
 def test_parts_of_a_plan_are_what_the_tensors_take(tmp_path, model: dict, name: str, algo: str) -> None:
-    """Weights, gradients, states, reference and critic of a real run, each to the byte (8 bits: small weights aside)."""
+    """Weights, gradients, states, reference and critic of a real run, to the byte (8 bits: nearly)."""
     load_policy(ModelConfig(device="cpu"), corpus=["0123456789+="], seed=0).save(tmp_path)
     settings = ModelConfig(name=str(tmp_path), device="cpu", dtype="bfloat16", **model)
     config = Config(model=settings, algo=make_algo(algo, kl_coef=0.1), optim=OptimConfig(name=name))

@@ -1,0 +1,223 @@
+"""The plan of a run's memory: against a measured peak, its figures by hand, and what it advises."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import AutoConfig, Qwen2Config
+
+from rlvr.commands.cli import main
+from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, TorchSamplerConfig, VLLMConfig, make_algo
+from rlvr.model.memory import Shape, shape_of
+from rlvr.model.plan import STAGES, advice, make_plan, shape_of_config
+from rlvr.model.policy import load_policy
+from tests.helpers.files import ROOT
+from tests.helpers.settings import with_settings
+
+GIB = 2**30
+QWEN_7B = Shape(7_615_616_512, 28, 3584, 18944, 3584, 512, 545_202_176, 152_064, True)
+RUN = Config(
+    model=ModelConfig(gradient_checkpointing=True, dtype="bfloat16"),
+    rollout=RolloutConfig(max_new_tokens=4096),
+    algo=make_algo("grpo", kl_coef=0.01),
+    optim=OptimConfig(tokens_per_microbatch=8192),
+)
+
+
+def items(config: Config, stage: str, **options) -> dict[str, int]:
+    """The bytes of a stage by kind, for a 7B model on a GPU of 79 GiB."""
+    plan = make_plan(QWEN_7B, config, memory=79 * GIB, **options)
+    return {item.name: getattr(item, stage) for item in plan.items if getattr(item, stage)}
+
+
+def test_a_7b_run_by_hand() -> None:
+    """Weights and gradients 4 bytes each, moments 8, reference 2 (4 outside linear layers), autocast's copy 2."""
+    n, wide = QWEN_7B.parameters, QWEN_7B.wide
+    training = items(RUN, "training")
+    assert (training["weights"], training["gradients"], training["optimizer"]) == (4 * n, 4 * n, 8 * n)
+    assert training["reference"] == 2 * n + 2 * wide
+    assert training["weights in bfloat16"] == 2 * n
+    assert not make_plan(QWEN_7B, RUN, memory=79 * GIB).fits
+    short = items(with_settings(RUN, model={"weights": "bfloat16"}), "training")
+    assert (short["weights"], short["gradients"], short["optimizer"]) == (2 * n, 2 * n, 12 * n)
+    assert short["reference"] == 2 * n
+    assert "weights in bfloat16" not in short
+
+
+@pytest.mark.parametrize(
+    ("settings", "each"),
+    [
+        ({"optim": {"name": "adamw8bit"}}, 2 + 8 / 256),
+        ({"optim": {"name": "adamw8bit"}, "model": {"weights": "bfloat16"}}, 6 + 8 / 256),
+        ({"optim": {"offload": True}}, 0),
+        ({"optim": {"offload": True, "name": "adamw8bit"}, "model": {"weights": "bfloat16"}}, 0),
+    ],
+)
+def test_the_optimizers_state(settings: dict, each: float) -> None:
+    """Bytes a weight on the GPU; what is offloaded is in the CPU's memory, and a bucket of it here for the update."""
+    config = with_settings(RUN, **settings)
+    assert items(config, "training").get("optimizer", 0) == pytest.approx(each * QWEN_7B.parameters)
+    plan = make_plan(QWEN_7B, config, memory=79 * GIB)
+    assert (plan.host > 0) == config.optim.offload
+    if config.optim.offload:
+        beside = with_settings(config, optim={"offload": False})
+        assert plan.host == items(beside, "update")["optimizer"]
+        assert 0 < items(config, "update")["bucket of the update"] < GIB
+
+
+@pytest.mark.parametrize("shards", [2, 8, 16])
+def test_shards_divide_what_is_held(shards: int) -> None:
+    """Weights, gradients, states and reference; what a pass gathers comes on top."""
+    whole, part = (items(RUN, "training", shards=count) for count in (1, shards))
+    for name in ("weights", "gradients", "optimizer", "reference"):
+        assert part[name] == whole[name] // shards
+    assert part["gathered weights"] >= 4 * 2 * 152_064 * 3584
+    sampling = items(RUN, "sampling", shards=shards)
+    assert sampling["weights"] + sampling["gathered weights"] == pytest.approx(whole["weights"], abs=shards)
+
+
+@pytest.mark.parametrize("gib", [24, 40, 79, 141])
+def test_advice_makes_a_run_fit(gib: int) -> None:
+    """The flags that it names do what it says, and leaving one out does not."""
+    memory = gib * GIB
+    told = advice(QWEN_7B, RUN, memory=memory, gpus=1, shards=1)
+    flags = {
+        "--model.weights bfloat16": {"model": {"weights": "bfloat16"}},
+        "--optim.name adamw8bit": {"optim": {"name": "adamw8bit"}},
+        "--optim.offload": {"optim": {"offload": True}},
+        "--model.lora-rank 32": {"model": {"lora_rank": 32}},
+    }
+    named = [settings for flag, settings in flags.items() if flag in told]
+    if "take a smaller model" in told or "it needs" in told:
+        assert not named or "GPUs, with" in told
+        everything = RUN
+        for settings in flags.values():
+            everything = with_settings(everything, **settings)
+        assert not make_plan(QWEN_7B, everything, memory=memory).fits or gib > 24
+        return
+    assert named, told
+    config = RUN
+    for settings in named:
+        config = with_settings(config, **settings)
+    assert make_plan(QWEN_7B, config, memory=memory).fits
+    for left_out in named:
+        config = RUN
+        for settings in named:
+            config = config if settings is left_out else with_settings(config, **settings)
+        assert not make_plan(QWEN_7B, config, memory=memory).fits
+
+
+def test_microbatches_are_cut_before_a_run_does_not_fit() -> None:
+    """As the trainer cuts them; a row of full length is the least."""
+    config = with_settings(RUN, model={"weights": "bfloat16"}, optim={"name": "adamw8bit"})
+    plans = [make_plan(QWEN_7B, config, memory=gib * GIB) for gib in range(200, 60, -1)]
+    assert plans[0].tokens == 8192
+    assert plans[-1].tokens == 4096 + 150
+    assert all(a.tokens >= b.tokens for a, b in itertools.pairwise(plans))
+    cut = [plan for plan in plans if 4096 + 150 < plan.tokens < 8192]
+    assert cut
+    assert all(plan.fits for plan in cut)
+    assert not plans[-1].fits
+
+
+def test_an_engine_takes_its_share_unless_it_sleeps() -> None:
+    """While the trainer trains; while it samples in any case. The torch sampler has a cache instead."""
+    awake = dataclasses.replace(RUN, sampler=VLLMConfig(gpu_memory_utilization=0.25))
+    asleep = dataclasses.replace(RUN, sampler=VLLMConfig(gpu_memory_utilization=0.25, sleep=1))
+    share = int(0.25 * 79 * GIB)
+    assert [items(awake, stage).get("vLLM", 0) for stage in STAGES] == [share] * 3
+    assert [items(asleep, stage).get("vLLM", 0) for stage in STAGES] == [share, 0, 0]
+    cached = dataclasses.replace(RUN, sampler=TorchSamplerConfig(cache_gib=1.0))
+    assert "vLLM" not in items(cached, "sampling")
+    assert items(cached, "sampling")["sampler's cache, logits"] >= GIB
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_shape_is_read_from_the_config_alone(tmp_path: Path, tied: bool) -> None:
+    """That of the loaded policy, from a model on the meta device."""
+    policy = load_policy(ModelConfig(device="cpu"), corpus=["0123456789"])
+    settings = Qwen2Config.from_dict({**policy.causal.config.to_dict(), "tie_word_embeddings": tied})
+    shape = shape_of_config(settings)
+    assert shape.untied is not tied
+    if tied:
+        assert shape == shape_of(policy)
+    else:
+        assert shape.parameters == policy_size(policy) + shape.vocabulary * shape.hidden
+
+
+def policy_size(policy) -> int:
+    return sum(weight.numel() for weight in policy.model.parameters())
+
+
+SMALL = "--hidden 384 --layers 8 --vocabulary 4096 --length 1024 --rows 3".split()
+
+
+@pytest.mark.parametrize("name", ["GRPO, reference", "bfloat16 weights"])
+def test_a_plan_agrees_with_the_measured_peak(name: str) -> None:
+    """Of 16M parameters, within a quarter: some 60 MB that the process takes besides weigh more than at 40M."""
+    command = [sys.executable, str(ROOT / "tests" / "bench" / "memory_plan.py"), *SMALL, "--only", name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"planned +([\d.]+) GiB, measured +([\d.]+): ([\d.]+)", done.stdout)
+    assert found
+    assert 0.75 <= float(found[3]) <= 1.25, done.stdout
+
+
+@pytest.fixture
+def qwen(tmp_path: Path) -> str:
+    """A folder with the config of a 7B model, and nothing else."""
+    sizes = {"hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28, "num_key_value_heads": 4}
+    Qwen2Config(vocab_size=152_064, num_hidden_layers=28, tie_word_embeddings=False, **sizes).save_pretrained(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    assert AutoConfig.from_pretrained(tmp_path).hidden_size == 3584
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        ("--gib 80", 1, "does not fit: "),
+        ("--gib 80 --optim.offload --model.gradient-checkpointing --model.weights bfloat16", 0, "fits: "),
+        ("--gib 200 --gpus 1", 0, "fits: "),
+        ("--gib 24", 1, "--model.lora-rank 32"),
+    ],
+)
+def test_the_command_says_whether_a_run_fits(
+    qwen: str, capsys: pytest.CaptureFixture[str], flags: str, code: int, words: str
+) -> None:
+    """From the config alone, for there are no weights; what to change is in one line."""
+    assert main(["doctor", "--plan", "math_grpo", "--model.name", qwen, *flags.split()]) == code
+    printed = capsys.readouterr().out
+    assert words in printed
+    assert "7.62B weights" in printed
+    last = printed.strip().splitlines()[-1]
+    assert last.startswith("fits" if code == 0 else ("it ", "no "))
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--plan", "--plan: expected a value"),
+        ("--plan nothing", "no recipe 'nothing'"),
+        ("--plan math_grpo --gpus 0", "--gpus 0: expected a whole number of at least 1"),
+        ("--plan math_grpo --gpus two", "--gpus two: expected a whole number"),
+        ("--plan math_grpo --gib -1", "--gib -1: expected a number above 0"),
+        ("--plan math_grpo --gib nan", "--gib nan: expected a number above 0"),
+        ("--plan math_grpo --model.name /no/such/folder", "/no/such/folder"),
+        ("--plan math_grpo --optim.lr fast", "--optim.lr"),
+        ("--plan rm_pairs", "rlvr rm rm_pairs"),
+        ("--gpus 8", "without --plan"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(capsys: pytest.CaptureFixture[str], flags: str, words: str) -> None:
+    """With exit code 2."""
+    assert main(["doctor", *flags.split()]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1

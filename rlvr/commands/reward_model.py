@@ -20,7 +20,8 @@ from rlvr.commands.train import load_recipe, run_recipe, split_recipe
 from rlvr.config import ModelConfig, to_json
 from rlvr.config.reward_model import PairsConfig, RewardConfig
 from rlvr.files.models import SETTINGS
-from rlvr.model.device import tune_cpu
+from rlvr.model.device import pick_device, tune_cpu
+from rlvr.model.optim import check_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.registry import make_task, make_verifier
 from rlvr.reward_model.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
@@ -57,6 +58,7 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
     config.check()
     tune_cpu()
     disable_progress_bar()
+    check_optimizer(config.optim, pick_device(config.model.device))
     display = Display()
     given = read_pairs(config.pairs.file) if config.pairs.file is not None else None
     held_out = config.pairs.held_out

@@ -16,7 +16,7 @@ class OptimConfig(Group):
     """AdamW and its learning rate."""
 
     name: Literal["adamw", "adamw8bit"] = "adamw"
-    """adamw8bit: both moments in 8 bits, 2 bytes a weight in place of 8 (needs bitsandbytes)."""
+    """adamw8bit: AdamW with both moments in 8 bits, 2 bytes a weight in place of 8 (needs bitsandbytes)."""
     offload: bool = False
     """Keep the optimizer's state in pinned CPU memory and update the weights on the GPU bucket by bucket: the same
     numbers, slower."""

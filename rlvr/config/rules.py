@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 def rules(config: Config) -> Rules:
     """Return conditions, each with the line that says why it does not hold."""
-    return [*algo_rules(config), *reference_rules(config), *sampling_rules(config), *monitor_rules(config)]
+    groups = (algo_rules, reference_rules, memory_rules, sampling_rules, monitor_rules)
+    return [rule for of_group in groups for rule in of_group(config)]
 
 
 def algo_rules(config: Config) -> Rules:
@@ -52,6 +53,18 @@ def reference_rules(config: Config) -> Rules:
             "with model.lora_rank the reference policy is the model without its adapter, and sft.steps trains the "
             "adapter: fine-tune without it first (`rlvr sft`), or leave out algo.kl_coef",
         ),
+    ]
+
+
+def memory_rules(config: Config) -> Rules:
+    """Return rules about an optimizer's state that is not in shards with the weights."""
+    shards, o = getattr(config.model, "shard", 1), config.optim
+    return [
+        (
+            shards == 1 or (o.name == "adamw" and not o.offload),
+            f"optim.{'offload' if o.offload else f'name {o.name}'} with model.shard {shards}: such a state is not cut "
+            "into shards; leave one of them out",
+        )
     ]
 
 

@@ -1,7 +1,8 @@
 """An estimate of the GPU memory of a run, from the model's size and the config: the source of the recipes' figures.
 
-What is held throughout is exact, the rest is an estimate that no GPU has confirmed: allocator, CUDA context and
-fragmentation come on top, some 2 to 4 GB. GB = 10^9 bytes; a GPU "of 80 GB" has 85 of these.
+What is held throughout is exact, the rest is an estimate, compared with a CPU's peaks by tests/bench/memory_plan.py. No
+GPU has confirmed it: allocator, CUDA context and fragmentation come on top, some 2 to 4 GB. GB = 10^9 bytes; a GPU "of
+80 GB" has 85 of these.
 """
 
 from __future__ import annotations
@@ -100,26 +101,11 @@ def shape_of(policy: Trained) -> Shape | None:
     return Shape(*sizes, head is not embeddings)
 
 
-QWEN_15B = Shape(
-    1_543_714_304,
-    layers=28,
-    hidden=1536,
-    mlp=8960,
-    heads_width=1536,
-    kv_width=256,
-    wide=233_461_248,
-    vocabulary=151_936,
-)
-QWEN_3B = Shape(
-    3_085_938_688,
-    layers=36,
-    hidden=2048,
-    mlp=11008,
-    heads_width=2048,
-    kv_width=256,
-    wide=311_314_432,
-    vocabulary=151_936,
-)
+# Qwen2.5, from its models' config.json.
+QWEN_15B = Shape(1_543_714_304, 28, 1536, 8960, heads_width=1536, kv_width=256, wide=233_461_248, vocabulary=151_936)
+QWEN_3B = Shape(3_085_938_688, 36, 2048, 11008, heads_width=2048, kv_width=256, wide=311_314_432, vocabulary=151_936)
+QWEN_7B = Shape(7_615_616_512, 28, 3584, 18944, 3584, 512, wide=545_201_664, vocabulary=152_064, untied=True)
+QWEN_32B = Shape(32_763_876_352, 64, 5120, 27648, 5120, 1024, wide=779_228_160, vocabulary=152_064, untied=True)
 
 
 def computed(config: Config) -> int:

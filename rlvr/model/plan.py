@@ -6,7 +6,7 @@ The formulas are those of rlvr.model.memory. tests/bench/memory_plan.py compares
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,6 +46,7 @@ from rlvr.model.memory import (
 STAGES = ("sampling", "training", "update")
 CACHE_SHARE = 0.6  # of the free memory of a GPU, which the torch sampler's keys and values may take
 MOST_GPUS = 1024
+LORA_RANK = 32  # of the adapters that are advised
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def throughout(name: str, count: int) -> Item:
 Change = tuple[str, Callable[[Config], Config]]
 
 
-def changes(config: Config) -> list[Change]:
+def changes(config: Config, shards: int) -> list[Change]:
     """Return the changes of settings that save memory, those that cost least first, as flags and functions."""
 
     def model(**values: Any) -> Callable[[Config], Config]:
@@ -178,9 +179,9 @@ def changes(config: Config) -> list[Change]:
         found.append(("--sampler.sleep 1", lambda c: replace(c, sampler=carry(c.sampler, type(c.sampler), sleep=1))))
     if not config.model.lora_rank and stored(config) == FP32 and config.model.dtype != "float32":
         found.append(("--model.weights bfloat16", model(weights="bfloat16")))
-    if config.optim.name == "adamw":
+    if config.optim.name == "adamw" and shards == 1:
         found.append(("--optim.name adamw8bit", optim(name="adamw8bit")))
-    if not config.optim.offload:
+    if not config.optim.offload and shards == 1:
         found.append(("--optim.offload", optim(offload=True)))
     return found
 
@@ -188,39 +189,35 @@ def changes(config: Config) -> list[Change]:
 def advice(shape: Shape, config: Config, *, memory: int, gpus: int, shards: int) -> str:
     """Return the fewest changes with which a run fits on GPUs of `memory` bytes, as flags; or how many GPUs it needs.
 
-    Shards are tried where more GPUs than shards are there, then LoRA.
+    Shards over all GPUs are tried where there are more GPUs than shards, then LoRA, then more GPUs.
     """
-
-    def fits(changed: Config, count: int) -> bool:
-        return make_plan(shape, changed, memory=memory, shards=count).fits
-
-    possible = changes(config)
     shardable = hasattr(config.model, "shard")
-    counts = [shards, *([gpus] if shardable and gpus > shards else [])]
-    for number in range(len(possible) + 1):
+    plain = config.optim.name == "adamw" and not config.optim.offload
+    counts = [shards, *([gpus] if shardable and plain and gpus > shards else [])]
+    for flags, changed, count in combinations(config, counts):
+        if make_plan(shape, changed, memory=memory, shards=count).fits:
+            flags += [f"--model.shard {count}"] * (count != shards)
+            return f"it fits with {' '.join(flags)}" if flags else "it fits as it is"
+    adapted = replace(config.model, lora_rank=LORA_RANK, weights="float32", gradient_checkpointing=True)
+    if not config.model.lora_rank and make_plan(shape, replace(config, model=adapted), memory=memory).fits:
+        recomputed = "" if config.model.gradient_checkpointing else " --model.gradient-checkpointing"
+        return f"all weights cannot be trained; it fits with --model.lora-rank {LORA_RANK}{recomputed}"
+    for count in more_gpus(gpus) if shardable and plain else []:
+        for flags, changed, _ in combinations(config, [count]):
+            if make_plan(shape, changed, memory=memory, shards=count).fits:
+                return f"it fits on {count} GPUs with {' '.join([*flags, f'--model.shard {count}'])}"
+    return "no setting makes it fit: take a smaller model, or GPUs with more memory"
+
+
+def combinations(config: Config, counts: Sequence[int]) -> Iterator[tuple[list[str], Config, int]]:
+    """Yield changed settings with their flags and numbers of shards: fewer changes first."""
+    for number in range(len(changes(config, 1)) + 1):
         for count in counts:
-            for chosen in itertools.combinations(possible, number):
+            for chosen in itertools.combinations(changes(config, count), number):
                 changed = config
                 for _, change in chosen:
                     changed = change(changed)
-                if fits(changed, count):
-                    flags = [flag for flag, _ in chosen] + [f"--model.shard {count}"] * (count != shards)
-                    return f"it fits with {' '.join(flags)}"
-    everything = config
-    for _, change in possible:
-        everything = change(everything)
-    if not config.model.lora_rank:
-        adapted = replace(everything, model=replace(everything.model, lora_rank=32, weights="float32"))
-        adapted = replace(adapted, optim=config.optim)
-        if fits(adapted, shards):
-            return "no other setting makes all weights fit; it fits with --model.lora-rank 32" + (
-                "" if config.model.gradient_checkpointing else " --model.gradient-checkpointing"
-            )
-    for count in more_gpus(gpus) if shardable else []:
-        if fits(everything, count):
-            flags = [flag for flag, _ in possible]
-            return f"it needs {count} GPUs, with {' '.join([*flags, f'--model.shard {count}'])}"
-    return "no setting makes it fit: take a smaller model, or GPUs with more memory"
+                yield [flag for flag, _ in chosen], changed, count
 
 
 def more_gpus(gpus: int) -> Iterator[int]:

@@ -30,9 +30,9 @@ from accelerate import Accelerator
 from step_vs_trl import peak_memory_growth
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, make_algo
+from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, VLLMServerConfig, make_algo
 from rlvr.model.critic import Critic
-from rlvr.model.memory import Shape
+from rlvr.model.memory import QWEN_7B, QWEN_15B, QWEN_32B
 from rlvr.model.optim import make_optimizer
 from rlvr.model.plan import Plan, advice, make_plan, model_settings, shape_of_config
 from rlvr.model.policy import load_policy
@@ -55,13 +55,7 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "bfloat16 weights": {"algo": {"name": "grpo", "kl_coef": 0.05}, "model": {"weights": "bfloat16"}},
     "checkpointing": {"algo": {"name": "grpo", "kl_coef": 0.05}, "model": {"gradient_checkpointing": True}},
 }
-# Qwen2.5's sizes, from the config.json of its models: parameters, layers, hidden, MLP, width of all heads and of all
-# key heads, parameters outside linear layers, vocabulary, whether the LM head has weights of its own.
-SHAPES = {
-    "1.5B": Shape(1_543_714_304, 28, 1536, 8960, 1536, 256, 233_461_248, 151_936),
-    "7B": Shape(7_615_616_512, 28, 3584, 18944, 3584, 512, 545_202_176, 152_064, True),
-    "32B": Shape(32_763_876_352, 64, 5120, 27648, 5120, 1024, 779_228_160, 152_064, True),
-}
+SHAPES = {"1.5B": QWEN_15B, "7B": QWEN_7B, "32B": QWEN_32B}
 
 
 class AnyTokens(Sampler):
@@ -183,32 +177,29 @@ def compare(args: argparse.Namespace, argv: list[str]) -> None:
 
 
 def shapes() -> None:
-    """Prints the plan of GRPO with a reference for Qwen2.5's sizes on GPUs of 80 GB."""
-    memory, config = (
-        79 * GIB,
-        Config(
-            model=ModelConfig(gradient_checkpointing=True, dtype="bfloat16"),
-            rollout=RolloutConfig(max_new_tokens=4096),
-            algo=make_algo("grpo", kl_coef=0.01),
-            optim=OptimConfig(tokens_per_microbatch=8192),
-        ),
+    """Prints the plan of GRPO with a reference for Qwen2.5's sizes on GPUs of 80 GB (79 GiB), in as many shards."""
+    memory = 79 * GIB
+    config = Config(
+        model=ModelConfig(gradient_checkpointing=True, dtype="bfloat16"),
+        rollout=RolloutConfig(max_new_tokens=4096),
+        algo=make_algo("grpo", kl_coef=0.01),
+        optim=OptimConfig(tokens_per_microbatch=8192),
+        sampler=VLLMServerConfig(url="http://127.0.0.1:8000"),
     )
+    short = replace(config, model=replace(config.model, weights="bfloat16"))
     ways = {
-        "as it is": config,
-        "bfloat16 weights": replace(config, model=replace(config.model, weights="bfloat16")),
-        "and 8 bits": replace(
-            config, model=replace(config.model, weights="bfloat16"), optim=replace(config.optim, name="adamw8bit")
-        ),
-        "and offloaded": replace(
-            config, model=replace(config.model, weights="bfloat16"), optim=replace(config.optim, offload=True)
-        ),
+        "float32": config,
+        "bfloat16 weights": short,
+        "and 8-bit moments": replace(short, optim=replace(short.optim, name="adamw8bit")),
+        "or offloaded": replace(short, optim=replace(short.optim, offload=True)),
     }
+    print("| model | GPUs |", " | ".join(ways), "|")
     for name, shape in SHAPES.items():
         for gpus in (1, 8, 16):
-            row = [make_plan(shape, way, memory=memory, shards=gpus) for way in ways.values()]
-            cells = " | ".join(f"{plan.peak / GIB:.0f}{'' if plan.fits else ' (no)'}" for plan in row)
-            print(f"| {name} | {gpus} | {cells} |")
-        print(advice(shape, config, memory=memory, gpus=1, shards=1))
+            plans = [make_plan(shape, way, memory=memory, shards=gpus) for way in ways.values()]
+            cells = (f"{plan.peak / GIB:.0f}{'' if plan.fits else ', no'}" for plan in plans)
+            print(f"| {name} | {gpus} |", " | ".join(cells), "|")
+        print(f"  {name} on one GPU: {advice(shape, config, memory=memory, gpus=1, shards=1)}")
 
 
 def main() -> None:

@@ -15,9 +15,9 @@ WITH_DECAY = Used(lambda config: config.optim.schedule != "constant", "with --op
 class OptimConfig(Group):
     """AdamW and its learning rate."""
 
-    name: Literal["adamw", "adamw8bit"] = "adamw"
+    name: Annotated[Literal["adamw", "adamw8bit"], ADVANCED] = "adamw"
     """adamw8bit: AdamW with both moments in 8 bits, 2 bytes a weight in place of 8 (needs bitsandbytes)."""
-    offload: bool = False
+    offload: Annotated[bool, ADVANCED] = False
     """Keep the optimizer's state in pinned CPU memory and update the weights on the GPU bucket by bucket: the same
     numbers, slower."""
     lr: Annotated[float, LEARNING_RATE] = 1e-6

@@ -95,10 +95,10 @@ def shape_of(policy: Trained) -> Shape | None:
         if weight is not embeddings and id(weight) not in {id(w) for w in adapter}
     }
     wide = parameters - sum(linear.values())
-    head = policy.causal.get_output_embeddings().weight
+    head = policy.causal.get_output_embeddings()  # None: a classifier's scores are few
     width, kv_width = heads * dim, kv_heads * dim
-    sizes = (parameters, layers, hidden, experts + shared or mlp, width, kv_width, wide, len(head))
-    return Shape(*sizes, head is not embeddings)
+    shape = Shape(parameters, layers, hidden, experts + shared or mlp, width, kv_width, wide)
+    return shape if head is None else replace(shape, vocabulary=len(head.weight), untied=head.weight is not embeddings)
 
 
 # Qwen2.5, from its models' config.json.

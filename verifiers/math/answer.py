@@ -34,7 +34,9 @@ from rlvr.verifiers.math.statements import cleaned, is_statement, rewritten
 from rlvr.verifiers.math.substances import is_substance, same_substances
 from rlvr.verifiers.math.texts import MAX_TEXT, said, spelled
 from rlvr.verifiers.math.tree import (
+    PI,
     Node,
+    Op,
     ParseError,
     Quantity,
     Sym,
@@ -65,6 +67,7 @@ _LABELLED = re.compile(
 _LETTER_UNIT = re.compile(r"\d[~\s]+[A-Za-z]|\d[a-z]{2}(?![A-Za-z])")
 # A short text with a digit holds an answer within the bounds, unless it may be a large number or deeply nested.
 _SHORT = 40
+_SOLUTIONS = frozenset(("()", "list", "either", "set", "such"))
 MAX_DIGITS = 18  # of an integer that is compared as it is written
 _HAS_DIGIT = re.compile(r"[0-9]")
 _MAY_BE_LARGE = re.compile(r"[\^!]|[0-9.][eE]|binom|choose|[CPA]|(?:[-+(\[{|][^-+(\[{|]*){9}|[^\x00-\x7f]")
@@ -297,8 +300,9 @@ def judge_answer(gold: Reference, answer: str, rules: Rules) -> Verdict:
     if begins_somewhere(gold.text) or begins_somewhere(answer):
         rules = dataclasses.replace(rules, shifted=False)
     verdict = _by_trees(read.trees, trees, shown, rules)
-    if verdict.correct and (other_bounds(gold.text, answer) or opposed(read.normal, normal)):
-        return incorrect("under another condition", shown)
+    if verdict.correct:
+        other = other_bounds(gold.text, answer, _is_solution_set(read.trees[0])) or opposed(read.normal, normal)
+        return incorrect("under another condition", shown) if other else verdict
     return verdict
 
 
@@ -363,6 +367,11 @@ def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rule
         return limit(str(problem), shown)
     expected, found = kind(golds[0]), kind(trees[0])
     return incorrect("not equal" if expected == found else f"{found}, not {expected}", shown)
+
+
+def _is_solution_set(tree: Node) -> bool:
+    """Whether a tree with a parameter is a set of points or angles, not a formula."""
+    return (isinstance(tree, Op) and tree.head in _SOLUTIONS) or PI in walk(tree)
 
 
 def _letters(tree: Node) -> list[str]:

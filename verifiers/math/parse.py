@@ -98,7 +98,9 @@ def dropped_conditions(text: str) -> list[Rel]:
 
 def _trimmed(text: str) -> str:
     """The answer without quotes, emphasis and the punctuation of its sentence."""
-    text = text.strip().lstrip("*`\"'").rstrip('*`"')
+    text = text.strip().lstrip("*`\"'")
+    if not text.endswith("^*"):  # \\mathbb{R}^*
+        text = text.rstrip('*`"')
     if text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1].rstrip()  # a forced space whose space is gone
     bare = text.rstrip(".,;:")

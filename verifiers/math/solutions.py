@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, symbols
 
+NodeT = TypeVar("NodeT", bound=Node)
+
 MAX_UNKNOWNS = 6
+LISTS = frozenset(("list", "either"))
 _BRACKETS = frozenset(("()", "set", "both"))
 
 
@@ -47,3 +52,64 @@ def _assigned(item: Node) -> tuple[str, Node]:
 
 def _point(values: dict[str, Node]) -> Node:
     return Op("()", tuple(values[name] for name in sorted(values)))
+
+
+def by_names(items: tuple[NodeT, ...]) -> tuple[NodeT, ...]:
+    """Return equations for x and y, a and b, x_1 and x_2 in the order of these names, other items as they are.
+
+    A point has that order, (x, y) = (1, 2), whichever of y = 2, x = 1 is written first; m = 3, b = 1 have none.
+    """
+    names = [_assigned(item)[0] for item in items]
+    places = _places(names)
+    return tuple(items[names.index(name)] for name in sorted(names, key=places.__getitem__)) if places else items
+
+
+def of_point(node: Node) -> tuple[Rel, ...]:
+    """The equations x = 1, y = 2 of (x, y) = (1, 2), and x = 2, y = 2 of x = y = 2; none for another node."""
+    if not isinstance(node, Rel) or set(node.ops) != {"="}:
+        return ()
+    *names, value = node.sides
+    values = (value,) * len(names)
+    if len(names) == 1 and isinstance(value, Op) and isinstance(names[0], Op) and names[0].head == value.head == "()":
+        names, values = list(names[0].args), value.args
+    elif len(names) == 1 or symbols(value):
+        return ()
+    if len(names) != len(values) or not all(isinstance(name, Sym) and symbols(name) for name in names):
+        return ()
+    return tuple(Rel(("=",), pair) for pair in zip(names, values, strict=True))
+
+
+def is_labelled(node: Node) -> bool:
+    """Whether a node is a list of equations for its unknowns."""
+    return isinstance(node, Op) and node.head in ("list", "both") and all(_assigned(item)[0] for item in node.args)
+
+
+def confuses_unknowns(gold: Op, answer: Node) -> bool:
+    """Whether an answer is no solution for several unknowns, or one where several for one are wanted.
+
+    x = 1, 2 gives y no value, 1 or 2 says not whose value is which; (1, 2) is not x = 1 or x = 2.
+    """
+    named = [_assigned(item)[0] for item in gold.args]
+    bases = {name.partition("_")[0] for name in named}
+    if "" in bases or len(named) < 2 or not isinstance(answer, Op):
+        return False
+    if len(bases) == 1:
+        return len({*named}) == 1 and answer.head == "()"
+    labels = [_assigned(item)[0] != "" for item in answer.args]
+    if answer.head == "list":
+        return labels[0] and not all(labels)
+    return answer.head in ("either", "set") and not all(labels)
+
+
+def _places(names: list[str]) -> dict[str, int]:
+    """The places of names in a row: x and z, a and b, x_1 and x_3; none where they are others, or one comes twice."""
+    if "" in names or len({*names}) < len(names) or len(names) < 2:
+        return {}
+    if all(len(name) == 1 for name in names):
+        places = {name: ord(name) for name in names}
+        row = max(places.values()) - min(places.values()) == len(names) - 1
+        return places if row or {*names} <= {*"xyz"} else {}
+    numbered = [name.partition("_")[::2] for name in names]
+    if len({base for base, _ in numbered}) > 1 or not all(index.isdecimal() for _, index in numbered):
+        return {}
+    return {name: int(index) for name, (_, index) in zip(names, numbered, strict=True)}

@@ -11,6 +11,7 @@ from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.labels import without_other_labels
 from rlvr.verifiers.math.rounding import is_integer, literal
 from rlvr.verifiers.math.sets import TURNED, NotASet, Piece, intersection, real_set, same_real_set, signs
+from rlvr.verifiers.math.solutions import by_names
 from rlvr.verifiers.math.tree import Node, Op, Quantity, Rel, Sym, TooLarge, Words, symbols
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
         assert isinstance(answer, Op)
         if gold.head == "set":
             return head == "[]" and len(answer.args) > 2 and _match(_elements(gold), list(answer.args), rules)
-        return (head == "()" or len(answer.args) > 2) and ordered(gold.args, answer.args, rules)
+        return (head == "()" or len(answer.args) > 2) and ordered(by_names(gold.args), answer.args, rules)
     if head in _SETS or (gold.args and _excludes(gold, answer)):
         return real_sets(gold, answer, rules)
     left, right, in_order = without_other_labels(_elements(gold), _elements(answer))
@@ -201,10 +202,11 @@ def ordered(left: tuple[Node, ...], right: tuple[Node, ...], rules: Rules) -> bo
 def _tuple(gold: Op, answer: Node, rules: Rules) -> bool:
     """(a, b): a point, a vector, or an open interval, as the answer is written."""
     if isinstance(answer, Op) and (answer.head in ("()", "list") or (answer.head == "[]" and len(answer.args) != 2)):
+        found = by_names(answer.args)
         return (
-            ordered(gold.args, _unlabelled(answer.args), rules)
-            or ordered(gold.args, answer.args, rules)
-            or ordered(_unlabelled(gold.args), answer.args, rules)
+            ordered(gold.args, _unlabelled(found), rules)
+            or ordered(gold.args, found, rules)
+            or ordered(_unlabelled(gold.args), found, rules)
             or _under_another_name(gold, answer, rules)
         )
     if isinstance(answer, Op) and answer.head == "matrix":

@@ -15,6 +15,7 @@ from rlvr.verifiers.extract.rejected import denied
 from rlvr.verifiers.math.bounds import other_bounds
 from rlvr.verifiers.math.choices import choice, lone_choice
 from rlvr.verifiers.math.choices import choices as choices_of
+from rlvr.verifiers.math.comparatives import compares
 from rlvr.verifiers.math.compare import Rules
 from rlvr.verifiers.math.families import begins_somewhere
 from rlvr.verifiers.math.identity import Undecided
@@ -232,7 +233,7 @@ def answer_readings(
     """Return `readings` of a model's answer, which may be a sentence, or repeat its value in brackets."""
     if (value := written_number(text)) is not None:
         return (value,), None
-    if denied(normal):
+    if denied(normal) or compares(normal):
         return (), ParseError("the text denies its value")
     if is_statement(text) and (stated := rewritten(text, _is_readable)):
         return readings(stated, normal_text(plain(stated)), decimal_comma=decimal_comma)

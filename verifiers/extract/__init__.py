@@ -2,7 +2,7 @@
 
 `extract` returns the answer's text and how it was found, or why there is none. Every step takes time in proportion to
 the text, of which at most MAX_COMPLETION characters are read. `boxed`, `marks` and `lenient` find answers, `rejected`
-says which of them the completion does not give: negated, called wrong, taken back.
+and `retracted` say which of them the completion does not give: negated, called wrong, taken back.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 
 from rlvr.verifiers.extract.boxed import Box, boxes, is_operand, joined, last_boxes
 from rlvr.verifiers.extract.lenient import Readable, last_expression
-from rlvr.verifiers.extract.marks import marked
-from rlvr.verifiers.extract.rejected import MAX_BEHIND, alternative, denied, refused_value, taken_back
+from rlvr.verifiers.extract.marks import announced_behind, has_marker, marked
+from rlvr.verifiers.extract.rejected import denied, refused_value
+from rlvr.verifiers.extract.retracted import MAX_BEHIND, alternative, taken_back
 from rlvr.verifiers.extract.thinking import BYTE_ORDER_MARK, after_thinking
 
 __all__ = [
@@ -90,6 +91,18 @@ def _all_equal(texts: list[str], equal: Equal) -> bool:
     return len(texts) <= MAX_COMPARED and all(equal(last, text) for text in texts[:-1])
 
 
+def _contradicted(text: str, answer: str, equal: Equal | None) -> bool:
+    """Whether the text behind the last box announces an answer that is not the one in the box."""
+    if not has_marker(text[text.rfind("box") :]):
+        return False
+    other = announced_behind(text, boxes(text)[-1].end)
+    if not other or (other.strip("()").isalpha() and not answer.strip("()").isalpha()):
+        return False  # the letter of the choice whose value is in the box
+    if "".join(other.split()) == "".join(answer.split()):
+        return False
+    return equal is not None and not equal(answer, other) and not equal(other, answer)
+
+
 _ANNOTATION = re.compile(r"<<[^<>\n]{1,200}=[^<>\n]{1,60}>>")  # of GSM8K's calculator: <<6*7=42>>42
 _STRUCK = re.compile(r"(?<!\S)~~(?=\S)[^~\n]{1,400}(?<=\S)~~(?!\w)")  # crossed out in Markdown
 _HIDDEN = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
@@ -151,6 +164,8 @@ def extract(
         return Extracted(None, "unterminated <think> block")
     text = _without_marks(text)
     found = _from_boxes(text, conflict, equal) if text.rfind("box") >= 0 else None
+    if mode != "strict" and found is not None and found.text is not None and _contradicted(text, found.text, equal):
+        found = Extracted(None, "the text behind the box announces another answer")
     if found is None and mode != "strict":
         found = _tagged(text)
         if found is None and (mark := marked(text)) is not None:

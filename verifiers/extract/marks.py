@@ -6,16 +6,8 @@ import collections
 import re
 from typing import NamedTuple
 
-from rlvr.verifiers.extract.rejected import (
-    alternative,
-    clause_before,
-    continues,
-    denied,
-    names_another,
-    refused,
-    refused_sentence,
-    taken_back,
-)
+from rlvr.verifiers.extract.rejected import clause_before, denied, names_another, refused, refused_sentence
+from rlvr.verifiers.extract.retracted import MATH_VALUE, NUMBER_VALUE, alternative, continues, taken_back
 
 MAX_TAIL = 10_000  # marked answers are searched in these last characters only
 MAX_SENTENCE = 400
@@ -128,6 +120,12 @@ def without_special_tokens(text: str) -> str:
     return _SPECIAL.sub(" ", text) if "<" in text else text
 
 
+def has_marker(text: str) -> bool:
+    """Whether a text may have a marker; this is quick."""
+    lower = text.lower()
+    return any(keyword in lower for keyword in _KEYWORDS)
+
+
 def marked(text: str) -> tuple[str | None, str] | None:
     """Return the last marked answer that is not rejected, and "marker" or "bold"; or None and why there is none.
 
@@ -135,8 +133,7 @@ def marked(text: str) -> tuple[str | None, str] | None:
     before it.
     """
     text = without_special_tokens(text)
-    lower = text.lower()
-    found = list(_MARKER.finditer(text)) if any(keyword in lower for keyword in _KEYWORDS) else []
+    found = list(_MARKER.finditer(text)) if has_marker(text) else []
     denials: set[str] = set()
     for index in range(len(found) - 1, -1, -1):
         mark = _read(text, found, index)
@@ -178,6 +175,30 @@ def _read(text: str, found: list[re.Match[str]], index: int) -> Mark | None:
     rejected = refused(announced) or names_another(announced) or denied(answer)
     rejected = rejected or refused_sentence(text, marker.start(), marker.end())
     return Mark(answer, marker.end() + end, rejected)
+
+
+_VALUE_BEHIND = re.compile(
+    rf"[\s:：=*_]*(?:(?:therefore|thus|indeed|then|now)\s+)?(?P<value>\$\$[^$]{{1,200}}\$\$|\\\[[^\n]{{1,200}}?\\\]"
+    rf"|{MATH_VALUE}|{NUMBER_VALUE}|\(?[A-J]\)?)(?:\s[A-Za-z]{{2,12}}){{0,2}}(?=[\s$)*_]*(?:[.!。\n]|\Z))"
+)
+_SUPPOSING = re.compile(
+    r"\b(?:if|had|were|would|when|naive(?:ly)?|without|instead|part|question|example|case|other|next|alternative(?:ly)?)\b"
+    r"|\([a-h]\)",
+    re.IGNORECASE,
+)
+
+
+def announced_behind(text: str, end: int) -> str:
+    """Return the value of the last plain announcement behind an answer: "The final answer is 6."; "" without one."""
+    text = without_special_tokens(text[end:])
+    for mark in reversed(list(_MARKER.finditer(text))):
+        found = None if mark["behind"] else _VALUE_BEHIND.match(text, mark.end())
+        sentence = re.split(r"[.!?\n]", text[max(mark.start() - 200, 0) : mark.start()])[-1]
+        if found is None or _SUPPOSING.search(sentence) or refused(f"{sentence} {mark.group()}"):
+            continue
+        displayed = DISPLAYED.fullmatch(found["value"])
+        return next(filter(None, displayed.groups())).strip() if displayed else found["value"]
+    return ""
 
 
 _NOT_BUT = re.compile(r"not\s+[^\s,.]{1,40},?\s+but\s+(?:rather\s+)?(?=\S)(.*)", re.DOTALL)  # not 41 but 42

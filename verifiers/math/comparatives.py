@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from rlvr.verifiers.extract.rejected import folded
+from rlvr.verifiers.extract.wording import folded
 
 # Of Latin script: words that stand by themselves, with spaces for any white space.
 _LATIN = (
@@ -17,7 +17,8 @@ _LATIN = (
     "moiti[ée] d[e']", "tiers d[e']", "quart d[e']", "carr[ée] d[e']", "racine (?:carr[ée]e )?d[e']",
     "inverse d[e']", "oppos[ée] d[e']", "multiple d[e']", "diviseurs? d[e']", "peut-[êe]tre", "sans doute",
     # Spanish
-    "al menos", "(?:a )?lo (?:sumo|m[áa]s)", "como (?:m[áa]ximo|m[íi]nimo|mucho)", "por lo menos", "(?:mayor|menor)(?:es)? que",
+    "al menos", "(?:a )?lo (?:sumo|m[áa]s)", "como (?:m[áa]ximo|m[íi]nimo|mucho)", "por lo menos",
+    "(?:mayor|menor)(?:es)? que",
     "mayor(?:es)? o igual(?:es)?", "menor(?:es)? o igual(?:es)?", "m[áa]s (?:de|que)", "menos (?:de|que)",
     "doble de", "triple de", "mitad de", "tercio de", "cuarto de", "cuadrado de", "ra[íi]z (?:cuadrada )?de",
     "inverso de", "opuesto de", "m[úu]ltiplo de", "divisor(?:es)? de", "quiz[áa]s?", "tal vez", "posiblemente",
@@ -63,7 +64,7 @@ _OTHERS = (
     "이상", "이하", "미만", "초과", "최소\\s*(?=\\d)", "최대\\s*(?=\\d)", "보다", "적어도", "절반", "[두세네]\\s?배",
     "\\d+\\s?배", "아마", "배수", "약수",
     # Hindi, Arabic, Greek
-    "से\\s+(?:अधिक|कम|ज़्यादा|ज्यादा|बड़ा|छोटा)", "कम\\s+से\\s+कम", "आधा", "दोगुना", "शायद",
+    "से?\\s+(?:अधिक|कम|ज)", "कम\\s+से?\\s+कम",
     "(?:أكثر|أقل|أكبر|أصغر)\\s+من", "على\\s+(?:الأقل|الأكثر)", "نصف", "ضعف", "ربما",
     "τουλάχιστον", "το\\s+πολύ", "(?:μεγαλύτερ|μικρότερ|περισσότερ|λιγότερ)\\w+\\s+από", "ίσως",
 )  # fmt: skip
@@ -80,7 +81,7 @@ _HINTS = frozenset(
 
 
 def compares(text: str) -> bool:
-    """Whether a sentence in another language says a value that is more or less than a number, a part of it, or doubt."""
+    """Whether a sentence in another language says more or less than a number, a part of it, or doubts it."""
     if text.isascii() and (" " not in text or _HINTS.isdisjoint(text.lower().split())):
         return False
     return _HAS_NUMBER.search(text) is not None and _COMPARED.search(folded(text)) is not None

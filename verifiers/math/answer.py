@@ -32,7 +32,7 @@ from rlvr.verifiers.math.quantities import is_measured
 from rlvr.verifiers.math.remarks import opposed
 from rlvr.verifiers.math.rounding import literal
 from rlvr.verifiers.math.statements import cleaned, is_statement, rewritten
-from rlvr.verifiers.math.substances import is_substance, same_substances
+from rlvr.verifiers.math.substances import is_substance, other_elements, same_substances
 from rlvr.verifiers.math.texts import MAX_TEXT, said, spelled
 from rlvr.verifiers.math.tree import (
     PI,
@@ -276,6 +276,8 @@ def judge_answer(gold: Reference, answer: str, rules: Rules) -> Verdict:
     short = len(answer) <= MAX_TEXT
     answer, normal, letter, rest = _written(answer) if short else (answer, "", "", "")
     read = gold.read
+    if other_elements(read.normal, normal):
+        return incorrect("another substance", shown)
     if not read.trees and normal and normal.casefold() == read.normal.casefold():
         return correct(shown, "the same text")
     if short and is_placeholder(normal.casefold()):
@@ -295,7 +297,7 @@ def judge_answer(gold: Reference, answer: str, rules: Rules) -> Verdict:
     if letter and rest and not any(has_kind(tree, Sym) for tree in read.trees):
         trees += readings(rest, rest)[0]
     if not trees:
-        if normal and spelled(answer) == spelled(gold.text):
+        if normal and (spelled(answer) == spelled(gold.text) or (normal == read.normal and normal.isalpha())):
             return correct(shown, "the same formula")
         return limit(str(problem), shown) if isinstance(problem, TooLarge) else unparseable(str(problem), shown)
     if begins_somewhere(gold.text) or begins_somewhere(answer):

@@ -55,6 +55,8 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
         if symbols(side) and not symbols(value):
             if not is_label(side) and not (named and named.isdisjoint(symbols(side))):
                 return None
+        elif isinstance(value, Op) and value.head == "mod":
+            continue  # 3^{100} = 4 (mod 7), which need not be computed
         elif (
             not symbols(side) and not symbols(value) and not (rules.same(side, value) or _rounded_decimal(side, value))
         ):

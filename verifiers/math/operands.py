@@ -16,7 +16,7 @@ from rlvr.verifiers.math.domains import COMMANDS, domain
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.measures import two_units
-from rlvr.verifiers.math.named import change
+from rlvr.verifiers.math.named import change, gradient, partial
 from rlvr.verifiers.math.operators import exponent
 from rlvr.verifiers.math.spoken import OPERATIONS, operation
 from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Sym, number
@@ -214,6 +214,8 @@ def _continues_argument(parser: Parser) -> bool:
 
 def _applied(parser: Parser, head: str, arguments: tuple[Node, ...], base: Node | None) -> Node:
     wanted = ARITY.get(head, 1)
+    if wanted is None and len(arguments) == 1 and isinstance(arguments[0], Op) and arguments[0].head == "set":
+        arguments = arguments[0].args  # \max\{a, b\}
     if wanted is not None and len(arguments) != wanted:
         raise ParseError(f"{head} of {len(arguments)} arguments")
     if head == "sqrt" or head == "cbrt":
@@ -386,5 +388,7 @@ PREFIX: dict[str, Callable[[Parser, str], Node]] = {
     "{": _group,
     "{{": _braces,
     "emptyset": _empty,
+    "\\partial": partial,
+    "\\nabla": gradient,
     "\\begin": _environment,
 }

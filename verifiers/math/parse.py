@@ -35,7 +35,7 @@ from rlvr.verifiers.math.operators import POSTFIX, binary, flat, is_phasor, phas
 from rlvr.verifiers.math.plus_minus import two_valued
 from rlvr.verifiers.math.restated import is_restated, restated
 from rlvr.verifiers.math.sequences import DOTS, filled
-from rlvr.verifiers.math.solutions import as_points
+from rlvr.verifiers.math.solutions import as_points, with_modulus
 from rlvr.verifiers.math.tail import CURRENCIES, lead, tail
 from rlvr.verifiers.math.tree import (
     Node,
@@ -161,6 +161,8 @@ class Parser(Cursor):
             items = without_conditions(items, self.dropped)
         if len(items) > 1 and isinstance(items[0], (Rel, Op)):
             items = as_points(items, joints)
+        if len(items) > 1 and isinstance(items[-1], (Rel, Op)):
+            items = with_modulus(items)
         if Words in map(type, items) and DOTS in items:
             items = filled(items)
         if len(items) == 1:

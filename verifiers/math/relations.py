@@ -60,8 +60,11 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
         return isinstance(gold, Op) and gold.head in _INTERVALS and real_sets(gold, answer, rules)
     assert isinstance(gold, Rel)
     if set(gold.ops) <= _EQUAL:
+        if _has_modulus(gold) and _is_name(gold.sides[0]) and not _is_residue(answer):
+            return rules.shifted and same_class(gold.sides[-1], answer)  # n = 1 (mod 7) is more than 1
         ends = gold.sides[0], gold.sides[-1]
-        if not (names_value(gold) or any(_is_point(end) or unevaluated(end) for end in ends) or _holds(gold, rules)):
+        named = names_value(gold) or _has_modulus(gold) or any(_is_point(end) or unevaluated(end) for end in ends)
+        if not (named or _holds(gold, rules)):
             return False
         value = chain_value(gold, rules)
         return value is not None and rules.same(value, answer)
@@ -200,6 +203,10 @@ def _is_other_call(gold: Node, answer: Node) -> bool:
 
 def _has_modulus(chain: Rel) -> bool:
     return any(isinstance(side, Op) and side.head == "mod" for side in chain.sides)
+
+
+def _is_residue(node: Node) -> bool:
+    return isinstance(node, Op) and (node.head == "mod" or any(map(_is_residue, node.args)))
 
 
 def _marked(side: Node) -> str:

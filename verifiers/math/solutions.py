@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, symbols
+from rlvr.verifiers.math.tree import Node, Num, Op, Rel, Sym, symbols
 
 NodeT = TypeVar("NodeT", bound=Node)
 
@@ -52,6 +52,27 @@ def _assigned(item: Node) -> tuple[str, Node]:
 
 def _point(values: dict[str, Node]) -> Node:
     return Op("()", tuple(values[name] for name in sorted(values)))
+
+
+def with_modulus(items: list[Node]) -> list[Node]:
+    """Return the items of x = 0, 1 (mod 3) with x and the modulus, which are written once, for each of them."""
+    value = items[-1].sides[-1] if isinstance(items[-1], Rel) else items[-1]
+    if not isinstance(value, Op) or value.head != "mod":
+        return items
+    modulus = value.args[1]
+    name, _ = _assigned(items[0])
+    found: list[Node] = []
+    for item in items:
+        label, residue = _assigned(item)
+        if label not in ("", name) or symbols(residue):
+            return items
+        if item is items[-1] and isinstance(residue, Op):
+            residue = residue.args[0]
+        elif not isinstance(residue, Num) and not (isinstance(residue, Op) and residue.head == "neg"):
+            return items
+        residue = Op("mod", (residue, modulus))
+        found.append(Rel(("=",), (Sym(name), residue)) if name else residue)
+    return found
 
 
 def by_names(items: tuple[NodeT, ...]) -> tuple[NodeT, ...]:

@@ -11,6 +11,7 @@ from rlvr.verifiers.extract.retracted import MATH_VALUE, NUMBER_VALUE, alternati
 
 MAX_TAIL = 10_000  # marked answers are searched in these last characters only
 MAX_SENTENCE = 400
+MAX_LAST = 300  # characters at the end of a text, of which one announces the answer after a box
 MAX_REFUSED = 40  # so many rejected answers in a row are passed over
 
 _IS = r"(?:is|equals|(?:should|must|would|will)\s+be|(?:comes|turns|works)\s+out\s+to(?:\s+be)?)"
@@ -190,7 +191,9 @@ _SUPPOSING = re.compile(
 
 def announced_behind(text: str, end: int) -> str:
     """Return the value of the last plain announcement behind an answer: "The final answer is 6."; "" without one."""
-    text = without_special_tokens(text[end:])
+    text = without_special_tokens(text[max(end, len(text) - MAX_LAST) :])
+    if not has_marker(text):
+        return ""
     for mark in reversed(list(_MARKER.finditer(text))):
         found = None if mark["behind"] else _VALUE_BEHIND.match(text, mark.end())
         sentence = re.split(r"[.!?\n]", text[max(mark.start() - 200, 0) : mark.start()])[-1]

@@ -57,9 +57,9 @@ _NO_REJECTION = frozenset(
     "unle whet supp assu migh may can coul woul wenn fall ange some clai gues alle pret scra seco upda edit just "
     "take rath wait sorr actu".split()
 )
-REJECTING = (STEMS - _NO_REJECTION) | frozenset("grea larg more bigg less smal fewe lowe high had comm typi".split())
+REJECTING = (STEMS - _NO_REJECTION) | frozenset("than have been comm typi usua freq clas".split())
 REFUSING = STEMS | frozenset(
-    "show prov veri demo stud peop many few most othe comm typi quiz tal peut viel fors talv".split()
+    "show prov veri demo stud peop many few most othe comm typi usua freq clas quiz tal peut viel fors talv".split()
 )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from rlvr.verifiers.math.binders import renamed
 from rlvr.verifiers.math.tree import Node, Num, Op, Rel, Sym, symbols
 
+_PARAMETER_NAMES = frozenset((*"tsrknmuc", "lambda", "mu"))  # of a point of a line, of triples (n, n, n)
 NodeT = TypeVar("NodeT", bound=Node)
 
 MAX_UNKNOWNS = 6
@@ -103,6 +105,47 @@ def of_point(node: Node) -> tuple[Rel, ...]:
 def is_labelled(node: Node) -> bool:
     """Whether a node is a list of equations for its unknowns."""
     return isinstance(node, Op) and node.head in ("list", "both") and all(_assigned(item)[0] for item in node.args)
+
+
+def under_name_of(gold: Op, answer: Op) -> tuple[Node, ...]:
+    """Return points with one parameter with the name that the gold gives it, (t, 2t) for (s, 2s); () where none is."""
+    names, others = symbols(gold), symbols(answer)
+    if len(names) != 1 or len(others) != 1 or names == others or not names | others <= _PARAMETER_NAMES:
+        return ()
+    (name,), (other,) = names, others
+    return tuple(renamed(arg, other, Sym(name)) for arg in answer.args)
+
+
+def in_parameter_of(gold: Node, answer: Node) -> Op | None:
+    """Return x = 1 + s, y = s with the parameter of x = 1 + t, y = t; None where there is nothing to rename."""
+    left, right = unknowns(gold), unknowns(answer)
+    if left.keys() != right.keys() or len(left) < 2:
+        return None
+    values = under_name_of(Op("()", tuple(left.values())), Op("()", tuple(right.values())))
+    return (
+        Op("list", tuple(Rel(("=",), (Sym(name), value)) for name, value in zip(right, values, strict=True)))
+        if values
+        else None
+    )
+
+
+def is_of_roots(name: str) -> bool:
+    """Whether a name is a coordinate's, or an eigenvalue's: those with numbers are roots in any order."""
+    return name[0] in "xyzt" or name.startswith("lambda")
+
+
+def without_numbers(left: list[Node], right: list[Node]) -> tuple[list[Node], list[Node]]:
+    r"""Return lists of eigenvalues, \lambda_1 = 2, \lambda_2 = 3, as values: their numbers say nothing."""
+    if not all(_assigned(item)[0].startswith("lambda_") for item in left):
+        return left, right
+    named = [_assigned(item) for item in right]
+    plain = all(name == "" or name.startswith("lambda") for name, _ in named)
+    return ([_assigned(item)[1] for item in left], [value for _, value in named]) if plain else (left, right)
+
+
+def unknowns(node: Node) -> dict[str, Node]:
+    """The unknowns of a list of equations, and their values."""
+    return dict(map(_assigned, node.args)) if isinstance(node, Op) else {}
 
 
 def confuses_unknowns(gold: Op, answer: Node) -> bool:

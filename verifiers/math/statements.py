@@ -192,6 +192,8 @@ def _only_value(text: str) -> Iterator[str]:
         return  # the 42nd prime, the 42 smallest primes
     if _OPERATOR_BEFORE.search(before) or _OPERATOR_AFTER.match(after):
         return
+    if "only" in trailing[:-1]:
+        return
     if any(_changes(word) or word.lower() in NUMBER_WORDS or not _WORD.match(word) for word in trailing):
         return
     read = next((place for place, word in enumerate(trailing) if word in _PREPOSITIONS), len(trailing))

@@ -97,6 +97,8 @@ _SENTENCE_END = re.compile(r"\n|\.(?=\s|$|\*)|[。！？।]|(?<=[^\d!])!(?=\s|$
 # A reason after the answer, or what it is not: "42, since 6 * 7 = 42", "42, not 41".
 _CLAUSE = re.compile(
     r",?\s+(?:because|since|which|where|so\s+that|considering|given\s+that)\b"
+    r"|,\s+(?:car|puisque|parce\s+que|denn|weil|porque|ya\s+que|pues|perché|poiché|pois|так\s+как|потому|поскольку)\b"
+    r"|\s*\((?:and\s+)?(?:not|et\s+non|und\s+nicht|y\s+no|e\s+non|e\s+não|а\s+не)\s+[$\\(]{0,3}[-−]?\d"
     r"|,\s+(?:and\s+)?(?:not|nicht|no|non|pas|não|не)\b|\s+and\s+not\b|(?<=\$):\s|[，,]\s*(?:而)?不是",
     re.IGNORECASE,
 )

@@ -9,6 +9,8 @@ import re
 
 from rlvr.verifiers.extract.wording import folded
 
+MAX_SENTENCE = 400
+
 # Of Latin script: words that stand by themselves, with spaces for any white space.
 _LATIN = (
     # French
@@ -82,6 +84,8 @@ _HINTS = frozenset(
 
 def compares(text: str) -> bool:
     """Whether a sentence in another language says more or less than a number, a part of it, or doubts it."""
+    if len(text) > MAX_SENTENCE:
+        return False
     if text.isascii() and (" " not in text or _HINTS.isdisjoint(text.lower().split())):
         return False
     return _HAS_NUMBER.search(text) is not None and _COMPARED.search(folded(text)) is not None

@@ -16,10 +16,10 @@ _BRACKETS = frozenset(("()", "set", "both"))
 
 
 def as_points(items: list[Node], joints: list[str]) -> list[Node]:
-    """Return the points that items of a list give, in the alphabetical order of their unknowns; else the items."""
+    """Return the points that items of a list give, in the order of their unknowns as in `by_names`; else the items."""
     grouped = [_of_group(item) for item in items]
     if all(grouped) and len({frozenset(group) for group in grouped}) == 1:
-        return [_point(group) for group in grouped]
+        return [_point(group, grouped[0]) for group in grouped]
     return _of_run(items, joints)
 
 
@@ -34,7 +34,7 @@ def _of_run(items: list[Node], joints: list[str]) -> list[Node]:
     within = [joint for place, joint in enumerate(joints) if (place + 1) % size]
     if any(block.keys() != blocks[0].keys() or len(block) < size for block in blocks) or "or" in within:
         return items
-    return [_point(block) for block in blocks]
+    return [_point(block, blocks[0]) for block in blocks]
 
 
 def _of_group(item: Node) -> dict[str, Node]:
@@ -52,8 +52,10 @@ def _assigned(item: Node) -> tuple[str, Node]:
     return "", item
 
 
-def _point(values: dict[str, Node]) -> Node:
-    return Op("()", tuple(values[name] for name in sorted(values)))
+def _point(values: dict[str, Node], first: dict[str, Node]) -> Node:
+    """The point of unknowns in a row in their order, of others in that of the first point."""
+    places = _places(list(first))
+    return Op("()", tuple(values[name] for name in (sorted(first, key=places.__getitem__) if places else first)))
 
 
 def with_modulus(items: list[Node]) -> list[Node]:
@@ -153,16 +155,25 @@ def confuses_unknowns(gold: Op, answer: Node) -> bool:
 
     x = 1, 2 gives y no value, 1 or 2 says not whose value is which; (1, 2) is not x = 1 or x = 2.
     """
-    named = [_assigned(item)[0] for item in gold.args]
-    bases = {name.partition("_")[0] for name in named}
-    if "" in bases or len(named) < 2 or not isinstance(answer, Op):
+    if not isinstance(answer, Op) or len(gold.args) < 2:
         return False
+    named = [_assigned(item)[0] for item in gold.args]
+    bases = _bases(gold)
+    if "" in bases:
+        return is_half_labelled(gold) and is_labelled(answer) and len(_bases(answer)) > 1
     if len(bases) == 1:
         return len({*named}) == 1 and answer.head == "()"
-    labels = [_assigned(item)[0] != "" for item in answer.args]
-    if answer.head == "list":
-        return labels[0] and not all(labels)
-    return answer.head in ("either", "set") and not all(labels)
+    return is_half_labelled(answer) or (answer.head in ("either", "set") and "" in _bases(answer))
+
+
+def is_half_labelled(node: Node) -> bool:
+    """Whether a node is a list such as x = 1, 2, which gives one unknown values."""
+    labels = [_assigned(item)[0] for item in node.args] if isinstance(node, Op) and node.head == "list" else []
+    return labels[:1] > [""] and "" in labels
+
+
+def _bases(node: Op) -> set[str]:
+    return {_assigned(item)[0].partition("_")[0] for item in node.args}
 
 
 def _places(names: list[str]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from rlvr.verifiers.math.sets import TURNED, NotASet, Piece, intersection, real_
 from rlvr.verifiers.math.solutions import (
     by_names,
     in_parameter_of,
+    is_half_labelled,
     is_labelled,
     is_of_roots,
     under_name_of,
@@ -213,6 +214,8 @@ def ordered(left: tuple[Node, ...], right: tuple[Node, ...], rules: Rules) -> bo
 
 def _tuple(gold: Op, answer: Node, rules: Rules) -> bool:
     """(a, b): a point, a vector, or an open interval, as the answer is written."""
+    if is_half_labelled(answer):
+        return False
     if isinstance(answer, Op) and (answer.head in ("()", "list") or (answer.head == "[]" and len(answer.args) != 2)):
         found = by_names(answer.args)
         return (

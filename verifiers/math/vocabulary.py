@@ -60,7 +60,7 @@ BLOCKED = frozenset(
 ALTERING = frozenset(
     "halved doubled tripled quadrupled negated inverted reversed rejected refuted refused ruled disproved disproven "
     "fails failed excluded erroneously falsely mistakenly mistake seems too par invalid hexadecimal hex octal "
-    "extraneous divides contradicts violates provided assuming whenever against".split()
+    "extraneous divides contradicts violates against".split()
 )
 SEPARATORS = {
     "and": "and",

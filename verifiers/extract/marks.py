@@ -25,6 +25,7 @@ _PHRASES = (
     rf"(?:the\s+)?\b(?:final|correct|right)\s+(?:answer|result|option|choice)(?:\s+{_IS})?",
     rf"(?:the|our|my)\s+(?:\w+\s+)?(?:answer|solution)\s*(?:to\s+[^.\n]{{1,80}}\s)?(?:{_IS}|=|:)",
     rf"answer\s*(?:{_IS}|=|:)",
+    r"(?:the|our|my)\s+(?:\w+\s+)?(?:answers|solutions)\s+are",
     rf"answer\s+{_IS}",
     r"answer\*\*\s*:?",
     r"answer(?:\*|__?)\s*:",
@@ -103,7 +104,9 @@ _CLAUSE = re.compile(
     re.IGNORECASE,
 )
 _LEADING = re.compile(
-    r"(?:\n[ \t]*[-•+]\s|->|→|=>|⇒|[\s:：=*_`>~}]|\b(?:is|that|indeed|therefore|simply|donc|also)\b|是|为)*",
+    r"(?:\n[ \t]*[-•+]\s|->|→|=>|⇒|[\s:：=*_`>~}]|\b(?:is|that|indeed|therefore|simply|donc|also"
+    r"|quindi|exactement|exactamente|exatamente|esattamente"
+    r"|genau|ровно)\b|\b(?:la|el)\s+(?=\(?[A-J]\)?(?:\W|\Z))|是|为|一?共|总共)*",
     re.IGNORECASE,
 )
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")

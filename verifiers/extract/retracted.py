@@ -18,7 +18,10 @@ _THIS = (
 _OH = r"(?:wait|no|nope|actually|hm+|oops|sorry|hold\s+on|but|however|unfortunately|in\s+fact)"
 _AT_ONCE = re.compile(
     # "... is wrong", ", which is wrong", ". That is wrong", "Wait, no, that's not right"
-    rf"[\s$.,;:!)\]}}*_~`\\|-]*(?:</answer>\s*)?(?:(?:which\s+)?(?:is|was)\s+(?:\w+ly\s+)?(?:{FALSE}|impossible|absurd)\b"
+    rf"[\s$.,;:!)\]}}*_~`\\|-]*(?:</answer>\s*)?(?:(?:which\s+)?(?:(?:is|was)\s+(?:\w+ly\s+)?"
+    rf"(?:{FALSE}|impossible|absurd|extraneous|excluded|ruled\s+out|not\s+(?:allowed|permitted|admissible|valid|possible)"
+    r"|(?:only\s+|just\s+|merely\s+)?an?\s+(?:approximation|estimate|guess))\b"
+    r"|fails\b|(?:does\s+not|doesn['’]t|fails\s+to)\s+(?:satisfy|work|hold|fit|meet|solve)\b)"
     rf"|(?:{_OH}\b\W{{0,5}}){{0,3}}(?:i\s+(?:think|see|realize)\s+(?:that\s+)?)?{_THIS}(?:\s+(?:above|given))?"
     rf"\s*(?:['’]s|is|was|seems|looks|can['’]?t\s+be|cannot\s+be)\s+(?:\w+\s+)?(?:{FALSE}|impossible)\b"
     rf"|(?:(?:{_OH})\b\W{{0,5}}){{0,3}}{_THIS}\s+do(?:es)?(?:\s+not|n['’]t)\s+(?:look|seem|sound)\s+(?:right|correct)\b"

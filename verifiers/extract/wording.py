@@ -39,7 +39,7 @@ STEMS = frozenset(
         "allege pretend retract reject discard withdraw rule ruled ruling guess isn wasn don doesn didn won aren hasn "
         "haven est mistake error tempting easy half twice double triple third quarter square cube reciprocal negative "
         "opposite inverse digit digits factor multiple root units extraneous too "
-        "excluded hmm recheck reconsider redo ist untrue unsure neq"
+        "excluded fails approximation estimate guess hmm recheck reconsider redo ist untrue unsure neq"
     ).split()
 )
 # Words that begin like one of these and are frequent in answers.

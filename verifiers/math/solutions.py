@@ -11,7 +11,7 @@ _PARAMETER_NAMES = frozenset((*"tsrknmuc", "lambda", "mu"))  # of a point of a l
 NodeT = TypeVar("NodeT", bound=Node)
 
 MAX_UNKNOWNS = 6
-LISTS = frozenset(("list", "either"))
+LISTS = frozenset(("list", "either", "()"))
 _BRACKETS = frozenset(("()", "set", "both"))
 
 
@@ -153,10 +153,15 @@ def unknowns(node: Node) -> dict[str, Node]:
 def confuses_unknowns(gold: Op, answer: Node) -> bool:
     """Whether an answer is no solution for several unknowns, or one where several for one are wanted.
 
-    x = 1, 2 gives y no value, 1 or 2 says not whose value is which; (1, 2) is not x = 1 or x = 2.
+    x = 1, 2 gives y no value, 1 or 2 says not whose value is which; (1, 2) is not x = 1 or x = 2, nor that (1, 2).
     """
     if not isinstance(answer, Op) or len(gold.args) < 2:
         return False
+    if gold.head == "()":
+        one = is_labelled(answer) and len(unknowns(answer)) == 1
+        return one or (
+            answer.head == "either" and not any(isinstance(arg, Op) and arg.head == "()" for arg in answer.args)
+        )
     named = [_assigned(item)[0] for item in gold.args]
     bases = _bases(gold)
     if "" in bases:

@@ -187,6 +187,7 @@ _VALUE_BEHIND = re.compile(
     rf"[\s:：=*_]*(?:(?:therefore|thus|indeed|then|now)\s+)?(?P<value>\$\$[^$]{{1,200}}\$\$|\\\[[^\n]{{1,200}}?\\\]"
     rf"|{MATH_VALUE}|{NUMBER_VALUE}|\(?[A-J]\)?)(?:\s[A-Za-z]{{2,12}}){{0,2}}(?=[\s$)*_]*(?:[.!。\n]|\Z))"
 )
+_MAY_HOLD_VALUE = re.compile(r"\d|\$.|\\[(\[a-z]|[A-J]\b")
 _SUPPOSING = re.compile(
     r"\b(?:if|had|were|would|when|naive(?:ly)?|without|instead|part|question|example|case|other|next|alternative(?:ly)?)\b"
     r"|\([a-h]\)",
@@ -196,9 +197,10 @@ _SUPPOSING = re.compile(
 
 def announced_behind(text: str, end: int) -> str:
     """Return the value of the last plain announcement behind an answer: "The final answer is 6."; "" without one."""
-    text = without_special_tokens(text[max(end, len(text) - MAX_LAST) :])
-    if not has_marker(text):
+    text = text[max(end, len(text) - MAX_LAST) :]
+    if not _MAY_HOLD_VALUE.search(text) or not has_marker(text):
         return ""
+    text = without_special_tokens(text)
     for mark in reversed(list(_MARKER.finditer(text))):
         found = None if mark["behind"] else _VALUE_BEHIND.match(text, mark.end())
         sentence = re.split(r"[.!?\n]", text[max(mark.start() - 200, 0) : mark.start()])[-1]

@@ -55,9 +55,9 @@ _STEM = re.compile(r"([a-z]{2,4})[a-z]*")
 # Those of them by which nothing is rejected in the clause of a value.
 _NO_REJECTION = frozenset(
     "unle whet supp assu migh may can coul woul wenn fall ange some clai gues alle pret scra seco upda edit just "
-    "take rath wait sorr actu".split()
+    "take rath wait sorr actu too extr excl esti appr fail".split()
 )
-REJECTING = (STEMS - _NO_REJECTION) | frozenset("than have been comm typi usua freq clas".split())
+REJECTING = (STEMS - _NO_REJECTION) | frozenset("than been comm typi usua freq clas".split())
 REFUSING = STEMS | frozenset(
     "show prov veri demo stud peop many few most othe comm typi usua freq clas quiz tal peut viel fors talv".split()
 )

@@ -176,6 +176,11 @@ def compare(args: argparse.Namespace, argv: list[str]) -> None:
             )
 
 
+def cell(plan: Plan) -> str:
+    """The GiB of a plan, and whether they are too many."""
+    return f"{plan.peak / GIB:.0f}{'' if plan.fits else ', no'}"
+
+
 def shapes() -> None:
     """Prints the plan of GRPO with a reference for Qwen2.5's sizes on GPUs of 80 GB (79 GiB), in as many shards."""
     memory = 79 * GIB
@@ -196,8 +201,8 @@ def shapes() -> None:
     print("| model | GPUs |", " | ".join(ways), "|")
     for name, shape in SHAPES.items():
         for gpus in (1, 8, 16):
-            plans = [make_plan(shape, way, memory=memory, shards=gpus) for way in ways.values()]
-            cells = (f"{plan.peak / GIB:.0f}{'' if plan.fits else ', no'}" for plan in plans)
+            cells = [cell(make_plan(shape, way, memory=memory, shards=gpus)) for way in ways.values()]
+            cells[2:] = cells[2:] if gpus == 1 else ["", ""]  # not with weights in shards
             print(f"| {name} | {gpus} |", " | ".join(cells), "|")
         print(f"  {name} on one GPU: {advice(shape, config, memory=memory, gpus=1, shards=1)}")
 

@@ -13,6 +13,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 T = TypeVar("T")
 BUCKET_ELEMENTS = 2**24
@@ -35,7 +36,7 @@ def sum_tensor(tensor: Tensor, accelerator: Accelerator) -> Tensor:
 
 
 def sum_gradients(parameters: Iterable[Tensor], accelerator: Accelerator) -> None:
-    """Adds up the gradients of all processes, in buckets."""
+    """Add up the gradients of all processes, in buckets; those of weights in shards are sums already."""
     if accelerator.num_processes == 1:
         return
     bucket: list[Tensor] = []
@@ -49,6 +50,8 @@ def sum_gradients(parameters: Iterable[Tensor], accelerator: Accelerator) -> Non
     for p in parameters:
         if p.grad is None:
             p.grad = torch.zeros_like(p)
+        if isinstance(p, DTensor):
+            continue
         if bucket and (bucket[0].dtype != p.dtype or sum(q.numel() for q in bucket) + p.numel() > BUCKET_ELEMENTS):
             flush()
         bucket.append(p)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from rlvr.config.group import ADVANCED, Rules, Used
-from rlvr.config.shared import AttentionSetting, LoadSettings, LoRASettings
+from rlvr.config.shared import AttentionSetting, LoadSettings, LoRASettings, ShardSetting
 from rlvr.files.models import check_path
 
 WITH_TINY = Used(lambda config: config.model.name == "tiny", "with --model.name tiny")
 
 
 @dataclass(frozen=True)
-class ModelConfig(LoRASettings, AttentionSetting, LoadSettings):
+class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
     """The policy: the model that is trained."""
 
     name: str = "tiny"

@@ -14,11 +14,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr.config import ModelConfig
-from rlvr.files.models import Source, check_weights, find_model
+from rlvr.files.models import Place, Source, check_weights, find_model
 from rlvr.model.causal import check_causal, check_decoder
 from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.load_errors import first_line, load_errors_as_value_error
 from rlvr.model.lora import check_settings, load_adapter, merge_adapter, save_adapter, with_adapter
+from rlvr.model.parts import empty_model, fits, read_weights, weight_files
 from rlvr.model.probe import Decoders, PackedTrial, check_length
 from rlvr.model.rendering import Rendering
 from rlvr.model.sharding import allocate, blank, fill, gather_weights, leads, local, shard_model, with_weights
@@ -154,6 +155,9 @@ class Policy(Rendering):
 
     def shard(self, mesh: DeviceMesh) -> None:
         """Cut the weights into shards, in place. They must be equal on all processes, or on the meta device."""
+        for module in self.model.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(module, name, buffer.to(torch.device(mesh.device_type)))
         self._blank = blank(self.model)
         self.trial.follow(self._blank)
         shard_model(self.model, self.causal, mesh)
@@ -213,6 +217,10 @@ class Policy(Rendering):
                     fill(weight, held[name.replace(".default.", ".")])
             return
         check_weights(Path(folder))
+        files = weight_files(Place(str(folder)))
+        if self.mesh is not None and fits(self._blank, files):
+            read_weights(self.model, files)
+            return
         saved = type(self._blank or self.causal).from_pretrained(folder, dtype=next(self.model.parameters()).dtype)
         if self.mesh is None:
             self.model.load_state_dict(saved.state_dict())
@@ -264,7 +272,9 @@ def load_policy(
         if continued:
             check_settings(source, config)
         # Frozen weights may have the computation's dtype; in trained ones it would round small updates away.
-        tokenizer, model = load_pretrained(source, config, dtype if config.lora_rank else torch.float32)
+        in_parts = mesh is not None and source.adapter is None and not config.lora_rank
+        stored = dtype if config.lora_rank else torch.float32
+        tokenizer, model = load_pretrained(source, config, stored, in_parts=in_parts)
     if mesh is None:
         check_causal(model)
     if tokenizer.pad_token is None:
@@ -277,10 +287,7 @@ def load_policy(
         model = with_adapter(model, config, seed=seed, task_type="CAUSAL_LM")
     switch_off_dropout(model)
     if config.gradient_checkpointing:
-        if config.lora_rank:
-            # Otherwise no input of a recomputed block requires a gradient, and the adapters would get none.
-            model.enable_input_require_grads()
-        _recompute_activations(model)
+        _recompute_activations(model, lora=bool(config.lora_rank))
     # transformers recomputes activations only in training mode; without dropout the modes differ in nothing else.
     model.train(config.gradient_checkpointing)
     trial = None
@@ -289,7 +296,7 @@ def load_policy(
     else:
         causal = model.get_base_model() if hasattr(model, "peft_config") else model
         trial = StandInTrial(causal, device, config.attention == "auto")
-    return Policy(
+    policy = Policy(
         model,
         tokenizer,
         dtype=dtype,
@@ -301,6 +308,10 @@ def load_policy(
         trial=trial,
         mesh=mesh,
     )
+    if source is not None and policy.device.type == "meta":
+        allocate(policy.model, device)
+        read_weights(policy.model, weight_files(source.weights))
+    return policy
 
 
 def load_rendering(config: ModelConfig, *, corpus: Iterable[str] = ()) -> tuple[Rendering, Any]:
@@ -317,14 +328,21 @@ def load_rendering(config: ModelConfig, *, corpus: Iterable[str] = ()) -> tuple[
     return Rendering(tokenizer, system_prompt=config.system_prompt, chat=config.chat), settings
 
 
-def load_pretrained(source: Source, config: ModelConfig, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Return tokenizer and model of a source; of an adapter, its base."""
+def load_pretrained(
+    source: Source, config: ModelConfig, dtype: torch.dtype, *, in_parts: bool = False
+) -> tuple[Any, Any]:
+    """Return tokenizer and model of a source; of an adapter, its base.
+
+    With `in_parts` the weights are on the meta device, to be read later (rlvr.model.parts), if its files allow it.
+    """
     place, trust = source.weights, {"trust_remote_code": config.trust_remote_code}
     attention = {} if config.attention == "auto" else {"attn_implementation": config.attention}
     with load_errors_as_value_error(config.name):
         settings = AutoConfig.from_pretrained(place.name, **place.options(), **trust)
         check_decoder(settings, config.name)
         tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
+        if in_parts and fits(model := empty_model(place, config, dtype), weight_files(place)):
+            return tokenizer, model
         model = AutoModelForCausalLM.from_pretrained(
             place.name, dtype=dtype, **place.model_options(), **trust, **attention
         )
@@ -340,8 +358,11 @@ def set_attention(model: Any, attention: str) -> None:
             raise ValueError(f"model.attention {attention!r}: {first_line(error)}") from error
 
 
-def _recompute_activations(model: Any) -> None:
+def _recompute_activations(model: Any, *, lora: bool) -> None:
     """Switch gradient checkpointing on, by the name that the installed transformers has for it."""
+    if lora:
+        # Otherwise no input of a recomputed block requires a gradient, and the adapters would get none.
+        model.enable_input_require_grads()
     if hasattr(model, "activation_checkpointing_enable"):
         model.activation_checkpointing_enable()
     else:

@@ -152,30 +152,64 @@ def save_checkpoint(
         resume = "run the same command (without --run.overwrite) to resume from it"
         return f"the last complete checkpoint, {whole[-1]}, is safe: {resume}" if whole else ""
 
-    with written_whole(folder, safe) if main else partial_of_first(folder) as partial:
-        wait_for_all(together)  # until there is a folder
-        policy.save(partial)
+    with (
+        failing_together(folder, together),  # and waiting, until it has its name
+        written_whole(folder, safe) if main else partial_of_first(folder) as partial,
+    ):
+        with failing_together(folder, together):
+            pass  # wait until there is a folder
+        with failing_together(folder, together):
+            policy.save(partial)
         if optimizer is not None:
             write_optimizer(optimizer, partial, "optimizer")
         if critic is not None:
-            tensors = critic.tensors()
-            if main:
-                save_file(tensors, partial / "critic.safetensors")
+            with failing_together(folder, together):
+                tensors = critic.tensors()
+                if main:
+                    save_file(tensors, partial / "critic.safetensors")
             write_optimizer(critic.optimizer, partial, "critic_optimizer")
-        wait_for_all(together)  # until all have written
         if main:
             if ahead:
                 write_groups(partial / AHEAD, ahead)
             written = sorted(path for path in partial.rglob("*") if path.is_file())
             sizes = {str(path.relative_to(partial)): path.stat().st_size for path in written}
             (partial / "state.json").write_text(json.dumps({"step": step, **state, "files": sizes}, indent=2))
-    wait_for_all(together)  # until it has its name
 
 
-def wait_for_all(together: bool) -> None:
-    """Wait for the other processes, if they write `together`."""
-    if together:
-        dist.barrier()
+@contextmanager
+def failing_together(folder: Path, together: bool) -> Iterator[None]:
+    """Run what writes a part of a checkpoint, and wait for the other processes if they do so `together`.
+
+    Where one of them cannot write, all raise: that one what it raised, the others a RunError with the same reason.
+    """
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as caught:
+        if not together or not cannot_write(caught):
+            raise
+        error = caught
+    if not together:
+        return
+    told = (
+        ""
+        if error is None
+        else str(error)
+        if isinstance(error, RunError)
+        else f"cannot save {folder}: {reason_of(error)}"
+    )
+    reasons = [""] * dist.get_world_size()
+    dist.all_gather_object(reasons, told)
+    if error is not None:
+        raise error
+    if any(reasons):
+        raise RunError(max(reasons, key=bool))
+
+
+def cannot_write(error: BaseException) -> bool:
+    """Return whether an error is the file system's. Of Rust libraries, tokenizers raises a bare Exception."""
+    known = (OSError, SafetensorError, CheckpointException, RunError)
+    return isinstance(error, known) or "os error" in str(error)
 
 
 @contextmanager
@@ -200,7 +234,7 @@ def written_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterato
     """Yield a folder to write into; when all is on the disk, move it to its final place, replacing what is there.
 
     When anything fails it is removed. An error of the file system becomes a RunError in one line, which ends with what
-    `safe` returns. (The Rust libraries below raise SafetensorError, tokenizers a bare Exception.)
+    `safe` returns.
     """
     partial = folder.with_name(folder.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
@@ -217,7 +251,7 @@ def written_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterato
         sync(folder.parent)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        if not isinstance(error, (OSError, SafetensorError, CheckpointException)) and "os error" not in str(error):
+        if isinstance(error, RunError) or not cannot_write(error):
             raise
         raise RunError("; ".join(filter(None, (f"cannot save {folder}: {reason_of(error)}", safe())))) from error
 

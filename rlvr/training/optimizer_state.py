@@ -30,7 +30,7 @@ def write_optimizer(optimizer: torch.optim.Optimizer, folder: Path, name: str) -
     tensors = optimizer_tensors(optimizer)
     if is_sharded(optimizer):
         with without_warnings():
-            save(dict(tensors), checkpoint_id=folder / name)
+            save(dict(sorted(tensors.items())), checkpoint_id=folder / name)
     else:
         save_file({key: value.contiguous().cpu() for key, value in tensors.items()}, folder / f"{name}.safetensors")
 

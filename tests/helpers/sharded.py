@@ -61,9 +61,12 @@ def gradients(policy: Policy) -> dict[str, Tensor]:
     return {name: full(weight.grad).clone() for name, weight in named if weight.grad is not None}
 
 
-def state(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+def state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return what the optimizer holds of each weight, gathered."""
-    return [full(value).clone() for held in optimizer.state_dict()["state"].values() for value in held.values()]
+    held = optimizer.state_dict()["state"]
+    return {
+        f"{number}.{name}": full(held[number][name]).clone() for number in sorted(held) for name in sorted(held[number])
+    }
 
 
 def same(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:

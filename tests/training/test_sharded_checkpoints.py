@@ -46,10 +46,10 @@ PPO = {"algo": {"name": "ppo"}, "critic": {"lr": 1e-3}}
 def trained_parts(run: Run) -> dict:
     """What a run trains, and its optimizers' states, gathered."""
     learner = run.learner
-    found = {**weights(learner.policy), **dict(enumerate(state(learner.optimizer)))}
+    found = {**weights(learner.policy), **state(learner.optimizer)}
     if learner.critic is not None:
-        found |= {f"critic {name}": value for name, value in learner.critic.tensors().items()}
-        found |= {f"critic {n}": value for n, value in enumerate(state(learner.critic.optimizer))}
+        found |= {f"critic {name}": value.clone() for name, value in learner.critic.tensors().items()}
+        found |= {f"critic {name}": value for name, value in state(learner.critic.optimizer).items()}
     return found
 
 
@@ -98,7 +98,7 @@ def test_checkpoints_are_read_by_any_number_of_processes(tmp_path: Path, writers
             if count == writers:
                 assert same(further, after)
             else:
-                assert largest_difference(further, after) < 1e-5
+                assert largest_difference(further, after) < 1e-6
 
 
 def with_steps(run: Run, steps: int):
@@ -241,7 +241,7 @@ def test_a_killed_run_is_resumed_by_as_many_or_fewer(tmp_path: Path) -> None:
     for name in ("rollouts.jsonl", "checkpoints/step-000004/model.safetensors"):
         assert (tmp_path / "by 3" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     for path in (tmp_path / "whole" / "checkpoints" / "step-000004" / "optimizer").iterdir():
-        if path.name != ".metadata":
+        if path.name != ".metadata":  # which names the folder that it was written into
             other = tmp_path / "by 3" / "checkpoints" / "step-000004" / "optimizer" / path.name
             assert other.read_bytes() == path.read_bytes()
 
@@ -286,7 +286,8 @@ def changed_sampler(run: Run, engine):
 
 COMMAND = (
     "train tiny_math --sft.steps 2 --rollout.problems-per-step 3 --rollout.group-size 4 --rollout.max-new-tokens 10 "
-    "--eval.every 0 --eval.num-problems 3 --eval.samples 1 --eval.k 1 --run.steps 2 --run.save-every 1 --run.sample-every 0 "
+    "--eval.every 0 --eval.num-problems 3 --eval.samples 1 --eval.k 1 --run.steps 2 --run.save-every 1 "
+    "--run.sample-every 0 "
     "--model.device cpu --run.verifier regex --run.verifier-option pattern=[0-9] match=search "
     "--run.task-option num_train=32 num_test=8 num_demonstrations=64"
 ).split()

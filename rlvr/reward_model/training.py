@@ -75,9 +75,9 @@ class TrainableRewardModel:
 
         def compute() -> Tensor:
             with torch.autocast(self.classifier.device.type, self.dtype, enabled=self.dtype is not torch.float32):
-                return self.classifier.logits(texts).view(-1, 2)
+                return self.classifier.logits(texts)
 
-        return within(self.model, compute)
+        return within(self.model, compute).view(-1, 2)
 
     def whole(self) -> TrainableRewardModel:
         """Return the model with whole weights: of one in shards a copy, for which all processes must call it."""

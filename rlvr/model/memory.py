@@ -103,7 +103,7 @@ def held_bytes(shape: Shape, config: Config) -> int:
 
     Full training: fp32 weights, gradients and AdamW's two moments, 16 bytes a parameter; 2 more with a reference policy
     (4 outside linear layers, or in float32), 16 more with a separate critic. LoRA: bf16 weights, and 16 bytes per
-    parameter of the adapters; the reference is the model without them.
+    parameter of the adapters; the reference is the model without them. With shards, a process's part of all this.
     """
     rank = config.model.lora_rank
     critic = config.critic is not None and config.critic.kind == "separate"
@@ -112,7 +112,7 @@ def held_bytes(shape: Shape, config: Config) -> int:
     linear = FP32 if config.model.dtype == "float32" else BF16
     reference = shape.wide * FP32 + (shape.parameters - shape.wide) * linear
     reference *= config.algo.needs_reference and not rank
-    return 4 * FP32 * trained * (1 + critic) + frozen * (1 + critic) + reference
+    return (4 * FP32 * trained * (1 + critic) + frozen * (1 + critic) + reference) // config.model.shard
 
 
 def training_bytes(shape: Shape, config: Config) -> int:

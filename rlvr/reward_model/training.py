@@ -40,7 +40,7 @@ class TrainableRewardModel:
 
     `model`: what is trained, with LoRA adapters where they are used; `classifier`: computes scores with it; `renderer`:
     makes token ids of a prompt and a completion; `dtype`: of the computation (autocast unless float32). `empty`: where
-    the weights are in shards, the model without weights.
+    the weights are in shards, the model without weights, and `mesh` that of the processes.
     """
 
     model: Any
@@ -49,6 +49,7 @@ class TrainableRewardModel:
     renderer: Renderer
     dtype: torch.dtype
     empty: Any = None
+    mesh: DeviceMesh | None = None
 
     @property
     def causal(self) -> Any:
@@ -86,7 +87,7 @@ class TrainableRewardModel:
         model = with_weights(self.empty, gather_weights(self.model)).eval()
         own = self.classifier
         classifier = Classifier(transformers_model(model), pad_id=own.pad_id, padding_side=own.padding_side)
-        return replace(self, model=model, classifier=classifier, empty=None)
+        return replace(self, model=model, classifier=classifier, empty=None, mesh=None)
 
     def save(self, folder: Any) -> None:
         """Write the model, adapters merged, as transformers' AutoModelForSequenceClassification loads it."""
@@ -142,7 +143,7 @@ def load_trainer(
     empty = None if mesh is None else blank(trained)
     if mesh is not None:
         shard_model(trained, model, mesh)
-    return TrainableRewardModel(trained, classifier, tokenizer, renderer, dtype, empty)
+    return TrainableRewardModel(trained, classifier, tokenizer, renderer, dtype, empty, mesh)
 
 
 def init_head(weight: Tensor, seed: int) -> None:
@@ -198,7 +199,7 @@ def train_reward_model(
     gradients = GradientWatch(python_warning, hint)
     encoded = [trainer.encode(pair) for pair in pairs]
     optimizer = make_optimizer(trainer.parameters(), optim)
-    max_tokens = most_tokens(trainer, optim)
+    max_tokens = most_tokens(trainer, optim, 1 if trainer.mesh is None else trainer.mesh.size(-1))
     num_steps = num_training_steps(len(encoded), config)
     trainer.model.train()
     for step in range(num_steps):
@@ -213,10 +214,10 @@ def train_reward_model(
     trainer.model.eval()
 
 
-def most_tokens(trainer: TrainableRewardModel, optim: OptimConfig) -> int:
+def most_tokens(trainer: TrainableRewardModel, optim: OptimConfig, shard: int = 1) -> int:
     """Return the most tokens of a microbatch, as for a policy of this size that is trained without a reference."""
     adapters = [] if trainer.model is trainer.causal else list(trainer.model.peft_config.values())
-    model = ModelConfig(lora_rank=max((adapter.r for adapter in adapters), default=0))
+    model = ModelConfig(lora_rank=max((adapter.r for adapter in adapters), default=0), shard=shard)
     return microbatch_tokens(trainer, Config(model=model, optim=optim))
 
 

@@ -7,26 +7,58 @@ loss carries the whole minibatch's denominator. The weights are then those of a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 T = TypeVar("T")
+
+
+class Processes(Protocol):
+    """Which of how many processes this is: an Accelerator, or `Apart`."""
+
+    @property
+    def num_processes(self) -> int: ...
+
+    @property
+    def process_index(self) -> int: ...
+
+
+class Apart:
+    """The processes of a run in a group of their own, for gathers in a thread beside the training.
+
+    Of one group, two calls that processes make in different orders would wait for each other forever. All processes
+    must make it at the same time.
+    """
+
+    def __init__(self, processes: Processes) -> None:
+        self.num_processes, self.process_index = processes.num_processes, processes.process_index
+        self.group = dist.new_group(backend="gloo") if self.num_processes > 1 else None
+
+
 BUCKET_ELEMENTS = 2**24
 
 
-def share(items: Sequence[T], accelerator: Accelerator) -> Sequence[T]:
+def share(items: Sequence[T], accelerator: Processes) -> Sequence[T]:
     """This process's contiguous part."""
     n, rank, world = len(items), accelerator.process_index, accelerator.num_processes
     return items[n * rank // world : n * (rank + 1) // world]
 
 
-def gather(items: Sequence[T], accelerator: Accelerator) -> list[T]:
+def gather(items: Sequence[T], accelerator: Processes) -> list[T]:
     """The parts of all processes, in their order."""
-    return list(items) if accelerator.num_processes == 1 else list(gather_object(list(items)))
+    if accelerator.num_processes == 1:
+        return list(items)
+    if isinstance(accelerator, Apart):
+        parts: list[list[T]] = [[] for _ in range(accelerator.num_processes)]
+        dist.all_gather_object(parts, list(items), group=accelerator.group)
+        return [item for part in parts for item in part]
+    return list(gather_object(list(items)))
 
 
 def sum_tensor(tensor: Tensor, accelerator: Accelerator) -> Tensor:
@@ -35,7 +67,7 @@ def sum_tensor(tensor: Tensor, accelerator: Accelerator) -> Tensor:
 
 
 def sum_gradients(parameters: Iterable[Tensor], accelerator: Accelerator) -> None:
-    """Adds up the gradients of all processes, in buckets."""
+    """Add up the gradients of all processes, in buckets; those of weights in shards are sums already."""
     if accelerator.num_processes == 1:
         return
     bucket: list[Tensor] = []
@@ -49,6 +81,8 @@ def sum_gradients(parameters: Iterable[Tensor], accelerator: Accelerator) -> Non
     for p in parameters:
         if p.grad is None:
             p.grad = torch.zeros_like(p)
+        if isinstance(p, DTensor):
+            continue
         if bucket and (bucket[0].dtype != p.dtype or sum(q.numel() for q in bucket) + p.numel() > BUCKET_ELEMENTS):
             flush()
         bucket.append(p)

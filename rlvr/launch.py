@@ -26,6 +26,7 @@ from rlvr.model.device import pick_device, tune_cpu
 from rlvr.model.health import check_weights
 from rlvr.model.optim import check_optimizer, make_optimizer
 from rlvr.model.policy import Policy, load_policy
+from rlvr.model.sharding import check_shard, make_mesh
 from rlvr.runs.folder import RunFolder
 from rlvr.runs.log import RunLog
 from rlvr.runs.trackers import make_accelerator, start_trackers
@@ -125,8 +126,12 @@ def check_demonstrations(config: Config, task: Task) -> None:
 
 
 def open_accelerator(config: Config) -> Accelerator:
-    """Return the Accelerator, with its trackers. Raises ValueError for several processes without the torch sampler."""
+    """Return the Accelerator, with its trackers.
+
+    Raises ValueError for several processes without the torch sampler, and where their number does not fit model.shard.
+    """
     accelerator = make_accelerator(config)
+    check_shard(config.model.shard, accelerator.num_processes)
     if accelerator.num_processes > 1 and config.sampler.name != "torch":
         raise ValueError(f"sampler {config.sampler.name} works with one training process; use torch")
     return accelerator
@@ -137,7 +142,8 @@ def open_policy(config: Config, task: Task, accelerator: Accelerator) -> Policy:
     model = config.model
     if accelerator.num_processes > 1:  # each process has its own GPU
         model = dataclasses.replace(model, device=str(accelerator.device))
-    policy = load_policy(model, corpus=corpus(task), seed=config.run.seed)
+    mesh = make_mesh(model.shard, accelerator.device)
+    policy = load_policy(model, corpus=corpus(task), seed=config.run.seed, mesh=mesh)
     check_weights(policy.model.named_parameters(), f"model {model.name!r} cannot be trained")
     return policy
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -92,28 +93,61 @@ class Batch:
         A row or pair that is longer is a microbatch of its own. Rows stay in order, so that a group stays together.
         With `shared_prompts` a prompt counts once in a microbatch, as it is computed by a model that packs.
         """
-        lengths, groups = self.lengths.tolist(), self.groups.tolist()
-        prompts = (self.lengths - self.scored.sum(-1)).tolist() if shared_prompts else [0] * len(self)
-        start, total = 0, 0
-        for i in range(0, len(self), self.rows_per_pair):
-            is_first = i == start or groups[i] != groups[i - 1]
-            own = sum(lengths[j] - prompts[j] for j in range(i, i + self.rows_per_pair))
-            cost = own + prompts[i] if is_first else own
-            if i > start and total + cost > max_tokens:
-                index = torch.arange(start, i)
-                yield index, self.rows(index)
-                start, total, cost = i, 0, own + prompts[i]
-            total += cost
-        if start < len(self):
-            index = torch.arange(start, len(self))
+        for index, _ in self.plan(1, max_tokens, shared_prompts=shared_prompts)[0]:
             yield index, self.rows(index)
 
-    def share(self, rank: int, world: int) -> tuple[Tensor, Batch]:
-        """Return the contiguous rows that process `rank` of `world` computes, with their indices."""
-        pairs = len(self) // self.rows_per_pair  # or rows, where rows_per_pair is 1
-        first, last = (pairs * r // world * self.rows_per_pair for r in (rank, rank + 1))
-        index = torch.arange(first, last)
-        return index, self.rows(index)
+    def plan(
+        self, processes: int, max_tokens: int, *, shared_prompts: bool = True, equal: bool = False
+    ) -> list[list[tuple[Tensor, float]]]:
+        """Return each process's microbatches: indices of their rows, and weight. See `split` for `max_tokens`.
+
+        Groups stay whole (pairs, where there are fewer groups than processes), and the processes get about the same
+        number of tokens. The weight is 1. With `equal` all processes get the same number of microbatches: what is
+        missing repeats the shortest row or pair, with weight 0.
+        """
+        pairs = [range(i, i + self.rows_per_pair) for i in range(0, len(self), self.rows_per_pair)]
+        groups = self.groups.tolist()
+        units = [[row for pair in run for row in pair] for _, run in groupby(pairs, lambda pair: groups[pair[0]])]
+        if len(units) < processes:
+            units = [list(pair) for pair in pairs]
+        costs = [self._cost(unit, shared_prompts) for unit in units]
+        parts: list[list[int]] = [[] for _ in range(processes)]
+        loads = [0] * processes
+        for unit in sorted(range(len(units)), key=lambda number: -costs[number]):
+            least = loads.index(min(loads))
+            parts[least].append(unit)
+            loads[least] += costs[unit]
+        plans = [
+            self._cut([row for unit in sorted(part) for row in units[unit]], max_tokens, shared_prompts)
+            for part in parts
+        ]
+        most = max(map(len, plans)) if equal else 0
+        shortest = min(pairs, key=lambda pair: self._cost(pair, False), default=range(0))
+        filler = (torch.tensor(shortest), 0.0)
+        return [[(torch.tensor(rows), 1.0) for rows in plan] + [filler] * (most - len(plan)) for plan in plans]
+
+    def _cost(self, rows: Sequence[int], shared_prompts: bool) -> int:
+        """Return the tokens of some rows of one group."""
+        lengths, completions = self.lengths[list(rows)], self.scored[list(rows)].sum(-1)
+        return int(completions.sum() + (lengths - completions)[0]) if shared_prompts else int(lengths.sum())
+
+    def _cut(self, rows: Sequence[int], max_tokens: int, shared_prompts: bool) -> list[list[int]]:
+        """Return rows in parts of at most `max_tokens` tokens, in their order; pairs stay together."""
+        lengths, groups = self.lengths.tolist(), self.groups.tolist()
+        prompts = (self.lengths - self.scored.sum(-1)).tolist() if shared_prompts else [0] * len(self)
+        found: list[list[int]] = []
+        total = 0
+        for i in range(0, len(rows), self.rows_per_pair):
+            pair = rows[i : i + self.rows_per_pair]
+            own, prompt = sum(lengths[row] - prompts[row] for row in pair), prompts[pair[0]]
+            is_first = not found or groups[found[-1][-1]] != groups[pair[0]]
+            cost = own + prompt if is_first else own
+            if not found or total + cost > max_tokens:
+                found.append([])
+                total, cost = 0, own + prompt
+            found[-1] += pair
+            total += cost
+        return found
 
 
 def is_trained(completion: Completion, verdict: Verdict, mask_truncated: bool) -> bool:

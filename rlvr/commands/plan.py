@@ -56,7 +56,7 @@ def positive(flag: str, text: str) -> float:
 
 def shards_of(config: Config, machine: Machine) -> int:
     """Return into how many shards the weights are cut. Raises ValueError where they are not spread over the GPUs."""
-    shards = int(getattr(config.model, "shard", 1))
+    shards: int = config.model.shard
     if machine.gpus % shards:
         raise ValueError(f"model.shard {shards} on --gpus {machine.gpus}; expected a multiple of the shards")
     return shards

@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from accelerate import Accelerator
 from rich.table import Table
 from transformers.utils.logging import disable_progress_bar
 
@@ -19,10 +21,12 @@ from rlvr.commands.console import Display
 from rlvr.commands.train import load_recipe, run_recipe, split_recipe
 from rlvr.config import ModelConfig, to_json
 from rlvr.config.reward_model import PairsConfig, RewardConfig
+from rlvr.distributed import gather
 from rlvr.files.models import SETTINGS
 from rlvr.model.device import pick_device, tune_cpu
 from rlvr.model.optim import check_optimizer
 from rlvr.model.policy import load_policy
+from rlvr.model.sharding import check_shard, make_mesh
 from rlvr.registry import make_task, make_verifier
 from rlvr.reward_model.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
 from rlvr.reward_model.training import (
@@ -58,28 +62,45 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
     config.check()
     tune_cpu()
     disable_progress_bar()
+    accelerator = Accelerator(cpu=config.model.device == "cpu")
+    check_shard(config.model.shard, accelerator.num_processes)
+    if accelerator.num_processes > 1:  # each process has its own GPU
+        own = dataclasses.replace(config.model, device=str(accelerator.device))
+        config = dataclasses.replace(config, model=own)
     check_optimizer(config.optim, pick_device(config.model.device))
-    display = Display()
+    display = Display(enabled=accelerator.is_main_process)
     given = read_pairs(config.pairs.file) if config.pairs.file is not None else None
     held_out = config.pairs.held_out
     split = split_by_prompt(given, held_out, seed=config.run.seed) if given is not None else None
     folder = reward_folder(config)
-    with folder.locked() as lines:
-        train, held = split or split_by_prompt(sample_pairs(config, display), held_out, seed=config.run.seed)
-        for line in (*lines, *folder.claim()):
+    main = accelerator.is_main_process
+    with ExitStack() as stack:
+        lines = stack.enter_context(folder.locked()) if main else []
+        if split is None:
+            # One process samples: verdicts could differ where time is short.
+            pairs = gather(sample_pairs(config, display) if main else [], accelerator)
+            split = split_by_prompt(pairs, held_out, seed=config.run.seed)
+        for line in (*lines, *folder.claim()) if main else ():
             display.say(line)
-        return train_all(config, train, held, display)
+        accelerator.wait_for_everyone()
+        return train_all(config, *split, display, accelerator)
 
 
 def train_all(
-    config: RewardConfig, train: Sequence[PreferencePair], held_out: Sequence[PreferencePair], display: Display
+    config: RewardConfig,
+    train: Sequence[PreferencePair],
+    held_out: Sequence[PreferencePair],
+    display: Display,
+    accelerator: Accelerator,
 ) -> list[dict[str, Any]]:
     """Write the pairs, train every model on them, and show the metrics."""
-    write_pairs(config.run.out_dir / "pairs.jsonl", train)
-    write_pairs(config.run.out_dir / "held_out.jsonl", held_out)
+    if accelerator.is_main_process:
+        write_pairs(config.run.out_dir / "pairs.jsonl", train)
+        write_pairs(config.run.out_dir / "held_out.jsonl", held_out)
     display.say(f"{len(train)} pairs to train on, {len(held_out)} held out")
     log = RunLog(config.run.out_dir)
-    results = [train_one(config, number, train, held_out, log, display) for number in range(config.run.models)]
+    numbers = range(config.run.models)
+    results = [train_one(config, number, train, held_out, log, display, accelerator) for number in numbers]
     display.print_table(result_table(results))
     display.say(f"models: {', '.join(r['folder'] for r in results)}")
     return results
@@ -108,27 +129,33 @@ def train_one(
     held_out: Sequence[PreferencePair],
     log: RunLog,
     display: Display,
+    accelerator: Accelerator,
 ) -> dict[str, Any]:
-    """Train, measure and save one model."""
+    """Train, measure and save one model; all processes train, and the first one writes."""
     name = config.model.name or config.pairs.policy
     assert name is not None, "config.check asks for one of them"
     seed = derive_seed(config.run.seed, "reward model", number)
-    trainer = load_trainer(config.model, name, seed=seed)
+    mesh = make_mesh(config.model.shard, accelerator.device)
+    trainer = load_trainer(config.model, name, seed=seed, mesh=mesh)
     title = f"model {number}" if config.run.models > 1 else "training"
     display.start(title, num_training_steps(len(train), config.train))
 
     def show(metrics: dict[str, float]) -> None:
-        log.append("metrics", [{"model": number, **metrics}])
+        if accelerator.is_main_process:
+            log.append("metrics", [{"model": number, **metrics}])
         display.step(int(metrics["step"]), f"loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.2f}")
 
-    train_reward_model(trainer, train, config.train, config.optim, seed=seed, on_step=show)
+    train_reward_model(trainer, train, config.train, config.optim, accelerator=accelerator, seed=seed, on_step=show)
     display.finish()
+    trainer = trainer.whole()
     result = measure(trainer, held_out)
     if result["std"] < 1e-6:
         raise RunError("the trained model gives every held-out completion the same score; it has learned nothing")
     folder = config.run.out_dir / f"model-{number}"
-    save_trainer(trainer, folder, result)
-    log.append("eval", [{"model": number, "folder": str(folder), **result}])
+    if accelerator.is_main_process:
+        save_trainer(trainer, folder, result)
+        log.append("eval", [{"model": number, "folder": str(folder), **result}])
+    accelerator.wait_for_everyone()
     return {"model": number, "folder": str(folder), **result}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from rlvr.config.group import ADVANCED, Rules, Used
-from rlvr.config.shared import AttentionSetting, LoadSettings, LoRASettings
+from rlvr.config.shared import AttentionSetting, LoadSettings, LoRASettings, ShardSetting
 from rlvr.files.models import check_path
 
 WITH_ALL_WEIGHTS = Used(lambda config: config.model.lora_rank == 0, "with --model.lora-rank 0")
@@ -15,7 +15,7 @@ WITH_TINY = Used(lambda config: config.model.name == "tiny", "with --model.name 
 
 
 @dataclass(frozen=True)
-class ModelConfig(LoRASettings, AttentionSetting, LoadSettings):
+class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
     """The policy: the model that is trained."""
 
     name: str = "tiny"

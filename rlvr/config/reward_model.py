@@ -15,6 +15,7 @@ from rlvr.config.shared import (
     LoadSettings,
     LoRASettings,
     SeedSetting,
+    ShardSetting,
     TaskSettings,
     VerifierSettings,
 )
@@ -71,7 +72,7 @@ class PairsConfig(BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettin
 
 
 @dataclass(frozen=True)
-class BaseModelConfig(LoRASettings, LoadSettings):
+class BaseModelConfig(LoRASettings, ShardSetting, LoadSettings):
     """The model that becomes a reward model."""
 
     name: str | None = None

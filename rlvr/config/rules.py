@@ -58,7 +58,7 @@ def reference_rules(config: Config) -> Rules:
 
 def memory_rules(config: Config) -> Rules:
     """Return rules about an optimizer's state that is not in shards with the weights."""
-    shards, o = getattr(config.model, "shard", 1), config.optim
+    shards, o = config.model.shard, config.optim
     return [
         (
             shards == 1 or (o.name == "adamw" and not o.offload),

@@ -97,6 +97,15 @@ class AttentionSetting(Group):
     padding if the model supports them exactly, else transformers' default."""
 
 
+@dataclass(frozen=True)
+class ShardSetting(Group):
+    """How the weights lie on several processes."""
+
+    shard: Annotated[int, COUNT] = 1
+    """Processes that hold the weights, gradients and optimizer states together, each 1/N of them (torch's FSDP2).
+    1: each holds all. Less than there are processes: several such groups, each with a copy."""
+
+
 WITH_LORA = Used(lambda config: config.model.lora_rank > 0, "with --model.lora-rank above 0")
 
 

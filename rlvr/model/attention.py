@@ -181,7 +181,7 @@ def packed_attention(
     """Compute attention for transformers: query (1, H, N, D). Without a `layout`, as the model itself would."""
     layout = options.pop("layout", None)
     if isinstance(layout, Windows):
-        layout.read(module, attention_mask)
+        layout.read(module, attention_mask, query.shape[2])
     if layout is None or isinstance(layout, Windows):
         if module.config._attn_implementation == PACKED["eager"]:
             own = sys.modules[type(module).__module__].eager_attention_forward
@@ -202,8 +202,14 @@ class Windows:
     Not every model names the window where it calls the attention, and not every named one is used.
     """
 
-    def read(self, module: Any, mask: Tensor | None) -> None:
-        """Set a module's window by its mask (1, 1, L, L), boolean or 0 where a key is seen. Unsupported: it is none."""
+    def read(self, module: Any, mask: Tensor | None, length: int) -> None:
+        """Set a module's window by its mask (1, 1, L, L), boolean or 0 where a key is seen. Unsupported: it is none.
+
+        A window that is known stays, where the text of L = `length` tokens is too short to show it.
+        """
+        known = getattr(module, "rlvr_window", None)
+        if known is not None and length <= known:
+            return
         module.rlvr_window = None
         if mask is None:
             return

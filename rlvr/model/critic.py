@@ -12,6 +12,7 @@ from rlvr.config import CriticConfig, OptimConfig
 from rlvr.model.logprobs import logprobs_of, on_tokens, preceding_states
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy
+from rlvr.model.sharding import fill, full, shard_module, within
 
 
 class Critic:
@@ -30,6 +31,8 @@ class Critic:
         self.head = nn.Linear(weight.shape[1], 1, device=policy.device, dtype=torch.float32)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
+        if policy.mesh is not None:
+            shard_module(self.head, policy.mesh)
         self.optimizer = make_optimizer(self.parameters(), optim)
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
@@ -50,32 +53,48 @@ class Critic:
 
     def values(self, tokens: Tensor, mask: Tensor, *, only_head: bool = False) -> Tensor:
         """Return values (B, T) of tokens (B, T) where mask is True. With `only_head` no gradient reaches the trunk."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not only_head), self.trunk.computing():
-            hidden = preceding_states(self.trunk, tokens, mask)
+
+        def compute() -> Tensor:
+            with self.trunk.computing():
+                return preceding_states(self.trunk, tokens, mask)
+
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not only_head):
+            hidden = within(self.trunk.model, compute)
         return self.of_states(hidden, mask)
 
     def logprobs_and_values(
         self, tokens: Tensor, mask: Tensor, *, temperature: float, with_entropy: bool = False
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """Return `token_logprobs` and the values from one forward pass, for a critic on the policy's trunk."""
-        with self.trunk.computing():
-            hidden = preceding_states(self.trunk, tokens, mask)
-            scored = logprobs_of(self.trunk, hidden, tokens, mask, temperature=temperature, with_entropy=with_entropy)
-        return *scored, self.of_states(hidden, mask)
+
+        def compute() -> tuple[Tensor, Tensor | None, Tensor]:
+            with self.trunk.computing():
+                hidden = preceding_states(self.trunk, tokens, mask)
+                scored = logprobs_of(
+                    self.trunk, hidden, tokens, mask, temperature=temperature, with_entropy=with_entropy
+                )
+            return *scored, self.of_states(hidden, mask)
+
+        return within(self.trunk.model, compute)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the weights for a checkpoint, on the CPU; not copied there."""
-        return {name: weight.detach().contiguous().cpu() for name, weight in self.named_parameters().items()}
+        """Return the whole weights for a checkpoint, on the CPU; not copied there. All processes must call it."""
+        return {name: full(weight.detach()).contiguous().cpu() for name, weight in self.named_parameters().items()}
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the weights that `tensors` returned."""
         for name, weight in self.named_parameters().items():
-            weight.copy_(tensors[name])
+            fill(weight, tensors[name])
 
 
 def copy_of(policy: Policy) -> Policy:
-    """Return a second trunk equal to the policy's. Frozen weights are shared: with LoRA, all but the adapters."""
+    """Return a second trunk equal to the policy's. Frozen weights are shared: with LoRA, all but the adapters.
+
+    Weights in shards are all copied.
+    """
+    if policy.mesh is not None:
+        return policy.copied()
     causal = policy.causal
     lm_head, embeddings = causal.get_output_embeddings().weight, causal.get_input_embeddings().weight
     shared = {id(weight): weight for weight in policy.model.parameters() if not weight.requires_grad}

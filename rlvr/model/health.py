@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
+from rlvr.model.sharding import full, local
 from rlvr.types import RunError
 
 PATIENCE = 3  # consecutive steps with a gradient that is not finite, after which a run ends
@@ -80,14 +83,26 @@ def count_not_finite(norms: Iterable[float]) -> float:
     return float(sum(not math.isfinite(norm) for norm in norms))
 
 
+def finite_everywhere(finite: bool, weights: Iterable[Tensor]) -> bool:
+    """Return whether `finite` holds on all processes, where weights are in shards; the same on each of them."""
+    sharded = next((weight for weight in weights if isinstance(weight, DTensor)), None)
+    if sharded is None:
+        return finite
+    flag = torch.tensor(float(finite), device=sharded.device)
+    dist.all_reduce(flag, dist.ReduceOp.MIN)
+    return bool(flag)
+
+
 @torch.no_grad()
 def check_weights(named: Iterable[tuple[str, Tensor]], where: str) -> None:
     """Raise NotFinite, starting with `where`, if a weight is NaN or infinite; name the first of them."""
     weights = {name: weight for name, weight in named if weight.is_floating_point() and weight.numel()}
+    parts = [part for part in map(local, weights.values()) if part.numel()]
     # The largest magnitude takes one pass, and is NaN if any weight is.
-    if not weights or math.isfinite(torch.nn.utils.get_total_norm(list(weights.values()), norm_type=math.inf)):
+    finite = not parts or math.isfinite(torch.nn.utils.get_total_norm(parts, norm_type=math.inf))
+    if finite_everywhere(finite, weights.values()):
         return
-    broken = {name: weight for name, weight in weights.items() if not bool(weight.isfinite().all())}
+    broken = {name: whole for name, whole in zip(weights, map(full, weights.values())) if not whole.isfinite().all()}
     name, weight = next(iter(broken.items()))
     count = int((~weight.isfinite()).sum())
     raise NotFinite(

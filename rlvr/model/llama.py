@@ -10,6 +10,7 @@ is used.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,14 +49,16 @@ def llama_hidden_states(causal: Any, layout: Any, ids: Tensor, positions: Tensor
     cos, sin = (angle[0][:, None] for angle in base.rotary_emb(x[None], positions))  # (N, 1, D)
     recompute = base.training and getattr(base, "gradient_checkpointing", False) and torch.is_grad_enabled()
     for layer in base.layers:
+        # A sharded layer gathers its weights around this method (rlvr.model.sharding).
+        run = getattr(layer, "packed_pass", None) or partial(decoder_layer, layer)
         if recompute:
-            x = checkpoint(_layer, layer, layout, x, cos, sin, dtype, use_reentrant=False)
+            x = checkpoint(run, layout, x, cos, sin, dtype, use_reentrant=False)
         else:
-            x = _layer(layer, layout, x, cos, sin, dtype)
+            x = run(layout, x, cos, sin, dtype)
     return RMSNorm.apply(x, base.norm.weight, base.norm.variance_epsilon, x.dtype)
 
 
-def _layer(layer: Any, layout: Any, x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
+def decoder_layer(layer: Any, layout: Any, x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
     """Return x (N, hidden) after attention and MLP, with their residual connections."""
     attention, norm = layer.self_attn, layer.input_layernorm
     h = RMSNorm.apply(x, norm.weight, norm.variance_epsilon, dtype)

@@ -16,6 +16,7 @@ from rlvr.model.lm_head import output_logits
 from rlvr.model.packing import rectangles
 from rlvr.model.policy import Policy
 from rlvr.model.probe import check_length
+from rlvr.model.sharding import within
 from rlvr.model.softmax import TokenLogprobs
 
 # Bytes of float32 logits that are held at once, and the share of a GPU's memory where that is more. More logits are
@@ -39,17 +40,25 @@ def token_logprobs(
     tokens, mask = tokens.cpu(), mask.cpu()
     if not bool(mask.any()):
         nothing = torch.zeros(tokens.shape, device=policy.device, requires_grad=torch.is_grad_enabled())
+        if policy.mesh is not None:  # the other processes may have tokens, and gather weights with this one
+            scored, _ = token_logprobs(policy, torch.zeros(1, 2, dtype=torch.long), torch.tensor([[False, True]]))
+            nothing = nothing + 0 * scored.sum()
         return nothing, nothing.detach() if with_entropy else None
-    with policy.computing():
-        hidden = preceding_states(policy, tokens, mask)
-        return logprobs_of(policy, hidden, tokens, mask, temperature=temperature, with_entropy=with_entropy)
+
+    def compute() -> tuple[Tensor, Tensor | None]:
+        with policy.computing():
+            hidden = preceding_states(policy, tokens, mask)
+            return logprobs_of(policy, hidden, tokens, mask, temperature=temperature, with_entropy=with_entropy)
+
+    return within(policy.model, compute)
 
 
 def preceding_states(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     """Return last hidden states (n, hidden) of the tokens before the n masked ones, in the order of the rows.
 
     They hold what the model knows before each of these tokens: logprobs and a critic's values are computed from them.
-    tokens and mask as in `token_logprobs`, at least one token masked. Call it within `policy.computing()`.
+    tokens and mask as in `token_logprobs`, at least one token masked. Call it within `policy.computing()` and, for
+    weights in shards, rlvr.model.sharding's `within`: the layers then run equally often for every batch.
     """
     tokens, mask = tokens.cpu(), mask.cpu()
     if mask.shape != tokens.shape or tokens.dim() != 2:
@@ -60,13 +69,28 @@ def preceding_states(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     check_length(policy.causal, policy.trial, longest)
     if not policy.packs or not policy.trial.packs(longest):
         return _padded(policy, tokens, mask)
-    sides = [rows for rows in _sides(mask, policy.trial.sides) if bool(rows.any())]
+    every = _sides(mask, policy.trial.sides)
+    sides = [rows for rows in every if bool(rows.any())]
+    idle = _idle(policy, len(every) - len(sides))
     if len(sides) == 1:
-        return _packed(policy, tokens, mask)
-    parts = torch.cat([_packed(policy, tokens, mask & rows[:, None]) for rows in sides])
+        return _plus(_packed(policy, tokens, mask), idle)
+    parts = _plus(torch.cat([_packed(policy, tokens, mask & rows[:, None]) for rows in sides]), idle)
     # From the order of the sides to that of the rows.
     places = torch.cat([(mask & rows[:, None]).flatten().nonzero()[:, 0] for rows in sides])
     return take(parts, places.argsort())
+
+
+def _idle(policy: Policy, count: int) -> Tensor | None:
+    """Return 0 after `count` passes of one token through a model in shards, whose layers other processes gather too."""
+    if policy.mesh is None or not count:
+        return None
+    token = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
+    states = [policy.causal.base_model(input_ids=token, use_cache=False).last_hidden_state for _ in range(count)]
+    return 0 * torch.stack(states).sum()
+
+
+def _plus(states: Tensor, idle: Tensor | None) -> Tensor:
+    return states if idle is None else states + idle
 
 
 def _sides(mask: Tensor, lengths: Sequence[int]) -> list[Tensor]:
@@ -106,9 +130,13 @@ def _padded(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
     ends = np.where(scored.any(axis=1), scored.shape[1] - 1 - scored[:, ::-1].argmax(axis=1), 0)  # tokens to be read
     sides = np.searchsorted(policy.trial.boundaries, ends)
     parts = []
-    for side in np.unique(sides[ends > 0]):
+    used = np.unique(sides[ends > 0])
+    for side in used:
         rows = np.flatnonzero((sides == side) & (ends > 0))
-        parts += [rows[part] for part in rectangles(ends[rows], np.zeros_like(ends[rows]))]
+        # Each rectangle is a pass through the layers; with shards all processes need the same number of passes.
+        found = rectangles(ends[rows], np.zeros_like(ends[rows])) if policy.mesh is None else [np.arange(len(rows))]
+        parts += [rows[part] for part in found]
+    idle = _idle(policy, len(policy.trial.boundaries) + 1 - len(used))
     states = []
     for part in parts:
         index, width = torch.from_numpy(part), int(ends[part].max())
@@ -117,12 +145,12 @@ def _padded(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:
         wanted = mask[index, 1 : width + 1].nonzero(as_tuple=True)
         states.append(out[tuple(copy_to(place, device) for place in wanted)])
     if len(parts) == 1:
-        return states[0]
+        return _plus(states[0], idle)
     # Back into the order of the rows.
     counts = scored.sum(axis=1)
     first = np.cumsum(counts) - counts
     places = np.concatenate([first[row] + np.arange(counts[row]) for part in parts for row in part])
-    return take(torch.cat(states), copy_to(np.argsort(places), device))
+    return take(_plus(torch.cat(states), idle), copy_to(np.argsort(places), device))
 
 
 def _packed(policy: Policy, tokens: Tensor, mask: Tensor) -> Tensor:

@@ -175,12 +175,12 @@ def held_bytes(shape: Shape, config: Config) -> int:
     Full training in float32: weights, gradients and AdamW's two moments, 16 bytes a parameter; 2 more with a reference
     policy (4 outside linear layers, or in float32), 12 more with a separate critic, whose gradients come after the
     policy's. LoRA: bf16 weights, and 16 bytes per parameter of the adapters; the reference is the model without them.
-    With optim.offload the optimizer's states are not on the GPU.
+    With optim.offload the optimizer's states are not on the GPU. With shards, a process's part of all this.
     """
     weights, state = critic_bytes(shape, config)
     state = 0 if config.optim.offload else state + state_bytes(shape, config)
     held = weight_bytes(shape, config) + gradient_bytes(shape, config) + reference_bytes(shape, config)
-    return held + weights + state
+    return (held + weights + state) // config.model.shard
 
 
 def bucket_bytes(shape: Shape, config: Config) -> int:
@@ -291,7 +291,7 @@ def fitting(shape: Shape, config: Config, memory: int, share: float = 1.0) -> in
 
 def sampling_bytes(shape: Shape, config: Config) -> int:
     """Return the peak while the torch sampler runs, with completions of full length: no gradients, but a cache."""
-    held = held_bytes(shape, config) - gradient_bytes(shape, config)
+    held = held_bytes(shape, config) - gradient_bytes(shape, config) // config.model.shard
     return held + copy_bytes(shape, config) + cache_bytes(shape, config)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rlvr.config import OptimConfig
 from rlvr.model.adamw import Beside, Bits8, BucketedAdamW, Float32, Pinned, bitsandbytes_functional
+from rlvr.model.sharding import full
 
 
 def make_optimizer(parameters: Iterable[Tensor], config: OptimConfig) -> torch.optim.Optimizer:
@@ -72,7 +73,7 @@ def optimizer_step(optimizer: torch.optim.Optimizer, *, lr: float, max_grad_norm
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm, foreach=True)
-    value = float(norm)
+    value = float(full(norm))
     if math.isfinite(value):
         for group in optimizer.param_groups:
             group["lr"] = lr

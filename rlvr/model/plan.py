@@ -191,9 +191,8 @@ def advice(shape: Shape, config: Config, *, memory: int, gpus: int, shards: int)
 
     Shards over all GPUs are tried where there are more GPUs than shards, then LoRA, then more GPUs.
     """
-    shardable = hasattr(config.model, "shard")
-    plain = config.optim.name == "adamw" and not config.optim.offload
-    counts = [shards, *([gpus] if shardable and plain and gpus > shards else [])]
+    shardable = config.optim.name == "adamw" and not config.optim.offload
+    counts = [shards, *([gpus] if shardable and gpus > shards else [])]
     for flags, changed, count in combinations(config, counts):
         if make_plan(shape, changed, memory=memory, shards=count).fits:
             flags += [f"--model.shard {count}"] * (count != shards)
@@ -202,7 +201,7 @@ def advice(shape: Shape, config: Config, *, memory: int, gpus: int, shards: int)
     if not config.model.lora_rank and make_plan(shape, replace(config, model=adapted), memory=memory).fits:
         recomputed = "" if config.model.gradient_checkpointing else " --model.gradient-checkpointing"
         return f"all weights cannot be trained; it fits with --model.lora-rank {LORA_RANK}{recomputed}"
-    for count in more_gpus(gpus) if shardable and plain else []:
+    for count in more_gpus(gpus) if shardable else []:
         for flags, changed, _ in combinations(config, [count]):
             if make_plan(shape, changed, memory=memory, shards=count).fits:
                 return f"it fits on {count} GPUs with {' '.join([*flags, f'--model.shard {count}'])}"

@@ -10,16 +10,20 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr.config import ModelConfig
-from rlvr.files.models import Source, check_weights, find_model
+from rlvr.files.models import Place, Source, check_weights, find_model
 from rlvr.model.causal import check_causal, check_decoder
 from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.load_errors import first_line, load_errors_as_value_error
 from rlvr.model.lora import check_settings, load_adapter, merge_adapter, save_adapter, with_adapter
+from rlvr.model.parts import empty_model, fits, read_weights, weight_files
 from rlvr.model.probe import Decoders, PackedTrial, check_length
 from rlvr.model.rendering import Rendering
+from rlvr.model.sharding import allocate, blank, fill, gather_weights, leads, local, shard_model, with_weights
+from rlvr.model.stand_in import StandInTrial
 from rlvr.model.tiny import tiny_config, tiny_model, tiny_tokenizer
 from rlvr.model.tokenizer import load_tokenizer
 
@@ -31,7 +35,8 @@ class Policy(Rendering):
     weights may be stored in another). eos_ids: every id that ends a completion; generation configs may list several,
     and forgetting one turns finished answers into truncated ones. packs: the model can run on sequences laid end to end
     (rlvr.model.attention), which `packed` False rules out; `trial` tells for which lengths, or why not.
-    continues_adapter: the trained adapter was loaded, not newly made.
+    continues_adapter: the trained adapter was loaded, not newly made. mesh: of the processes that hold the weights in
+    shards (rlvr.model.sharding); None: they are whole.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class Policy(Rendering):
         continues_adapter: bool = False,
         trust_remote_code: bool = False,
         trial: PackedTrial | None = None,
+        mesh: DeviceMesh | None = None,
     ) -> None:
         super().__init__(tokenizer, system_prompt=system_prompt, chat=chat)
         self.model = model
@@ -58,12 +64,21 @@ class Policy(Rendering):
         self.eos_ids = _eos_ids(self.causal, tokenizer)
         self.trial = trial or PackedTrial(self.causal, packed)
         self.packs = not self.trial.why_not
+        self.mesh: DeviceMesh | None = None
+        self._blank: Any = None
         self._reference: Policy | None = None
+        if mesh is not None:
+            self.shard(mesh)
 
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
         return next(self.model.parameters()).device
+
+    @property
+    def tried(self) -> Any:
+        """The model that ways to compute are tried on: this one, or where it is in shards a small one of its kind."""
+        return self.causal if self.mesh is None else self.trial.causal
 
     @property
     def pad_id(self) -> int:
@@ -83,11 +98,12 @@ class Policy(Rendering):
         total = sum(weight.numel() for weight in self.model.parameters())
         trained = sum(weight.numel() for weight in self.parameters())
         share = "" if trained == total else f", {trained / 1e6:,.2f}M trained"
-        kind, dtype = type(self.causal).__name__, str(self.dtype).removeprefix("torch.")
+        kind, dtype = type(self.causal).__name__.removeprefix("FSDP"), str(self.dtype).removeprefix("torch.")
         stored = {str(weight.dtype).removeprefix("torch.") for weight in self.parameters()} - {"float32"}
         dtype += "".join(f", weights stored in {name}" for name in sorted(stored))
         slow = "" if self.packs else f"; rows are padded and prompts repeated, which is slower: {self.trial.why_not}"
-        return f"{kind} with {total / 1e6:,.2f}M parameters{share}, {dtype} on {self.device}{slow}"
+        parts = "" if self.mesh is None else f" in {self.mesh.size(-1)} shards"
+        return f"{kind} with {total / 1e6:,.2f}M parameters{share}{parts}, {dtype} on {self.device}{slow}"
 
     def check_rows(self, length: int, *, samples: bool) -> str:
         """Try the ways to compute rows of up to `length` tokens; return which are used. See rlvr.model.probe.
@@ -97,7 +113,7 @@ class Policy(Rendering):
         check_length(self.causal, self.trial, length)
         line = f"rows of up to {length} tokens are {'packed' if self.trial.packs(length) else 'padded'} in training"
         if samples:
-            line += f", and {Decoders(self.causal, self.trial, self.packs).for_length(length).summary}"
+            line += f", and {Decoders(self.tried, self.trial, self.packs).for_length(length).summary}"
         return line
 
     def parameters(self) -> list[nn.Parameter]:
@@ -122,35 +138,98 @@ class Policy(Rendering):
         if self.continues_adapter:
             raise ValueError(REFERENCE_OF_ADAPTER)
         if self._reference is None:
-            lora = self.causal is not self.model
-            model = self.model if lora else copy.deepcopy(self.model).requires_grad_(False)
-            if not lora:
+            if self.causal is not self.model:
+                self._reference = self._like(self.model, adapter_off=True)
+                self._reference.mesh = self.mesh
+            elif self.mesh is not None:
+                self._reference = self.copied(frozen=True)
+            else:
+                model = copy.deepcopy(self.model).requires_grad_(False)
                 shorten(model, self.dtype)
-            # What was tried on this policy holds for the same weights.
-            self._reference = Policy(
-                model, self.tokenizer, dtype=self.dtype, chat="never", adapter_off=lora, trial=self.trial
-            )
-            self._reference.system_prompt, self._reference.chat = self.system_prompt, self.chat
+                self._reference = self._like(model)
         return self._reference
 
+    def _like(self, model: Any, **options: Any) -> Policy:
+        """Return a policy with another model of the same kind: what was tried on this one holds for it."""
+        made = Policy(model, self.tokenizer, dtype=self.dtype, chat="never", trial=self.trial, **options)
+        made.system_prompt, made.chat = self.system_prompt, self.chat
+        return made
+
+    def shard(self, mesh: DeviceMesh) -> None:
+        """Cut the weights into shards, in place. They must be equal on all processes, or on the meta device."""
+        for module in self.model.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(module, name, buffer.to(torch.device(mesh.device_type)))
+        self._blank = blank(self.model)
+        self.trial.follow(self._blank)
+        shard_model(self.model, self.causal, mesh)
+        self.mesh = mesh
+
+    def copied(self, *, frozen: bool = False) -> Policy:
+        """Return a second policy in shards with the same weights; frozen: in the dtypes that `shorten` gives them."""
+        assert self.mesh is not None
+        model = copy.deepcopy(self._blank)
+        if frozen:
+            shorten(model.requires_grad_(False), self.dtype)
+        made = self._like(model, mesh=self.mesh)
+        allocate(made.model, self.device)
+        with torch.no_grad():
+            for weight, own in zip(made.model.parameters(), self.model.parameters(), strict=True):
+                local(weight).copy_(local(own))
+        return made
+
+    def whole(self, *, keep: bool = True, device: str | None = None) -> Policy:
+        """Return the policy with whole weights, as they are now: of one in shards a copy, for which all must call it.
+
+        device: of the copy. With `keep` False the copy, which another process wants, has no weights here.
+        """
+        if self.mesh is None:
+            return self
+        weights = gather_weights(self.model, keep=keep, device=device)
+        return self._like(with_weights(self._blank, weights) if keep else self._blank, adapter_off=self.adapter_off)
+
     def save(self, folder: Path | str) -> None:
-        """Write weights (safetensors), config and tokenizer as transformers and peft load them."""
-        if self.causal is self.model:
+        """Write weights (safetensors), config and tokenizer as transformers and peft load them.
+
+        Where they are in shards all processes must call it, and the first one writes.
+        """
+        if self.mesh is not None:
+            gathered = self.whole(keep=leads(), device="cpu")
+            if leads():
+                gathered.save(folder)
+        elif self.causal is self.model:
             self.model.save_pretrained(folder)
         else:
             save_adapter(self.model, folder)
-        self.tokenizer.save_pretrained(folder)
+        if leads() or self.mesh is None:
+            self.tokenizer.save_pretrained(folder)
 
     def load_weights(self, folder: Path | str) -> None:
         """Load the weights that `save` wrote into this model, bit for bit."""
         if self.causal is not self.model:
             from peft import load_peft_weights, set_peft_model_state_dict
 
-            set_peft_model_state_dict(self.model, load_peft_weights(str(folder), device=str(self.device)))
+            if self.mesh is None:
+                set_peft_model_state_dict(self.model, load_peft_weights(str(folder), device=str(self.device)))
+                return
+            # peft names the weights of an adapter without the adapter's own name.
+            held = load_peft_weights(str(folder), device="cpu")
+            for name, weight in self.model.named_parameters():
+                if weight.requires_grad:
+                    fill(weight, held[name.replace(".default.", ".")])
             return
         check_weights(Path(folder))
-        saved = type(self.causal).from_pretrained(folder, dtype=next(self.model.parameters()).dtype)
-        self.model.load_state_dict(saved.state_dict())
+        files = weight_files(Place(str(folder)))
+        if self.mesh is not None and fits(self._blank, files):
+            read_weights(self.model, files)
+            return
+        saved = type(self._blank or self.causal).from_pretrained(folder, dtype=next(self.model.parameters()).dtype)
+        if self.mesh is None:
+            self.model.load_state_dict(saved.state_dict())
+            return
+        held = dict(saved.named_parameters())
+        for name, weight in self.model.named_parameters():
+            fill(weight, held[name])
 
 
 def shorten(causal: Any, dtype: torch.dtype) -> None:
@@ -176,13 +255,16 @@ REFERENCE_OF_ADAPTER = (
 )
 
 
-def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 0) -> Policy:
+def load_policy(
+    config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 0, mesh: DeviceMesh | None = None
+) -> Policy:
     """Return the policy that a config names.
 
     "tiny": a small model whose tokenizer is made from the corpus by `tiny_tokens`, and whose weights depend only on the
     seed. Otherwise: a hub name or a folder of a transformers causal LM, or of an adapter on one. An adapter is merged
     into its base, and all weights are trained; with `lora_rank` the adapter is trained further, if it matches the lora
-    settings. Raises ValueError where the name does not exist, is not a causal LM, or cannot be set up as configured.
+    settings. mesh: of the processes that hold the weights in shards. Raises ValueError where the name does not exist,
+    is not a causal LM, or cannot be set up as configured.
     """
     device = pick_device(config.device)
     short = config.weights == "bfloat16" and not config.lora_rank
@@ -201,8 +283,11 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
         # Frozen weights may have the computation's dtype; in trained ones it would round small updates away, unless
         # the optimizer has a copy of them. An adapter is merged in float32.
         as_computed = config.lora_rank or (short and not source.adapter)
-        tokenizer, model = load_pretrained(source, config, dtype if as_computed else torch.float32)
-    check_causal(model)
+        in_parts = mesh is not None and source.adapter is None and not config.lora_rank
+        stored = dtype if as_computed else torch.float32
+        tokenizer, model = load_pretrained(source, config, stored, in_parts=in_parts)
+    if mesh is None:
+        check_causal(model)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     if source is not None and source.adapter:
@@ -215,14 +300,17 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
         store_weights(model, torch.bfloat16)
     switch_off_dropout(model)
     if config.gradient_checkpointing:
-        if config.lora_rank:
-            # Otherwise no input of a recomputed block requires a gradient, and the adapters would get none.
-            model.enable_input_require_grads()
-        _recompute_activations(model)
+        _recompute_activations(model, lora=bool(config.lora_rank))
     # transformers recomputes activations only in training mode; without dropout the modes differ in nothing else.
     model.train(config.gradient_checkpointing)
-    return Policy(
-        model.to(device),
+    trial = None
+    if mesh is None:
+        model = model.to(device)
+    else:
+        causal = model.get_base_model() if hasattr(model, "peft_config") else model
+        trial = StandInTrial(causal, device, config.attention == "auto")
+    policy = Policy(
+        model,
         tokenizer,
         dtype=dtype,
         system_prompt=config.system_prompt,
@@ -230,7 +318,13 @@ def load_policy(config: ModelConfig, *, corpus: Iterable[str] = (), seed: int = 
         packed=config.attention == "auto",
         continues_adapter=continued,
         trust_remote_code=config.trust_remote_code,
+        trial=trial,
+        mesh=mesh,
     )
+    if source is not None and policy.device.type == "meta":
+        allocate(policy.model, device)
+        read_weights(policy.model, weight_files(source.weights))
+    return policy
 
 
 def load_rendering(config: ModelConfig, *, corpus: Iterable[str] = ()) -> tuple[Rendering, Any]:
@@ -247,14 +341,21 @@ def load_rendering(config: ModelConfig, *, corpus: Iterable[str] = ()) -> tuple[
     return Rendering(tokenizer, system_prompt=config.system_prompt, chat=config.chat), settings
 
 
-def load_pretrained(source: Source, config: ModelConfig, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Return tokenizer and model of a source; of an adapter, its base."""
+def load_pretrained(
+    source: Source, config: ModelConfig, dtype: torch.dtype, *, in_parts: bool = False
+) -> tuple[Any, Any]:
+    """Return tokenizer and model of a source; of an adapter, its base.
+
+    With `in_parts` the weights are on the meta device, to be read later (rlvr.model.parts), if its files allow it.
+    """
     place, trust = source.weights, {"trust_remote_code": config.trust_remote_code}
     attention = {} if config.attention == "auto" else {"attn_implementation": config.attention}
     with load_errors_as_value_error(config.name):
         settings = AutoConfig.from_pretrained(place.name, **place.options(), **trust)
         check_decoder(settings, config.name)
         tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
+        if in_parts and fits(model := empty_model(place, config, dtype), weight_files(place)):
+            return tokenizer, model
         model = AutoModelForCausalLM.from_pretrained(
             place.name, dtype=dtype, **place.model_options(), **trust, **attention
         )
@@ -270,8 +371,11 @@ def set_attention(model: Any, attention: str) -> None:
             raise ValueError(f"model.attention {attention!r}: {first_line(error)}") from error
 
 
-def _recompute_activations(model: Any) -> None:
+def _recompute_activations(model: Any, *, lora: bool) -> None:
     """Switch gradient checkpointing on, by the name that the installed transformers has for it."""
+    if lora:
+        # Otherwise no input of a recomputed block requires a gradient, and the adapters would get none.
+        model.enable_input_require_grads()
     if hasattr(model, "activation_checkpointing_enable"):
         model.activation_checkpointing_enable()
     else:

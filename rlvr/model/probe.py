@@ -62,6 +62,9 @@ class PackedTrial:
         self.decoders: dict[int, type[Decoder]] = {}
         self.why_not = self._install() if wanted else f"its attention is to be {causal.config._attn_implementation}"
 
+    def follow(self, model: Any) -> None:
+        """Give a copy of the model what is found out later: nothing, where the model itself is tried."""
+
     def packs(self, length: int) -> bool:
         """Return whether rows of up to `length` tokens are packed; the first time beyond a boundary, try.
 

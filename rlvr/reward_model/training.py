@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from accelerate import Accelerator
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from rlvr.config import Config, ModelConfig, OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, RewardTrainConfig
+from rlvr.distributed import sum_gradients, sum_stats
 from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.model.lora import with_adapter
 from rlvr.model.memory import microbatch_tokens
 from rlvr.model.optim import learning_rate, make_optimizer, optimizer_step
 from rlvr.model.policy import switch_off_dropout
+from rlvr.model.sharding import blank, gather_weights, is_sharded, shard_model, with_weights, within
 from rlvr.reward_model.preferences import PreferencePair
 from rlvr.reward_model.scorer import Classifier, Scorer, load_classifier
 from rlvr.reward_model.text import Encoded, Renderer, token_limit
@@ -35,7 +39,8 @@ class TrainableRewardModel:
     """A reward model with what training needs.
 
     `model`: what is trained, with LoRA adapters where they are used; `classifier`: computes scores with it; `renderer`:
-    makes token ids of a prompt and a completion; `dtype`: of the computation (autocast unless float32).
+    makes token ids of a prompt and a completion; `dtype`: of the computation (autocast unless float32). `empty`: where
+    the weights are in shards, the model without weights, and `mesh` that of the processes.
     """
 
     model: Any
@@ -43,6 +48,8 @@ class TrainableRewardModel:
     tokenizer: Any
     renderer: Renderer
     dtype: torch.dtype
+    empty: Any = None
+    mesh: DeviceMesh | None = None
 
     @property
     def causal(self) -> Any:
@@ -66,8 +73,21 @@ class TrainableRewardModel:
     def scores(self, pairs: Sequence[EncodedPair]) -> Tensor:
         """Return the scores (n, 2) of n pairs: chosen, rejected."""
         texts = [text for pair in pairs for text in pair[:2]]
-        with torch.autocast(self.classifier.device.type, self.dtype, enabled=self.dtype is not torch.float32):
-            return self.classifier.logits(texts).view(-1, 2)
+
+        def compute() -> Tensor:
+            with torch.autocast(self.classifier.device.type, self.dtype, enabled=self.dtype is not torch.float32):
+                return self.classifier.logits(texts)
+
+        return within(self.model, compute).view(-1, 2)
+
+    def whole(self) -> TrainableRewardModel:
+        """Return the model with whole weights: of one in shards a copy, for which all processes must call it."""
+        if self.empty is None:
+            return self
+        model = with_weights(self.empty, gather_weights(self.model)).eval()
+        own = self.classifier
+        classifier = Classifier(transformers_model(model), pad_id=own.pad_id, padding_side=own.padding_side)
+        return replace(self, model=model, classifier=classifier, empty=None, mesh=None)
 
     def save(self, folder: Any) -> None:
         """Write the model, adapters merged, as transformers' AutoModelForSequenceClassification loads it."""
@@ -76,10 +96,18 @@ class TrainableRewardModel:
         self.tokenizer.save_pretrained(folder)
 
 
-def load_trainer(config: BaseModelConfig, name: str, *, seed: int) -> TrainableRewardModel:
+def transformers_model(model: Any) -> Any:
+    """Return the model within peft's wrapper, where there is one."""
+    return model.get_base_model() if hasattr(model, "peft_config") else model
+
+
+def load_trainer(
+    config: BaseModelConfig, name: str, *, seed: int, mesh: DeviceMesh | None = None
+) -> TrainableRewardModel:
     """Load a causal LM's or reward model's trunk with a new head, drawn from the seed, onto its device.
 
-    Raises ValueError for a model that does not become a causal trunk with a linear head.
+    mesh: of the processes that hold the weights in shards; each first loads them whole. Raises ValueError for a model
+    that does not become a causal trunk with a linear head.
     """
     device = pick_device(config.device)
     dtype = pick_dtype(config.dtype, device)
@@ -112,7 +140,10 @@ def load_trainer(config: BaseModelConfig, name: str, *, seed: int) -> TrainableR
             model, config, seed=derive_seed(seed, "adapter"), task_type="SEQ_CLS", trained_whole=["score"]
         )
     trained.to(device)
-    return TrainableRewardModel(trained, classifier, tokenizer, renderer, dtype)
+    empty = None if mesh is None else blank(trained)
+    if mesh is not None:
+        shard_model(trained, model, mesh)
+    return TrainableRewardModel(trained, classifier, tokenizer, renderer, dtype, empty, mesh)
 
 
 def init_head(weight: Tensor, seed: int) -> None:
@@ -153,10 +184,13 @@ def train_reward_model(
     config: RewardTrainConfig,
     optim: OptimConfig,
     *,
+    accelerator: Accelerator,
     seed: int,
     on_step: Callable[[dict[str, float]], None] | None = None,
 ) -> None:
     """Train for `epochs` passes over the pairs with AdamW; `on_step` receives each step's metrics.
+
+    All processes hold the same pairs, and compute a share of each batch.
 
     Metrics: step, lr, grad_norm, and those of `accumulate_gradients`, measured before the update. Raises NotFinite
     where gradients are not finite at several steps in a row, or the weights are not at the end.
@@ -165,12 +199,12 @@ def train_reward_model(
     gradients = GradientWatch(python_warning, hint)
     encoded = [trainer.encode(pair) for pair in pairs]
     optimizer = make_optimizer(trainer.parameters(), optim)
-    max_tokens = most_tokens(trainer, optim)
+    max_tokens = most_tokens(trainer, optim, 1 if trainer.mesh is None else trainer.mesh.size(-1))
     num_steps = num_training_steps(len(encoded), config)
     trainer.model.train()
     for step in range(num_steps):
         batch = items_of_step(encoded, min(config.batch_size, len(encoded)), seed=seed, step=step)
-        metrics = accumulate_gradients(trainer, batch, max_tokens)
+        metrics = accumulate_gradients(trainer, batch, max_tokens, accelerator)
         lr = learning_rate(step, optim, num_steps)
         norm = optimizer_step(optimizer, lr=lr, max_grad_norm=optim.max_grad_norm)
         if on_step:
@@ -180,22 +214,26 @@ def train_reward_model(
     trainer.model.eval()
 
 
-def most_tokens(trainer: TrainableRewardModel, optim: OptimConfig) -> int:
+def most_tokens(trainer: TrainableRewardModel, optim: OptimConfig, shard: int = 1) -> int:
     """Return the most tokens of a microbatch, as for a policy of this size that is trained without a reference."""
     adapters = [] if trainer.model is trainer.causal else list(trainer.model.peft_config.values())
-    model = ModelConfig(lora_rank=max((adapter.r for adapter in adapters), default=0))
+    model = ModelConfig(lora_rank=max((adapter.r for adapter in adapters), default=0), shard=shard)
     return microbatch_tokens(trainer, Config(model=model, optim=optim))
 
 
 def accumulate_gradients(
-    trainer: TrainableRewardModel, batch: Sequence[EncodedPair], max_tokens: int
+    trainer: TrainableRewardModel, batch: Sequence[EncodedPair], max_tokens: int, accelerator: Accelerator
 ) -> dict[str, float]:
     """Add the gradients of the batch's mean loss, in microbatches of at most `max_tokens` tokens; return its metrics.
 
-    loss: mean over pairs; accuracy: share of pairs whose chosen text scores higher; margin: mean difference of scores.
+    Each process computes its share; gradients and metrics are those of all. loss: mean over pairs; accuracy: share of
+    pairs whose chosen text scores higher; margin: mean difference of scores.
     """
     loss, correct, difference = 0.0, 0, 0.0
-    for microbatch in microbatches(batch, max_tokens):
+    count = accelerator.num_processes
+    plans = [list(microbatches(batch[rank::count], max_tokens)) for rank in range(count)]
+    mine = plans[accelerator.process_index]
+    for microbatch in mine:
         scores = trainer.scores(microbatch)
         margins = torch.tensor([margin for _, _, margin in microbatch], device=scores.device)
         part = bradley_terry(scores, margins) / len(batch)
@@ -204,7 +242,16 @@ def accumulate_gradients(
         loss += float(part.detach())
         correct += int((differences > 0).sum())
         difference += float(differences.sum())
-    return {"loss": loss, "accuracy": correct / len(batch), "margin": difference / len(batch)}
+    if is_sharded(trainer.model):
+        # The others gather their layers with this process, which computes one pair as often as it is needed.
+        for _ in range(max(map(len, plans)) - len(mine)):
+            (0 * trainer.scores(batch[:1]).sum()).backward()
+    if count > 1:
+        sum_gradients(trainer.parameters(), accelerator)
+    sums = {"loss": loss, "correct": float(correct), "difference": difference}
+    sums = sum_stats(sums, accelerator, trainer.device)
+    accuracy, margin = (sums[name] / len(batch) for name in ("correct", "difference"))
+    return {"loss": sums["loss"], "accuracy": accuracy, "margin": margin}
 
 
 def num_training_steps(num_pairs: int, config: RewardTrainConfig) -> int:

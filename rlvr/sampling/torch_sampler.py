@@ -31,12 +31,21 @@ class TorchSampler(Sampler):
     def __init__(self, policy: Policy, *, batch_size: int = 512, cache_gib: float | None = None) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size {batch_size}: expected at least 1")
-        self.policy = policy
+        self.given, self.policy = policy, policy.whole()
         self.batch_size, self.cache_gib = batch_size, cache_gib
-        self.decoders = Decoders(policy.causal, policy.trial, policy.packs)
+        self.decoders = Decoders(policy.tried, policy.trial, policy.packs)
 
     def load_weights(self, policy: Any) -> None:
-        """Do nothing: the weights are the trainer's own."""
+        """Gather the weights of a policy in shards; do nothing where they are whole, and so the trainer's own.
+
+        All processes must call it.
+        """
+        if policy.mesh is not None:
+            self.policy = policy.whole()
+
+    def sleep(self) -> None:
+        """Free the weights that were gathered of a policy in shards."""
+        self.policy = self.given
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seeds: Sequence[Sequence[int]]

@@ -129,16 +129,16 @@ def alarm_ends(
 
 
 def save(run: Run, step: int, rollouts: RolloutPrefetcher, *, keep_all: bool = False) -> None:
-    """Write the checkpoint after `step` steps, with the rollouts that are sampled ahead, on the main process.
+    """Write the checkpoint after `step` steps, with the rollouts that are sampled ahead.
 
     keep_all: delete no older one; while gradients are not finite, the last good checkpoint may be among them.
     """
-    learner, log = run.learner, run.reporter.log
-    if learner.accelerator.is_main_process:
-        settings = run.config.run
-        folder = checkpoint_folder(settings.out_dir, step)
-        state = {"log": log.position()}
+    learner, log, settings = run.learner, run.reporter.log, run.config.run
+    folder, main = checkpoint_folder(settings.out_dir, step), learner.accelerator.is_main_process
+    if main or learner.policy.mesh is not None:
+        state = {"log": log.position()} if main else {}
         save_checkpoint(folder, step, learner.policy, learner.optimizer, state, learner.critic, rollouts.ahead)
+    if main:
         if not keep_all:
             kept = best_steps(settings.out_dir, log.read("eval"), kept_steps(settings.out_dir))
             delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints, kept if settings.keep_best else ())

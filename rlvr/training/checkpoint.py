@@ -2,10 +2,11 @@
 
 A checkpoint is a folder `checkpoints/step-000050` with the model (safetensors, tokenizer), `optimizer.safetensors` and
 `state.json`; with a critic also `critic.safetensors` and `critic_optimizer.safetensors`, with sampler.max_staleness
-`ahead.jsonl`, the rollouts of later steps that are already sampled. There is no random state to save: every random
-choice is a function of (seed, step, problem, sample). state.json holds the sizes of the run's logs, so that lines
-written after the checkpoint can be dropped, and of every other file of the checkpoint, so that damage is found without
-reading them.
+`ahead.jsonl`, the rollouts of later steps that are already sampled. Where the weights are in shards, each process
+writes its part of an optimizer's state into the folder `optimizer` or `critic_optimizer`. There is no random state to
+save: every random choice is a function of (seed, step, problem, sample). state.json holds the sizes of the run's logs,
+so that lines written after the checkpoint can be dropped, and of every other file of the checkpoint, so that damage is
+found without reading them.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch.distributed.checkpoint.api import CheckpointException
 
 from rlvr.files.write import PARTIAL
 from rlvr.model.critic import Critic
 from rlvr.model.policy import Policy
+from rlvr.model.sharding import leads
+from rlvr.training.optimizer_state import read_optimizer, write_optimizer
 from rlvr.types import Completion, Group, Problem, RunError, Verdict
 
 AHEAD = "ahead.jsonl"
@@ -133,7 +139,12 @@ def save_checkpoint(
 
     ahead: the rollouts of later steps that are already sampled, by step. Raises RunError, in one line, where the disk
     is full or the like; what was written is then removed, and earlier checkpoints are untouched.
+
+    Where the weights are in shards all processes must call it, and see the same disk: the first one makes the folder
+    and renames it, and each writes its part of the optimizer's state.
     """
+    together = policy.mesh is not None
+    main = leads() or not together
 
     def safe() -> str:
         beside = sorted(path for path in folder.parent.glob("step-*") if STEP.fullmatch(path.name))
@@ -141,18 +152,81 @@ def save_checkpoint(
         resume = "run the same command (without --run.overwrite) to resume from it"
         return f"the last complete checkpoint, {whole[-1]}, is safe: {resume}" if whole else ""
 
-    with written_whole(folder, safe) as partial:
-        policy.save(partial)
+    with (
+        failing_together(folder, together),  # and waiting, until it has its name
+        written_whole(folder, safe) if main else partial_of_first(folder) as partial,
+    ):
+        with failing_together(folder, together):
+            pass  # wait until there is a folder
+        with failing_together(folder, together):
+            policy.save(partial)
         if optimizer is not None:
-            save_file(optimizer_tensors(optimizer), partial / "optimizer.safetensors")
+            write_optimizer(optimizer, partial, "optimizer")
         if critic is not None:
-            save_file(critic.tensors(), partial / "critic.safetensors")
-            save_file(optimizer_tensors(critic.optimizer), partial / "critic_optimizer.safetensors")
-        if ahead:
-            write_groups(partial / AHEAD, ahead)
-        written = sorted(path for path in partial.rglob("*") if path.is_file())
-        sizes = {str(path.relative_to(partial)): path.stat().st_size for path in written}
-        (partial / "state.json").write_text(json.dumps({"step": step, **state, "files": sizes}, indent=2))
+            with failing_together(folder, together):
+                tensors = critic.tensors()
+                if main:
+                    save_file(tensors, partial / "critic.safetensors")
+            write_optimizer(critic.optimizer, partial, "critic_optimizer")
+        if main:
+            if ahead:
+                write_groups(partial / AHEAD, ahead)
+            written = sorted(path for path in partial.rglob("*") if path.is_file())
+            sizes = {str(path.relative_to(partial)): path.stat().st_size for path in written}
+            (partial / "state.json").write_text(json.dumps({"step": step, **state, "files": sizes}, indent=2))
+
+
+@contextmanager
+def failing_together(folder: Path, together: bool) -> Iterator[None]:
+    """Run what writes a part of a checkpoint, and wait for the other processes if they do so `together`.
+
+    Where one of them cannot write, all raise: that one what it raised, the others a RunError with the same reason.
+    """
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as caught:
+        if not together or not cannot_write(caught):
+            raise
+        error = caught
+    if not together:
+        return
+    told = (
+        ""
+        if error is None
+        else str(error)
+        if isinstance(error, RunError)
+        else f"cannot save {folder}: {reason_of(error)}"
+    )
+    reasons = [""] * dist.get_world_size()
+    dist.all_gather_object(reasons, told)
+    if error is not None:
+        raise error
+    if any(reasons):
+        raise RunError(max(reasons, key=bool))
+
+
+def cannot_write(error: BaseException) -> bool:
+    """Return whether an error is the file system's. Of Rust libraries, tokenizers raises a bare Exception."""
+    known = (OSError, SafetensorError, CheckpointException, RunError)
+    return isinstance(error, known) or "os error" in str(error)
+
+
+@contextmanager
+def partial_of_first(folder: Path) -> Iterator[Path]:
+    """Yield the folder of `written_whole`, which the first process makes. RunError where it cannot be written."""
+    try:
+        yield folder.with_name(folder.name + PARTIAL)
+    except (OSError, CheckpointException) as error:
+        raise RunError(f"cannot save {folder}: {reason_of(error)}") from error
+
+
+def reason_of(error: BaseException) -> str:
+    """Return one line: why a file could not be written."""
+    if isinstance(error, CheckpointException):  # what each process raised
+        error = next(iter(error.failures.values()))[0]
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
 
 
 @contextmanager
@@ -160,7 +234,7 @@ def written_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterato
     """Yield a folder to write into; when all is on the disk, move it to its final place, replacing what is there.
 
     When anything fails it is removed. An error of the file system becomes a RunError in one line, which ends with what
-    `safe` returns. (The Rust libraries below raise SafetensorError, tokenizers a bare Exception.)
+    `safe` returns.
     """
     partial = folder.with_name(folder.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
@@ -177,10 +251,9 @@ def written_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterato
         sync(folder.parent)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        if not isinstance(error, (OSError, SafetensorError)) and "os error" not in str(error):
+        if isinstance(error, RunError) or not cannot_write(error):
             raise
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise RunError("; ".join(filter(None, (f"cannot save {folder}: {reason}", safe())))) from error
+        raise RunError("; ".join(filter(None, (f"cannot save {folder}: {reason_of(error)}", safe())))) from error
 
 
 def delete_old_checkpoints(out_dir: Path, keep: int, others: Collection[int] = ()) -> None:
@@ -195,16 +268,18 @@ def load_checkpoint(
 ) -> dict[str, Any]:
     """Load a checkpoint's weights and optimizer states in place; return its state.json.
 
-    Raises ValueError, naming the folder, where a file of tensors cannot be read or does not fit.
+    The number of processes that wrote it, and whether their weights were in shards, does not matter; with weights in
+    shards all processes must call this. Raises ValueError, naming the folder, where a file of tensors cannot be read or
+    does not fit.
     """
     try:
         policy.load_weights(folder)
         if optimizer is not None:
-            load_optimizer(optimizer, load_file(folder / "optimizer.safetensors"))
+            read_optimizer(optimizer, folder, "optimizer")
         if critic is not None:
             critic.load(load_file(folder / "critic.safetensors"))
-            load_optimizer(critic.optimizer, load_file(folder / "critic_optimizer.safetensors"))
-    except (SafetensorError, ValueError) as error:
+            read_optimizer(critic.optimizer, folder, "critic_optimizer")
+    except (SafetensorError, ValueError, CheckpointException, UnpicklingError, EOFError) as error:
         raise ValueError(f"checkpoint {folder} cannot be read: {error}") from error
     state: dict[str, Any] = json.loads((folder / "state.json").read_text())
     return state
@@ -267,26 +342,6 @@ def read_groups(path: Path, problems: Iterable[Problem]) -> dict[int, list[Group
         )
         batches.setdefault(record["step"], []).append(group)
     return batches
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Return the optimizer's state on the CPU as tensors named "<parameter number>.<name>", not copied there."""
-    state = optimizer.state_dict()["state"]
-    return {
-        f"{number}.{name}": value.detach().contiguous().cpu()
-        for number, values in state.items()
-        for name, value in values.items()
-    }
-
-
-def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Restore the state that `optimizer_tensors` returned."""
-    whole = optimizer.state_dict()
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    for key, value in tensors.items():
-        number, _, name = key.partition(".")
-        state.setdefault(int(number), {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
 
 
 def sync(path: Path) -> None:

@@ -11,10 +11,8 @@ import statistics
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from accelerate import Accelerator
-
 from rlvr.config import MonitorConfig
-from rlvr.distributed import share
+from rlvr.distributed import Processes, share
 from rlvr.training.alarm import drift, streak, suspicions
 from rlvr.training.rollout import verify_shared
 from rlvr.types import BatchVerifier, Group, Status, Verdict
@@ -30,7 +28,7 @@ class Monitor:
     config: MonitorConfig
     rows: list[dict[str, float]] = field(default_factory=list)
 
-    def verify(self, groups: Sequence[Group], accelerator: Accelerator) -> list[Group]:
+    def verify(self, groups: Sequence[Group], accelerator: Processes) -> list[Group]:
         """Return the groups with the monitor's verdicts in place of the proxy's."""
         return verify_shared(share(groups, accelerator), self.verifier, accelerator)
 

@@ -8,6 +8,7 @@ from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import TypeVar
 
+from rlvr.distributed import Apart
 from rlvr.training.checkpoint import AHEAD, checkpoint_folder, read_groups
 from rlvr.training.collect import collect
 from rlvr.training.worker import RolloutWorker, Timer
@@ -34,8 +35,9 @@ class RolloutPrefetcher:
         saved = checkpoint_folder(worker.config.run.out_dir, start) / AHEAD
         if self.max_staleness and start and saved.exists():
             self.ahead = read_groups(saved, worker.problems)
-        # Timings of background sampling are not counted in the step.
-        self._background = replace(worker, timer=Timer())
+        # Timings of background sampling are not counted in the step, and its gathers do not meet those of the training.
+        apart = Apart(worker.accelerator) if self.max_staleness else worker.accelerator
+        self._background = replace(worker, timer=Timer(), accelerator=apart)
         self._in_flight: Future[dict[int, list[Group]]] | None = None
 
     def __enter__(self) -> RolloutPrefetcher:

@@ -16,6 +16,7 @@ from rlvr.model.logprobs import token_logprobs
 from rlvr.model.memory import microbatch_tokens
 from rlvr.model.policy import Policy
 from rlvr.training.learner import Learner
+from rlvr.training.microbatches import microbatches
 from rlvr.types import Group
 
 
@@ -104,19 +105,20 @@ def logprobs_and_values(learner: Learner, batch: Batch) -> Tensor:
     return over_rows(learner, batch, both, count=2)
 
 
-def microbatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor, Batch]]:
-    """Yield the rows of this process in microbatches, by optim.tokens_per_microbatch and the device's memory."""
-    return batch.split(microbatch_tokens(learner.policy, learner.config), shared_prompts=learner.policy.packs)
+def learner_microbatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor, Batch, float]]:
+    """Yield this process's `microbatches`, by optim.tokens_per_microbatch and the device's memory."""
+    tokens = microbatch_tokens(learner.policy, learner.config)
+    return microbatches(batch, learner.policy, learner.accelerator, tokens)
 
 
 @torch.no_grad()
 def over_rows(learner: Learner, batch: Batch, compute: Callable[[Batch], Tensor], *, count: int = 1) -> Tensor:
     """Return (count, B, T) from `compute(microbatch)`, (count, b, t); each process computes its share of the rows."""
     result = batch.sampler_logprobs.new_zeros(count, *batch.tokens.shape)
-    rows, mine = batch.share(learner.accelerator.process_index, learner.accelerator.num_processes)
-    for index, micro in microbatches(learner, mine):
+    for index, micro, weight in learner_microbatches(learner, batch):
         part = compute(micro)
-        result[:, rows[index], : part.shape[-1]] = part.float()
+        if weight:
+            result[:, index, : part.shape[-1]] = part.float()
     return sum_tensor(result, learner.accelerator)
 
 

@@ -58,7 +58,7 @@ def restore_start(
         say(f"{folder} is damaged ({why_not}); fine-tuning again")
     with stop.busy("the fine-tuning"):
         fine_tune(learner, task, reporter, stop)
-        if learner.accelerator.is_main_process:
+        if learner.accelerator.is_main_process or learner.policy.mesh is not None:
             save_checkpoint(folder, 0, learner.policy, None, {})
 
 

@@ -47,6 +47,7 @@ RESUMABLE: dict[str, dict[str, str]] = {
         "device": "where it is computed",
         "gradient_checkpointing": "memory against speed",
         "attention": "memory against speed",
+        "shard": "where the weights lie",
         "trust_remote_code": "whether code may run; which code is in the model",
     },
     "optim": {

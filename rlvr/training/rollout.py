@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from accelerate import Accelerator
-
-from rlvr.distributed import gather
+from rlvr.distributed import Processes, gather
 from rlvr.model.policy import Policy
 from rlvr.seeding import derive_seed
 from rlvr.types import BatchVerifier, Group, Problem, Sampler, Sampling, Verdict, VerifierTraits
@@ -83,7 +81,7 @@ def with_verdicts(
     ]
 
 
-def verify_shared(groups: Sequence[Group], verifier: BatchVerifier, accelerator: Accelerator) -> list[Group]:
+def verify_shared(groups: Sequence[Group], verifier: BatchVerifier, accelerator: Processes) -> list[Group]:
     """Return the groups of all processes with verdicts; each process passes and verifies its own.
 
     A verifier whose verdicts depend on the whole batch (`whole_batch`) sees all groups on every process.

@@ -16,6 +16,7 @@ from rlvr.model.logprobs import token_logprobs
 from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy
 from rlvr.training.epochs import items_of_step
+from rlvr.training.microbatches import microbatches
 from rlvr.types import Completion, Group, Problem, correct
 
 
@@ -75,11 +76,10 @@ def demonstration_batch(policy: Policy, demonstrations: Sequence[tuple[Problem, 
 def accumulate(policy: Policy, batch: Batch, accelerator: Accelerator, tokens_per_microbatch: int) -> float:
     """Run forward and backward over this process's share of a batch; return its part of the loss."""
     total = batch.num_completion_tokens
-    _, mine = batch.share(accelerator.process_index, accelerator.num_processes)
     loss_sum = 0.0
-    for _, micro in mine.split(tokens_per_microbatch, shared_prompts=policy.packs):
+    for _, micro, weight in microbatches(batch, policy, accelerator, tokens_per_microbatch):
         logprobs, _ = token_logprobs(policy, micro.tokens, micro.scored)
-        loss = -logprobs.sum() / total
+        loss = -weight * logprobs.sum() / total
         loss.backward()
         loss_sum += float(loss.detach())
     sum_gradients(policy.parameters(), accelerator)

@@ -19,7 +19,7 @@ from rlvr.model.optim import learning_rate, optimizer_step
 from rlvr.seeding import derive_seed
 from rlvr.training.learner import Learner
 from rlvr.training.mismatch import mismatch, warn_of_mismatch
-from rlvr.training.prepare import critic_stats, microbatches, prepare_batch
+from rlvr.training.prepare import critic_stats, learner_microbatches, prepare_batch
 from rlvr.training.rewards import has_signal
 from rlvr.types import Group
 
@@ -140,13 +140,14 @@ def accumulate_gradient(
     total = loss_denominator(minibatch, algo.normalizer, config.rollout.max_new_tokens)
     device = minibatch.mask.device
     sums = {name: torch.zeros((), device=device) for name in stat_names(learner, minibatch)}
-    _, mine = minibatch.share(learner.accelerator.process_index, learner.accelerator.num_processes)
-    for _, micro in microbatches(learner, mine):
+    for _, micro, weight in learner_microbatches(learner, minibatch):
         logprobs, entropy, values = forward(learner, micro)
         loss, stats = batch_loss(logprobs, micro, algo, total, importance_kind(config, learner.policy.dtype))
         if values is not None:
             loss = loss + critic_loss(learner, values, micro, minibatch, stats)
-        loss.backward()
+        (loss * weight).backward()
+        if not weight:
+            continue
         if differences is not None:
             old = logprobs.detach() if micro.old_logprobs is None else micro.old_logprobs
             differences.append(of_tokens(old - micro.sampler_logprobs, micro.scored))
@@ -200,10 +201,10 @@ def accumulate_value_gradient(learner: Learner, minibatch: Batch) -> dict[str, f
     critic, device = learner.critic, minibatch.mask.device
     assert critic is not None
     sums = {name: torch.zeros((), device=device) for name in VALUE_STATS}
-    _, mine = minibatch.share(learner.accelerator.process_index, learner.accelerator.num_processes)
-    for _, micro in microbatches(learner, mine):
+    for _, micro, weight in learner_microbatches(learner, minibatch):
         values = critic.values(micro.tokens, micro.scored, only_head=critic.shares_trunk)
-        critic_loss(learner, values, micro, minibatch, sums).backward()
+        loss = critic_loss(learner, values, micro, minibatch, sums if weight else {})
+        (loss * weight).backward()
     fill_gradients(critic.parameters(), minibatch)
     sum_gradients(critic.parameters(), learner.accelerator)
     return sum_stats(read(sums), learner.accelerator, device)

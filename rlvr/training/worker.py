@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from accelerate import Accelerator
-
 from rlvr.config import Config
+from rlvr.distributed import Processes
 from rlvr.model.policy import Policy
 from rlvr.training.monitor import Monitor
 from rlvr.types import BatchVerifier, Problem, Sampler
@@ -46,6 +45,6 @@ class RolloutWorker:
     sampler: Sampler
     problems: Sequence[Problem]
     verifier: BatchVerifier
-    accelerator: Accelerator
+    accelerator: Processes
     monitor: Monitor | None = None
     timer: Timer = field(default_factory=Timer)

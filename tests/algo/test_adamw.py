@@ -15,7 +15,7 @@ from rlvr.config import OptimConfig
 from rlvr.model import adamw
 from rlvr.model.adamw import BLOCK, MASTER, Beside, Bits8, BucketedAdamW, Float32, in_buckets
 from rlvr.model.optim import check_optimizer, make_optimizer, optimizer_step
-from rlvr.training.checkpoint import load_optimizer, optimizer_tensors
+from rlvr.training.optimizer_state import load_optimizer, optimizer_tensors
 
 SHAPES = [(70, 64), (300,), (5, 3), (64, 256)]
 needs_bitsandbytes = pytest.mark.skipif(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from rlvr.algo.batch import collate, minibatches, to_device
+from rlvr.algo.batch import Batch, collate, minibatches, to_device
 from rlvr.types import Completion, Group, Problem, correct, error
 
 
@@ -91,8 +92,60 @@ def test_one_minibatch_is_the_batch():
     assert next(iter(minibatches(made, count=1, epochs=1, seed=0))) is made
 
 
-def test_shares_are_a_partition():
-    """Contiguous parts, so that groups stay together."""
+def rows_of(plan, *, counted: bool = True) -> list[list[int]]:
+    """The rows of each process's microbatches, of those that count or of the others."""
+    return [[row for index, weight in part if bool(weight) == counted for row in index.tolist()] for part in plan]
+
+
+@pytest.mark.parametrize("budget", [1, 8, 100])
+@pytest.mark.parametrize("processes", [1, 2, 3, 7])
+def test_plans_hold_every_row_once(processes, budget):
+    """Whatever is needed to make the counts equal does not count."""
+    plan = batch().plan(processes, budget, equal=True)
+    assert len(plan) == processes
+    assert sorted(sum(rows_of(plan), [])) == list(range(5))
+    assert len({len(part) for part in plan}) == 1
+    for part in plan:
+        assert [weight for _, weight in part] == sorted((weight for _, weight in part), reverse=True)
+
+
+def test_plan_of_one_process_is_the_split():
+    """The same rows in the same microbatches, with nothing added."""
+    for budget in (1, 5, 8, 100):
+        (plan,) = batch().plan(1, budget, equal=True)
+        assert [index.tolist() for index, _ in plan] == [index.tolist() for index, _ in batch().split(budget)]
+
+
+def test_plan_keeps_groups_whole():
+    """Two groups on two processes; with more processes than groups their rows are divided."""
     made = batch()
-    parts = [made.share(rank, 2)[1].advantages.tolist() for rank in range(2)]
-    assert sum(parts, []) == made.advantages.tolist()
+    first = [int(group) for group in made.groups].count(int(made.groups[0]))
+    assert sorted(rows_of(made.plan(2, 100))) == [list(range(first)), list(range(first, 5))]
+    assert max(map(len, rows_of(made.plan(5, 100)))) == 1
+
+
+def test_plan_is_filled_up_with_the_shortest_row():
+    """A process without rows computes it as often as another has microbatches; without `equal` it has nothing to do."""
+    made = batch()
+    shortest = int(made.lengths.argmin())
+    plan = made.plan(6, 1, equal=True)
+    assert rows_of(plan, counted=False)[5] == [shortest]
+    assert rows_of(plan)[5] == []
+    assert made.plan(6, 1)[5] == []
+
+
+def test_plan_balances_tokens():
+    """Groups of 8, 7, 6, 5, 4 tokens: the two loads differ by less than the smallest group."""
+    lengths = torch.tensor([8, 7, 6, 5, 4])
+    scored = torch.arange(8) < lengths[:, None]
+    scored[:, 0] = False
+    grid = torch.zeros(5, 8)
+    made = Batch(grid.long(), scored, scored, grid, torch.zeros(5), lengths, torch.arange(5))
+    loads = [sum(int(lengths[row]) for row in rows) for rows in rows_of(made.plan(2, 100))]
+    assert sum(loads) == 30
+    assert abs(loads[0] - loads[1]) < 4
+
+
+def test_plan_of_nothing_is_empty():
+    """A minibatch without rows has no microbatch on any process."""
+    assert batch().rows(torch.arange(0)).plan(3, 10, equal=True) == [[], [], []]

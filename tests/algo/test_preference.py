@@ -120,7 +120,9 @@ def test_pairs_stay_together():
     assert rows(minibatches(batch, count=3, epochs=1, seed=0)) == list(range(14))
     for budget in (1, 6, 13, 1000):
         assert rows(micro for _, micro in batch.split(budget)) == list(range(14))
-    assert rows(batch.share(rank, 3)[1] for rank in range(3)) == list(range(14))
+    for processes in (3, 20):
+        plan = batch.plan(processes, 13)
+        assert rows(batch.rows(index) for part in plan for index, _ in part) == list(range(14))
     assert len(list(minibatches(batch, count=20, epochs=1, seed=0))) == 7
 
 

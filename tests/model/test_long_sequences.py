@@ -32,7 +32,7 @@ from rlvr.model.memory import (
 )
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
-from rlvr.training.checkpoint import optimizer_tensors
+from rlvr.training.optimizer_state import optimizer_tensors
 from tests.helpers.models import make_model, make_tokens
 from tests.helpers.tensors import LargestTensor
 

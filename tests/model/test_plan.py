@@ -112,6 +112,31 @@ def test_advice_makes_a_run_fit(gib: int) -> None:
         assert not make_plan(QWEN_7B, config, memory=memory).fits
 
 
+@pytest.mark.parametrize(
+    ("gpus", "settings", "told"),
+    [
+        (8, {}, "it fits with --model.shard 8"),
+        (2, {}, "it fits with --model.weights bfloat16 --model.shard 2"),
+        (8, {"optim": {"offload": True}}, "it fits with --model.weights bfloat16"),
+    ],
+)
+def test_shards_are_advised_where_there_are_gpus(gpus: int, settings: dict, told: str) -> None:
+    """And what is advised fits; a state that is offloaded is not cut."""
+    config = with_settings(RUN, **settings)
+    assert advice(QWEN_7B, config, memory=79 * GIB, gpus=gpus, shards=1) == told
+    short = with_settings(config, model={"weights": "bfloat16" if "bfloat16" in told else "float32"})
+    assert make_plan(QWEN_7B, short, memory=79 * GIB, shards=gpus if "shard" in told else 1).fits
+
+
+def test_more_gpus_are_advised_where_none_of_these_fit() -> None:
+    """A 32B model on 24 GiB: not even an adapter fits on one."""
+    told = advice(QWEN_32B, RUN, memory=24 * GIB, gpus=1, shards=1)
+    assert (found := re.fullmatch(r"it fits on (\d+) GPUs with (.*--model\.shard \1)", told))
+    fewer = int(found[1]) // 2
+    short = with_settings(RUN, model={"weights": "bfloat16"})
+    assert not make_plan(QWEN_32B, short, memory=24 * GIB, shards=fewer).fits
+
+
 def test_microbatches_are_cut_before_a_run_does_not_fit() -> None:
     """As the trainer cuts them; a row of full length is the least."""
     config = with_settings(RUN, model={"weights": "bfloat16"}, optim={"name": "adamw8bit"})

@@ -59,10 +59,22 @@ def test_a_window_is_tried_when_rows_first_pass_it(monkeypatch: pytest.MonkeyPat
         expected = plain(eager, [*row[:50], *completion.token_ids])[49:]
         torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=1e-4, rtol=0)
 
-    monkeypatch.setattr(rlvr.model.attention.Windows, "read", lambda self, module, mask: None)
+    monkeypatch.setattr(rlvr.model.attention.Windows, "read", lambda *_: None)
     policy, _ = make_policy("mistral", sliding_window=64)
     assert [policy.trial.packs(n) for n in (64, 65)] == [True, False]
     assert policy.check_rows(90, samples=True).startswith("rows of up to 90 tokens are padded in training, and sampled")
+
+
+@pytest.mark.parametrize("lengths", [(90, 5), (45, 5, 90, 20), (5, 90, 30)])
+@pytest.mark.parametrize("family", ["mistral", "gemma2"])
+def test_a_window_stays_known_when_shorter_rows_are_tried(family: str, lengths: tuple[int, ...]) -> None:
+    """Whatever the order in which lengths are asked for: rows beyond the window are what they are alone."""
+    policy, eager = make_policy(family, sliding_window=6)
+    assert all(policy.trial.packs(length) for length in lengths)
+    row = [5 + i * i % 31 for i in range(60)]
+    mask = torch.arange(60)[None] > 0
+    found, _ = token_logprobs(policy, torch.tensor([row]), mask)
+    torch.testing.assert_close(found[0, 1:], plain(eager, row), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("boundary", [4096, 32768])

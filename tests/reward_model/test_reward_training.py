@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate import Accelerator
 from transformers import AutoModelForSequenceClassification
 
 from rlvr.commands.cli import main
@@ -86,6 +87,7 @@ def trained(policy: str, *, seed: int = 0, tokens_per_microbatch: int = 16384, *
         PAIRS[:32],
         RewardTrainConfig(epochs=2, batch_size=16),
         OptimConfig(lr=1e-3, tokens_per_microbatch=tokens_per_microbatch),
+        accelerator=Accelerator(cpu=True),
         seed=seed,
         on_step=numbers.append,
     )

@@ -13,7 +13,16 @@ import pytest
 from transformers import AutoConfig, Qwen2Config
 
 from rlvr.commands.cli import main
-from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, TorchSamplerConfig, VLLMConfig, make_algo
+from rlvr.config import (
+    Config,
+    ModelConfig,
+    OptimConfig,
+    RolloutConfig,
+    TorchSamplerConfig,
+    VLLMConfig,
+    VLLMServerConfig,
+    make_algo,
+)
 from rlvr.model.memory import QWEN_3B, QWEN_7B, QWEN_15B, QWEN_32B, Shape, shape_of
 from rlvr.model.plan import STAGES, advice, make_plan, shape_of_config
 from rlvr.model.policy import load_policy
@@ -129,12 +138,14 @@ def test_shards_are_advised_where_there_are_gpus(gpus: int, settings: dict, told
 
 
 def test_more_gpus_are_advised_where_none_of_these_fit() -> None:
-    """A 32B model on 24 GiB: not even an adapter fits on one."""
-    told = advice(QWEN_32B, RUN, memory=24 * GIB, gpus=1, shards=1)
-    assert (found := re.fullmatch(r"it fits on (\d+) GPUs with (.*--model\.shard \1)", told))
-    fewer = int(found[1]) // 2
-    short = with_settings(RUN, model={"weights": "bfloat16"})
-    assert not make_plan(QWEN_32B, short, memory=24 * GIB, shards=fewer).fits
+    """A 32B model on 24 GiB, sampled elsewhere: not even an adapter fits on one."""
+    config = dataclasses.replace(RUN, sampler=VLLMServerConfig(url="http://127.0.0.1:8000"))
+    told = advice(QWEN_32B, config, memory=24 * GIB, gpus=1, shards=1)
+    found = re.fullmatch(r"it fits on (\d+) GPUs with (.*--model\.shard \1)", told)
+    assert found, told
+    short, count = with_settings(config, model={"weights": "bfloat16"}), int(found[1])
+    fits = [make_plan(QWEN_32B, short, memory=24 * GIB, shards=shards).fits for shards in (count // 2, count)]
+    assert fits == [False, True]
 
 
 def test_microbatches_are_cut_before_a_run_does_not_fit() -> None:

@@ -101,7 +101,7 @@ class AttentionSetting(Group):
 class ShardSetting(Group):
     """How the weights lie on several processes."""
 
-    shard: Annotated[int, COUNT] = 1
+    shard: Annotated[int, COUNT, ADVANCED] = 1
     """Processes that hold the weights, gradients and optimizer states together, each 1/N of them (torch's FSDP2).
     1: each holds all. Less than there are processes: several such groups, each with a copy."""
 

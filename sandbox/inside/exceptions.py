@@ -107,5 +107,13 @@ def _plain(kind: type[Exception] | None, args: list[Any]) -> Exception | None:
         return None
 
 
+def fails(error: BaseException) -> bool:
+    """Whether an exception is that of an assert of the tests."""
+    trace = error.__traceback__ if isinstance(error, AssertionError) else None
+    while trace is not None and trace.tb_frame.f_code.co_filename != "test.py":
+        trace = trace.tb_next
+    return trace is not None
+
+
 def _list(value: Any) -> list[Any]:
     return value if type(value) is list else []

@@ -76,11 +76,6 @@ def _checked(value: Any, name: Any) -> str:
     return name
 
 
-def _set(value: Any, name: Any, to: Any) -> None:
-    # An object of the program would answer for the calls that the tests count.
-    if not is_mock(value) or type(to) not in _PLAIN:
-        raise AttributeError(name)
-    setattr(value, _checked(value, name), to)
 
 
 def _run(value: Any) -> Any:
@@ -97,7 +92,6 @@ def _run(value: Any) -> Any:
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "get": lambda value, name: getattr(value, _checked(value, name)),
-    "set": _set,
     "call": lambda value, *args, **kwargs: value(*args, **kwargs),
     "run": _run,
     "list": list,
@@ -120,10 +114,29 @@ class ReturnedMock:
         self._mock = mock
 
     def __eq__(self, other: object) -> bool:
-        return other is self._mock or (type(other) is ReturnedMock and other._mock is self._mock)
+        return other is self._mock or (isinstance(other, (ReturnedMock, MockBefore)) and other._mock is self._mock)
 
     def __hash__(self) -> int:
         return id(self._mock)
+
+
+class MockBefore:
+    """A mock with the attributes that it had before the program set some, for what a test expects."""
+
+    def __init__(self, mock: Any, former: dict[str, tuple[Any, Any]]) -> None:
+        self._mock, self._former = mock, former
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._mock, name)
+        former, now = self._former.get(name, (found, found))
+        # The tests may have set it since.
+        return former if found is now else found
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._mock == (other._mock if isinstance(other, MockBefore) else other))
+
+    def __hash__(self) -> int:
+        return hash(self._mock)
 
 
 class Lent:
@@ -134,10 +147,26 @@ class Lent:
         self.whole = False
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
+        # Attributes of mocks that the program has set, by id: their former values and its own.
+        self._former: dict[int, dict[str, tuple[Any, Any]]] = {}
+
+    def before(self, value: Any) -> Any:
+        """Return a mock as it was before the program set attributes of it; anything else is itself."""
+        former = self._former.get(id(value)) if self._former else None
+        return value if former is None else MockBefore(value, former)
+
+    def _set(self, value: Any, name: Any, to: Any) -> None:
+        # An object of the program would answer for the calls that the tests count.
+        if not is_mock(value) or type(to) not in _PLAIN:
+            raise AttributeError(name)
+        former = getattr(value, _checked(value, name), None)
+        setattr(value, name, to)
+        known = self._former.setdefault(id(value), {})
+        known[name] = (known[name][0] if name in known and known[name][1] is former else former, to)
 
     def number(self, value: Any) -> int:
         """Return the number of an object."""
-        if type(value) is ReturnedMock:
+        if isinstance(value, (ReturnedMock, MockBefore)):
             value = value._mock
         number = self._numbers.setdefault(id(value), len(self._objects))
         if number == len(self._objects):
@@ -158,6 +187,8 @@ class Lent:
     def operation(self, number: Any, do: Any) -> Callable[..., Any]:
         """Return a function that does an operation on an object."""
         found = self.object(number)
+        if do == "set":
+            return lambda name, to: self._set(found, name, to)
         if do not in _OPERATIONS or (do != "run" and type(found) is types.CoroutineType):
             raise PlainError("no such operation")
         if do == "call" and not is_mock(found):

@@ -13,9 +13,10 @@ from typing import Any, BinaryIO
 
 from rlvr.sandbox.inside import awaiting, bounds, exceptions, library_types, plain, service, signatures
 from rlvr.sandbox.inside.held import Held
-from rlvr.sandbox.inside.lent import Lent, ReturnedMock, is_lent
+from rlvr.sandbox.inside.lent import Lent, MockBefore, ReturnedMock, is_lent
 from rlvr.sandbox.inside.mail import Mail
 from rlvr.sandbox.inside.originals import Copied, Originals, is_own
+from rlvr.sandbox.inside.seats import Seat, Thread
 from rlvr.sandbox.inside.standins import uncallable
 from rlvr.sandbox.inside.streams import Streams
 from rlvr.sandbox.inside.world import Shared, mentioned
@@ -27,31 +28,6 @@ _NO_ANSWERS = frozenset(("self", "start", "turn", "cancel", "fresh"))
 
 class ProgramEnded(BaseException):
     """The program ended or broke the protocol. As a BaseException, `except Exception` in a test does not catch it."""
-
-
-class _Seat:
-    """The number of a thread that calls the program; free again after the thread."""
-
-    def __init__(self, free: list[int], numbers: Iterator[int]) -> None:
-        self._free = free
-        try:
-            self.number = free.pop()
-        except IndexError:
-            self.number = next(numbers)
-
-    def __del__(self) -> None:
-        self._free.append(self.number)
-
-
-class _Thread(_thread._local):
-    """What is known of a thread: its seat, requests in progress, the call of the program that it carries out."""
-
-    seat: _Seat | None = None
-    depth = 0
-    call: int | None = None
-    raised: Exception | None = None
-    # What arguments, and other objects that the program changes, were before the request in progress.
-    before: Copied | None = None
 
 
 class Link:
@@ -74,6 +50,8 @@ class Link:
         self.answered = 0
         self.raised: BaseException | None = None
         self.originals = Originals()
+        # Whether a function of the tests has failed for what the program gave it, and the tests were not told.
+        self.hidden = False
         # For tests that change what they read from the program's objects.
         self.held: Held | None = None
         self.known: dict[int, Any] = {}
@@ -100,9 +78,9 @@ class Link:
         self._requested = itertools.count()
         self._free_seats: list[int] = []
         self._seats = itertools.count()
-        self._own = _Thread()
+        self._own = Thread()
         # The first of the threads has the first seat, which is that of the program's main thread.
-        self._own.seat = _Seat(self._free_seats, self._seats)
+        self._own.seat = Seat(self._free_seats, self._seats)
         self._expected: set[tuple[str, int]] = set()
         self._mail = Mail(self._receive, self._address)
 
@@ -174,7 +152,7 @@ class Link:
     def _converse(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request and return its answer; call what functions of the tests the program calls before."""
         own = self._own
-        own.seat = own.seat or _Seat(self._free_seats, self._seats)
+        own.seat = own.seat or Seat(self._free_seats, self._seats)
         seat, number = own.seat.number, next(self._requested)
         addresses = (("calls", seat), ("answer", number))
         self._expected.update(addresses)
@@ -258,6 +236,7 @@ class Link:
             return {"r": self._write(called(*args, **kwargs))}
         except Exception as error:
             self._own.raised = error
+            self.hidden |= bool(args[type(what) is str :] or kwargs) and exceptions.fails(error)
             return {"x": type(error).__name__, "m": self._write([str(part) for part in error.args])}
 
     def _method(self, name: str, args: list[Any]) -> Callable[..., Any]:
@@ -309,7 +288,7 @@ class Link:
             handle = self._handles[id(value)]
         if handle is not None:
             return ["o", kind.__name__, handle, None]
-        if is_lent(value) or kind is ReturnedMock:
+        if is_lent(value) or kind in (ReturnedMock, MockBefore):
             return ["W", self.lent.number(value), kind is types.CoroutineType]
         if is_own(value):
             return encoder.refer(self._number(value), value, signatures.methods(kind))
@@ -385,6 +364,7 @@ class Link:
         """Return an exception of the types that the tests know, by name."""
         names = [name for name in _list(answer["x"]) if type(name) is str]
         raised, self._own.raised = self._own.raised, None
+        self.hidden &= "AssertionError" not in names
         if raised is not None and names[:1] == [type(raised).__name__]:
             return raised
         if "StopIteration" in names or "StopAsyncIteration" in names:

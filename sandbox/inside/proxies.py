@@ -61,17 +61,19 @@ class Handle:
     from the arguments what is expected. Its truth value came with it: the program could as well have returned a bool.
     """
 
-    __slots__ = ("_link", "_on", "_returned")
+    __slots__ = ("_link", "_on", "_returned", "_value")
 
     def __init__(self, link: Link, on: dict[str, Any], returned: bool = False) -> None:
         object.__setattr__(self, "_link", link)
         object.__setattr__(self, "_on", on)
         object.__setattr__(self, "_returned", returned)
+        # Whether a value is expected of what is awaited, entered or iterated over.
+        object.__setattr__(self, "_value", False)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in _OF_FUNCTIONS:
             raise AttributeError(name)
-        found = _ask(self, "get", name)
+        found = _ask(self, "get", name, chained=_is_chained(_link(self), name))
         if not isinstance(found, Handle):
             # A type must not answer for a method either.
             return uncallable(name, found)
@@ -100,15 +102,16 @@ class Handle:
         return "<object of the program>"
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return (yield from awaiting.awaited(_link(self), _on(self), "await"))
+        return (yield from awaiting.awaited(_link(self), _on(self), "await", _gives_objects(self)))
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         items = _ask(self, "aiter", returned=True)
-        while found := _of_type(list, await awaiting.Started(_link(self), _on(items), "anext")):
+        chained = _is_chained(_link(self), chains.ITERATED)
+        while found := _of_type(list, await awaiting.Started(_link(self), _on(items), "anext", chained)):
             yield found[0]
 
     def __enter__(self) -> Any:
-        return _ask(self, "enter", returned=True)
+        return _ask(self, "enter", returned=True, chained=_gives_objects(self))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
         suppressed = _ask(self, "exit", "" if kind is None else kind.__name__, str(error))
@@ -117,7 +120,7 @@ class Handle:
         return may and suppressed is True
 
     async def __aenter__(self) -> Any:
-        return await awaiting.Started(_link(self), _on(self), "aenter")
+        return await awaiting.Started(_link(self), _on(self), "aenter", _gives_objects(self))
 
     async def __aexit__(self, *_: object) -> None:
         await awaiting.Started(_link(self), _on(self), "aexit")
@@ -131,6 +134,11 @@ class Handle:
 
     def __hash__(self) -> int:
         return _of_type(int, _ask(self, "hash")) if _link(self).objects else hash(_identity(self))
+
+
+def _gives_objects(proxy: Any) -> bool:
+    """Whether objects in what is awaited or entered may be those that the tests know."""
+    return isinstance(proxy, Instance) or not object.__getattribute__(proxy, "_value")
 
 
 def _identity(proxy: Any) -> Any:
@@ -304,7 +312,7 @@ def _of_enumeration(name: str) -> Callable[..., Any]:
     operate = vars(operator).get(f"__{name}__") or getattr(builtins, name)
 
     def operation(self: Named, *args: Any) -> Any:
-        found = _ask(self, "self")
+        found = _value_of(self)
         if type(found) is not Handle:
             return operate(found, *args)
         members = _of_type(dict, _ask(self, "members", returned=True))
@@ -316,7 +324,13 @@ def _of_enumeration(name: str) -> Callable[..., Any]:
 def _of_value(name: str) -> Callable[..., Any]:
     """An operation on the value of a global name, done here."""
     operate = vars(operator).get(f"__{name}__") or getattr(builtins, name)
-    return lambda self, *args: operate(_ask(self, "self"), *args)
+    return lambda self, *args: operate(_value_of(self), *args)
+
+
+def _value_of(proxy: Named) -> Any:
+    """Return the value of a global name, in which an object is one only where the tests use it as such."""
+    chained = _is_chained(_link(proxy), _on(proxy)["name"].rpartition(".")[2])
+    return _ask(proxy, "self", chained=chained)
 
 
 def _compare(name: str) -> Callable[[Any, Any], Any]:
@@ -389,4 +403,4 @@ for _name in ("str", "repr", "bool", "float", "int", "abs", "round", "format"):
     setattr(Named, f"__{_name}__", _of_value(_name))
 for _name in operations.OPERATORS:
     _operate = getattr(operator, f"__{_name}__")
-    setattr(Named, f"__r{_name}__", lambda self, left, operate=_operate: operate(left, _ask(self, "self")))
+    setattr(Named, f"__r{_name}__", lambda self, left, operate=_operate: operate(left, _value_of(self)))

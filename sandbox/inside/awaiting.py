@@ -13,6 +13,7 @@ from collections.abc import Generator
 from typing import Any
 
 from rlvr.sandbox.inside import exceptions
+from rlvr.sandbox.inside.originals import is_own
 from rlvr.sandbox.inside.plain import PlainError
 
 _MAX_DELAY = 1e6  # seconds
@@ -23,19 +24,21 @@ NOBODY: dict[str, Any] = {"object": None}
 class Started:
     """What the program computes in a task of its own, for `await`: `how` is a name in `_STARTED` of turns.py."""
 
-    def __init__(self, link: Any, on: dict[str, Any], how: str, chained: bool = True) -> None:
-        self._parts = link, on, how, chained
+    def __init__(self, link: Any, on: dict[str, Any], how: str, *args: Any, chained: bool = True) -> None:
+        self._parts = link, on, how, args, chained
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return (yield from awaited(*self._parts))
 
 
-def awaited(link: Any, on: dict[str, Any], how: str, chained: bool = True) -> Generator[Any, Any, Any]:
+def awaited(
+    link: Any, on: dict[str, Any], how: str, args: tuple[Any, ...] = (), chained: bool = True
+) -> Generator[Any, Any, Any]:
     """Await a task of the program; without a running loop of the tests, run it to its end. `chained`: as for Maker."""
     loop = running_loop()
     if loop is None:
-        return link.ask(how, on, returned=True, chained=chained)
-    return (yield from turns_of(link, loop).waited(on, how, chained))
+        return link.ask(how, on, args, returned=True, chained=chained)
+    return (yield from turns_of(link, loop).waited(on, (how, *args), chained))
 
 
 def turns_of(link: Any, loop: Any) -> Turns:
@@ -64,9 +67,9 @@ class Turns:
         self._ask("fresh")
         link.after = _after
 
-    def waited(self, on: dict[str, Any], how: str, chained: bool) -> Generator[Any, Any, Any]:
+    def waited(self, on: dict[str, Any], how: tuple[Any, ...], chained: bool) -> Generator[Any, Any, Any]:
         """Start a task of the program and await it. A cancellation is the program's, which may go on."""
-        number = self._ask("start", (how,), on)
+        number = self._ask("start", how, on)
         while True:
             error: BaseException | None = None
             if number not in self._done:
@@ -142,11 +145,14 @@ class Turns:
 
     async def _serve(self, number: int, found: Any) -> None:
         """Await for the program what it awaits of the tests."""
+        frame = getattr(found, "cr_frame", None)
+        own = frame.f_locals.get("self") if frame is not None else None
+        own = own if is_own(own) else None
         try:
-            self._ended.append([number, True, await found])
+            self._ended.append([number, True, await found, own])
         except Exception as error:
             self._link.hidden |= _takes_arguments(found) and exceptions.fails(error)
-            self._ended.append([number, False, [type(error).__name__, [str(part) for part in error.args]]])
+            self._ended.append([number, False, [type(error).__name__, [str(part) for part in error.args]], own])
         finally:
             self._tasks.pop(number, None)
             if not self._asking:

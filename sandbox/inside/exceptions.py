@@ -10,7 +10,7 @@ from rlvr.sandbox.inside import plain
 from rlvr.sandbox.inside.standins import uncallable
 
 _MAX_NAMES = 20
-_MAX_CAUSES = 5
+_MAX_CAUSES, _MAX_PARTS = 5, 100
 
 
 class RaisedByProgram(Exception):
@@ -55,8 +55,11 @@ def made(told: dict[str, Any], known: dict[str, type[Exception]], depth: int = 0
         # It ends the tests, which then have failed, unless they expect it.
         return SystemExit(*args)
     caught = [known[name] for name in names if name in known]
+    parts = [made(part, known, depth + 1) for part in _list(told.get("g"))[:_MAX_PARTS] if depth < _MAX_CAUSES]
     error: BaseException | None = None
-    if not names or _builtin(names[:1]):
+    if parts and "ExceptionGroup" in names and all(isinstance(part, Exception) for part in parts):
+        error = ExceptionGroup(str(args[0] if args else ""), parts)
+    if error is None and (not names or _builtin(names[:1])):
         error = _plain(_builtin(names), args)
     if error is None:
         name = names[0] if names else "RaisedByProgram"
@@ -102,7 +105,7 @@ def _plain(kind: type[Exception] | None, args: list[Any]) -> Exception | None:
         return None
     try:
         return kind(*args)
-    except TypeError:
+    except (TypeError, ValueError):
         # UnicodeDecodeError and others take arguments of fixed types.
         return None
 

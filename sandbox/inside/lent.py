@@ -11,10 +11,11 @@ import importlib
 import operator
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlvr.sandbox.inside.analysis import FUNCTIONS, is_test_name
+from rlvr.sandbox.inside.operations import next_items
 from rlvr.sandbox.inside.plain import PlainError
 
 _LOCK = "acquire release locked"
@@ -42,6 +43,8 @@ _NAMES: dict[tuple[str, str], frozenset[str]] = {
         ("_thread", "lock"): _LOCK,
         ("_thread", "RLock"): _LOCK,
         ("unittest.mock", "_SentinelObject"): "",
+        ("builtins", "generator"): "send throw close",
+        ("builtins", "async_generator"): "",
     }.items()
 }
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set)
@@ -55,7 +58,19 @@ def is_mock(value: Any) -> bool:
 
 def is_lent(value: Any) -> bool:
     """Whether a value is an object that the program uses where it is."""
-    return type(value) in (types.CoroutineType, object) or is_mock(value) or _public(type(value)) is not None
+    plain = type(value) in (types.CoroutineType, object) or _is_iterator(value)
+    return plain or is_mock(value) or _public(type(value)) is not None
+
+
+def _is_iterator(value: Any) -> bool:
+    return type(value).__module__ in ("builtins", "itertools") and isinstance(value, Iterator)
+
+
+def way(value: Any) -> str:
+    """Return how the program uses an object: it awaits it, or takes items of it, or calls its methods."""
+    if type(value) is types.CoroutineType:
+        return "await"
+    return "anext" if type(value) is types.AsyncGeneratorType else "next" if _is_iterator(value) else ""
 
 
 def _public(kind: type) -> frozenset[str] | None:
@@ -90,11 +105,20 @@ def _run(value: Any) -> Any:
     return asyncio.run(result())
 
 
+async def _anext(value: Any) -> list[Any]:
+    try:
+        return [await value.__anext__()]
+    except StopAsyncIteration:
+        return []
+
+
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "get": lambda value, name: getattr(value, _checked(value, name)),
     "call": lambda value, *args, **kwargs: value(*args, **kwargs),
     "run": _run,
     "list": list,
+    "next": next_items,
+    "anext": _anext,
     "enter": lambda value: type(value).__enter__(value),
     "exit": lambda value: type(value).__exit__(value, None, None, None),
     "aenter": lambda value: type(value).__aenter__(value),

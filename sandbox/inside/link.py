@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from rlvr.sandbox.inside import awaiting, bounds, exceptions, library_types, plain, service, signatures
 from rlvr.sandbox.inside.held import Held
-from rlvr.sandbox.inside.lent import Lent, MockBefore, ReturnedMock, is_lent
+from rlvr.sandbox.inside.lent import Lent, MockBefore, ReturnedMock, is_lent, way
 from rlvr.sandbox.inside.mail import Mail
 from rlvr.sandbox.inside.originals import Copied, Originals, is_own
 from rlvr.sandbox.inside.seats import Seat, Thread
@@ -39,6 +39,8 @@ class Link:
         self.objects = bool(job["objects"])
         # Those of the program's names that the tests catch.
         self.exceptions: dict[str, type[Exception]] = {}
+        # Types of the tests that the program was given.
+        self._errors: dict[str, type[Exception]] = {}
         # Whether the tests register classes with the program's.
         self.registers = ".register(" in job["test"]
         # Names whose results the tests use as objects (chains.py).
@@ -241,9 +243,9 @@ class Link:
 
     def _method(self, name: str, args: list[Any]) -> Callable[..., Any]:
         """Return a public method of an object of the tests, which is the first of `args`."""
-        if not args or id(args[0]) not in self._numbers or name not in signatures.methods(type(args[0])):
+        found = signatures.member(args[0], name) if args and id(args[0]) in self._numbers else None
+        if found is None:
             raise plain.PlainError("no such method")
-        found: Callable[..., Any] = getattr(type(args[0]), name)
         return found
 
     def _write(self, value: Any) -> Any:
@@ -283,13 +285,18 @@ class Link:
         kind = type(value)
         if kind in (int, str, float, list, tuple, dict, bool):
             return None
+        if value is NotImplemented:
+            return ["G", "builtins", "NotImplemented"]
         handle = self._make(self).handle(value)
         if handle is None and id(value) in self._handles:
             handle = self._handles[id(value)]
         if handle is not None:
             return ["o", kind.__name__, handle, None]
         if is_lent(value) or kind in (ReturnedMock, MockBefore):
-            return ["W", self.lent.number(value), kind is types.CoroutineType]
+            return ["W", self.lent.number(value), way(value)]
+        if isinstance(value, Exception):
+            self._errors[kind.__name__] = kind
+            return ["exception", kind.__name__, encoder.any(list(value.args), depth + 1), encoder.any(vars(value), depth + 1)]
         if is_own(value):
             return encoder.refer(self._number(value), value, signatures.methods(kind))
         if kind in (io.StringIO, io.BytesIO) and not value.closed:
@@ -303,6 +310,8 @@ class Link:
         if module in _SHARED and getattr(importlib.import_module(module), name, None) is value:
             return ["G", module, name]
         if signatures.is_plain_class(value):
+            if issubclass(value, Exception):
+                self._errors[name] = value
             return ["K", self._function(value), name, signatures.methods(value), signatures.base(value)]
         if not isinstance(value, types.FunctionType):
             return ["F", self._function(value), name or "function", None, None]
@@ -347,7 +356,7 @@ class Link:
             ours = self._known(number, file=False)
             read = {name: decoder.any(part, depth) for name, part in attributes if type(name) is str}
             # Methods of the tests' own classes stay theirs.
-            vars(ours).update({name: part for name, part in read.items() if not hasattr(type(ours), name)})
+            vars(ours).update({name: part for name, part in read.items() if not signatures.is_fixed(type(ours), name)})
         return decoder.any(value, depth)
 
     def _exception_value(self, handle: Any, told: Any) -> BaseException:
@@ -365,12 +374,12 @@ class Link:
         names = [name for name in _list(answer["x"]) if type(name) is str]
         raised, self._own.raised = self._own.raised, None
         self.hidden &= "AssertionError" not in names
-        if raised is not None and names[:1] == [type(raised).__name__]:
-            return raised
         if "StopIteration" in names or "StopAsyncIteration" in names:
             # StopIteration would silently end a map() in the test; PEP 479 does the same for generators.
             return RuntimeError("the program raised StopIteration")
-        return exceptions.made(answer, self.exceptions)
+        if raised is not None and names[:1] == [type(raised).__name__]:
+            return raised
+        return exceptions.made(answer, {**self._errors, **self.exceptions})
 
 
 def _list(value: Any) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import copy
 import importlib
 import operator
@@ -17,7 +16,7 @@ from rlvr.sandbox.inside.turns import Loop
 _LOOPING, _CHUNK, _CHUNK_SECONDS = 64, 64, 0.002
 
 
-def _next(found: Any, taken: int) -> list[Any]:
+def next_items(found: Any, taken: int) -> list[Any]:
     """Return the next items of an iterator: one, or some for a long loop; none at its end."""
     items, until = [], time.monotonic() + _CHUNK_SECONDS
     for item in found:
@@ -27,9 +26,9 @@ def _next(found: Any, taken: int) -> list[Any]:
     return items
 
 
-def _leave(found: Any, kind: str, text: str) -> Any:
+def _leave(found: Any, kind: str, args: list[Any]) -> Any:
     """Leave a context after an exception of the tests, known by its name."""
-    error = getattr(builtins, kind, Exception)(text) if kind else None
+    error = Loop.error(kind, args) if kind else None
     return bool(type(found).__exit__(found, type(error) if error else None, error, None))
 
 
@@ -77,10 +76,10 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
     **{name: _of_dataclass(name) for name in ("asdict", "astuple", "is_dataclass", "replace")},
-    "next": _next,
+    "next": next_items,
     "reversed": reversed,
     "await": Loop.run,
-    "start": lambda found, how: Loop.own().start(found, how),
+    "start": lambda found, how, *args: Loop.own().start(found, how, *args),
     "turn": lambda found, ended: Loop.own().turn(ended),
     "result": lambda found, number: Loop.own().result(number),
     "cancel": lambda found, number: Loop.own().cancel(number),
@@ -90,7 +89,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "enter": lambda found: type(found).__enter__(found),
     "exit": _leave,
     "aenter": lambda found: Loop.run(type(found).__aenter__(found)),
-    "aexit": lambda found: bool(Loop.run(type(found).__aexit__(found, None, None, None))),
+    "aexit": Loop.leave,
     "isinstance": lambda kind, found: isinstance(found, kind),
     "issubclass": lambda kind, found: issubclass(found, kind),
     **{kind.__name__: kind for kind in (abs, hash, int, float, round, divmod)},

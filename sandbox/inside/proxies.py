@@ -102,28 +102,26 @@ class Handle:
         return "<object of the program>"
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return (yield from awaiting.awaited(_link(self), _on(self), "await", _gives_objects(self)))
+        return (yield from awaiting.awaited(_link(self), _on(self), "await", chained=_gives_objects(self)))
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         items = _ask(self, "aiter", returned=True)
         chained = _is_chained(_link(self), chains.ITERATED)
-        while found := _of_type(list, await awaiting.Started(_link(self), _on(items), "anext", chained)):
+        while found := _of_type(list, await awaiting.Started(_link(self), _on(items), "anext", chained=chained)):
             yield found[0]
 
     def __enter__(self) -> Any:
         return _ask(self, "enter", returned=True, chained=_gives_objects(self))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
-        suppressed = _ask(self, "exit", "" if kind is None else kind.__name__, str(error))
-        # A test's own failure is never the program's to suppress, nor any where the tests do not ask for that.
-        may = _link(self).objects and isinstance(error, Exception) and not isinstance(error, AssertionError)
-        return may and suppressed is True
+        return _ask(self, "exit", *_told(error)) is True and _may_suppress(self, error)
 
     async def __aenter__(self) -> Any:
-        return await awaiting.Started(_link(self), _on(self), "aenter", _gives_objects(self))
+        return await awaiting.Started(_link(self), _on(self), "aenter", chained=_gives_objects(self))
 
-    async def __aexit__(self, *_: object) -> None:
-        await awaiting.Started(_link(self), _on(self), "aexit")
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
+        suppressed = await awaiting.Started(_link(self), _on(self), "aexit", *_told(error))
+        return suppressed is True and _may_suppress(self, error)
 
     def __copy__(self) -> Any:
         return _ask(self, "copy", instance=isinstance(self, Instance))
@@ -134,6 +132,16 @@ class Handle:
 
     def __hash__(self) -> int:
         return _of_type(int, _ask(self, "hash")) if _link(self).objects else hash(_identity(self))
+
+
+def _told(error: BaseException | None) -> tuple[str, list[str]]:
+    """Return name and arguments of an exception of the tests, as the program gets them."""
+    return ("", []) if error is None else (type(error).__name__, [str(part) for part in error.args])
+
+
+def _may_suppress(proxy: Any, error: BaseException | None) -> bool:
+    """Never a failure of a test itself, and none where the tests do not ask for that."""
+    return _link(proxy).objects and isinstance(error, Exception) and not isinstance(error, AssertionError)
 
 
 def _gives_objects(proxy: Any) -> bool:

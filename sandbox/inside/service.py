@@ -24,7 +24,7 @@ from rlvr.sandbox.inside.operations import OPERATIONS
 from rlvr.sandbox.inside.turns import Loop, running
 
 _COMMON = frozenset((int, str, float, list, tuple, dict, set))
-_MAX_CAUSES = 5
+_MAX_CAUSES, _MAX_PARTS = 5, 100
 # The program's may be another function.
 _getpid = os.getpid
 
@@ -123,6 +123,8 @@ class Server:
         self._lenders: dict[int, int] = {}
         self._classes: dict[int, int] = {}
         self._doubles: dict[str, type] = {}
+        # Attributes of objects of the tests as both sides know them, encoded, by the numbers of the objects.
+        self._told: dict[int, dict[str, Any]] = {}
         self._numbering = _thread.allocate_lock()
         self._sending = _thread.allocate_lock()
         self._calls = itertools.count()
@@ -178,13 +180,13 @@ class Server:
         with self._sending:
             self._seats[thread] = before
             self._waiting[seat] -= 1
-            send(self._replies, {**answer, "n": request["n"]})
+            send(self._replies, {**self._news(answer), "n": request["n"]})
 
     def ask_tests(self, what: int | str | list[Any], args: Any, kwargs: Any) -> Any:
         """Call a function of the tests by its number, a method of the first argument by its name, or one of lent.py."""
         # Processes of the program that are copies of this one count from the same number.
         call = _getpid() << 32 | next(self._calls)
-        asked = {"call": what, "c": call, "args": self._written(list(args)), "kwargs": self._written(kwargs)}
+        asked = {"call": what, "c": call, **self._news({"args": self._written(list(args)), "kwargs": self._written(kwargs)})}
         while not self._call(asked):
             # Nobody there is waiting for the program.
             time.sleep(0.001)
@@ -242,7 +244,7 @@ class Server:
         if type(value) is borrowed.Function:
             return ["F", value._number, value.__name__, None, None]
         if id(value) in self._lenders:
-            return ["W", self._lenders[id(value)], False]
+            return ["W", self._lenders[id(value)], ""]
         if id(value) in self._classes:
             return ["F", self._classes[id(value)], value.__name__, None, None]
         number = self._numbers.get(id(value))
@@ -268,6 +270,10 @@ class Server:
             return self._functions[rest[0]]
         if tag == "W":
             return self._lent(*rest)
+        if tag == "exception":
+            made = self.error(rest[0], decoder.any(rest[1], depth))
+            vars(made).update(decoder.any(rest[2], depth))
+            return made
         if tag == "K":
             return self._class(*rest)
         if tag == "G":
@@ -289,14 +295,30 @@ class Server:
                 self._theirs[number] = made
                 self._numbers[id(made)] = number
         for number, _, attributes, _ in objects:
+            self._told.setdefault(number, {}).update(attributes)
             vars(self._theirs[number]).update({name: decoder.any(part, depth) for name, part in attributes})
         return decoder.any(value, depth)
 
-    def _lent(self, number: int, is_coroutine: bool) -> Any:
+    def _news(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Return an answer without attributes of objects of the tests that the program has not changed."""
+        found, told = dict(answer), []
+        for key, data in answer.items():
+            if type(data) is list and data[:1] == ["J"]:
+                rows = [
+                    [number, kind, [row for row in rows if self._told.get(number, {}).get(row[0], row) != row[1]], names]
+                    for number, kind, rows, names in data[1]
+                ]
+                found[key] = ["J", rows, data[2]]
+                told += rows
+        for number, _, attributes, _ in told:
+            self._told.setdefault(number, {}).update(attributes)
+        return found
+
+    def _lent(self, number: int, way: str) -> Any:
         """Return what stands for an object of the tests that stays there."""
         if number not in self._borrowed:
             made = self._borrowed[number] = borrowed.borrowed(
-                lambda number, do, *args, **kwargs: self.ask_tests([number, do], args, kwargs), number, is_coroutine
+                lambda number, do, *args, **kwargs: self.ask_tests([number, do], args, kwargs), number, way
             )
             self._lenders[id(made)] = number
         return self._borrowed[number]
@@ -314,12 +336,8 @@ class Server:
 
     def _double(self, kind: str, methods: list[str], base: str | None = None) -> type:
         """Return a class for objects of the tests whose class the program does not have: its methods are theirs."""
-
-        def method(name: str) -> Callable[..., Any]:
-            return lambda own, *args, **kwargs: self.ask_tests(name, (own, *args), kwargs)[0]
-
         above = (getattr(builtins, base),) if base else ()
-        return self._doubles.setdefault(kind, type(kind, above, {name: method(name) for name in methods}))
+        return self._doubles.setdefault(kind, type(kind, above, borrowed.members(self.ask_tests, methods)))
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         told: dict[str, Any] = {}
@@ -385,6 +403,9 @@ def _told(error: BaseException, depth: int = 0) -> dict[str, Any]:
     for key, read in told.items():
         with contextlib.suppress(Exception):
             found[key] = written(read())
+    if isinstance(error, BaseExceptionGroup) and depth < _MAX_CAUSES:
+        found["m"] = written([error.message])
+        found["g"] = [_told(part, depth + 1) for part in error.exceptions[:_MAX_PARTS]]
     if error.__cause__ is not None and depth < _MAX_CAUSES:
         found["e"] = _told(error.__cause__, depth + 1)
     return found

@@ -28,11 +28,12 @@ async def _await(found: Any) -> Any:
     return await found
 
 
-async def _leave(found: Any) -> bool:
-    return bool(await type(found).__aexit__(found, None, None, None))
+async def _leave(found: Any, kind: str = "", args: Any = ()) -> bool:
+    error = Loop.error(kind, args) if kind else None
+    return bool(await type(found).__aexit__(found, type(error) if error else None, error, None))
 
 
-_STARTED: dict[str, Callable[[Any], Any]] = {
+_STARTED: dict[str, Callable[..., Any]] = {
     "await": _await,
     "anext": _next,
     "aenter": lambda found: _await(type(found).__aenter__(found)),
@@ -75,6 +76,11 @@ class Loop:
         return cls.own().loop.run_until_complete(_await(awaitable))
 
     @classmethod
+    def leave(cls, found: Any, kind: str = "", args: Any = ()) -> bool:
+        """Leave an asynchronous context, after an exception that is known by its name."""
+        return bool(cls.run(_leave(found, kind, args)))
+
+    @classmethod
     def step(cls, found: Any) -> list[Any]:
         """Return the next item of an asynchronous iterator in a list, an empty one at its end."""
         return list(cls.run(_next(found)))
@@ -86,21 +92,22 @@ class Loop:
         self._tasks.clear()
         return self.turn([])
 
-    def start(self, found: Any, how: str) -> list[Any]:
-        """Start a task, and take a turn. Returns its number before what `turn` returns."""
+    def start(self, found: Any, how: str, *args: Any) -> list[Any]:
+        """Start a task, `how` with further arguments, and take a turn. Returns its number before what `turn` returns."""
         number = next(self._numbers)
-        task = self._tasks[number] = self.loop.create_task(_STARTED[how](found))
+        task = self._tasks[number] = self.loop.create_task(_STARTED[how](found, *args))
         task.add_done_callback(lambda task: self._done.append([number, task.cancelled()]))
         return [number, *self.turn([])]
 
     def turn(self, ended: list[Any]) -> list[Any]:
-        """Take a turn. `ended`: of awaitables of the tests the number, whether there is a value, and it or an error.
+        """Take a turn. `ended`: of awaitables of the tests the number, whether there is a value, it or an error, and
+        the object of the tests whose method it was, as it is now.
 
         Returns the tasks that are done, with whether they were cancelled; seconds to wait for the next turn, None if
         nothing is due; awaitables to start and to cancel; the seconds that it took.
         """
         begin = time.monotonic()
-        for number, good, value in ended:
+        for number, good, value, _ in ended:
             future = self._futures.pop(number, None)
             if future is not None and not future.done():
                 future.set_result(value) if good else future.set_exception(Loop.error(*value))

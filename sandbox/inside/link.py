@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from rlvr.sandbox.inside import awaiting, bounds, exceptions, library_types, plain, service, signatures
 from rlvr.sandbox.inside.held import Held
+from rlvr.sandbox.inside.kept import Lender
 from rlvr.sandbox.inside.lent import Lent, MockBefore, ReturnedMock, is_lent, way
 from rlvr.sandbox.inside.mail import Mail
 from rlvr.sandbox.inside.originals import Copied, Originals, is_own
@@ -56,6 +57,7 @@ class Link:
         self.hidden = False
         # For tests that change what they read from the program's objects.
         self.held: Held | None = None
+        self.kept = Lender()
         self.known: dict[int, Any] = {}
         # Handles of exceptions that the program has returned, by id.
         self._handles: dict[int, int] = {}
@@ -99,6 +101,7 @@ class Link:
         before: Copied = {}
         for value in (*args, *kwargs.values()):
             self.originals.copy(value, before)
+        self.kept.copy(before)
         self._own.before = before
         try:
             return self._ask(do, on, args, kwargs, made)
@@ -126,13 +129,22 @@ class Link:
             more["globals"] = [[name, self._write(self.space[name])] for name in shown]
         if self.world is not None:
             more["world"] = self.world.told()
+        places = zip((*range(len(args)), *kwargs), given, stays)
+        before = self.kept.live()
+        offered = self.kept.offer((p, value) for p, value, stay in places if do == "call" and not stay)
+        if offered or before:
+            more["kept"] = {"new": offered, "live": self.kept.live(), "refill": self.kept.changed(self._write)}
         answer = self._converse({**request, **more})
+        self.kept.hear(answer.get("k"), self._read_value)
         self._streams.hear(answer, streams)
         if self.world is not None:
             self.world.hear(answer.get("world"))
         if "a" in answer:
             left = self._changed_arguments(answer["a"], sent[: len(args)], dict(zip(kwargs, sent[len(args) :])))
             originals.write_back(given, left, stays)
+        self.kept.agree(offered)
+        keeps = type(answer.get("v")) is list and answer["v"][:1] in (["o"], ["g"])
+        self.kept.end(offered, before, keeps)
         if "x" in answer:
             self.answered += 1
             self.raised = self._exception(answer)
@@ -144,7 +156,7 @@ class Link:
 
     def _changed_arguments(self, data: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
         """Return the arguments as the program has left them."""
-        after = _list(self._read(data, chained=False))
+        after = _list(self._read_value(data))
         if len(after) != 2 or (type(after[1]) is dict and list(after[1]) != list(kwargs)):
             raise plain.PlainError("other arguments")
         # What has become too large stays as it was.
@@ -214,10 +226,11 @@ class Link:
             if changed is not None:
                 self._own.before = None
                 self.originals.keep(changed)
-        self._send({**answer, "c": call.get("c")})
+        self._send({**answer, "c": call.get("c"), "k": self.kept.changed(self._write)})
 
     def _called(self, call: dict[str, Any]) -> dict[str, Any]:
-        args, kwargs = (self._read(call.get(name), chained=False) for name in ("args", "kwargs"))
+        self.kept.hear(call.get("k"), self._read_value)
+        args, kwargs = (self._read_value(call.get(name)) for name in ("args", "kwargs"))
         if type(args) is not list or type(kwargs) is not dict:
             raise plain.PlainError("no arguments")
         what = call["call"]
@@ -325,6 +338,9 @@ class Link:
         except plain.TooLarge:
             self.too_large = True
             raise
+
+    def _read_value(self, data: Any) -> Any:
+        return self._read(data, chained=False)
 
     def _read_other(self, maker: Any, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
         """Read what only objects and functions of the tests are written as, and iterators."""

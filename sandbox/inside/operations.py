@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlvr.sandbox.inside import decoys
+from rlvr.sandbox.inside.kept import fill
 from rlvr.sandbox.inside.turns import Loop
 
 # Items of an iterator are fetched in advance only for a loop that has taken this many, and for no longer than this.
@@ -42,12 +43,7 @@ def _members(found: Any) -> dict[str, Any]:
 
 def _refill(found: Any, do: str, key: Any, value: Any) -> None:
     """Change a container that is an attribute or an item of an object in place."""
-    inner = OPERATIONS[do](found, key)
-    if isinstance(inner, (list, bytearray)):
-        inner[:] = value
-    else:
-        inner.clear()
-        (inner.extend if hasattr(inner, "extend") else inner.update)(value)
+    fill(OPERATIONS[do](found, key), value)
 
 
 def _of_dataclass(name: str) -> Callable[..., Any]:

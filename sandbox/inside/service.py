@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NoReturn
 
 from rlvr.sandbox.inside import borrowed, bounds, library_types, plain, world
+from rlvr.sandbox.inside.kept import Keeper
 from rlvr.sandbox.inside.mail import Mail
 from rlvr.sandbox.inside.operations import OPERATIONS
 from rlvr.sandbox.inside.turns import Loop, running
@@ -133,6 +134,7 @@ class Server:
         self._seats: dict[int, int | None] = {}
         self._waiting: dict[int, int] = {}
         self._mail = Mail(self._receive, self._address)
+        self._kept = Keeper(self._written)
         Loop.error = self.error
 
     def serve(self, seat: int = 0) -> NoReturn:
@@ -187,11 +189,14 @@ class Server:
         # Processes of the program that are copies of this one count from the same number.
         call = _getpid() << 32 | next(self._calls)
         asked = {"call": what, "c": call, **self._news({"args": self._written(list(args)), "kwargs": self._written(kwargs)})}
+        if rows := self._kept.changed():
+            asked["k"] = rows
         while not self._call(asked):
             # Nobody there is waiting for the program.
             time.sleep(0.001)
         while "do" in (answer := self._mail.take(("call", call))):
             self._handle(answer)
+        self._kept.refill(answer["k"], self._read)
         if "x" not in answer:
             return self._read(answer["r"])
         raise self.error(answer["x"], self._read(answer["m"]))
@@ -346,6 +351,8 @@ class Server:
             for name, found in request.get("globals", ()):
                 self._names.setdefault(name, self._read(found))
             args, kwargs = self._read(request["with"])
+            if "kept" in request:
+                self._kept.take(request["kept"], self._read, args, kwargs)
             on = request["on"]
             target = find(self._names, on["name"]) if "name" in on else self._read(on["object"])
             operate = target if request["do"] == "call" else None
@@ -362,8 +369,8 @@ class Server:
 
     def _changed(self, request: dict[str, Any], args: Any, kwargs: Any) -> dict[str, Any]:
         """Return the arguments of a request as they are after it, if the program has changed them."""
-        after = self._written([list(args), kwargs])
-        return {"a": after} if after != request["with"] else {}
+        after, kept = self._written([list(args), kwargs]), self._kept.changed()
+        return {**({"a": after} if after != request["with"] else {}), **({"k": kept} if kept else {})}
 
     @contextlib.contextmanager
     def _streams(self, request: dict[str, Any], told: dict[str, Any]) -> Iterator[None]:

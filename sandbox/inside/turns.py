@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import heapq
 import importlib
 import itertools
 import sys
@@ -93,11 +94,23 @@ class Loop:
         return self.turn([])
 
     def start(self, found: Any, how: str, *args: Any) -> list[Any]:
-        """Start a task, `how` with further arguments, and take a turn. Returns its number before what `turn` returns."""
-        number = next(self._numbers)
+        """Start a task, `how` with further arguments, up to where it waits, as a task of the tests' loop starts.
+
+        Returns its number before what `turn` returns. What else is ready waits for the turns that follow.
+        """
+        begin, number = time.monotonic(), next(self._numbers)
+        ready, timers = [*self.loop._ready], [*self.loop._scheduled]
+        self.loop._ready.clear()
+        self.loop._scheduled.clear()
         task = self._tasks[number] = self.loop.create_task(_STARTED[how](found, *args))
         task.add_done_callback(lambda task: self._done.append([number, task.cancelled()]))
-        return [number, *self.turn([])]
+        if not self.loop.is_running():
+            self.loop.call_soon(self.loop.stop)
+            self.loop.run_forever()
+        self.loop._ready.extendleft(reversed(ready))
+        for timer in timers:
+            heapq.heappush(self.loop._scheduled, timer)
+        return [number, *self._told(begin)]
 
     def turn(self, ended: list[Any]) -> list[Any]:
         """Take a turn. `ended`: of awaitables of the tests the number, whether there is a value, it or an error, and
@@ -118,6 +131,9 @@ class Loop:
             late = time.monotonic() - begin > _TURN_SECONDS
             if self._turns <= _ONE_BY_ONE or late or self._delay() != 0 or self._done or self._wanted:
                 break
+        return self._told(begin)
+
+    def _told(self, begin: float) -> list[Any]:
         parts = self._done, self._wanted, self._dropped
         self._done, self._wanted, self._dropped = [], [], []
         return [parts[0], self._delay(), *parts[1:], time.monotonic() - begin]

@@ -149,7 +149,9 @@ class Turns:
         own = frame.f_locals.get("self") if frame is not None else None
         own = own if is_own(own) else None
         try:
-            self._ended.append([number, True, await found, own])
+            # First: what has ended is told with each turn, and a new list begun.
+            value = await found
+            self._ended.append([number, True, value, own])
         except Exception as error:
             self._link.hidden |= _takes_arguments(found) and exceptions.fails(error)
             self._ended.append([number, False, [type(error).__name__, [str(part) for part in error.args]], own])

@@ -23,7 +23,8 @@ from rlvr.sandbox.inside import (
 )
 from rlvr.sandbox.inside.held import Held, changes
 from rlvr.sandbox.inside.lent import compares_identities, shown
-from rlvr.sandbox.inside.link import Link, ProgramEnded
+from rlvr.sandbox.inside.link import Link
+from rlvr.sandbox.inside.mail import ProgramEnded
 from rlvr.sandbox.inside.maker import Maker
 from rlvr.sandbox.inside.proxies import Named
 from rlvr.sandbox.inside.standins import METHODS_OF_VALUES

@@ -25,28 +25,33 @@ class Lender:
         # By number: the container, and a copy of it as both sides know it.
         self._kept: dict[int, tuple[Any, Any]] = {}
 
-    def offer(self, places: Iterable[tuple[int | str, Any]]) -> list[list[Any]]:
-        """Number the arguments that a program may keep. Returns pairs of place and number."""
+    def offer(self, places: Iterable[tuple[int | str, Any]]) -> list[tuple[int | str, int, bool]]:
+        """Number the arguments that a program may keep. Returns place, number, and whether it is kept already."""
         offered = []
         for place, value in places:
             if type(value) in _KINDS and len(value) <= _MAX_ITEMS:
                 known = next((number for number, kept in self._kept.items() if kept[0] is value), None)
                 number = next(self._numbers) if known is None else known
                 self._kept[number] = (value, Originals().copy(value))
-                offered.append([place, number])
+                offered.append((place, number, known is not None))
         return offered
 
-    def end(self, offered: list[list[Any]], before: list[int], keep: bool) -> None:
-        """Forget the arguments of a call that nothing keeps, and the oldest of too many."""
-        for _, number in offered:
-            if not keep and number not in before:
+    def told(self, offered: list[tuple[int | str, int, bool]], write: Callable[[Any], Any]) -> dict[str, Any]:
+        """Return what a request tells of containers, if there are any."""
+        if not self._kept:
+            return {}
+        new = [[place, number] for place, number, _ in offered]
+        return {"kept": {"new": new, "live": list(self._kept), "refill": self.changed(write)}}
+
+    def end(self, offered: list[tuple[int | str, int, bool]], keep: bool) -> None:
+        """Take note that both sides know the arguments of a call as they are now; forget those that nothing keeps."""
+        for _, number, known in offered:
+            if keep or known:
+                self._agree(number)
+            else:
                 self._kept.pop(number, None)
         for number in list(self._kept)[:-_MAX_KEPT]:
             del self._kept[number]
-
-    def live(self) -> list[int]:
-        """Return the numbers of all that is kept."""
-        return list(self._kept)
 
     def changed(self, write: Callable[[Any], Any]) -> list[list[Any]]:
         """Return what the tests have changed since both sides knew it, by number."""
@@ -67,16 +72,13 @@ class Lender:
         for row in rows if type(rows) is list else ():
             number, data = row
             if type(number) is int and number in self._kept:
-                value = self._kept[number][0]
-                update([value], [read(data)])
-                self._kept[number] = (value, Originals().copy(value))
+                update([self._kept[number][0]], [read(data)])
+                self._agree(number)
 
-    def agree(self, offered: list[list[Any]]) -> None:
-        """Take note that both sides know arguments as they are now."""
-        for _, number in offered:
-            if number in self._kept:
-                value = self._kept[number][0]
-                self._kept[number] = (value, Originals().copy(value))
+    def _agree(self, number: int) -> None:
+        if number in self._kept:
+            value = self._kept[number][0]
+            self._kept[number] = (value, Originals().copy(value))
 
 
 class Keeper:

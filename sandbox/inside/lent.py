@@ -91,8 +91,6 @@ def _checked(value: Any, name: Any) -> str:
     return name
 
 
-
-
 def _run(value: Any) -> Any:
     """Return the result of an awaitable that the program awaits in a loop that it runs itself."""
     asyncio = importlib.import_module("asyncio")

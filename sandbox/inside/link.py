@@ -8,14 +8,14 @@ import importlib
 import io
 import itertools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from rlvr.sandbox.inside import awaiting, bounds, exceptions, library_types, plain, service, signatures
 from rlvr.sandbox.inside.held import Held
 from rlvr.sandbox.inside.kept import Lender
 from rlvr.sandbox.inside.lent import Lent, MockBefore, ReturnedMock, is_lent, way
-from rlvr.sandbox.inside.mail import Mail
+from rlvr.sandbox.inside.mail import Mail, ProgramEnded
 from rlvr.sandbox.inside.originals import Copied, Originals, is_own
 from rlvr.sandbox.inside.seats import Seat, Thread
 from rlvr.sandbox.inside.standins import uncallable
@@ -25,10 +25,6 @@ from rlvr.sandbox.inside.world import Shared, mentioned
 # Modules whose functions the program gets as they are, and not as functions of the tests.
 _SHARED = ("builtins", "_operator", "math", "collections", "datetime", "decimal", "fractions")
 _NO_ANSWERS = frozenset(("self", "start", "turn", "cancel", "fresh"))
-
-
-class ProgramEnded(BaseException):
-    """The program ended or broke the protocol. As a BaseException, `except Exception` in a test does not catch it."""
 
 
 class Link:
@@ -130,10 +126,8 @@ class Link:
         if self.world is not None:
             more["world"] = self.world.told()
         places = zip((*range(len(args)), *kwargs), given, stays)
-        before = self.kept.live()
-        offered = self.kept.offer((p, value) for p, value, stay in places if do == "call" and not stay)
-        if offered or before:
-            more["kept"] = {"new": offered, "live": self.kept.live(), "refill": self.kept.changed(self._write)}
+        offered = self.kept.offer((place, value) for place, value, stay in places if do == "call" and not stay)
+        more |= self.kept.told(offered, self._write)
         answer = self._converse({**request, **more})
         self.kept.hear(answer.get("k"), self._read_value)
         self._streams.hear(answer, streams)
@@ -142,9 +136,7 @@ class Link:
         if "a" in answer:
             left = self._changed_arguments(answer["a"], sent[: len(args)], dict(zip(kwargs, sent[len(args) :])))
             originals.write_back(given, left, stays)
-        self.kept.agree(offered)
-        keeps = type(answer.get("v")) is list and answer["v"][:1] in (["o"], ["g"])
-        self.kept.end(offered, before, keeps)
+        self.kept.end(offered, keep=type(answer.get("v")) is list and answer["v"][:1] in (["o"], ["g"]))
         if "x" in answer:
             self.answered += 1
             self.raised = self._exception(answer)
@@ -309,7 +301,12 @@ class Link:
             return ["W", self.lent.number(value), way(value)]
         if isinstance(value, Exception):
             self._errors[kind.__name__] = kind
-            return ["exception", kind.__name__, encoder.any(list(value.args), depth + 1), encoder.any(vars(value), depth + 1)]
+            return [
+                "exception",
+                kind.__name__,
+                encoder.any(list(value.args), depth + 1),
+                encoder.any(vars(value), depth + 1),
+            ]
         if is_own(value):
             return encoder.refer(self._number(value), value, signatures.methods(kind))
         if kind in (io.StringIO, io.BytesIO) and not value.closed:

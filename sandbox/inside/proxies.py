@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
-from rlvr.sandbox.inside import awaiting, chains, members, operations
+from rlvr.sandbox.inside import awaiting, chains, exceptions, members, operations
 from rlvr.sandbox.inside.link import Link
-from rlvr.sandbox.inside.originals import is_own
+from rlvr.sandbox.inside.originals import is_own, same_class
 from rlvr.sandbox.inside.standins import METHODS_OF_VALUES, uncallable
 
 # What functions have, beside what these classes have themselves.
@@ -114,13 +114,13 @@ class Handle:
         return _ask(self, "enter", returned=True, chained=_gives_objects(self))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
-        return _ask(self, "exit", *_told(error)) is True and _may_suppress(self, error)
+        return _ask(self, "exit", *exceptions.told(error)) is True and _may_suppress(self, error)
 
     async def __aenter__(self) -> Any:
         return await awaiting.Started(_link(self), _on(self), "aenter", chained=_gives_objects(self))
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
-        suppressed = await awaiting.Started(_link(self), _on(self), "aexit", *_told(error))
+        suppressed = await awaiting.Started(_link(self), _on(self), "aexit", *exceptions.told(error))
         return suppressed is True and _may_suppress(self, error)
 
     def __copy__(self) -> Any:
@@ -132,11 +132,6 @@ class Handle:
 
     def __hash__(self) -> int:
         return _of_type(int, _ask(self, "hash")) if _link(self).objects else hash(_identity(self))
-
-
-def _told(error: BaseException | None) -> tuple[str, list[str]]:
-    """Return name and arguments of an exception of the tests, as the program gets them."""
-    return ("", []) if error is None else (type(error).__name__, [str(part) for part in error.args])
 
 
 def _may_suppress(proxy: Any, error: BaseException | None) -> bool:
@@ -271,7 +266,9 @@ class Named(Handle):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         link = _link(self)
         first, *path = _on(self)["name"].split(".")
-        if path and first not in link.classes:
+        # Without arguments the program learns nothing: `f.cache_clear()`.
+        told = args or kwargs or (path and path[-1] in METHODS_OF_VALUES)
+        if path and first not in link.classes and told:
             found = _ask(Named(link, {"name": first}), "self")
             for name in path:
                 found = getattr(found, name)
@@ -356,7 +353,7 @@ def _compare(name: str) -> Callable[[Any, Any], Any]:
         if _link(self).objects and own:
             return _of_type(bool, _ask(self, f"op {name}", other))
         if name in ("eq", "ne") and not known and is_own(other):
-            same = _same_class(self, other)
+            same = same_class(other, _on(self).get("object", ("", ""))[1], lambda: _ask(self, "attributes"))
             return same if name == "eq" else not same
         same = self is other or (known and _identity(self) == _identity(other))
         return same if name == "eq" else not same if name == "ne" else NotImplemented
@@ -367,20 +364,6 @@ def _compare(name: str) -> Callable[[Any, Any], Any]:
 def _is_of_class(proxy: Any) -> bool:
     """Whether an object is, by its name, of a class that the tests use."""
     return _on(proxy).get("object", ("", ""))[1] in _link(proxy).classes
-
-
-def _same_class(proxy: Any, ours: Any) -> bool:
-    """Whether an object of the program equals one of the tests: by the tests' own method, for the same attributes."""
-    kind = type(ours)
-    if vars(object)["__eq__"] is kind.__eq__ or _on(proxy).get("object", ("", ""))[1] != kind.__name__:
-        return False
-    made: Any = object.__new__(kind)
-    attributes = _ask(proxy, "attributes")
-    if type(attributes) is not dict or not all(type(name) is str for name in attributes):
-        return False
-    # What the tests' class defines itself, such as a property, is computed by it.
-    vars(made).update({name: value for name, value in attributes.items() if name in vars(ours)})
-    return bool(made == ours)
 
 
 def _operator(name: str) -> Callable[..., Any]:

@@ -18,14 +18,13 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NoReturn
 
-from rlvr.sandbox.inside import borrowed, bounds, library_types, plain, world
+from rlvr.sandbox.inside import borrowed, bounds, library_types, plain, telling, world
 from rlvr.sandbox.inside.kept import Keeper
 from rlvr.sandbox.inside.mail import Mail
 from rlvr.sandbox.inside.operations import OPERATIONS
 from rlvr.sandbox.inside.turns import Loop, running
 
 _COMMON = frozenset((int, str, float, list, tuple, dict, set))
-_MAX_CAUSES, _MAX_PARTS = 5, 100
 # The program's may be another function.
 _getpid = os.getpid
 
@@ -59,28 +58,6 @@ def _static(owner: type, name: str) -> Any:
     return next((vars(kind)[name] for kind in owner.__mro__ if name in vars(kind)), None)
 
 
-_TOO_LARGE = ["o", bounds.TOO_LARGE, None, None]
-
-
-def written(
-    value: Any,
-    keep: Callable[[Any], int | None] | None = None,
-    other: Callable[..., Any] | None = None,
-    *,
-    whole: bool = False,
-) -> Any:
-    """Encode `value` as plain data. A value whose methods raise is encoded as opaque, whatever they raise.
-
-    With `whole` one of which a part is too large is encoded as such.
-    """
-    try:
-        return plain.encode(value, keep, other, whole=whole)
-    except plain.TooLarge:
-        return _TOO_LARGE
-    except Exception:
-        return ["o", "unreadable", None, None]
-
-
 def array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
     """Return an array of numpy's."""
     numpy = importlib.import_module("numpy")
@@ -91,7 +68,7 @@ def send(descriptor: int, message: Any) -> None:
     """Write one line of JSON, all of it; instead of a value that makes it too long that it is too large."""
     line = plain.dumps(message) + b"\n"
     if len(line) > bounds.MAX_LINE and "n" in message:
-        line = plain.dumps({"v": _TOO_LARGE, "n": message["n"]}) + b"\n"
+        line = plain.dumps({"v": telling.TOO_LARGE, "n": message["n"]}) + b"\n"
     data = memoryview(line)
     while data:
         data = data[os.write(descriptor, data) :]
@@ -188,7 +165,11 @@ class Server:
         """Call a function of the tests by its number, a method of the first argument by its name, or one of lent.py."""
         # Processes of the program that are copies of this one count from the same number.
         call = _getpid() << 32 | next(self._calls)
-        asked = {"call": what, "c": call, **self._news({"args": self._written(list(args)), "kwargs": self._written(kwargs)})}
+        asked = {
+            "call": what,
+            "c": call,
+            **self._news({"args": self._written(list(args)), "kwargs": self._written(kwargs)}),
+        }
         if rows := self._kept.changed():
             asked["k"] = rows
         while not self._call(asked):
@@ -233,7 +214,7 @@ class Server:
         return handle
 
     def _written(self, value: Any) -> Any:
-        return written(value, self._keep, self._write_other)
+        return telling.written(value, self._keep, self._write_other)
 
     def _read(self, data: Any) -> Any:
         return plain.decode(data, self._object, array, self._read_other)
@@ -261,7 +242,7 @@ class Server:
         if own is not None:
             return own
         if isinstance(value, Exception):
-            return ["X", self._keep(value), _told(value)]
+            return ["X", self._keep(value), telling.told(value)]
         if isinstance(value, Iterator) and type(value) is not plain.Yielded:
             return ["g", type(value).__name__, self._keep(value)]
         return None
@@ -276,9 +257,9 @@ class Server:
         if tag == "W":
             return self._lent(*rest)
         if tag == "exception":
-            made = self.error(rest[0], decoder.any(rest[1], depth))
-            vars(made).update(decoder.any(rest[2], depth))
-            return made
+            error = self.error(rest[0], decoder.any(rest[1], depth))
+            vars(error).update(decoder.any(rest[2], depth))
+            return error
         if tag == "K":
             return self._class(*rest)
         if tag == "G":
@@ -310,7 +291,12 @@ class Server:
         for key, data in answer.items():
             if type(data) is list and data[:1] == ["J"]:
                 rows = [
-                    [number, kind, [row for row in rows if self._told.get(number, {}).get(row[0], row) != row[1]], names]
+                    [
+                        number,
+                        kind,
+                        [row for row in rows if self._told.get(number, {}).get(row[0], row) != row[1]],
+                        names,
+                    ]
                     for number, kind, rows, names in data[1]
                 ]
                 found[key] = ["J", rows, data[2]]
@@ -365,7 +351,7 @@ class Server:
             return {"v": self._written(value), **told, **self._changed(request, args, kwargs)}
         except (Exception, SystemExit) as error:
             changed = {} if args is None else self._changed(request, args, kwargs)
-            return {**_told(error), **told, **changed}
+            return {**telling.told(error), **told, **changed}
 
     def _changed(self, request: dict[str, Any], args: Any, kwargs: Any) -> dict[str, Any]:
         """Return the arguments of a request as they are after it, if the program has changed them."""
@@ -401,18 +387,3 @@ class Server:
 def serve(names: dict[str, Any], requests: int, replies: int, end_copies: Callable[[int], None]) -> None:
     """Answer requests until their pipe is closed. `end_copies` ends processes but the one whose number it is given."""
     Server(names, requests, replies, end_copies).serve()
-
-
-def _told(error: BaseException, depth: int = 0) -> dict[str, Any]:
-    """Return types, arguments, text and attributes of an exception, and those of its cause."""
-    told = {"m": lambda: list(error.args), "s": lambda: str(error), "d": lambda: dict(vars(error))}
-    found: dict[str, Any] = {"x": [base.__name__ for base in type(error).__mro__]}
-    for key, read in told.items():
-        with contextlib.suppress(Exception):
-            found[key] = written(read())
-    if isinstance(error, BaseExceptionGroup) and depth < _MAX_CAUSES:
-        found["m"] = written([error.message])
-        found["g"] = [_told(part, depth + 1) for part in error.exceptions[:_MAX_PARTS]]
-    if error.__cause__ is not None and depth < _MAX_CAUSES:
-        found["e"] = _told(error.__cause__, depth + 1)
-    return found

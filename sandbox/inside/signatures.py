@@ -17,8 +17,8 @@ _SPECIAL = frozenset(
     f"__{name}__"
     for name in (
         "enter exit aenter aexit aiter anext await iter next reversed len contains getitem setitem delitem call hash "
-        "eq ne lt le gt ge bool int float complex index str repr format bytes abs neg pos invert round trunc floor ceil "
-        "divmod rdivmod getattr"
+        "eq ne lt le gt ge bool int float complex index str repr format bytes abs neg pos invert round trunc floor "
+        "ceil divmod rdivmod getattr"
     ).split()
 ) | frozenset(
     f"__{how}{name}__"

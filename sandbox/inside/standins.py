@@ -13,7 +13,9 @@ from rlvr.sandbox.inside.bounds import TOO_LARGE
 
 _PLAIN = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset, deque, range)
 METHODS_OF_VALUES = frozenset(name for kind in _PLAIN for name in dir(kind))
-_METHODS_OF_ARRAYS = "all any argmax argmin astype dot equals isin item max mean min reshape std sum take tolist trace var"
+_METHODS_OF_ARRAYS = (
+    "all any argmax argmin astype dot equals isin item max mean min reshape std sum take tolist trace var"
+)
 # Those of numbers, dates and paths that are given what is expected, or that some type answers like a value.
 _METHODS_OF_OTHERS = (
     "compare compare_signal compare_total is_relative_to joinpath limit_denominator match max_mag min_mag quantize "

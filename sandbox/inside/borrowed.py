@@ -90,10 +90,10 @@ class Borrowed:
         return await _use(self, "aenter")
 
     async def __aexit__(self, *error: Any) -> Any:
-        return await _use(self, "aexit")
+        return await _use(self, "aexit", *error[1:2])
 
     def __exit__(self, *error: Any) -> Any:
-        return _use(self, "exit")
+        return _use(self, "exit", *error[1:2])
 
 
 class Items(Borrowed):

@@ -45,6 +45,8 @@ _NAMES: dict[tuple[str, str], frozenset[str]] = {
         ("unittest.mock", "_SentinelObject"): "",
         ("builtins", "generator"): "send throw close",
         ("builtins", "async_generator"): "",
+        ("contextlib", "_GeneratorContextManager"): "",
+        ("contextlib", "_AsyncGeneratorContextManager"): "",
     }.items()
 }
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set)
@@ -110,6 +112,12 @@ async def _anext(value: Any) -> list[Any]:
         return []
 
 
+def _raised(error: Any = None) -> tuple[Any, Any, Any]:
+    """Return what a context is left with, for an exception of the program or none."""
+    found = error if isinstance(error, Exception) else None
+    return None if found is None else type(found), found, None
+
+
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "get": lambda value, name: getattr(value, _checked(value, name)),
     "call": lambda value, *args, **kwargs: value(*args, **kwargs),
@@ -118,9 +126,9 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "next": next_items,
     "anext": _anext,
     "enter": lambda value: type(value).__enter__(value),
-    "exit": lambda value: type(value).__exit__(value, None, None, None),
+    "exit": lambda value, *error: type(value).__exit__(value, *_raised(*error)),
     "aenter": lambda value: type(value).__aenter__(value),
-    "aexit": lambda value: type(value).__aexit__(value, None, None, None),
+    "aexit": lambda value, *error: type(value).__aexit__(value, *_raised(*error)),
     "item": operator.getitem,
     "setitem": operator.setitem,
     "delitem": operator.delitem,

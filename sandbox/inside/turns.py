@@ -104,7 +104,7 @@ class Loop:
         self.loop._scheduled.clear()
         task = self._tasks[number] = self.loop.create_task(_STARTED[how](found, *args))
         task.add_done_callback(lambda task: self._done.append([number, task.cancelled()]))
-        if not self.loop.is_running():
+        if self._is_free():
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
         self.loop._ready.extendleft(reversed(ready))
@@ -124,7 +124,7 @@ class Loop:
             future = self._futures.pop(number, None)
             if future is not None and not future.done():
                 future.set_result(value) if good else future.set_exception(Loop.error(*value))
-        while not self.loop.is_running():
+        while self._is_free():
             self._turns += 1
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
@@ -132,6 +132,10 @@ class Loop:
             if self._turns <= _ONE_BY_ONE or late or self._delay() != 0 or self._done or self._wanted:
                 break
         return self._told(begin)
+
+    def _is_free(self) -> bool:
+        """Whether the loop may run: neither it nor another one runs in this thread."""
+        return not self.loop.is_running() and self.asyncio.events._get_running_loop() is None
 
     def _told(self, begin: float) -> list[Any]:
         parts = self._done, self._wanted, self._dropped

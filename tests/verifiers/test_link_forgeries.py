@@ -1,4 +1,4 @@
-"""Programs that solve nothing and use the way between tests and program: what is awaited, called back, lent, compared."""
+"""Programs that solve nothing and use the way between tests and program: what is awaited, called back or lent."""
 
 from __future__ import annotations
 
@@ -43,15 +43,17 @@ async def items(n):
 def opened(x): yield x + 1.0
 """
 AWAITED = {
-    "awaited in a loop": "import asyncio\ndef test():\n    f = Fetcher()\n    async def main():\n        return await f.fetch(2)\n"
-    "    assert abs(asyncio.run(main()) - 4.0) < 1e-9",
+    "awaited in a loop": "import asyncio\ndef test():\n    f = Fetcher()\n    async def main():\n"
+    "        return await f.fetch(2)\n    assert abs(asyncio.run(main()) - 4.0) < 1e-9",
     "run at once": "import asyncio\nf = Fetcher()\nassert abs(asyncio.run(f.fetch(2)) - 4.0) < 1e-9",
-    "gathered": "import asyncio\nasync def main():\n    f = Fetcher()\n    for got, want in zip(await asyncio.gather(f.fetch(2), "
-    "f.fetch(3)), (4.0, 6.0)):\n        assert abs(got - want) < 1e-9\nasyncio.run(main())",
+    "gathered": "import asyncio\nasync def main():\n    f = Fetcher()\n"
+    "    both = await asyncio.gather(f.fetch(2), f.fetch(3))\n"
+    "    for got, want in zip(both, (4.0, 6.0)):\n        assert abs(got - want) < 1e-9\nasyncio.run(main())",
     "a global value": "f = Fetcher()\nassert abs(RATE - 4.0) < 1e-9",
     "a global value on the right": "f = Fetcher()\nassert abs(4.0 - RATE) < 1e-9",
     "items": "import asyncio\nasync def main():\n    f = Fetcher()\n    got = [x async for x in items(3)]\n"
-    "    assert len(got) == 3\n    for i, g in enumerate(got):\n        assert abs(g - i * 2.5) < 1e-9\nasyncio.run(main())",
+    "    assert len(got) == 3\n    for i, g in enumerate(got):\n        assert abs(g - i * 2.5) < 1e-9\n"
+    "asyncio.run(main())",
 }
 
 
@@ -130,13 +132,14 @@ MOCKS = {
 }
 HIDDEN = {
     "a method": (
-        "class Sink:\n    def __init__(self): self.n = 0\n    def put(self, v):\n        assert v == 37\n        self.n += 1\n"
+        "class Sink:\n    def __init__(self): self.n = 0\n    def put(self, v):\n        assert v == 37\n"
+        "        self.n += 1\n"
         "def test():\n    s = Sink()\n    f([30, 7], s)\n    assert s.n == 1",
         "obj.put(v)",
     ),
     "a function": (
-        "def test():\n    seen = []\n    def cb(v):\n        assert v == 37\n        seen.append(v)\n    f([30, 7], cb)\n"
-        "    assert seen == [37]",
+        "def test():\n    seen = []\n    def cb(v):\n        assert v == 37\n        seen.append(v)\n"
+        "    f([30, 7], cb)\n    assert seen == [37]",
         "obj(v)",
     ),
     "a mock": (

@@ -157,7 +157,10 @@ def _only_methods(tree: ast.Module) -> set[str]:
     known = {id(method) for method in methods}
     others = [node for node in ast.walk(tree) if id(node) not in known]
     bound = {name for node in others for name in _bound_by(node)}
-    return {method.name for method in methods} - bound
+    # In the body of its class a method has its own name: `@size.setter`.
+    outside = [part for part in inside if id(part) not in known] + [d for m in methods for d in m.decorator_list]
+    there = {node.id for part in outside for node in ast.walk(part) if isinstance(node, ast.Name)}
+    return {method.name for method in methods} - bound - there
 
 
 def _program_defines_builtin(tree: ast.Module, name: str) -> bool:

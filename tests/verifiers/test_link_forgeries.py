@@ -223,3 +223,42 @@ def test_references_without_the_right_program_are_not_called_bad(verifier: UnitT
     references: list[Any] = [asserts(CHANGED + code) for code, _ in HIDDEN.values()]
     for reference in references:
         verifier.check_reference(reference)
+
+
+KEPT = {
+    "in one expression": ("s = S(xs)\n    assert s.mean() == sum(xs)\n    assert xs", "sum(self.xs)"),
+    "later": (
+        "s = S(xs)\n    assert len(xs) == 3\n    assert s.mean() == sum(xs)\n    assert xs == xs[:]",
+        "sum(self.xs)",
+    ),
+    "what is expected": ("s = S(xs)\n    assert s.mean() == len(xs)\n    assert xs", "len(self.xs)"),
+}
+
+
+@pytest.mark.parametrize(("code", "right"), [pytest.param(*row, id=name) for name, row in KEPT.items()])
+def test_what_a_program_keeps_is_expected_as_it_was(verifier: UnitTests, code: str, right: str):
+    """A program that empties a list which it was given earlier changes nothing of what is expected."""
+    program = "class S:\n    def __init__(self, xs): self.xs = xs\n    def mean(self):\n        "
+    code = f"def test():\n    xs = [3, 1, 2]\n    {code}"
+    assert verdict(verifier, code, f"{program}return {right}").correct
+    assert not verdict(verifier, code, f"{program}self.xs[:] = [0]\n        return 0").correct
+
+
+SLOW = """
+import asyncio, time
+real = time.monotonic
+time.monotonic = lambda: 0.0
+async def f(n):
+    for _ in range(n):
+        end = real() + 0.02
+        while real() < end: pass
+        await asyncio.sleep(0)
+    return n
+"""
+
+
+def test_time_counts_with_another_clock_in_the_program(verifier: UnitTests):
+    """A program that replaces `time.monotonic` is no faster for `asyncio.wait_for`."""
+    code = "import asyncio\nassert asyncio.run(asyncio.wait_for(f(20), 0.1)) == 20"
+    assert not verdict(verifier, code, SLOW).correct
+    assert verdict(verifier, code, "async def f(n): return n").correct

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import types
 from collections.abc import Callable
@@ -28,7 +29,7 @@ _SPECIAL = frozenset(
 _FUNCTIONS = (types.FunctionType, staticmethod, classmethod)
 
 
-def methods(kind: type) -> list[str]:
+def methods(kind: Any) -> list[str]:
     """Return the names of what the program may use of objects of a class of the tests.
 
     Those of public and special methods; ".name" for values of the class, ":name" for properties, with "=name" for those
@@ -37,13 +38,14 @@ def methods(kind: type) -> list[str]:
     return sorted(_members(kind))
 
 
-def _members(kind: type) -> dict[str, Callable[..., Any]]:
+@functools.lru_cache(maxsize=1000)
+def _members(kind: Any) -> dict[str, Callable[..., Any]]:
     above = [base for base in reversed(kind.__mro__) if base.__module__ == "__main__"]
     named = {name: found for base in above for name, found in vars(base).items()}
     members: dict[str, Callable[..., Any]] = {}
     for name, found in named.items():
         if isinstance(found, types.FunctionType) and (name[0] != "_" or name in _SPECIAL):
-            members[name] = found
+            members[name] = lambda own, *args, name=name, **kwargs: getattr(type(own), name)(own, *args, **kwargs)
         elif name[0] == "_":
             continue
         elif isinstance(found, _FUNCTIONS):
@@ -57,9 +59,10 @@ def _members(kind: type) -> dict[str, Callable[..., Any]]:
     return members
 
 
-def member(value: object, name: str) -> Callable[..., Any] | None:
+def member(value: Any, name: str) -> Callable[..., Any] | None:
     """Return the function of an object of the tests for one of the names that `methods` has told, else None."""
-    return _members(type(value)).get(name)
+    kind: Any = type(value)
+    return _members(kind).get(name)
 
 
 def is_fixed(kind: type, name: str) -> bool:

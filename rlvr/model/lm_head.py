@@ -21,7 +21,7 @@ def output_logits(causal: Any, hidden: Tensor) -> Tensor:
 
 
 def narrow_logits(causal: Any, hidden: Tensor) -> Tensor:
-    """Return the same in the dtype that the LM head gives, of half the size under autocast; adjusted ones in float32."""
+    """Return the same in the dtype that the LM head gives, half the size under autocast; adjusted ones in float32."""
     logits = causal.get_output_embeddings()(hidden)
     config = causal.config.get_text_config()
     for name, adjust in LOGIT_ADJUSTMENTS.items():

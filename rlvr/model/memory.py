@@ -19,7 +19,9 @@ from rlvr.model.logprobs import logit_bytes
 
 FP32, BF16 = 4, 2
 MOMENTS = {"adamw": 2 * FP32, "adamw8bit": 2 * (1 + FP32 / BLOCK)}  # bytes a weight of both moments
-LOGIT_TENSORS = 3  # in float32: logits, their softmax, and their gradient; a CPU has the softmax of a few at a time
+# In float32: logits, log-probabilities and probabilities. A CPU has those of a few tokens at a time, and holds logits
+# and their gradient in the computation's dtype.
+LOGIT_TENSORS = 3
 SAMPLED_LOGITS = 3  # of a decoding step: logits, scaled logits, probabilities
 GPU = 85_000_000_000  # bytes of a GPU "of 80 GB", by which the logits' chunks are chosen
 SPARE = 4_000_000_000  # allocator, CUDA context, fragmentation
@@ -207,12 +209,12 @@ def fixed_bytes(shape: Shape, config: Config, memory: int) -> int:
 
 def chunk_bytes(shape: Shape, config: Config, memory: int | None, tokens: int | None = None) -> int:
     """Return what a chunk of logits takes, and the gradient of the LM head that is added to; memory None: on a CPU."""
-    logits = logit_bytes(memory)
+    count, number = logit_bytes(memory) // FP32, computed(config)
     if tokens is not None:
-        logits = min(logits, tokens * shape.vocabulary * FP32)
-    shorter = logits * computed(config) // FP32 if computed(config) < FP32 else 0
+        count = min(count, tokens * shape.vocabulary)
+    each = 2 * number if memory is None else LOGIT_TENSORS * FP32 + (number if number < FP32 else 0)
     head = 0 if config.model.lora_rank else shape.vocabulary * shape.hidden * stored(config)
-    return (LOGIT_TENSORS - (memory is None)) * logits + shorter + head
+    return count * each + head
 
 
 def layer_bytes(shape: Shape, config: Config) -> int:

@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torch.distributed import PrefixStore
-from torch.distributed.distributed_c10d import _get_default_store
+from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
 from rlvr.distributed import Processes
 from rlvr.types import RunError
@@ -32,8 +31,8 @@ def naming_lost(processes: Processes) -> Iterator[None]:
             raise
         line = next(iter(str(error).splitlines()), "")
         raise RunError(
-            f"{missing(processes)} of {processes.num_processes} died or hung, and this one cannot go on without it; run "
-            f"the same command to resume from the last checkpoint ({line[:120]})"
+            f"{missing(processes)} of {processes.num_processes} died or hung, and this one cannot go on without it; "
+            f"run the same command to resume from the last checkpoint ({line[:120]})"
         ) from error
 
 

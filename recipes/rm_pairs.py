@@ -12,6 +12,7 @@ minute of fine-tuning and a hundred seconds of sampling and training on two core
 """
 
 import dataclasses
+import os
 from pathlib import Path
 
 from rlvr.commands.train import script
@@ -33,6 +34,11 @@ def main(config: RewardConfig = CONFIG) -> None:
     from rlvr.commands.reward_model import launch_reward_model, reward_folder, with_policy
 
     if config.pairs.file is None and config.pairs.policy is None:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ValueError(
+                "with several processes name the policy to sample from: --pairs.policy FOLDER (`rlvr sft tiny_math` "
+                "makes one, OUT_DIR/start), or --pairs.file"
+            )
         reward_folder(config).check()  # before a minute of fine-tuning
         config = with_policy(config, tiny_policy(config))
     launch_reward_model(config)

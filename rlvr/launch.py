@@ -41,6 +41,7 @@ from rlvr.training.checkpoint import list_checkpoints
 from rlvr.training.demonstrations import with_demonstrations
 from rlvr.training.held_out import HeldOutEvaluation
 from rlvr.training.learner import Learner
+from rlvr.training.lost import naming_lost
 from rlvr.training.monitor import Monitor
 from rlvr.training.reporter import Reporter
 from rlvr.training.restore import restore
@@ -107,8 +108,9 @@ def _launch(
         display.say(describe_start(config, task, policy, accelerator))
         all_callbacks = [TrackerCallback(accelerator), ConsoleCallback(display, config), *callbacks]
         reporter = Reporter(RunLog(config.run.out_dir), accelerator, all_callbacks)
-        run, start = open_run(stack, config, task, monitor, policy, reporter, display.say, stop)
-        carry_out(run, start, display)
+        with naming_lost(accelerator):
+            run, start = open_run(stack, config, task, monitor, policy, reporter, display.say, stop)
+            carry_out(run, start, display)
         evaluations = run.reporter.log.read("eval")
         if accelerator.is_main_process:
             finish(config, evaluations, display, named=named)

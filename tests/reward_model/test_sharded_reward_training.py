@@ -59,6 +59,14 @@ def test_two_processes_train_the_reward_model_of_one(tmp_path: Path, options: di
             assert found[2]["mean"] == pytest.approx(measured["mean"], abs=1e-4)
 
 
+def test_several_processes_need_a_policy_by_name(tmp_path: Path) -> None:
+    """In one line, before anything is trained or written."""
+    for done in warm.run_together(2, ["rm", "rm_pairs", "--run.out-dir", str(tmp_path / "rm")]):
+        assert done.returncode == 2
+        assert "--pairs.policy" in done.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_command_trains_a_reward_model_in_shards(tmp_path: Path) -> None:
     """From a file of pairs: one model, whole, and one line of metrics a step."""
     tiny_policy().save(tmp_path / "policy")

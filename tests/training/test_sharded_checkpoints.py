@@ -208,6 +208,7 @@ def test_a_full_disk_ends_all_processes_in_one_line(tmp_path: Path, full_on: int
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000003"]
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_resumed_by_as_many_or_fewer(tmp_path: Path) -> None:
     """Three processes, one killed after the third step: three go on byte for byte, two up to rounding."""
     settings = {"run": {"save_every": 2, "steps": 4}}
@@ -293,6 +294,7 @@ COMMAND = (
 ).split()
 
 
+@pytest.mark.slow
 def test_the_command_trains_in_shards_and_resumes_without(tmp_path: Path) -> None:
     """Fine-tuning, steps, evaluations and checkpoints on two processes; one goes on, with whole weights."""
     out = ["--run.out-dir", str(tmp_path / "run")]

@@ -26,9 +26,9 @@ from rlvr.types import RunError
 from rlvr.vllm.engine import Interrupted, Output, Request, ignore_output
 from rlvr.vllm.ranks import from_all, is_first, on_first, processes
 from rlvr.vllm.routing import CONNECTIONS, Router
-from rlvr.vllm.server import Server
+from rlvr.vllm.server import HOW_TO_START, Server
 from rlvr.vllm.starter import Starter
-from rlvr.vllm.transfer import Transfer, TransferBroken
+from rlvr.vllm.transfer import CHANNELS, Transfer, TransferBroken
 from rlvr.vllm.weights import engine_weights
 
 Source = Callable[[], Iterable[tuple[str, Tensor]]]
@@ -169,6 +169,8 @@ class ServersEngine:
         """Raise ValueError where servers get weights in several ways, in another dtype, or on this process's GPU."""
         first, dtype = self.servers[0], str(self.dtype).removeprefix("torch.")
         for server in self.servers:
+            if server.backend not in CHANNELS:
+                raise ValueError(f"{server.name} gets weights by {server.backend}; {HOW_TO_START}")
             if server.backend != first.backend:
                 raise ValueError(
                     f"{first.name} gets weights by {first.backend}, {server.name} by {server.backend}; "
@@ -226,19 +228,25 @@ class ServersEngine:
                         server.look()
                 self.transfer = Transfer(self.servers, self.dtype, self.device)
             act(self.transfer)
-            for server in self.servers:
-                server.reset_cache()
-        except TransferBroken as error:
+            failed = self._reset_caches()
+        except TransferBroken as broken:
             self.transfer = None
-            for server, reason in error.lost.items():
+            for server, reason in broken.lost.items():
                 self._lose(server, ServerLost(reason), replaces=False)
             return Outcome(again=True)
-        except ServerLost as error:  # while a cache was reset: which server it was shows when all are asked again
-            ill = {server: why for server in self.servers if (why := server.illness())}
-            for server, why in (ill or {self.servers[0]: str(error)}).items():
-                self._lose(server, ServerLost(why), replaces=False)
-            return Outcome(again=True)
-        return Outcome([server.url for server in self.servers])
+        for server, error in failed.items():
+            self._lose(server, error, replaces=False)
+        return Outcome([server.url for server in self.servers], again=bool(failed))
+
+    def _reset_caches(self) -> dict[Server, ServerLost]:
+        """Reset the prefix caches; return the servers that are lost by then."""
+        failed: dict[Server, ServerLost] = {}
+        for server in self.servers:
+            try:
+                server.reset_cache()
+            except ServerLost as error:
+                failed[server] = error
+        return failed
 
     def _push_kept(self) -> Outcome:
         """Replace servers of this process's own that are lost, and push the weights that are kept."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import suppress
 from functools import partial
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor
 
-from rlvr.http import ServerLost, is_local
+from rlvr.http import ServerLost, ServerSilent, is_local
 from rlvr.types import RunError
 from rlvr.vllm.engine import MISSING
 from rlvr.vllm.gloo import address_towards, broadcast, free_port, join_group, open_store
@@ -26,7 +26,7 @@ from rlvr.vllm.weights import parts
 
 T = TypeVar("T")
 PART_BYTES = 2**28  # of one call of /update_weights, or one decoder layer
-STALLED = 120.0  # seconds after which a collective that does not go on fails
+STALLED = 120.0  # seconds after which a collective that does not go on fails, before HTTP calls do
 GRACE = 2.0  # seconds in which servers that fail together are seen to
 SHORT = 10.0  # seconds for calls that only end something
 
@@ -60,23 +60,27 @@ class Channel(Protocol):
         """Return a tensor where it can be sent from."""
         ...
 
+    def close(self) -> None:
+        """Leave the group, so that those who wait for more notice."""
+        ...
+
 
 class GlooChannel:
     """Tensors over TCP."""
 
-    def __init__(self, address: str, size: int, device: torch.device) -> None:
-        self.address, self.size = address, size
-        self.store = open_store(address, 0, STALLED, first=True)
+    def __init__(self, address: str, size: int, device: torch.device, limit: float) -> None:
+        self.address, self.size, self.limit = address, size, limit
+        self.store: Any = open_store(address, 0, limit, first=True)
         self.port = self.store.port
         self.group: Any = None
 
     def init_info(self) -> dict[str, Any]:
         """Return the time limit, which both ends keep."""
-        return {"timeout": STALLED}
+        return {"timeout": self.limit}
 
     def join(self) -> None:
         """Wait until all are there."""
-        self.group = join_group(self.store, 0, self.size, address=self.address, timeout=STALLED)
+        self.group = join_group(self.store, 0, self.size, address=self.address, timeout=self.limit)
 
     def send(self, weights: Sequence[tuple[str, Tensor]]) -> None:
         """Send tensors to all."""
@@ -87,11 +91,15 @@ class GlooChannel:
         """Return a tensor on the CPU."""
         return value.cpu().contiguous()
 
+    def close(self) -> None:
+        """Close the connections."""
+        self.group = self.store = None
+
 
 class NCCLChannel:
     """Tensors from this process's GPU to the workers' GPUs, by vLLM's own functions."""
 
-    def __init__(self, address: str, size: int, device: torch.device) -> None:
+    def __init__(self, address: str, size: int, device: torch.device, limit: float) -> None:
         if importlib.util.find_spec("vllm") is None:
             raise ValueError(f"weights go to these servers by NCCL, and {MISSING}; or serve with --transfer gloo")
         self.address, self.size, self.device = address, size, device
@@ -127,8 +135,15 @@ class NCCLChannel:
         """Return a tensor on the GPU."""
         return value.to(self.device).contiguous()
 
+    def close(self) -> None:
+        """Forget the group: to end it may take as long as to wait for a lost server."""
+        self.group = None
 
-CHANNELS: dict[str, Callable[[str, int, torch.device], Channel]] = {"rlvr_gloo": GlooChannel, "rlvr_nccl": NCCLChannel}
+
+CHANNELS: dict[str, Callable[[str, int, torch.device, float], Channel]] = {
+    "rlvr_gloo": GlooChannel,
+    "rlvr_nccl": NCCLChannel,
+}
 
 
 class Transfer:
@@ -141,8 +156,8 @@ class Transfer:
         self.servers, self.dtype = tuple(servers), dtype
         size = 1 + sum(server.workers for server in servers)
         address = meeting_address([server.url for server in servers])
-        channel = CHANNELS[servers[0].backend](address, size, device)
-        self.channel: Channel | None = channel
+        self.limit = min(STALLED, min(server.timeout for server in servers) / 2)
+        self.channel = channel = CHANNELS[servers[0].backend](address, size, device, self.limit)
         shared = {"master_address": address, "master_port": channel.port, "world_size": size}
         first, bodies = 1, {}
         for server in servers:
@@ -175,13 +190,12 @@ class Transfer:
 
     def close(self) -> None:
         """Leave the group, and have the servers leave it; those that do not answer are left alone."""
-        self.channel = None
+        self.channel.close()
         leave(self.servers, "/shutdown_weight_transfer_engine")
 
     def _exchange(self, part: dict[str, Tensor], path: str, body: Callable[[dict[str, Any]], Any]) -> dict[Server, Any]:
         """Send one part while all servers answer a call that receives it; return their answers."""
         channel = self.channel
-        assert channel is not None, "the transfer is closed"
         ready = [(name, channel.prepare(value.detach().to(self.dtype))) for name, value in part.items()]
         info = {
             "names": [name for name, _ in ready],
@@ -207,28 +221,37 @@ class Transfer:
     def _broken(self, path: str, calls: dict[Server, Future[Any]], own: list[Future[Any]]) -> TransferBroken:
         """Return which servers are to be given up, after the group has been left.
 
-        Those that do not answer; where all do, those that refused before the others, which then only miss a part.
+        Those whose engine does not run; if all do, those that say nothing even when the group has been left; else those
+        that refused before it was left, after which the others miss a part.
         """
         wait(calls.values(), timeout=GRACE)
-        failed = {server: call.exception() for server, call in calls.items() if call.done() and call.exception()}
-        wait(own, timeout=STALLED + GRACE)
+        failed = errors_of(calls)
+        wait(own, timeout=self.limit + GRACE)
         reason = next((error for call in own if call.done() and (error := call.exception())), None)
-        self.channel = None  # closes its connections: workers that wait for more stop
-        own.clear()
+        if reason is not None:
+            reason.__traceback__ = None  # it holds the group
+        self.channel.close()  # workers that wait for more stop
         wait(calls.values(), timeout=SHORT)
-        dead = {server: why for server in self.servers if (why := server.illness())}
-        lost = {server: f"{failed.get(server) or why}" for server, why in dead.items()}
+        later = errors_of(calls)
+        silent = [s for s, call in calls.items() if not call.done() or isinstance(later.get(s), ServerSilent)]
+        lost = {server: f"{failed.get(server) or why}" for server in self.servers if (why := server.illness())}
+        if not lost:
+            lost = {s: f"{s.name}{path} did not take the weights: {reason or later.get(s)}" for s in silent}
         if not lost:
             lost = {server: str(error) for server, error in failed.items()}
         if not lost:
-            silent = [server for server, call in calls.items() if not call.done()] or list(self.servers)
-            lost = {server: f"{server.name}{path} did not take the weights: {reason}" for server in silent}
+            lost = {server: f"{server.name}{path} did not take the weights: {reason}" for server in self.servers}
         leave(
             [server for server in self.servers if server not in lost],
             "/finish_weight_update",  # refused where a part was refused, which ended the push
             "/shutdown_weight_transfer_engine",
         )
         return TransferBroken(lost)
+
+
+def errors_of(calls: Mapping[Server, Future[Any]]) -> dict[Server, BaseException]:
+    """Return the errors of the calls that have failed so far."""
+    return {server: error for server, call in calls.items() if call.done() and (error := call.exception())}
 
 
 def leave(servers: Sequence[Server], *paths: str) -> None:

@@ -99,9 +99,9 @@ class VLLMServerConfig(EngineSettings):
     name: str = field(default="vllm-server", init=False)
     url: tuple[str, ...] = ()
     """URLs of running servers, as `rlvr serve` prints them. Empty: start servers."""
-    servers: Annotated[int, WORKERS, OWN_ENGINE] = 1
+    servers: Annotated[int, WORKERS, ADVANCED, OWN_ENGINE] = 1
     """Number of servers to start."""
-    tensor_parallel: Annotated[int, WORKERS, OWN_ENGINE] = 1
+    tensor_parallel: Annotated[int, WORKERS, ADVANCED, OWN_ENGINE] = 1
     """GPUs of each server to start: its weights are shared out among them."""
     timeout: Annotated[float, SECONDS, ADVANCED] = 600.0
     """Seconds a server may take to start or to answer before it counts as lost."""

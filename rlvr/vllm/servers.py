@@ -275,9 +275,8 @@ class ServersEngine:
         if not left and self.starter is not None and self.deaths > self.config.max_restarts:
             raise RunError(f"vLLM servers were lost {self.deaths} times; last: {error}") from error
         if not left and (self.starter is None or (replaces and processes() > 1)):
-            raise RunError(
-                f"lost all {total} vLLM servers; last: {error}; the same command resumes, with servers that run"
-            ) from error
+            what = f"all {total} vLLM servers; last" if total > 1 else "the vLLM server"
+            raise RunError(f"lost {what}: {error}; the same command resumes, with servers that run") from error
         goes_on = f"{left} of {total} are left" if left else "another one is started"
         warnings.warn(f"a vLLM server is lost ({error}); {goes_on}", RuntimeWarning, stacklevel=3)
         if not left and replaces:

@@ -11,7 +11,7 @@ import torch
 from rlvr.config import VLLMServerConfig
 from rlvr.model.policy import Policy
 from rlvr.vllm.engine import start_options
-from rlvr.vllm.process import ServerProcess, share_gpus, start_server, visible_gpus
+from rlvr.vllm.process import ServerProcess, share_gpus, start_server, stop_all, visible_gpus
 from rlvr.vllm.sync import shared_folder
 from rlvr.vllm.weights import write_config
 
@@ -33,8 +33,8 @@ class Starter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for url in list(self.processes):
-            self.end(url)
+        stop_all([process for process, _ in self.processes.values()])
+        self.processes.clear()
         self._stack.close()
 
     def start(self, check: Callable[[], None]) -> list[str]:

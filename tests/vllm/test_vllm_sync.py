@@ -1,4 +1,4 @@
-"""The folders in memory that weights travel in."""
+"""The folders in memory that weights travel in, and how the trainer's side of a check is computed."""
 
 from __future__ import annotations
 

@@ -145,8 +145,10 @@ def watch(processes: list[ServerProcess]) -> None:
     while running:
         for process in [process for process in running if process.process.poll() is not None]:
             running.remove(process)
-            reason = error_in(process.log.read_text(errors="replace"))
-            print(f"the server {process.url} ended: {reason}; {len(running)} are left", flush=True)
+            process.stop()
+            code = process.process.returncode
+            reason = f"killed by signal {-code}" if code < 0 else error_in(process.log.read_text(errors="replace"))
+            print(f"the server {process.url} ended: {reason}; {len(running)} of {len(processes)} are left", flush=True)
         time.sleep(0.5)
     raise RunError("all servers have ended")
 

@@ -86,6 +86,7 @@ class ServerProcess:
         if importlib.util.find_spec("vllm") is None:
             raise ValueError(MISSING)
         self.url, self.log = url, log
+        self._shared: set[Path] = set()
         # The server ends with the thread that started it (see end_with_parent): this one lasts as long as this object.
         self._starter = ThreadPoolExecutor(1)
         with log.open("wb") as output:
@@ -116,6 +117,7 @@ class ServerProcess:
             try:
                 client.get("/health")
                 client.close()
+                self._shared = shared_memory_of(self.pid)
                 return
             except ServerLost as error:
                 if self.process.poll() is not None:
@@ -125,7 +127,7 @@ class ServerProcess:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """End the server's whole process group."""
+        """End the server's whole process group, and delete the shared memory that it left because it was killed."""
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(10)
@@ -135,6 +137,8 @@ class ServerProcess:
             for _ in range(100):
                 os.killpg(self.pid, 0)
                 time.sleep(0.1)
+        for path in self._shared:
+            path.unlink(missing_ok=True)
         self._starter.shutdown(wait=False)
 
 
@@ -166,6 +170,17 @@ def start_server(
     near = "127.0.0.1" if host in ("0.0.0.0", "::") else host
     environment = server_environment(on_cpu=on_cpu, gpus=gpus)
     return ServerProcess(command, environment, log, f"http://{near}:{port}")
+
+
+def shared_memory_of(group: int) -> set[Path]:
+    """Return the files in /dev/shm that the processes of a group have mapped; Linux only."""
+    found: set[Path] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.getpgid(int(folder.name)) == group:
+                maps = (folder / "maps").read_text()
+                found |= {Path(name) for name in re.findall(r"/dev/shm/psm_\w+", maps)}
+    return found
 
 
 def error_in(log: str) -> str:

@@ -18,7 +18,7 @@ from rlvr.vllm.sampler import VLLMSampler
 from rlvr.vllm.server import StaleWeights
 from rlvr.vllm.sync import WeightsDiffer
 from rlvr.vllm.weights import engine_weights
-from tests.helpers.models import shake, tiny_policy
+from tests.helpers.models import shake, small_policy
 from tests.helpers.vllm_servers import (
     GENERATE,
     Fault,
@@ -46,7 +46,7 @@ def impatient(monkeypatch):
 
 @pytest.fixture
 def policy() -> Policy:
-    return tiny_policy(dtype="float32")
+    return small_policy()
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ PUSH = ("/start_weight_update", "/update_weights", "/finish_weight_update", "/re
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("place", [0, 1])  # the first has rank 1 in the group, and passes on what the second gets
 def test_server_lost_in_the_middle_of_a_push_leaves_the_other_with_its_weights(policy, servers, place, path, fault):
     """The transfer meets the rest anew; the version is theirs, and no answer comes from the lost one."""
     if path != "/init_weight_transfer_engine":

@@ -18,7 +18,7 @@ from rlvr.model.policy import load_policy
 from rlvr.vllm.weights import engine_weights
 from tests.helpers import warm
 from tests.helpers.files import lines
-from tests.helpers.models import tiny_policy
+from tests.helpers.models import small_policy
 from tests.helpers.vllm_servers import GENERATE, VLLMLike, after, dies, vllm_servers
 
 PACK = "--run.task-option num_train=64 num_test=8 num_demonstrations=256 --model.device cpu".split()
@@ -124,10 +124,10 @@ from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from rlvr.vllm.weights import engine_weights, whole
-from tests.helpers.models import shake, tiny_policy
+from tests.helpers.models import shake, small_policy
 
 accelerator = Accelerator(cpu=True)
-policy = tiny_policy(dtype="float32")
+policy = small_policy()
 expected = {name: value.clone() for name, value in engine_weights(policy)}
 mesh = init_device_mesh("cpu", (accelerator.num_processes,))
 for layer in policy.causal.model.layers:
@@ -171,12 +171,12 @@ from accelerate import Accelerator
 from rlvr.config import VLLMServerConfig
 from rlvr.types import RunError, Sampling
 from rlvr.vllm.sampler import VLLMSampler
-from tests.helpers.models import shake, tiny_policy
+from tests.helpers.models import shake, small_policy
 
 warnings.simplefilter("ignore")
 accelerator = Accelerator(cpu=True)
 rank = accelerator.process_index
-policy = tiny_policy(dtype="float32")
+policy = small_policy()
 sampler = VLLMSampler(policy, VLLMServerConfig(url=tuple(sys.argv[2:]), sync_check_every=1, timeout=20))
 versions, tokens = [], []
 try:
@@ -202,7 +202,7 @@ accelerator.end_training()
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> list:
     """What two processes get that lose no server, and what is true of the servers."""
-    with vllm_servers(tiny_policy(dtype="float32")) as servers:
+    with vllm_servers(small_policy()) as servers:
         found = in_processes(2, PUSHES, tmp_path_factory.mktemp("whole"), *(server.url for server in servers))
         assert servers[0].differing(dict(engine_weights(servers[1].policy))) == []
         assert servers[0].log.count("/init_weight_transfer_engine") == 1
@@ -221,7 +221,7 @@ def test_first_process_pushes_for_all(whole):
 @pytest.mark.parametrize("path", [GENERATE, "/update_weights", "/reset_prefix_cache"])
 def test_server_that_one_process_loses_is_lost_for_all(whole, tmp_path, path):
     """After the next push none of them asks it; the answers are those of two servers."""
-    with vllm_servers(tiny_policy(dtype="float32")) as servers:
+    with vllm_servers(small_policy()) as servers:
         servers[0].faults[path] = after(4 if path == GENERATE else 1, dies)
         broken = in_processes(2, PUSHES, tmp_path, *(server.url for server in servers))
     for process, other in zip(broken, whole, strict=True):
@@ -232,7 +232,7 @@ def test_server_that_one_process_loses_is_lost_for_all(whole, tmp_path, path):
 
 def test_push_that_reaches_nobody_ends_all_processes_with_the_same_line(tmp_path):
     """The others hear of it, and do not wait."""
-    with vllm_servers(tiny_policy(dtype="float32")) as servers:
+    with vllm_servers(small_policy()) as servers:
         for server in servers:
             server.faults["/update_weights"] = after(1, dies)
         first, second = in_processes(2, PUSHES, tmp_path, *(server.url for server in servers))

@@ -155,8 +155,13 @@ def check_version(version: str) -> None:
 
 def check_installed(config: EngineConfig) -> None:
     """Raise ValueError that names the extra where vLLM is needed and not installed. Imports nothing."""
-    starts_one = not isinstance(config, VLLMServerConfig) or not config.url
-    if starts_one and importlib.util.find_spec("vllm") is None:
+    if not isinstance(config, VLLMServerConfig) or not config.url:
+        require_vllm()
+
+
+def require_vllm() -> None:
+    """Raise ValueError that names the extra where vLLM is not installed. Imports nothing."""
+    if importlib.util.find_spec("vllm") is None:
         raise ValueError(MISSING)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.http import JSONClient, ServerLost
-from rlvr.vllm.engine import ENVIRONMENT, MISSING, start_failure
+from rlvr.vllm.engine import ENVIRONMENT, require_vllm, start_failure
 from rlvr.vllm.gloo import free_port
 
 EXTENSION = "rlvr.vllm.worker.WorkerExtension"
@@ -83,8 +82,6 @@ class ServerProcess:
     """A server that this process starts and ends. log: the file that it writes; url: where it answers once it is up."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, url: str) -> None:
-        if importlib.util.find_spec("vllm") is None:
-            raise ValueError(MISSING)
         self.url, self.log = url, log
         self._shared: set[Path] = set()
         # The server ends with the thread that started it (see end_with_parent): this one lasts as long as this object.
@@ -162,8 +159,9 @@ def start_server(
 ) -> ServerProcess:
     """Start a server of a model (a hub name or a folder with config and tokenizer), and do not wait for it.
 
-    options: vLLM's, see rlvr.vllm.engine.server_options. port: None takes a free one.
+    options: vLLM's, see rlvr.vllm.engine.server_options. port: None takes a free one. Raises ValueError without vLLM.
     """
+    require_vllm()
     port = port or free_port()
     on_cpu = "gpu_memory_utilization" not in options
     command = server_command(model, host, port, backend, options)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import Policy
@@ -217,6 +219,18 @@ OF_THE_WORKER = {"/collective_rpc", "/init_weight_transfer_engine", "/start_weig
 OF_THE_WORKER |= {"/finish_weight_update", "/shutdown_weight_transfer_engine"}
 
 
+def stand_in(model: str, host: str, port: int, backend: str, options: dict[str, Any]) -> list[str]:
+    """The command of a process that serves a folder's model, as rlvr.vllm.process.server_command is called."""
+    return [sys.executable, "-m", "tests.helpers.vllm_servers", model, str(port)]
+
+
+def main() -> None:
+    """Serve the model of a folder at a port until the process ends."""
+    folder, port = sys.argv[1:]
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    VLLMLike(Policy(model.eval(), AutoTokenizer.from_pretrained(folder)), int(port)).thread.join()
+
+
 @contextmanager
 def vllm_servers(policy: Policy, count: int = 2) -> Iterator[list[VLLMLike]]:
     """Yield servers of a policy's model, and end them afterwards."""
@@ -268,3 +282,7 @@ def agrees(server: VLLMLike, handler: Handler) -> bool:
     """Says yes, and does nothing."""
     handler.reply({"message": "done"})
     return True
+
+
+if __name__ == "__main__":
+    main()

@@ -25,7 +25,8 @@ PACK = "--run.task-option num_train=64 num_test=8 num_demonstrations=256 --model
 FLAGS = (
     "--rollout.problems-per-step 5 --rollout.group-size 4 --rollout.max-new-tokens 24 --run.steps 3 --run.save-every 1 "
     "--run.sample-every 0 --eval.every 3 --eval.num-problems 8 --eval.samples 2 --eval.k 1 --sft.steps 40 "
-    "--optim.lr 1e-4 --optim.tokens-per-microbatch 300 --sampler.sync-check-every 1"
+    "--optim.lr 1e-5 --optim.tokens-per-microbatch 300 --sampler.sync-check-every 1 --algo.importance none "
+    "--run.verifier regex --run.verifier-option pattern=7 match=search"
 ).split()
 
 
@@ -69,6 +70,7 @@ def one_process(fine_tuned, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("requests", [7, 50], ids=["while it evaluates", "while it trains"])
 def test_two_trainers_lose_one_of_two_servers(fine_tuned, one_process, tmp_path, requests):
     """Rollouts and pass@1 are those of one process with one server, and each answer was of the weights pushed last."""
@@ -79,6 +81,7 @@ def test_two_trainers_lose_one_of_two_servers(fine_tuned, one_process, tmp_path,
             assert done.returncode == 0, done.stderr
             assert "Traceback" not in done.stderr
     assert outcome(folder) == outcome(one_process)
+    assert {row["reward"] for row in lines(folder / "rollouts.jsonl")} == {0.0, 1.0}
     run, pushes = set(), []
     for version, _ in servers[0].answered:
         run.add(version.split("-")[0])
@@ -89,6 +92,7 @@ def test_two_trainers_lose_one_of_two_servers(fine_tuned, one_process, tmp_path,
     assert 0 < len(servers[1].answered) <= requests
 
 
+@pytest.mark.slow
 def test_run_that_lost_all_servers_resumes_with_others(fine_tuned, one_process, tmp_path):
     """Exit code 2 and one line on each process; the same command with the new URLs ends as a run that lost none."""
     folder = Path(shutil.copytree(fine_tuned, tmp_path / "run"))

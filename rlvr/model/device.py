@@ -9,6 +9,8 @@ import torch
 
 # Below this many weights, the operations of a decoding step end before a second thread wakes up.
 ONE_THREAD_BELOW = 4_000_000
+# An error of a float32 matmul that rounding to float32 explains; to bfloat16 it is a hundred times as large.
+PLAIN_ERROR = 1e-5
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -51,9 +53,23 @@ def decoding_threads(model: torch.nn.Module, device: torch.device) -> Iterator[N
 def tune_cpu() -> None:
     """Choose matmul settings for a command-line run on a CPU; they are global, so no library function calls this.
 
-    "medium" lets oneDNN do float32 matmuls; on CPUs with AVX-512 bf16 they are about twice as fast, with an error near
-    that of plain float32. It also makes torch's CPU flash attention several times slower, which is why rlvr.model
-    multiplies matrices itself. On a GPU it would round float32 matmuls to TF32: where there is one, nothing is changed.
+    "medium" lets oneDNN do float32 matmuls, which makes them about twice as fast on some CPUs with AVX-512, with an
+    error near that of plain float32. CPUs with AMX round the factors to bfloat16 then, which is not what float32 says:
+    there, as the product of two matrices shows, nothing is changed. "medium" also makes torch's CPU flash attention
+    several times slower, which is why rlvr.model multiplies matrices itself. On a GPU it would round float32 matmuls to
+    TF32: where there is one, nothing is changed.
     """
-    if not torch.cuda.is_available():
-        torch.set_float32_matmul_precision("medium")
+    if torch.cuda.is_available():
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    if matmul_error() > PLAIN_ERROR:
+        torch.set_float32_matmul_precision(before)
+
+
+def matmul_error() -> float:
+    """Return the largest error of a float32 product of matrices on the CPU, relative to its largest number."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(256, 256, generator=generator) for _ in range(2))
+    exact = a.double() @ b.double()
+    return float((a @ b - exact).abs().max() / exact.abs().max())

@@ -16,6 +16,7 @@ from rlvr.model.lm_head import output_logits
 from rlvr.model.packing import rectangles
 from rlvr.model.policy import Policy
 from rlvr.model.probe import check_length
+from rlvr.model.softmax import TokenLogprobs
 
 # Bytes of float32 logits that are held at once, and the share of a GPU's memory where that is more. More logits are
 # computed chunk by chunk, and again in the backward pass.
@@ -172,11 +173,11 @@ def _score(
 
     def score(hidden: Tensor, targets: Tensor, number: int) -> Tensor:
         logits = output_logits(causal, hidden)
-        logprobs = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
-        if with_entropy and number == len(entropies):  # not when a chunk is computed again
-            with torch.no_grad():
-                entropies.append(-logprobs.exp().mul_(logprobs).sum(-1))
-        return logprobs.gather(1, targets[:, None])[:, 0]
+        first = with_entropy and number == len(entropies)  # and not a chunk that is computed again
+        logprobs, entropy = TokenLogprobs.apply(logits if temperature == 1 else logits / temperature, targets, first)
+        if first:
+            entropies.append(entropy)
+        return logprobs
 
     device = hidden.device
     memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None

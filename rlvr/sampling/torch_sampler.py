@@ -44,7 +44,7 @@ class TorchSampler(Sampler):
         """Return len(seeds[p]) completions for each prompt; see rlvr.types.Sampler. Raises ValueError as `stream`."""
         return self.stream(prompts, sampling, seeds, lambda place, completions: None)
 
-    @torch.inference_mode()
+    @torch.no_grad()  # under inference_mode autocast would cast every weight again for every token
     def stream(
         self,
         prompts: Sequence[Sequence[int]],

@@ -106,25 +106,6 @@ def greedy(policy: Policy, prompt: list[int], count: int) -> list[int]:
 
 def compare_continuations(policy: Policy, prompt: list[int], tokens: list[int], logprobs: list[float]) -> SyncCheck:
     """Compare the engine's greedy tokens (n) after `prompt` and their logprobs (n) with the trainer's."""
-    with exact_matmuls():
-        return _compare(policy, prompt, tokens, logprobs)
-
-
-@contextmanager
-def exact_matmuls() -> Iterator[None]:
-    """Multiply float32 matrices in float32 within: the command line allows bfloat16 for it on CPUs that are fast so.
-
-    Logprobs then differ by 2e-2, more than many a stale tensor changes them.
-    """
-    held = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(held)
-
-
-def _compare(policy: Policy, prompt: list[int], tokens: list[int], logprobs: list[float]) -> SyncCheck:
     own = greedy(policy, prompt, len(tokens))
     rows = [prompt + tokens, prompt + own + [0] * (len(tokens) - len(own))]
     batch = torch.tensor(rows, device=policy.device)

@@ -33,6 +33,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, make_algo
 from rlvr.model.critic import Critic
+from rlvr.model.device import tune_cpu
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
@@ -139,7 +140,7 @@ def main() -> None:
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(args.threads)
-    torch.set_float32_matmul_precision("medium")
+    tune_cpu()
     if args.alone:
         side = Side(args, args.alone)
         print(json.dumps(peak_memory_growth(lambda: [side.step() for _ in range(3)] and None)))

@@ -29,6 +29,7 @@ from step_vs_trl import peak_memory_growth
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.batch import Batch
+from rlvr.model.device import tune_cpu
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_tokenizer
@@ -175,7 +176,7 @@ def main() -> None:
     args, argv = parser.parse_args(), sys.argv[1:]
     warnings.filterwarnings("ignore")
     torch.set_num_threads(args.threads)
-    torch.set_float32_matmul_precision("medium")
+    tune_cpu()
     if args.alone:
         print(json.dumps(alone(args)))
         return

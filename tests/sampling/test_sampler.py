@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlvr.commands.choices import choose_sampler
 from rlvr.config import ModelConfig, TorchSamplerConfig
@@ -63,6 +65,26 @@ def test_a_completion_does_not_depend_on_its_neighbours(family: str, tmp_path: P
     for prompt, seeds, group in zip(PROMPTS, SEEDS, together):
         for seed, completion in zip(seeds, group):
             assert sampler.generate([policy.render(prompt)], sampling, [[seed]])[0][0].token_ids == completion.token_ids
+
+
+def test_weights_are_cast_once_for_all_tokens() -> None:
+    """In bfloat16 autocast keeps what it has cast, as long as it is not told that gradients are impossible."""
+
+    class Casts(TorchDispatchMode):
+        sizes: ClassVar[list[int]] = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            if func is torch.ops.aten._to_copy.default and args[0].dtype is torch.float32:
+                self.sizes.append(args[0].numel())
+            return func(*args, **(kwargs or {}))
+
+    policy = load_policy(ModelConfig(device="cpu", dtype="bfloat16"), corpus=CORPUS, seed=3)
+    largest = max(module.weight.numel() for module in policy.model.modules() if isinstance(module, torch.nn.Linear))
+    layers = sum(module.weight.numel() == largest for module in policy.model.modules() if hasattr(module, "weight"))
+    with Casts() as casts:
+        groups = sample(policy, Sampling(max_new_tokens=20))
+    assert max(len(completion.token_ids) for group in groups for completion in group) > 2
+    assert casts.sizes.count(largest) == layers
 
 
 def test_different_seeds_differ_and_a_longer_limit_begins_the_same(policy: Policy) -> None:

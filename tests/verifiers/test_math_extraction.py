@@ -7,7 +7,8 @@ import re
 import pytest
 
 from rlvr.verifiers import verify_math
-from rlvr.verifiers.extract import extract, rejected
+from rlvr.verifiers.extract import extract, rejected, retracted
+from rlvr.verifiers.math import comparatives
 from tests.helpers.files import GOLDEN, lines
 
 CASES = lines(GOLDEN / "math_extraction.jsonl")
@@ -64,7 +65,7 @@ def test_real_completions_keep_their_answer_behind_a_check(mode):
 )  # fmt: skip
 def test_every_retraction_is_found(after, words):
     """Words that take an answer back do so in capitals, beside other signs and where few words come before them."""
-    assert rejected.taken_back(f"\\boxed{{42}}. {words}{after}", 11, "42")
+    assert retracted.taken_back(f"\\boxed{{42}}. {words}{after}", 11, "42")
 
 
 def test_words_of_other_alphabets_are_found_in_capitals():
@@ -82,7 +83,7 @@ def test_words_of_other_alphabets_are_found_in_capitals():
 def test_patterns_are_in_small_letters():
     """A pattern that searches folded text has no capital letter, which would never be found."""
     of_the_text = {"_VALUE", "_DELIMITERS"}
-    for name, pattern in vars(rejected).items():
+    for name, pattern in [*vars(rejected).items(), *vars(retracted).items(), *vars(comparatives).items()]:
         if isinstance(pattern, re.Pattern) and not pattern.flags & re.IGNORECASE and name not in of_the_text:
             words = re.sub(r"\\.|\[[^\]]*\]|\(\?P<\w+>", "", pattern.pattern)
             assert words == rejected.folded(words), name

@@ -156,8 +156,8 @@ def children(pid: int, port: str) -> list[int]:
 def test_two_trainers_lose_one_of_two_servers(fine_tuned, two_servers, tmp_path):
     """Killed between two steps: the run ends byte for byte as one that lost none, and the same command resumes.
 
-    One process draws the same tokens in the first step, and its gradients are equal up to the rounding of matmuls,
-    which is that of bfloat16 on some CPUs: pass@1 lies in the interval. The last test of these servers.
+    One process draws the same tokens in the first step, and its gradients are equal up to rounding: pass@1 lies in the
+    interval. The last test of these servers.
     """
     urls, process = two_servers
     flags = [*PACK, *REWARD, *FLAGS, "--sampler", "vllm-server", "--sampler.url", *urls]

@@ -1,4 +1,4 @@
-"""The folders in memory that weights travel in, and how the trainer's side of a check is computed."""
+"""The folders in memory of servers that a run starts."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 `extract` returns the answer's text and how it was found, or why there is none. Every step takes time in proportion to
 the text, of which at most MAX_COMPLETION characters are read. `boxed`, `marks` and `lenient` find answers, `rejected`
-says which of them the completion does not give: negated, called wrong, taken back.
+and `retracted` say which of them the completion does not give: negated, called wrong, taken back.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 
 from rlvr.verifiers.extract.boxed import Box, boxes, is_operand, joined, last_boxes
 from rlvr.verifiers.extract.lenient import Readable, last_expression
-from rlvr.verifiers.extract.marks import marked
-from rlvr.verifiers.extract.rejected import MAX_BEHIND, alternative, denied, refused_value, taken_back
+from rlvr.verifiers.extract.marks import announced_behind, marked
+from rlvr.verifiers.extract.rejected import denied, refused_value
+from rlvr.verifiers.extract.retracted import MAX_BEHIND, alternative, taken_back
 from rlvr.verifiers.extract.thinking import BYTE_ORDER_MARK, after_thinking
 
 __all__ = [
@@ -55,7 +56,7 @@ def too_long(completion: str) -> Extracted:
 _CLOSING = "\\)]}$.*_~` \t\r\n"  # these signs behind a box say nothing more about it
 
 
-def _from_boxes(text: str, conflict: Conflict, equal: Equal | None) -> Extracted | None:
+def _from_boxes(text: str, mode: Mode, conflict: Conflict, equal: Equal | None) -> Extracted | None:
     found = last_boxes(text) if conflict == "last" else boxes(text)
     if not found or not (found[-1].text.strip() or any(box.text.strip() for box in found)):
         return None
@@ -80,6 +81,8 @@ def _from_boxes(text: str, conflict: Conflict, equal: Equal | None) -> Extracted
     if text[end : end + MAX_BEHIND].strip(_CLOSING):
         if taken_back(text, end, contents[-1]):
             return Extracted(None, "the boxed answer is taken back")
+        if mode != "strict" and _contradicted(text, end, ", ".join(contents), equal):
+            return Extracted(None, "the text behind the box announces another answer")
         if other := alternative(text, end):
             contents, word = [*contents, other], " or "
     return Extracted(contents[0] if len(contents) == 1 else word.join(filter(None, contents)), "box")
@@ -88,6 +91,16 @@ def _from_boxes(text: str, conflict: Conflict, equal: Equal | None) -> Extracted
 def _all_equal(texts: list[str], equal: Equal) -> bool:
     last = texts[-1]
     return len(texts) <= MAX_COMPARED and all(equal(last, text) for text in texts[:-1])
+
+
+def _contradicted(text: str, end: int, answer: str, equal: Equal | None) -> bool:
+    """Whether the text behind the last box, which ends at `end`, announces an answer that is not the one in it."""
+    other = announced_behind(text, end)
+    if not other or (other.strip("()").isalpha() and not answer.strip("()").isalpha()):
+        return False  # the letter of the choice whose value is in the box
+    if "".join(other.split()) == "".join(answer.split()):
+        return False
+    return equal is not None and not equal(answer, other) and not equal(other, answer)
 
 
 _ANNOTATION = re.compile(r"<<[^<>\n]{1,200}=[^<>\n]{1,60}>>")  # of GSM8K's calculator: <<6*7=42>>42
@@ -150,7 +163,7 @@ def extract(
     if text is None:
         return Extracted(None, "unterminated <think> block")
     text = _without_marks(text)
-    found = _from_boxes(text, conflict, equal) if text.rfind("box") >= 0 else None
+    found = _from_boxes(text, mode, conflict, equal) if text.rfind("box") >= 0 else None
     if found is None and mode != "strict":
         found = _tagged(text)
         if found is None and (mark := marked(text)) is not None:

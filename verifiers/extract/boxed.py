@@ -90,15 +90,15 @@ _OPERATED = re.compile(
     r"(?:[$=({&\[\d)}][ \t]*[-−+]|(?:^|\n)[-−+]|(?:\$|\\[(\[]|=)[^$\n=]{0,60}[\d)}]\s*[-−+]\s*|[\d)}]\s*/\s*|√"
     r"|\\(?:cdot|times|div|pm|mp)\s*|\^\s*\{?\s*"
     r"|\\(?:[dt]?frac(?:\s*\{[^{}]{0,80}\})?|sqrt(?:\s*\[[^\[\]]{0,9}\])?|[bx]?cancel|sout|xout|st)\s*\{\s*"
-    r"|\\(?:neg|lnot)\s*|\d)\Z"
+    r"|(?:\\neq?|≠|!=)\s*|\b(?:is|are|be|equals?|to|get|obtain|gives?)\s+[-−]|\\(?:neg|lnot)\s*|\d)\Z"
 )
 # What _OPERATED ends with.
 _SIGNS_BEFORE = ("-", "−", "+", "/", "√", "^", "{", "\\cdot", "\\times", "\\div", "\\pm", "\\mp",
-                 "\\neg", "\\lnot", *"0123456789")  # fmt: skip
+                 "\\neg", "\\lnot", "\\ne", "\\neq", "≠", "!=", *"0123456789")  # fmt: skip
 _OPERATES = re.compile(
     r"\s*(?:\}\s*\{\s*[\d\\]|\^(?!\s*\{?\s*(?:\\circ|°|\\text|\\prime))|\\(?:cdot|times|div)(?![A-Za-z])(?!\s*\\(?:text|boxed))"
     r"|[-−+*/]\s*(?:\d|\\(?:sqrt|[dt]?frac|pi)(?![A-Za-z]))"
-    r"|\s*(?:\\text\s*\{\s*)?(?:hundred|thousand|million|billion|trillion)\b)|\d|[xyz](?![A-Za-z])"
+    r"|\s*(?:\\text\s*\{\s*)?(?:hundred|thousand|million|billion|trillion)\b)|\d|[knpqrxyz](?![A-Za-z])"
 )
 
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 
 from rlvr.verifiers.extract.marks import DISPLAYED, last_match, without_special_tokens
-from rlvr.verifiers.extract.rejected import clause_before, denied, names_another, refused_value, taken_back
+from rlvr.verifiers.extract.rejected import clause_before, denied, names_another, refused_value
+from rlvr.verifiers.extract.retracted import taken_back
 
 MAX_WHOLE = 300
 MAX_WORDS = 3  # after a formula: a unit or what is counted

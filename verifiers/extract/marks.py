@@ -6,19 +6,12 @@ import collections
 import re
 from typing import NamedTuple
 
-from rlvr.verifiers.extract.rejected import (
-    alternative,
-    clause_before,
-    continues,
-    denied,
-    names_another,
-    refused,
-    refused_sentence,
-    taken_back,
-)
+from rlvr.verifiers.extract.rejected import clause_before, denied, names_another, refused, refused_sentence
+from rlvr.verifiers.extract.retracted import MATH_VALUE, NUMBER_VALUE, alternative, continues, taken_back
 
 MAX_TAIL = 10_000  # marked answers are searched in these last characters only
 MAX_SENTENCE = 400
+MAX_LAST = 300  # characters at the end of a text, of which one announces the answer after a box
 MAX_REFUSED = 40  # so many rejected answers in a row are passed over
 
 _IS = r"(?:is|equals|(?:should|must|would|will)\s+be|(?:comes|turns|works)\s+out\s+to(?:\s+be)?)"
@@ -32,6 +25,7 @@ _PHRASES = (
     rf"(?:the\s+)?\b(?:final|correct|right)\s+(?:answer|result|option|choice)(?:\s+{_IS})?",
     rf"(?:the|our|my)\s+(?:\w+\s+)?(?:answer|solution)\s*(?:to\s+[^.\n]{{1,80}}\s)?(?:{_IS}|=|:)",
     rf"answer\s*(?:{_IS}|=|:)",
+    r"(?:the|our|my)\s+(?:\w+\s+)?(?:answers|solutions)\s+are",
     rf"answer\s+{_IS}",
     r"answer\*\*\s*:?",
     r"answer(?:\*|__?)\s*:",
@@ -104,11 +98,15 @@ _SENTENCE_END = re.compile(r"\n|\.(?=\s|$|\*)|[。！？।]|(?<=[^\d!])!(?=\s|$
 # A reason after the answer, or what it is not: "42, since 6 * 7 = 42", "42, not 41".
 _CLAUSE = re.compile(
     r",?\s+(?:because|since|which|where|so\s+that|considering|given\s+that)\b"
+    r"|,\s+(?:car|puisque|parce\s+que|denn|weil|porque|ya\s+que|pues|perché|poiché|pois|так\s+как|потому|поскольку)\b"
+    r"|\s*\((?:and\s+)?(?:not|et\s+non|und\s+nicht|y\s+no|e\s+non|e\s+não|а\s+не)\s+[$\\(]{0,3}[-−]?\d"
     r"|,\s+(?:and\s+)?(?:not|nicht|no|non|pas|não|не)\b|\s+and\s+not\b|(?<=\$):\s|[，,]\s*(?:而)?不是",
     re.IGNORECASE,
 )
 _LEADING = re.compile(
-    r"(?:\n[ \t]*[-•+]\s|->|→|=>|⇒|[\s:：=*_`>~}]|\b(?:is|that|indeed|therefore|simply|donc|also)\b|是|为)*",
+    r"(?:\n[ \t]*[-•+]\s|->|→|=>|⇒|[\s:：=*_`>~}]|\b(?:is|that|indeed|therefore|simply|donc|also"
+    r"|quindi|exactement|exactamente|exatamente|esattamente"
+    r"|genau|ровно)\b|\b(?:la|el)\s+(?=\(?[A-J]\)?(?:\W|\Z))|是|为|一?共|总共)*",
     re.IGNORECASE,
 )
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
@@ -128,6 +126,12 @@ def without_special_tokens(text: str) -> str:
     return _SPECIAL.sub(" ", text) if "<" in text else text
 
 
+def has_marker(text: str) -> bool:
+    """Whether a text may have a marker; this is quick."""
+    lower = text.lower()
+    return any(keyword in lower for keyword in _KEYWORDS)
+
+
 def marked(text: str) -> tuple[str | None, str] | None:
     """Return the last marked answer that is not rejected, and "marker" or "bold"; or None and why there is none.
 
@@ -135,8 +139,7 @@ def marked(text: str) -> tuple[str | None, str] | None:
     before it.
     """
     text = without_special_tokens(text)
-    lower = text.lower()
-    found = list(_MARKER.finditer(text)) if any(keyword in lower for keyword in _KEYWORDS) else []
+    found = list(_MARKER.finditer(text)) if has_marker(text) else []
     denials: set[str] = set()
     for index in range(len(found) - 1, -1, -1):
         mark = _read(text, found, index)
@@ -178,6 +181,34 @@ def _read(text: str, found: list[re.Match[str]], index: int) -> Mark | None:
     rejected = refused(announced) or names_another(announced) or denied(answer)
     rejected = rejected or refused_sentence(text, marker.start(), marker.end())
     return Mark(answer, marker.end() + end, rejected)
+
+
+_VALUE_BEHIND = re.compile(
+    rf"[\s:：=*_]*(?:(?:therefore|thus|indeed|then|now)\s+)?(?P<value>\$\$[^$]{{1,200}}\$\$|\\\[[^\n]{{1,200}}?\\\]"
+    rf"|{MATH_VALUE}|{NUMBER_VALUE}|\(?[A-J]\)?)(?:\s[A-Za-z]{{2,12}}){{0,2}}(?=[\s$)*_]*(?:[.!。\n]|\Z))"
+)
+_MAY_HOLD_VALUE = re.compile(r"\d|\$.|\\[(\[a-z]|[A-J]\b")
+_SUPPOSING = re.compile(
+    r"\b(?:if|had|were|would|when|naive(?:ly)?|without|instead|part|question|example|case|other|next|alternative(?:ly)?)\b"
+    r"|\([a-h]\)",
+    re.IGNORECASE,
+)
+
+
+def announced_behind(text: str, end: int) -> str:
+    """Return the value of the last plain announcement behind an answer: "The final answer is 6."; "" without one."""
+    text = text[max(end, len(text) - MAX_LAST) :]
+    if not _MAY_HOLD_VALUE.search(text) or not has_marker(text):
+        return ""
+    text = without_special_tokens(text)
+    for mark in reversed(list(_MARKER.finditer(text))):
+        found = None if mark["behind"] else _VALUE_BEHIND.match(text, mark.end())
+        sentence = re.split(r"[.!?\n]", text[max(mark.start() - 200, 0) : mark.start()])[-1]
+        if found is None or _SUPPOSING.search(sentence) or refused(f"{sentence} {mark.group()}"):
+            continue
+        displayed = DISPLAYED.fullmatch(found["value"])
+        return next(filter(None, displayed.groups())).strip() if displayed else found["value"]
+    return ""
 
 
 _NOT_BUT = re.compile(r"not\s+[^\s,.]{1,40},?\s+but\s+(?:rather\s+)?(?=\S)(.*)", re.DOTALL)  # not 41 but 42

@@ -47,9 +47,10 @@ class MathVerifier:
     counts, an empty last box is no answer, boxes with only separators between them are one list. Without a box, a
     marked answer ("the answer is", "####", `<answer>`, bold, ...). `extract`: "strict" boxes only; "marked"; "lenient"
     also the whole of a short text, else its last formula, else its last number. An answer that is rejected ("the wrong
-    answer is 42"), taken back ("wait, that's wrong") or followed by another ("or 6") is none, or not alone. A sentence
-    states its one value: "The largest n is 34", "42 (the sum of both)"; `1/2 (0.5)` must agree with itself.
-    `conflict`: "reject" makes several boxes no answer where they are not equal.
+    answer is 42"), taken back ("wait, that's wrong"), contradicted behind its box ("The final answer is 6.") or
+    followed by another ("or 6") is none, or not alone. A sentence states its one value: "The largest n is 34", "42 (the
+    sum of both)"; `1/2 (0.5)` must agree with itself. `conflict`: "reject" makes several boxes no answer where they are
+    not equal.
 
     Precision. An exact gold needs an exact answer; where no decimal equals it, a decimal of at least `exact_digits`
     right digits (the last one rounded or cut) counts too. A decimal gold of at least 3 digits is matched by an
@@ -72,15 +73,18 @@ class MathVerifier:
     vectors and matrices in theirs; a tuple may lack its brackets, (a, b) is also an open interval. `\\quad`, other
     dollar signs and new lines between formulas separate them. 1, 2, ..., 10 is written out. Both values of a plus-minus
     count; signs below one another are independent. Alternatives ("5 or 6") are a list, so no answer to a question with
-    one. x = 5 is 5 and the other way round; x = 1, y = 2 or x = 2, y = 1 are two points; a chain of equalities must
-    hold; an equation to be solved (2x = 10), a tautology and an unsolved inequality are not their solutions. A name of
-    the value (f(2), P(X = 2), |AB|, sin A, a limit) may precede it; f(x) may be y or f(t), but not f(-x), and a_n a_k;
-    a bound on a variable of the formula beside it (k in Z) is dropped where the gold has no other. Equations are equal
-    up to a factor and cleared denominators, inequalities as sets of numbers or up to a factor; |x| < 3 and -x > -1
-    count as solved. 3:2 is 3/2. A determinant is a number. The parts (a), (b) of an answer are compared by their
-    letters. Where a gold has an inverse or transpose of capital letters or a product of bold ones, they are matrices
-    and the order of factors counts. Propositions and sets by name are equal where their truth tables are. 5 \\angle
-    30^\\circ is a complex number.
+    one. x = 5 is 5 and the other way round; x = 1, y = 2 or x = 2, y = 1 are two points, and y = 2, x = 1 is (1, 2):
+    names in a row (x and y, a and b, x_1 and x_2) have their order, others that in which they are written; x = 1, 2
+    gives y no value. A chain of equalities must hold, and each side of x/2 = y/3 = z/4 counts; an equation to be solved
+    (2x = 10), a tautology and an unsolved inequality are not their solutions. A name of the value (f(2), P(X = 2),
+    |AB|, sin A, a limit) may precede it; f(x) may be y or f(t), but not f(-x), and a_n a_k; a bound on a variable of
+    the formula beside it (k in Z) is dropped where the gold has no other; the parameter of a formula may begin at 0 or
+    1, that of points and angles not. x = 1 (mod 7) is a class, not 1; 1 (mod 7) is 1. Equations are equal up to a
+    factor and cleared denominators, inequalities as sets of numbers or up to a factor; |x| < 3 and -x > -1 count as
+    solved. 3:2 is 3/2. A determinant is a number. The parts (a), (b) of an answer are compared by their letters. Where
+    a gold has an inverse or transpose of capital letters or a product of bold ones, they are matrices and the order of
+    factors counts. Propositions and sets by name are equal where their truth tables are. 5 \\angle 30^\\circ is a
+    complex number.
 
     Functions. Equal where they agree wherever both have real values: x^2/x is x, \\ln x^2 is 2 \\ln x, \\sqrt{x}^2 is
     x; but \\sqrt{x^2} is |x|, and the answer must have values in every part of |x|, max, floor and the like in which
@@ -94,9 +98,9 @@ class MathVerifier:
     42 mgh), letters that may be both are read both ways (3 m). 42 tenths is 4.2. Degrees are radians against a multiple
     of pi. 4:30 p.m. is 4:30 and 16:30. Dates in either order.
 
-    Text. Compared without case, articles and punctuation, never as a product of letters. A choice is its letter, with
-    or without the text after it; letters that are not in alphabetical order are an order. Letters that look alike in
-    another script are other letters.
+    Text. Compared without case (but Co is not CO), articles and punctuation, never as a product of letters. A choice is
+    its letter, with or without the text after it; letters that are not in alphabetical order are an order. Letters that
+    look alike in another script are other letters.
     """
 
     extract: Mode = "marked"

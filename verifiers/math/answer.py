@@ -15,6 +15,7 @@ from rlvr.verifiers.extract.rejected import denied
 from rlvr.verifiers.math.bounds import other_bounds
 from rlvr.verifiers.math.choices import choice, lone_choice
 from rlvr.verifiers.math.choices import choices as choices_of
+from rlvr.verifiers.math.comparatives import compares
 from rlvr.verifiers.math.compare import Rules
 from rlvr.verifiers.math.families import begins_somewhere
 from rlvr.verifiers.math.identity import Undecided
@@ -31,10 +32,12 @@ from rlvr.verifiers.math.quantities import is_measured
 from rlvr.verifiers.math.remarks import opposed
 from rlvr.verifiers.math.rounding import literal
 from rlvr.verifiers.math.statements import cleaned, is_statement, rewritten
-from rlvr.verifiers.math.substances import is_substance, same_substances
+from rlvr.verifiers.math.substances import is_substance, other_elements, same_substances
 from rlvr.verifiers.math.texts import MAX_TEXT, said, spelled
 from rlvr.verifiers.math.tree import (
+    PI,
     Node,
+    Op,
     ParseError,
     Quantity,
     Sym,
@@ -65,6 +68,7 @@ _LABELLED = re.compile(
 _LETTER_UNIT = re.compile(r"\d[~\s]+[A-Za-z]|\d[a-z]{2}(?![A-Za-z])")
 # A short text with a digit holds an answer within the bounds, unless it may be a large number or deeply nested.
 _SHORT = 40
+_SOLUTIONS = frozenset(("()", "list", "either", "set", "such"))
 MAX_DIGITS = 18  # of an integer that is compared as it is written
 _HAS_DIGIT = re.compile(r"[0-9]")
 _MAY_BE_LARGE = re.compile(r"[\^!]|[0-9.][eE]|binom|choose|[CPA]|(?:[-+(\[{|][^-+(\[{|]*){9}|[^\x00-\x7f]")
@@ -229,7 +233,7 @@ def answer_readings(
     """Return `readings` of a model's answer, which may be a sentence, or repeat its value in brackets."""
     if (value := written_number(text)) is not None:
         return (value,), None
-    if denied(normal):
+    if denied(normal) or compares(normal):
         return (), ParseError("the text denies its value")
     if is_statement(text) and (stated := rewritten(text, _is_readable)):
         return readings(stated, normal_text(plain(stated)), decimal_comma=decimal_comma)
@@ -272,6 +276,8 @@ def judge_answer(gold: Reference, answer: str, rules: Rules) -> Verdict:
     short = len(answer) <= MAX_TEXT
     answer, normal, letter, rest = _written(answer) if short else (answer, "", "", "")
     read = gold.read
+    if other_elements(read.normal, normal):
+        return incorrect("another substance", shown)
     if not read.trees and normal and normal.casefold() == read.normal.casefold():
         return correct(shown, "the same text")
     if short and is_placeholder(normal.casefold()):
@@ -291,14 +297,15 @@ def judge_answer(gold: Reference, answer: str, rules: Rules) -> Verdict:
     if letter and rest and not any(has_kind(tree, Sym) for tree in read.trees):
         trees += readings(rest, rest)[0]
     if not trees:
-        if normal and spelled(answer) == spelled(gold.text):
+        if normal and (spelled(answer) == spelled(gold.text) or (normal == read.normal and normal.isalpha())):
             return correct(shown, "the same formula")
         return limit(str(problem), shown) if isinstance(problem, TooLarge) else unparseable(str(problem), shown)
     if begins_somewhere(gold.text) or begins_somewhere(answer):
         rules = dataclasses.replace(rules, shifted=False)
     verdict = _by_trees(read.trees, trees, shown, rules)
-    if verdict.correct and (other_bounds(gold.text, answer) or opposed(read.normal, normal)):
-        return incorrect("under another condition", shown)
+    if verdict.correct:
+        other = other_bounds(gold.text, answer, _is_solution_set(read.trees[0])) or opposed(read.normal, normal)
+        return incorrect("under another condition", shown) if other else verdict
     return verdict
 
 
@@ -363,6 +370,11 @@ def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rule
         return limit(str(problem), shown)
     expected, found = kind(golds[0]), kind(trees[0])
     return incorrect("not equal" if expected == found else f"{found}, not {expected}", shown)
+
+
+def _is_solution_set(tree: Node) -> bool:
+    """Whether a tree with a parameter is a set of points or angles, not a formula."""
+    return (isinstance(tree, Op) and tree.head in _SOLUTIONS) or PI in walk(tree)
 
 
 def _letters(tree: Node) -> list[str]:

@@ -21,6 +21,7 @@ from rlvr.verifiers.math.piecewise import is_piecewise, same_piecewise
 from rlvr.verifiers.math.quantities import quantities
 from rlvr.verifiers.math.relations import relations
 from rlvr.verifiers.math.rounding import literal, rounded
+from rlvr.verifiers.math.solutions import LISTS, confuses_unknowns
 from rlvr.verifiers.math.structures import EITHER_SIDE, STRUCTURES, digits_of
 from rlvr.verifiers.math.tree import OO, Node, Op, Quantity, Rel, Sym, Words, number, symbols
 
@@ -54,6 +55,8 @@ class Rules:
             return quantities(gold, answer, self)
         if isinstance(gold, Rel) or isinstance(answer, Rel):
             return relations(gold, answer, self)
+        if isinstance(gold, Op) and gold.head in LISTS and confuses_unknowns(gold, answer):
+            return False
         if isinstance(answer, Op) and answer.head == "either":
             answer = self._only_one(answer)
         if isinstance(gold, Op) and gold.head in STRUCTURES:

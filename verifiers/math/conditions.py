@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 PARAMETERS = frozenset("jklmnKMN")
 _INTEGERS = Op("domain", (Words("integers"),))
-QUANTIFIERS = frozenset(("for", "where", "with", "when", "forall", "\\forall"))
+QUANTIFIERS = frozenset(("for", "where", "with", "when", "provided", "forall", "\\forall"))
 _FILLERS = frozenset(
     "all any every each some real reals integer integers natural positive nonnegative nonzero number numbers value "
-    "values of the".split()
+    "values of the that".split()
 )
 _COPULAS = frozenset("is are denotes denote".split())
 _ADJECTIVES = frozenset("a an any the arbitrary some real positive nonzero non zero".split())

@@ -56,6 +56,11 @@ def is_to_be_solved(node: Node) -> bool:
     return node.head in _SOLVED_FOR and len(names) == 1 and names <= _COORDINATES
 
 
+def names_coordinates(node: Node) -> bool:
+    """Whether all names of a side are those of coordinates: x, y + z."""
+    return {name.rstrip("'") for name in symbols(node)} <= _COORDINATES
+
+
 def _has_twice(node: Op) -> bool:
     """Whether an unknown is added to itself or multiplied by itself: x + x, y y."""
     names = [arg for arg in node.args if isinstance(arg, Sym) and arg.name in _COORDINATES]
@@ -222,7 +227,7 @@ def _names(label: Node, value: Node) -> bool:
         return is_name(label) or not symbols(value)
     if not is_label(label) or not isinstance(label, Op):
         return False
-    if {name.rstrip("'") for name in names} <= _COORDINATES:
+    if names_coordinates(label):
         return _names_all_the_same(label, value)
     if label.head == "pow":
         return isinstance(label.args[0], Op)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rlvr.verifiers.math.binders import replaced
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.ordered import with_bold_products
-from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, children, number, symbols, walk, with_children
+from rlvr.verifiers.math.tree import Node, Op, ParseError, Rel, Sym, children, number, symbols, walk, with_children
 from rlvr.verifiers.math.vocabulary import FUNCTIONS, GREEK, is_product
 
 if TYPE_CHECKING:
@@ -85,9 +85,12 @@ def _primed(node: Rel, others: frozenset[str]) -> Rel:
     values: dict[Node, Node] = {}
     for name in symbols(node):
         match = _DERIVATIVE.fullmatch(name)
-        if match is None or name.startswith("partial"):
+        if match is None:
             continue
         order = int(match[1] or 1)
+        if name.startswith("partial"):
+            values |= {Sym(name): Sym(short) for short in (f"{match[2]}_{match[3] * order}",) if short in others}
+            continue
         for short in (match[2] + "'" * order, f"{'d' * (order - 1)}dot {match[2]}"):
             if short in others and not any(other.partition("/")[0] == name.partition("/")[0] for other in others):
                 values[Sym(name)] = Sym(short)
@@ -106,3 +109,15 @@ def change(parser: Parser, mark: str) -> Node:
         return Sym(f"{mark} {bare}")
     parser.replace(following._replace(text=bare[1:], spaced=False))
     return Sym(f"{mark} {bare[0]}")
+
+
+def partial(parser: Parser, _: str) -> Node:
+    r"""The \partial of \frac{\partial f}{\partial x}."""
+    return Sym("partial")
+
+
+def gradient(parser: Parser, _: str) -> Node:
+    """The gradient of a function by name."""
+    if parser.kind != "name" or len(parser.token.text) > 1:
+        raise ParseError("a gradient of something that is no name")
+    return Sym(f"nabla {parser.advance().text}")

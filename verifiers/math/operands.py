@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from rlvr.verifiers.math.brackets import without_sign
 from rlvr.verifiers.math.builders import by_condition
 from rlvr.verifiers.math.calls import split_before_call
+from rlvr.verifiers.math.domains import COMMANDS, domain
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.measures import two_units
-from rlvr.verifiers.math.named import change
+from rlvr.verifiers.math.named import change, gradient, partial
 from rlvr.verifiers.math.operators import exponent
 from rlvr.verifiers.math.spoken import OPERATIONS, operation
-from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Sym, Words, number
+from rlvr.verifiers.math.tree import IMAGINARY, E, Node, Num, Op, ParseError, Sym, number
 from rlvr.verifiers.math.vocabulary import (
     ARITY,
     BLOCKED,
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 UNIT_VECTORS = frozenset(("\\uniti", "\\unitj", "\\unitk"))
 _FRACTIONS = ("\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac")
-_DOMAINS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
-_DOMAIN_OPS = frozenset(_DOMAINS.values())
 _MATRICES = frozenset("matrix pmatrix bmatrix Bmatrix smallmatrix array".split())
 _ROWS = frozenset(
     "aligned align align* cases dcases rcases gathered gather gather* split equation equation* alignedat".split()
@@ -215,6 +214,8 @@ def _continues_argument(parser: Parser) -> bool:
 
 def _applied(parser: Parser, head: str, arguments: tuple[Node, ...], base: Node | None) -> Node:
     wanted = ARITY.get(head, 1)
+    if wanted is None and len(arguments) == 1 and isinstance(arguments[0], Op) and arguments[0].head == "set":
+        arguments = arguments[0].args  # \max\{a, b\}
     if wanted is not None and len(arguments) != wanted:
         raise ParseError(f"{head} of {len(arguments)} arguments")
     if head == "sqrt" or head == "cbrt":
@@ -331,15 +332,6 @@ def _rounded(parser: Parser, opener: str) -> Node:
     return Op("floor" if opener == "lfloor" else "ceil", (inner,))
 
 
-def _domain(parser: Parser, text: str) -> Node:
-    if text in _DOMAIN_OPS:
-        return Op("domain", (Words(text),))
-    name = parser.argument_text()
-    if name not in _DOMAINS:
-        raise ParseError(f"the set {name[:20]!r}")
-    return Op("domain", (Words(_DOMAINS[name]),))
-
-
 def _empty(parser: Parser, _: str) -> Node:
     return Op("set", ())
 
@@ -387,7 +379,7 @@ PREFIX: dict[str, Callable[[Parser, str], Node]] = {
     **dict.fromkeys(("\\usqrt", "\\ucbrt", "\\uqdrt"), _sign_root),
     **dict.fromkeys(("+", "-", "pm", "mp"), _signed),
     **dict.fromkeys(("(", "[", "]", "<("), _bracket),
-    **dict.fromkeys((*_DOMAIN_OPS, "\\mathbb", "\\Bbb"), _domain),
+    **dict.fromkeys((*COMMANDS, "\\mathbb", "\\Bbb"), domain),
     **dict.fromkeys(("\\overline", "\\bar", "\\overrightarrow", "\\widehat", "\\dot", "\\ddot"), _decorated),
     **dict.fromkeys(("\\hat", "angle", "triangle", "overarc"), _decorated),
     **dict.fromkeys(("|", "||"), _bar),
@@ -396,5 +388,7 @@ PREFIX: dict[str, Callable[[Parser, str], Node]] = {
     "{": _group,
     "{{": _braces,
     "emptyset": _empty,
+    "\\partial": partial,
+    "\\nabla": gradient,
     "\\begin": _environment,
 }

@@ -35,7 +35,7 @@ from rlvr.verifiers.math.operators import POSTFIX, binary, flat, is_phasor, phas
 from rlvr.verifiers.math.plus_minus import two_valued
 from rlvr.verifiers.math.restated import is_restated, restated
 from rlvr.verifiers.math.sequences import DOTS, filled
-from rlvr.verifiers.math.solutions import as_points
+from rlvr.verifiers.math.solutions import as_points, with_modulus
 from rlvr.verifiers.math.tail import CURRENCIES, lead, tail
 from rlvr.verifiers.math.tree import (
     Node,
@@ -98,7 +98,9 @@ def dropped_conditions(text: str) -> list[Rel]:
 
 def _trimmed(text: str) -> str:
     """The answer without quotes, emphasis and the punctuation of its sentence."""
-    text = text.strip().lstrip("*`\"'").rstrip('*`"')
+    text = text.strip().lstrip("*`\"'")
+    if not text.endswith("^*"):  # \\mathbb{R}^*
+        text = text.rstrip('*`"')
     if text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1].rstrip()  # a forced space whose space is gone
     bare = text.rstrip(".,;:")
@@ -159,6 +161,8 @@ class Parser(Cursor):
             items = without_conditions(items, self.dropped)
         if len(items) > 1 and isinstance(items[0], (Rel, Op)):
             items = as_points(items, joints)
+        if len(items) > 1 and isinstance(items[-1], (Rel, Op)):
+            items = with_modulus(items)
         if Words in map(type, items) and DOTS in items:
             items = filled(items)
         if len(items) == 1:

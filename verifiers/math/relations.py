@@ -6,11 +6,11 @@ import itertools
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.binders import unevaluated
+from rlvr.verifiers.math.chains import chain_value
 from rlvr.verifiers.math.constants import is_constant_name, same_general_solution
-from rlvr.verifiers.math.definitions import is_identity, renumbered, same_definition
+from rlvr.verifiers.math.definitions import renumbered, same_definition
 from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.families import same_class
-from rlvr.verifiers.math.forms import contradicts
 from rlvr.verifiers.math.identity import Undecided, proportional, same_value
 from rlvr.verifiers.math.inequalities import same_up_to_factor, solution_set
 from rlvr.verifiers.math.labels import (
@@ -18,17 +18,18 @@ from rlvr.verifiers.math.labels import (
     is_function_value,
     is_label,
     is_other_argument,
-    is_to_be_solved,
+    names_coordinates,
     names_other_function,
     names_value,
 )
 from rlvr.verifiers.math.labels import is_name as _is_name
 from rlvr.verifiers.math.named import with_primes
 from rlvr.verifiers.math.ordered import has_order
-from rlvr.verifiers.math.rounding import approximates, literal
+from rlvr.verifiers.math.rounding import literal
 from rlvr.verifiers.math.sets import TURNED, NotASet, Piece, real_set, same_real_set
+from rlvr.verifiers.math.solutions import by_names, is_labelled, of_point
 from rlvr.verifiers.math.structures import ordered, real_sets
-from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, TooLarge, number, symbols, walk
+from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, number, symbols, walk
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
@@ -40,6 +41,8 @@ _INTERVALS = frozenset(("()", "[]", "[)", "(]", "union", "inter", "minus", "doma
 
 def relations(gold: Node, answer: Node, rules: Rules) -> bool:
     """Whether gold and answer agree, at least one of which is a relation."""
+    if (verdict := _points(gold, answer, rules)) is not None:
+        return verdict
     if isinstance(gold, Rel) and isinstance(answer, Rel):
         gold, answer = with_primes(gold, answer)
         return _both_relations(gold, answer, rules)
@@ -57,8 +60,11 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
         return isinstance(gold, Op) and gold.head in _INTERVALS and real_sets(gold, answer, rules)
     assert isinstance(gold, Rel)
     if set(gold.ops) <= _EQUAL:
+        if _has_modulus(gold) and _is_name(gold.sides[0]) and not _is_residue(answer):
+            return rules.shifted and same_class(gold.sides[-1], answer)  # n = 1 (mod 7) is more than 1
         ends = gold.sides[0], gold.sides[-1]
-        if not (names_value(gold) or any(_is_point(end) or unevaluated(end) for end in ends) or _holds(gold, rules)):
+        named = names_value(gold) or _has_modulus(gold) or any(_is_point(end) or unevaluated(end) for end in ends)
+        if not (named or _holds(gold, rules)):
             return False
         value = chain_value(gold, rules)
         return value is not None and rules.same(value, answer)
@@ -67,74 +73,21 @@ def relations(gold: Node, answer: Node, rules: Rules) -> bool:
     return isinstance(answer, Op) and (real_sets(gold, answer, rules) or _same_solutions(gold, answer, rules))
 
 
-def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
-    """Return the value that a chain of equalities gives: 5 for `x = 5` and `2 + 3 = 5`, 6 for `A = \\frac12 b h = 6`.
-
-    `decimal`: take the decimal after an approximation sign. None where the chain contradicts itself (5 = 6), is a
-    tautology (x = x), or an equation to be solved (2x = 10).
-    """
-    if is_identity(chain):
-        return chain.sides[-1]
-    sides, ops = list(chain.sides), list(chain.ops)
-    if not _may_hold(chain) or any(contradicts(side, sides[-1], rules) for side in sides[:-1] if unevaluated(side)):
-        return None
-    named: frozenset[str] = frozenset()
-    if len(sides) > 1 and is_label(sides[0]) and not _is_name(sides[-1]):
-        named = symbols(sides[0])
-        del sides[0], ops[0]
-    elif len(sides) > 1 and _is_name(sides[-1]) and not _is_name(sides[0]):
-        del sides[-1], ops[-1]
-    kept = sides[:1]
-    for op, side in zip(ops, sides[1:], strict=True):
-        if op == "~":
-            if not approximates(kept[-1], side):
-                return None
-            if not decimal:
-                break
-        kept.append(side)
-    while len(kept) > 1 and unevaluated(kept[-1]) and _gives(kept[-2], kept[-1]):
-        if contradicts(kept[-1], kept[-2], rules):
-            return None
-        del kept[-1]  # what restates the value: \frac{1}{1-x} = \sum x^n
-    value = kept[-1]
-    for side in kept[:-1]:
-        if unevaluated(side):
-            continue
-        if symbols(value) and symbols(value).isdisjoint(symbols(side)) and symbols(side) and is_to_be_solved(side):
-            return None
-        if symbols(side) and not symbols(value):
-            if not is_label(side) and not (named and named.isdisjoint(symbols(side))):
-                return None
-        elif (
-            not symbols(side) and not symbols(value) and not (rules.same(side, value) or _rounded_decimal(side, value))
-        ):
-            return None
-    return None if len(kept) > 1 and kept[0] == value and symbols(value) else value
+def _points(gold: Node, answer: Node, rules: Rules) -> bool | None:
+    """Whether (x, y) = (2, 2), or x = y = 2, is the point or the list of equations that the other side gives."""
+    wanted, found = of_point(gold), of_point(answer)
+    if wanted and found:
+        alike = {item.sides[0] for item in wanted} == {item.sides[0] for item in found}
+        return rules.same(Op("list", wanted), Op("list", found)) if alike else None
+    if wanted and is_labelled(answer):
+        return rules.same(Op("list", wanted), answer)
+    if wanted and _is_tuple(answer):
+        return rules.same(Op("()", tuple(item.sides[1] for item in by_names(wanted))), answer)
+    return rules.same(gold, Op("list", found)) if found and (_is_tuple(gold) or is_labelled(gold)) else None
 
 
-def _may_hold(chain: Rel) -> bool:
-    """Whether no side contradicts the last one: a formula in the same variables, as in x - 1 = x + 1, must be equal."""
-    value = chain.sides[-1]
-    names = symbols(value)
-    if not names or _is_name(value):
-        return True
-    for side in chain.sides[:-1]:
-        if symbols(side) and symbols(side) <= names and isinstance(side, (Sym, Op)) and side != value:
-            try:
-                if not same_value(side, value):
-                    return False
-            except (Inexact, Undefined, Undecided, TooLarge):
-                continue
-    return True
-
-
-def _gives(value: Node, restated: Node) -> bool:
-    return not unevaluated(value) and symbols(value) <= symbols(restated)
-
-
-def _rounded_decimal(side: Node, value: Node) -> bool:
-    written = literal(value)
-    return written is not None and bool(written.places) and approximates(side, value)
+def _is_tuple(node: Node) -> bool:
+    return isinstance(node, Op) and node.head == "()"
 
 
 def _is_point(node: Node) -> bool:
@@ -252,13 +205,22 @@ def _has_modulus(chain: Rel) -> bool:
     return any(isinstance(side, Op) and side.head == "mod" for side in chain.sides)
 
 
+def _is_residue(node: Node) -> bool:
+    return isinstance(node, Op) and (node.head == "mod" or any(map(_is_residue, node.args)))
+
+
 def _marked(side: Node) -> str:
     """The y of \\hat{y} = ... and of y = ..."""
     return side.name.removeprefix("hat ") if isinstance(side, Sym) and symbols(side) else ""
 
 
 def _same_chain(gold: Rel, answer: Rel, rules: Rules) -> bool:
-    """Whether chains of equalities say the same: the same names with one value, or the same expressions."""
+    """Whether chains of equalities say the same: the same names with one value, or the same expressions.
+
+    A side may be left out that leads from a name to its value, A in A = bh/2 = 6k; not one of x/2 = y/3 = z/4.
+    """
+    if _same_line(gold, answer):
+        return True
     if _names(gold) != _names(answer):
         return False
     value, other = gold.sides[-1], answer.sides[-1]
@@ -266,14 +228,21 @@ def _same_chain(gold: Rel, answer: Rel, rules: Rules) -> bool:
         left, right = chain_value(gold, rules), chain_value(answer, rules)
         if left is not None and right is not None:
             return rules.same(left, right)
-    if _same_line(gold, answer):
-        return True
     if max(len(gold.sides), len(answer.sides)) > MAX_SIDES:
         return ordered(gold.sides, answer.sides, rules)
     shown, wanted = _distinct(answer, rules), _distinct(gold, rules)
+    steps = _steps(gold)
     return all(any(rules.same(side, one) for one in wanted) for side in shown) and all(
-        any(rules.same(side, one) for one in shown) for side in wanted if _is_name(side) or side == wanted[-1]
+        any(rules.same(side, one) for one in shown) for side in wanted if side not in steps
     )
+
+
+def _steps(chain: Rel) -> tuple[Node, ...]:
+    """The sides between a name, which is no coordinate, and its value."""
+    first, *between, _ = chain.sides
+    if not is_label(first) or names_coordinates(first):
+        return ()
+    return tuple(side for side in between if not is_label(side))
 
 
 def _same_line(gold: Rel, answer: Rel) -> bool:

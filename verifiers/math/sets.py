@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rlvr.verifiers.math.exact import Inexact, Undefined, exact
 from rlvr.verifiers.math.numeric import evaluate
 from rlvr.verifiers.math.systems import Numbers
-from rlvr.verifiers.math.tree import OO, Node, Num, Op, Quantity, Rel, Sym, TooLarge, Words, symbols, walk
+from rlvr.verifiers.math.tree import OO, Node, Num, Op, Quantity, Rel, Sym, TooLarge, Words, number, symbols, walk
 
 MAX_PIECES = 200
 MAX_NESTED_SIGNS = 4  # plus-minus signs one below another
@@ -66,6 +66,17 @@ def _with_sign(node: Node, upper: bool) -> Node:
     return Op(node.head, tuple(_with_sign(arg, upper) for arg in node.args))
 
 
+_ZERO = number(0)
+_DOMAINS = {
+    "reals": Op("()", (MINUS_OO, OO)),
+    "positive reals": Op("()", (_ZERO, OO)),
+    "nonnegative reals": Op("[)", (_ZERO, OO)),
+    "negative reals": Op("()", (MINUS_OO, _ZERO)),
+    "nonpositive reals": Op("(]", (MINUS_OO, _ZERO)),
+    "nonzero reals": Op("union", (Op("()", (MINUS_OO, _ZERO)), Op("()", (_ZERO, OO)))),
+}
+
+
 def real_set(node: Node) -> list[Piece]:
     """Return the sorted, disjoint pieces of a set. Raise NotASet."""
     if isinstance(node, Rel):
@@ -101,8 +112,8 @@ def real_set(node: Node) -> list[Piece]:
         return intersection(real_set(node.args[0]), _complement(real_set(node.args[1])))
     if node.head == "set":
         return merged([piece for arg in node.args for piece in _piece(_end(arg, True), _end(arg, True))])
-    if node.head == "domain" and node.args[0] == Words("reals"):
-        return ALL
+    if node.head == "domain" and isinstance(node.args[0], Words) and node.args[0].text in _DOMAINS:
+        return real_set(_DOMAINS[node.args[0].text])
     raise NotASet
 
 

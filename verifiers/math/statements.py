@@ -56,7 +56,8 @@ _CHANGING = (
         "of by over under above below beyond until before after exceeds exceed from except minus plus per every "
         "nearly almost up down within outside inside than not non times root square cube power logarithm log "
         "reciprocal inverse negative opposite multiple multiples factor divisor remainder base modulo mod digits "
-        "nor few hardly definitely certainly surely obviously clearly undoubtedly".split()
+        "nor few hardly definitely certainly surely obviously clearly undoubtedly divides solve page figure theorem "
+        "lemma step line table problem question exercise equation".split()
     )
 ) - {"and", "all", "any", "correct", "true", "open", "system", "that"}
 _OF_WHAT = frozenset("total sum value distance speed area volume length maximum minimum average mean".split())
@@ -65,6 +66,7 @@ _REACHING = frozenset(
     "equal equals equivalent amount amounts comes come adds add sums simplifies evaluates reduces out leads tends "
     "converges corresponds according totals down us brings is".split()
 )
+_SUPERLATIVES = frozenset("smallest largest greatest least first last next biggest".split())
 _WHERE = re.compile(r"\bwhere\b")
 _DIGIT = re.compile(r"\d")
 _GAP = re.compile(r"[\s-]+")
@@ -85,7 +87,7 @@ _UNSURE = re.compile(
     re.IGNORECASE,
 )
 _HARMLESS = re.compile(
-    r"\b(?:least\s+common|without\s+(?:loss|replacement)|non-?\w+|at\s+(?:least|most)\s+one)\b", re.IGNORECASE
+    r"\b(?:least\s+common|without\s+(?:loss|replacement)|non(?!e\b)-?\w+|at\s+(?:least|most)\s+one)\b", re.IGNORECASE
 )
 
 
@@ -113,7 +115,7 @@ def _stated(text: str) -> Iterator[str]:
     copulas = list(_COPULA.finditer(words))
     if len(copulas) == 1:
         subject, value = text[: copulas[0].start()], text[copulas[0].end() :].strip().removeprefix("at ").strip()
-        if _WHERE.search(subject):
+        if _WHERE.search(subject) or _is_open(subject):
             return  # x + c where c is a constant
         if not _is_doubtful(subject) and not (" and " in subject and _DIGIT.search(_outside(subject))):
             if _COUNTED.match(value):
@@ -127,6 +129,21 @@ def _stated(text: str) -> Iterator[str]:
     elif copulas:
         return
     yield from _only_value(text)
+
+
+# The verb after these belongs to their clause: "n such that 2n equals 42", "the number whose double is 42".
+_CLAUSE = re.compile(r".*\b(?P<word>such\s+that|whose|for\s+which)\b(?P<rest>.*)", re.DOTALL)
+_HAS_VERB = re.compile(
+    r"[<>=≤≥∣|$]|\\|\b(?:divides?|divisible|has|have|can|holds?|exists?|satisf\w+|works?|contains?|ends?|begins?|starts?"
+    r"|sums?|adds?|differs?|gives?|leaves?|makes?|needs?|costs?|wins?|meets?|appears?|occurs?|does|do|remains?)\b"
+)
+_UNSOLVED = re.compile(r"\bsolutions?\s+(?:of|to|for)\b[^=<>$\\]*\s[-+*/^]\s[^=<>$\\]*\Z")
+
+
+def _is_open(subject: str) -> bool:
+    """Whether the value after a subject completes a clause of it: the number whose double is 42."""
+    clause = _CLAUSE.fullmatch(subject)
+    return bool(clause and not _HAS_VERB.search(clause["rest"])) or bool(_UNSOLVED.search(subject))
 
 
 def _outside(text: str) -> str:
@@ -171,9 +188,11 @@ def _only_value(text: str) -> Iterator[str]:
         return
     if last in _CHANGING and not (last == "of" and _OF_WHAT & set(leading[-2:])):
         return
-    if _ORDINAL.match(text, values[0].end()):  # the 42nd prime
-        return
+    if _ORDINAL.match(text, values[0].end()) or (last == "the" and trailing and trailing[0] in _SUPERLATIVES):
+        return  # the 42nd prime, the 42 smallest primes
     if _OPERATOR_BEFORE.search(before) or _OPERATOR_AFTER.match(after):
+        return
+    if "only" in trailing[:-1]:
         return
     if any(_changes(word) or word.lower() in NUMBER_WORDS or not _WORD.match(word) for word in trailing):
         return

@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.binders import renamed
 from rlvr.verifiers.math.builders import same_builders
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.labels import without_other_labels
 from rlvr.verifiers.math.rounding import is_integer, literal
 from rlvr.verifiers.math.sets import TURNED, NotASet, Piece, intersection, real_set, same_real_set, signs
+from rlvr.verifiers.math.solutions import (
+    by_names,
+    in_parameter_of,
+    is_half_labelled,
+    is_labelled,
+    is_of_roots,
+    under_name_of,
+    unknowns,
+    without_numbers,
+)
 from rlvr.verifiers.math.tree import Node, Op, Quantity, Rel, Sym, TooLarge, Words, symbols
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
 
-_PARAMETER_NAMES = frozenset((*"tsrknmuc", "lambda", "mu"))  # of a point of a line, of triples (n, n, n)
 MAX_UNORDERED = 64  # elements of a list that are matched pair by pair
 _ORDERS = frozenset(("<", "<=", ">", ">=", "in"))
 _SETS = frozenset(("union", "inter", "minus", "domain", "both", "[)", "(]"))
@@ -39,10 +47,16 @@ def _unordered(gold: Op, answer: Node, rules: Rules) -> bool:
         assert isinstance(answer, Op)
         if gold.head == "set":
             return head == "[]" and len(answer.args) > 2 and _match(_elements(gold), list(answer.args), rules)
-        return (head == "()" or len(answer.args) > 2) and ordered(gold.args, answer.args, rules)
+        wanted = by_names(gold.args)
+        return (head == "()" or len(answer.args) > 2) and (
+            ordered(wanted, answer.args, rules)
+            or ordered(wanted, under_name_of(Op("()", tuple(unknowns(gold).values())), answer), rules)
+        )
     if head in _SETS or (gold.args and _excludes(gold, answer)):
         return real_sets(gold, answer, rules)
-    left, right, in_order = without_other_labels(_elements(gold), _elements(answer))
+    if is_labelled(gold) and is_labelled(answer) and (renamed := in_parameter_of(gold, answer)) is not None:
+        answer = renamed
+    left, right, in_order = without_other_labels(*without_numbers(_elements(gold), _elements(answer)))
     if in_order or _assigns(gold, answer):
         return ordered(tuple(left), tuple(right), rules)
     left, right = _unnumbered(left, right), _unnumbered(right, left)
@@ -61,7 +75,7 @@ def _assigns(gold: Op, answer: Node) -> bool:
     names = [part.sides[0] if isinstance(part, Rel) and part.ops == ("=",) else None for part in gold.args]
     if gold.head != "list" or len({*names}) < len(names) or len(names) < 2:
         return False
-    if not all(isinstance(name, Sym) and name.name[0] not in "xyzt" for name in names):
+    if not all(isinstance(name, Sym) and not is_of_roots(name.name) for name in names):
         return False  # x_1 and x_2 are the roots of an equation
     return answer.head == "list" and not any(isinstance(part, Rel) for part in answer.args)
 
@@ -200,25 +214,19 @@ def ordered(left: tuple[Node, ...], right: tuple[Node, ...], rules: Rules) -> bo
 
 def _tuple(gold: Op, answer: Node, rules: Rules) -> bool:
     """(a, b): a point, a vector, or an open interval, as the answer is written."""
+    if is_half_labelled(answer):
+        return False
     if isinstance(answer, Op) and (answer.head in ("()", "list") or (answer.head == "[]" and len(answer.args) != 2)):
+        found = by_names(answer.args)
         return (
-            ordered(gold.args, _unlabelled(answer.args), rules)
-            or ordered(gold.args, answer.args, rules)
-            or ordered(_unlabelled(gold.args), answer.args, rules)
-            or _under_another_name(gold, answer, rules)
+            ordered(gold.args, _unlabelled(found), rules)
+            or ordered(gold.args, found, rules)
+            or ordered(_unlabelled(gold.args), found, rules)
+            or ordered(gold.args, under_name_of(gold, answer), rules)
         )
     if isinstance(answer, Op) and answer.head == "matrix":
         return _vector(answer) is not None and ordered(gold.args, _vector(answer) or (), rules)
     return len(gold.args) == 2 and real_sets(gold, answer, rules)
-
-
-def _under_another_name(gold: Op, answer: Op, rules: Rules) -> bool:
-    """Whether points with one parameter are equal once it has one name: (t, 2t) and (s, 2s)."""
-    names, others = symbols(gold), symbols(answer)
-    if len(names) != 1 or len(others) != 1 or names == others or not names | others <= _PARAMETER_NAMES:
-        return False
-    (name,), (other,) = names, others
-    return ordered(gold.args, tuple(renamed(arg, other, Sym(name)) for arg in answer.args), rules)
 
 
 def _unlabelled(entries: tuple[Node, ...]) -> tuple[Node, ...]:

@@ -7,6 +7,8 @@ import re
 from rlvr.verifiers.math.lex import plain
 
 MAX_CHARS = 300
+MAX_NAME = 20
+_WORDS = frozenset(("no", "si"))  # not nobelium and silicon
 _ELEMENTS = frozenset(
     "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb "
     "Sr Y Zr Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu "
@@ -32,6 +34,17 @@ def is_substance(gold: str) -> bool:
     if _CONFIGURATION.fullmatch(signs):
         return True
     return _FORMULA.fullmatch(signs) is not None and _ELEMENTS.issuperset(_ELEMENT.findall(signs))
+
+
+def other_elements(gold: str, answer: str) -> bool:
+    """Whether two normalised texts differ in case only, and are formulas of different elements: Co and CO."""
+    if gold == answer or len(gold) != len(answer) or len(gold) > MAX_NAME or gold.casefold() != answer.casefold():
+        return False
+    left, right = _signs(gold), _signs(answer)
+    if gold.casefold() in _WORDS or not _FORMULA.fullmatch(left) or not _FORMULA.fullmatch(right):
+        return False
+    elements, others = _ELEMENT.findall(left), _ELEMENT.findall(right)
+    return elements != others and _ELEMENTS.issuperset((*elements, *others))
 
 
 def same_substances(gold: str, answer: str) -> bool:

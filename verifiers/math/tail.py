@@ -178,7 +178,8 @@ def _trailing_words(parser: Parser, names: frozenset[str]) -> list[str]:
             if joins:
                 parser.advance()
                 continue
-            if word in BLOCKED or word in ALTERING or word in NUMBER_WORDS or word.startswith("\\"):
+            conditional = word == "only" and parser.peek().text in ("when", "if", "for")
+            if conditional or word in BLOCKED or word in ALTERING or word in NUMBER_WORDS or word.startswith("\\"):
                 raise ParseError(f"the word {token.text[:40]!r} beside a value")
             letter = len(token.text) == 1 and token.text.isascii() and not token.upright
             if letter and (parser.op(1) in _RELATIONS if words else not token.spaced):  # 5 with R = 1

@@ -59,7 +59,8 @@ BLOCKED = frozenset(
 # After a number they say another value, or that it is none; as a label they are harmless.
 ALTERING = frozenset(
     "halved doubled tripled quadrupled negated inverted reversed rejected refuted refused ruled disproved disproven "
-    "fails failed excluded erroneously falsely mistakenly mistake seems too par invalid hexadecimal hex octal".split()
+    "fails failed excluded erroneously falsely mistakenly mistake seems too par invalid hexadecimal hex octal "
+    "extraneous divides contradicts violates against".split()
 )
 SEPARATORS = {
     "and": "and",

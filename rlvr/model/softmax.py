@@ -1,0 +1,51 @@
+"""Log-probabilities of given tokens from logits, without another matrix of the logits' size beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Numbers of logits that are worked on at a time: they stay in a CPU's cache, and their memory is used again.
+PIECE = 2**18
+
+
+class TokenLogprobs(torch.autograd.Function):
+    """log softmax(logits)[targets]: logits (n, V), targets (n,) -> logprobs (n,) and entropies (n,).
+
+    The entropies have no gradient, and are empty unless asked for. Backward computes the softmax again from the logits,
+    which are all that is kept: neither it nor its gradient through the choice of the targets is held for all rows.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, with_entropy: bool) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(logits, targets)
+        ctx.set_materialize_grads(False)
+        chosen, entropies = [], [logits.new_empty(0)]
+        for piece, ids in zip(*_pieces(logits, targets), strict=True):
+            logprobs = piece.log_softmax(-1)
+            chosen.append(logprobs.gather(1, ids[:, None])[:, 0])
+            if with_entropy:
+                entropies.append(-logprobs.exp().mul_(logprobs).sum(-1))
+        found = torch.cat(entropies)
+        ctx.mark_non_differentiable(found)
+        return torch.cat(chosen), found
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, None, None]:
+        if grad is None:
+            return None, None, None
+        logits, targets = ctx.saved_tensors
+        result = torch.empty_like(logits)
+        for piece, ids, g, out in zip(*_pieces(logits, targets, grad[:, None], result), strict=True):
+            # d log softmax(x)[t] / dx = onehot(t) - softmax(x)
+            torch.mul(torch.softmax(piece, -1), -g, out=out)
+            out.scatter_add_(1, ids[:, None], g)
+        return result, None, None
+
+
+def _pieces(logits: Tensor, *others: Tensor) -> list[tuple[Tensor, ...]]:
+    """Split logits (n, V), and tensors of as many rows, into pieces of rows."""
+    rows = len(logits) if logits.device.type == "cuda" else max(1, PIECE // logits.shape[1])
+    return [x.split(max(rows, 1)) for x in (logits, *others)]

@@ -2,7 +2,7 @@
 # A recipe as a Ray job: vLLM servers on one node's GPUs, trainers on another's.
 #   ray job submit --working-dir . -- bash recipes/ray_job.sh math_grpo --run.steps 200
 # MODEL, SERVERS, TENSOR_PARALLEL and TRAINERS (GPUs that train) come from the environment. Submitted again it resumes, where
-# --run.out-dir lies on storage that all nodes share. It has been run on CPUs only.
+# --run.out-dir lies on storage that all nodes share. It has been run on a CPU only, with stand-ins for vLLM.
 set -euo pipefail
 python - "$@" <<'PYTHON'
 import os

@@ -160,4 +160,4 @@ def flags(urls: Sequence[str]) -> str:
 
 def reachable(host: str) -> str:
     """Return the name under which other machines reach what listens at an address."""
-    return socket.getfqdn() if host in EVERYWHERE else host
+    return socket.gethostname() if host in EVERYWHERE else host

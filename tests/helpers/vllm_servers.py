@@ -24,7 +24,7 @@ from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.types import Sampling
-from rlvr.vllm.gloo import broadcast, join_group, open_store
+from rlvr.vllm.gloo import address_towards, broadcast, join_group, open_store
 from rlvr.vllm.sync import greedy
 
 Fault = Callable[["VLLMLike", "Handler"], bool]
@@ -43,7 +43,7 @@ class VLLMLike(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, policy: Policy, port: int = 0) -> None:
+    def __init__(self, policy: Policy, port: int = 0, host: str = "127.0.0.1") -> None:
         self.policy = copy.copy(policy)
         self.policy.model = self.policy.causal = copy.deepcopy(policy.causal)
         with torch.no_grad():
@@ -59,7 +59,7 @@ class VLLMLike(ThreadingHTTPServer):
         self.length = 256
         self.connections: set[socket.socket] = set()
         self.computing, self.working = threading.Lock(), threading.Lock()
-        super().__init__(("127.0.0.1", port), Handler)
+        super().__init__((host, port), Handler)
         self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self.thread.start()
 
@@ -181,7 +181,9 @@ class Handler(BaseHTTPRequestHandler):
 def join(server: VLLMLike, body: dict[str, Any]) -> Any:
     info = body["init_info"]
     store = open_store(info["master_address"], info["master_port"], 20.0, first=False)
-    server.group = join_group(store, info["rank_offset"], info["world_size"], address="127.0.0.1", timeout=20.0)
+    server.group = join_group(
+        store, info["rank_offset"], info["world_size"], address=address_towards(info["master_address"]), timeout=20.0
+    )
 
 
 def leave(server: VLLMLike, body: dict[str, Any]) -> Any:
@@ -221,14 +223,14 @@ OF_THE_WORKER |= {"/finish_weight_update", "/shutdown_weight_transfer_engine"}
 
 def stand_in(model: str, host: str, port: int, backend: str, options: dict[str, Any]) -> list[str]:
     """The command of a process that serves a folder's model, as rlvr.vllm.process.server_command is called."""
-    return [sys.executable, "-m", "tests.helpers.vllm_servers", model, str(port)]
+    return [sys.executable, "-m", "tests.helpers.vllm_servers", model, str(port), host]
 
 
 def main() -> None:
     """Serve the model of a folder at a port until the process ends."""
-    folder, port = sys.argv[1:]
+    folder, port, host = sys.argv[1:]
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
-    VLLMLike(Policy(model.eval(), AutoTokenizer.from_pretrained(folder)), int(port)).thread.join()
+    VLLMLike(Policy(model.eval(), AutoTokenizer.from_pretrained(folder)), int(port), host).thread.join()
 
 
 @contextmanager

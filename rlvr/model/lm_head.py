@@ -17,12 +17,17 @@ LOGIT_ADJUSTMENTS = {
 
 def output_logits(causal: Any, hidden: Tensor) -> Tensor:
     """Return float32 logits (n, V) of last hidden states (n, hidden), as the model's own forward computes them."""
-    logits = causal.get_output_embeddings()(hidden).float()
+    return narrow_logits(causal, hidden).float()
+
+
+def narrow_logits(causal: Any, hidden: Tensor) -> Tensor:
+    """Return the same in the dtype that the LM head gives, of half the size under autocast; adjusted ones in float32."""
+    logits = causal.get_output_embeddings()(hidden)
     config = causal.config.get_text_config()
     for name, adjust in LOGIT_ADJUSTMENTS.items():
         value = getattr(config, name, None)
         if value is not None:
-            logits = adjust(logits, value)
+            logits = adjust(logits.float(), value)
     return logits
 
 

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rlvr.algo.transfer import copy_to
 from rlvr.model.attention import PackedGroups, hidden_states
-from rlvr.model.lm_head import output_logits
+from rlvr.model.lm_head import narrow_logits
 from rlvr.model.packing import rectangles
 from rlvr.model.policy import Policy
 from rlvr.model.probe import check_length
@@ -172,9 +172,8 @@ def _score(
     entropies: list[Tensor] = []
 
     def score(hidden: Tensor, targets: Tensor, number: int) -> Tensor:
-        logits = output_logits(causal, hidden)
         first = with_entropy and number == len(entropies)  # and not a chunk that is computed again
-        logprobs, entropy = TokenLogprobs.apply(logits if temperature == 1 else logits / temperature, targets, first)
+        logprobs, entropy = TokenLogprobs.apply(narrow_logits(causal, hidden), targets, temperature, first)
         if first:
             entropies.append(entropy)
         return logprobs

@@ -12,37 +12,46 @@ PIECE = 2**18
 
 
 class TokenLogprobs(torch.autograd.Function):
-    """log softmax(logits)[targets]: logits (n, V), targets (n,) -> logprobs (n,) and entropies (n,).
+    """log softmax(logits / temperature)[targets]: logits (n, V), targets (n,) -> logprobs (n,) and entropies (n,).
 
-    The entropies have no gradient, and are empty unless asked for. Backward computes the softmax again from the logits,
-    which are all that is kept: neither it nor its gradient through the choice of the targets is held for all rows.
+    Logits may have any dtype; the results are float32 (float64 for logits of float64). The entropies have no gradient,
+    and are empty unless asked for. Backward computes the softmax again from the logits, which are all that is kept:
+    neither it, nor float32 logits, nor the gradient through the choice of the targets are held for all rows.
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, with_entropy: bool) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, logits: Tensor, targets: Tensor, temperature: float, with_entropy: bool
+    ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(logits, targets)
+        ctx.temperature = temperature
         ctx.set_materialize_grads(False)
-        chosen, entropies = [], [logits.new_empty(0)]
+        chosen, entropies = [], []
         for piece, ids in zip(*_pieces(logits, targets), strict=True):
-            logprobs = piece.log_softmax(-1)
+            logprobs = _scaled(piece, temperature).log_softmax(-1)
             chosen.append(logprobs.gather(1, ids[:, None])[:, 0])
-            if with_entropy:
-                entropies.append(-logprobs.exp().mul_(logprobs).sum(-1))
+            entropies.append(-logprobs.exp().mul_(logprobs).sum(-1) if with_entropy else logprobs.new_empty(0))
         found = torch.cat(entropies)
         ctx.mark_non_differentiable(found)
         return torch.cat(chosen), found
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, None, None]:
+    def backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, None, None, None]:
         if grad is None:
-            return None, None, None
+            return None, None, None, None
         logits, targets = ctx.saved_tensors
         result = torch.empty_like(logits)
         for piece, ids, g, out in zip(*_pieces(logits, targets, grad[:, None], result), strict=True):
             # d log softmax(x)[t] / dx = onehot(t) - softmax(x)
-            torch.mul(torch.softmax(piece, -1), -g, out=out)
-            out.scatter_add_(1, ids[:, None], g)
-        return result, None, None
+            change = _scaled(piece, ctx.temperature).softmax(-1).mul_(-g).scatter_add_(1, ids[:, None], g)
+            out.copy_(change if ctx.temperature == 1 else change.div_(ctx.temperature))
+        return result, None, None, None
+
+
+def _scaled(logits: Tensor, temperature: float) -> Tensor:
+    """Return logits / temperature, in float32 at least."""
+    wide = logits if logits.dtype is torch.float64 else logits.float()
+    return wide if temperature == 1 else wide / temperature
 
 
 def _pieces(logits: Tensor, *others: Tensor) -> list[tuple[Tensor, ...]]:

@@ -46,8 +46,10 @@ class Analysis:
         self.program = frozenset(names)
         self.functions: dict[str, list[Any]] = {}
         for node in self.nodes:
-            # The name of a fixture stands for its value.
-            if isinstance(node, FUNCTIONS) and "fixture" not in map(called_name, node.decorator_list):
+            # The name of a fixture stands for its value; a method of the tests may have the name of a function.
+            if not isinstance(node, FUNCTIONS) or node.name in self.program:
+                continue
+            if "fixture" not in map(called_name, node.decorator_list):
                 self.functions.setdefault(node.name, []).append(node)
         imports = [node for node in self.nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
         self.imported = {(a.asname or a.name).split(".")[0] for node in imports for a in node.names} - self.program
@@ -157,6 +159,8 @@ class Analysis:
             # `f(xs, got.append)`: the program fills it.
             filled = [p.value for p in given if isinstance(p, ast.Attribute) and p.attr in FILLING]
             self.results |= {part.id for part in filled if isinstance(part, ast.Name)}
+            named = [f for part in given for key in keys(part) for f in self.functions.get(key, ())]
+            self.results |= {key for f in named for part in f.body for key in _filled(part)}
         if not any(self.from_program(part) for part in given):
             return
         for function in self.functions.get(called_name(node), []):
@@ -380,3 +384,11 @@ def _used(body: list[ast.stmt], dead: set[int]) -> set[str]:
     for statement in body:
         visit(statement, frozenset())
     return found
+
+
+def _filled(node: ast.AST) -> Iterator[str]:
+    """Yield the names of containers that a function fills, which the program calls."""
+    calls = [part.func for part in ast.walk(node) if isinstance(part, ast.Call)]
+    for func in calls:
+        if isinstance(func, ast.Attribute) and func.attr in FILLING and isinstance(func.value, ast.Name):
+            yield func.value.id

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections import deque
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
@@ -56,7 +57,13 @@ def _fails() -> bool:
 
 
 def _is_empty(value: Any) -> bool:
-    """Whether an array, or nested lists, have no items; nothing of another type is asked."""
-    if type(value) in (list, tuple):
-        return all(type(item) in (list, tuple) and _is_empty(item) for item in value)
-    return type(value).__name__ == "ndarray" and type(value).__module__ == "numpy" and value.size == 0
+    """Whether an array, or nested sequences of which numpy makes one, have no items; no other type is asked."""
+    if isinstance(value, (list, tuple, deque)):
+        return all(_is_empty(item) for item in value)
+    if isinstance(value, (range, bytearray)) or _is(value, "array", "array"):
+        return len(value) == 0
+    return _is(value, "numpy", "ndarray") and value.size == 0
+
+
+def _is(value: Any, module: str, name: str) -> bool:
+    return type(value).__module__ == module and type(value).__name__ == name

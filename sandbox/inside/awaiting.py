@@ -12,6 +12,8 @@ import time
 from collections.abc import Generator
 from typing import Any
 
+from rlvr.sandbox.inside import exceptions
+from rlvr.sandbox.inside.originals import is_own
 from rlvr.sandbox.inside.plain import PlainError
 
 _MAX_DELAY = 1e6  # seconds
@@ -22,19 +24,21 @@ NOBODY: dict[str, Any] = {"object": None}
 class Started:
     """What the program computes in a task of its own, for `await`: `how` is a name in `_STARTED` of turns.py."""
 
-    def __init__(self, link: Any, on: dict[str, Any], how: str) -> None:
-        self._parts = link, on, how
+    def __init__(self, link: Any, on: dict[str, Any], how: str, *args: Any, chained: bool = True) -> None:
+        self._parts = link, on, how, args, chained
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return (yield from awaited(*self._parts))
 
 
-def awaited(link: Any, on: dict[str, Any], how: str) -> Generator[Any, Any, Any]:
-    """Await a task of the program; without a running loop of the tests, run it to its end."""
+def awaited(
+    link: Any, on: dict[str, Any], how: str, args: tuple[Any, ...] = (), chained: bool = True
+) -> Generator[Any, Any, Any]:
+    """Await a task of the program; without a running loop of the tests, run it to its end. `chained`: as for Maker."""
     loop = running_loop()
     if loop is None:
-        return link.ask(how, on, returned=True)
-    return (yield from turns_of(link, loop).waited(on, how))
+        return link.ask(how, on, args, returned=True, chained=chained)
+    return (yield from turns_of(link, loop).waited(on, (how, *args), chained))
 
 
 def turns_of(link: Any, loop: Any) -> Turns:
@@ -63,9 +67,9 @@ class Turns:
         self._ask("fresh")
         link.after = _after
 
-    def waited(self, on: dict[str, Any], how: str) -> Generator[Any, Any, Any]:
+    def waited(self, on: dict[str, Any], how: tuple[Any, ...], chained: bool) -> Generator[Any, Any, Any]:
         """Start a task of the program and await it. A cancellation is the program's, which may go on."""
-        number = self._ask("start", (how,), on)
+        number = self._ask("start", how, on)
         while True:
             error: BaseException | None = None
             if number not in self._done:
@@ -75,7 +79,7 @@ class Turns:
                 except self._asyncio.CancelledError as cancelled:
                     error = cancelled
             if number in self._done and not self._done[number]:
-                return self._link.ask("result", NOBODY, (number,), returned=True)
+                return self._link.ask("result", NOBODY, (number,), returned=True, chained=chained)
             if number in self._done:
                 self._link.raised = error or self._asyncio.CancelledError()
                 raise self._link.raised
@@ -141,14 +145,26 @@ class Turns:
 
     async def _serve(self, number: int, found: Any) -> None:
         """Await for the program what it awaits of the tests."""
+        frame = getattr(found, "cr_frame", None)
+        own = frame.f_locals.get("self") if frame is not None else None
+        own = own if is_own(own) else None
         try:
-            self._ended.append([number, True, await found])
+            # First: what has ended is told with each turn, and a new list begun.
+            value = await found
+            self._ended.append([number, True, value, own])
         except Exception as error:
-            self._ended.append([number, False, [type(error).__name__, [str(part) for part in error.args]]])
+            self._link.hidden |= _takes_arguments(found) and exceptions.fails(error)
+            self._ended.append([number, False, [type(error).__name__, [str(part) for part in error.args]], own])
         finally:
             self._tasks.pop(number, None)
             if not self._asking:
                 self._schedule(0)
+
+
+def _takes_arguments(found: Any) -> bool:
+    """Whether a coroutine is of a function with parameters, which the program may have given what it likes."""
+    code = getattr(found, "cr_code", None)
+    return code is not None and code.co_argcount > (code.co_varnames[:1] == ("self",))
 
 
 def running_loop() -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import types
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,11 +17,48 @@ from rlvr.sandbox.inside.turns import Loop
 Ask = Callable[..., Any]
 
 
-def borrowed(ask: Ask, number: int, is_coroutine: bool) -> Any:
-    """Return what stands for an object of the tests: a coroutine for one of theirs."""
-    if is_coroutine:
+def borrowed(ask: Ask, number: int, way: str) -> Any:
+    """Return what stands for an object of the tests: a coroutine for one of theirs. `way`: see lent.way."""
+    if way == "await":
         return Loop.awaited(number, lambda: ask(number, "run"))
-    return Borrowed(ask, number)
+    return {"next": Items, "anext": AsyncItems}.get(way, Borrowed)(ask, number)
+
+
+def members(ask: Ask, names: list[str]) -> dict[str, Any]:
+    """Return what a class of objects of the tests has, by the names that signatures.methods has told."""
+
+    def method(name: str) -> Callable[..., Any]:
+        return lambda own, *args, **kwargs: ask(name, (own, *args), kwargs)[0]
+
+    found: dict[str, Any] = {}
+    for name in names:
+        bare = name.lstrip(".:=")
+        if name[0] == ":":
+            found[bare] = property(method(name), method(f"={bare}") if f"={bare}" in names else None)
+        elif name[0] != "=":
+            found[bare] = ClassValue(method(name)) if name[0] == "." else method(name)
+    if "__getattr__" in found:
+        found["__getattr__"] = _public(found["__getattr__"])
+    return found
+
+
+def _public(get: Callable[..., Any]) -> Callable[..., Any]:
+    def getattribute(own: Any, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return get(own, name)
+
+    return getattribute
+
+
+class ClassValue:
+    """A value of a class of the tests; an object may have its own of the name."""
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self._read = read
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else self._read(instance)
 
 
 class Borrowed:
@@ -52,10 +90,43 @@ class Borrowed:
         return await _use(self, "aenter")
 
     async def __aexit__(self, *error: Any) -> Any:
-        return await _use(self, "aexit")
+        return await _use(self, "aexit", *error[1:2])
 
     def __exit__(self, *error: Any) -> Any:
-        return _use(self, "exit")
+        return _use(self, "exit", *error[1:2])
+
+
+class Items(Borrowed):
+    """An iterator of the tests: its items are fetched one by one, and some at once by a long loop."""
+
+    def __init__(self, ask: Ask, number: int) -> None:
+        super().__init__(ask, number)
+        object.__setattr__(self, "_items", deque())
+        object.__setattr__(self, "_taken", 0)
+
+    def __iter__(self) -> Items:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._items:
+            object.__setattr__(self, "_taken", self._taken + 1)
+            self._items.extend(_use(self, "next", self._taken))
+        if not self._items:
+            raise StopIteration
+        return self._items.popleft()
+
+
+class AsyncItems(Borrowed):
+    """An asynchronous generator of the tests."""
+
+    def __aiter__(self) -> AsyncItems:
+        return self
+
+    async def __anext__(self) -> Any:
+        found = await _use(self, "anext")
+        if not found:
+            raise StopAsyncIteration
+        return found[0]
 
 
 def _use(own: Borrowed, do: str, *args: Any, **kwargs: Any) -> Any:

@@ -14,6 +14,8 @@ from rlvr.sandbox.inside.analysis import FUNCTIONS, called_name
 
 # Stand for the items of a program's object, and for its methods where they are looked up by a name that is computed.
 ITEM, ITERATED, ANY = "[]", "iter", "*"
+# Functions of asyncio that return what is awaited.
+_AWAITING = frozenset("run run_until_complete wait_for shield gather create_task ensure_future".split())
 
 
 def chained(tree: ast.Module, classes: Container[str], plain: Container[str]) -> frozenset[str]:
@@ -47,9 +49,11 @@ class _Chains:
             pairs = [(node.target, node.iter)]
         elif isinstance(node, ast.withitem):
             pairs = [(node.optional_vars, node.context_expr)]
-        elif isinstance(node, FUNCTIONS) and any(called_name(mark) == "fixture" for mark in node.decorator_list):
+        elif isinstance(node, FUNCTIONS):
             made = [part.value for part in ast.walk(node) if isinstance(part, (ast.Return, ast.Yield))]
-            pairs = [(ast.Name(node.name, ast.Store()), value) for value in made]
+            fixture = any(called_name(mark) == "fixture" for mark in node.decorator_list)
+            names = (f"{node.name}()", node.name)[: 1 + fixture]
+            pairs = [(ast.Name(name, ast.Store()), value) for value in made for name in names]
         for target, value in pairs:
             if target is None or value is None:
                 continue
@@ -70,7 +74,10 @@ class _Chains:
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Call):
                 return {ANY}
-            return {called_name(node), ITERATED} if called_name(node) == "next" else {called_name(node)}
+            name = called_name(node)
+            if name in _AWAITING:
+                return {name}.union(*(self._origin(part) for given in node.args for part in ast.walk(given)))
+            return {name, *self.sources.get(f"{name}()", ()), *([ITERATED] if name == "next" else [])}
         if isinstance(node, ast.Attribute):
             return {node.attr, *self.sources.get(ast.unparse(node), ())}
         if isinstance(node, ast.Subscript):

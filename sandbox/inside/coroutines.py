@@ -13,11 +13,15 @@ from rlvr.sandbox.inside.proxies import Handle, Named, asked
 _QUESTIONS = ("iscoroutinefunction", "isgeneratorfunction", "isasyncgenfunction")
 
 
-def patch(link: Any, patches: MutableMapping[str, Callable[[Any], None]]) -> None:
-    """Change the modules in this process, or, through `patches`, once they are imported."""
+def patch(link: Any, patches: MutableMapping[str, Callable[[Any], None]], fail: Callable[[], None]) -> None:
+    """Change the modules in this process, or, through `patches`, once they are imported.
+
+    `fail` is told of tasks that a group takes for cancelled although nobody has cancelled them.
+    """
     for name, change in (
         ("asyncio.runners", _runners),
         ("asyncio.base_events", lambda module: _base_events(link, module)),
+        ("asyncio.taskgroups", lambda module: _taskgroups(module, fail)),
         ("inspect", _inspect),
     ):
         if name in sys.modules:
@@ -54,6 +58,17 @@ def _base_events(link: Any, module: Any) -> None:
         run_forever(self)
 
     module.BaseEventLoop.run_forever = run
+
+
+def _taskgroups(module: Any, fail: Callable[[], None]) -> None:
+    original = module.TaskGroup._on_task_done
+
+    def on_task_done(self: Any, task: Any) -> None:
+        if task.cancelled() and not task.cancelling():
+            fail()
+        original(self, task)
+
+    module.TaskGroup._on_task_done = on_task_done
 
 
 def _inspect(module: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,7 +11,7 @@ from rlvr.sandbox.inside import plain
 from rlvr.sandbox.inside.standins import uncallable
 
 _MAX_NAMES = 20
-_MAX_CAUSES = 5
+_MAX_CAUSES, _MAX_PARTS = 5, 100
 
 
 class RaisedByProgram(Exception):
@@ -50,13 +51,18 @@ def types(
 def made(told: dict[str, Any], known: dict[str, type[Exception]], depth: int = 0) -> BaseException:
     """Return an exception as the program's side has told it (service.py)."""
     names = [name for name in _list(told.get("x"))[:_MAX_NAMES] if type(name) is str]
+    known = {**_of_library(names, _list(told.get("q"))), **known}
     args = _list(plain.decode(told.get("m", ["l", []])))
     if names[:1] == ["SystemExit"]:
         # It ends the tests, which then have failed, unless they expect it.
         return SystemExit(*args)
     caught = [known[name] for name in names if name in known]
+    parts = [made(part, known, depth + 1) for part in _list(told.get("g"))[:_MAX_PARTS] if depth < _MAX_CAUSES]
     error: BaseException | None = None
-    if not names or _builtin(names[:1]):
+    raised = [part for part in parts if isinstance(part, Exception)]
+    if raised and "ExceptionGroup" in names:
+        error = ExceptionGroup(str(args[0] if args else ""), raised)
+    if error is None and (not names or _builtin(names[:1])):
         error = _plain(_builtin(names), args)
     if error is None:
         name = names[0] if names else "RaisedByProgram"
@@ -67,6 +73,18 @@ def made(told: dict[str, Any], known: dict[str, type[Exception]], depth: int = 0
     if type(told.get("e")) is dict and depth < _MAX_CAUSES:
         error.__cause__ = made(told["e"], known, depth + 1)
     return error
+
+
+def _of_library(names: list[str], modules: list[Any]) -> dict[str, type[Exception]]:
+    """Return those of the standard library's exceptions, by name, whose modules the tests have imported."""
+    found: dict[str, type[Exception]] = {}
+    for name, module in zip(names, modules):
+        imported = type(module) is str and module.partition(".")[0] in sys.stdlib_module_names
+        kind = vars(sys.modules[module]).get(name) if imported and module in sys.modules else None
+        ours = module in ("builtins", "__main__") or name == "SkipTest"
+        if isinstance(kind, type) and issubclass(kind, Exception) and not ours:
+            found[name] = kind
+    return found
 
 
 def _fill(error: BaseException, told: dict[str, Any]) -> None:
@@ -102,9 +120,22 @@ def _plain(kind: type[Exception] | None, args: list[Any]) -> Exception | None:
         return None
     try:
         return kind(*args)
-    except TypeError:
+    except (TypeError, ValueError):
         # UnicodeDecodeError and others take arguments of fixed types.
         return None
+
+
+def told(error: BaseException | None) -> tuple[str, list[str]]:
+    """Return name and arguments of an exception of the tests, as the program gets them."""
+    return ("", []) if error is None else (type(error).__name__, [str(part) for part in error.args])
+
+
+def fails(error: BaseException) -> bool:
+    """Whether an exception is that of an assert of the tests."""
+    trace = error.__traceback__ if isinstance(error, AssertionError) else None
+    while trace is not None and trace.tb_frame.f_code.co_filename != "test.py":
+        trace = trace.tb_next
+    return trace is not None
 
 
 def _list(value: Any) -> list[Any]:

@@ -23,7 +23,8 @@ from rlvr.sandbox.inside import (
 )
 from rlvr.sandbox.inside.held import Held, changes
 from rlvr.sandbox.inside.lent import compares_identities, shown
-from rlvr.sandbox.inside.link import Link, ProgramEnded
+from rlvr.sandbox.inside.link import Link
+from rlvr.sandbox.inside.mail import ProgramEnded
 from rlvr.sandbox.inside.maker import Maker
 from rlvr.sandbox.inside.proxies import Named
 from rlvr.sandbox.inside.standins import METHODS_OF_VALUES
@@ -69,7 +70,7 @@ class _Counter:
             instrument.CAUGHT: self._caught,
             instrument.ENTERED: self._entered,
             instrument.STARTED: self.started.add,
-            instrument.BEFORE: self.link.originals.before,
+            instrument.BEFORE: lambda value: self.link.lent.before(self.link.originals.before(value)),
             instrument.SETTLED: self.link.originals.settle,
             instrument.STAYS: self.link.originals.stay,
             instrument.ALL_STAY: self.link.originals.stay_all,
@@ -82,7 +83,7 @@ class _Counter:
 
     def failure(self) -> tuple[str, int] | None:
         """Return why the tests have not passed although none failed, and the line; None where they have."""
-        if self.failed:
+        if self.failed or self.link.hidden:
             return "AssertionError", 0
         if not self.checked:
             return "NoAssertExecuted", 0
@@ -113,7 +114,7 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     """
     link = Link(job, requests, replies, Maker)
     counter = _Counter(link)
-    coroutines.patch(link, interpreter.PATCHES)
+    coroutines.patch(link, interpreter.PATCHES, counter.fail)
     records.patch(interpreter.PATCHES)
     if link.world is not None:
         link.world.watch(interpreter.PATCHES)

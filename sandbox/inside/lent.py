@@ -11,10 +11,11 @@ import importlib
 import operator
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlvr.sandbox.inside.analysis import FUNCTIONS, is_test_name
+from rlvr.sandbox.inside.operations import next_items
 from rlvr.sandbox.inside.plain import PlainError
 
 _LOCK = "acquire release locked"
@@ -42,6 +43,10 @@ _NAMES: dict[tuple[str, str], frozenset[str]] = {
         ("_thread", "lock"): _LOCK,
         ("_thread", "RLock"): _LOCK,
         ("unittest.mock", "_SentinelObject"): "",
+        ("builtins", "generator"): "send throw close",
+        ("builtins", "async_generator"): "",
+        ("contextlib", "_GeneratorContextManager"): "",
+        ("contextlib", "_AsyncGeneratorContextManager"): "",
     }.items()
 }
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set)
@@ -55,7 +60,19 @@ def is_mock(value: Any) -> bool:
 
 def is_lent(value: Any) -> bool:
     """Whether a value is an object that the program uses where it is."""
-    return type(value) in (types.CoroutineType, object) or is_mock(value) or _public(type(value)) is not None
+    plain = type(value) in (types.CoroutineType, object) or _is_iterator(value)
+    return plain or is_mock(value) or _public(type(value)) is not None
+
+
+def _is_iterator(value: Any) -> bool:
+    return type(value).__module__ in ("builtins", "itertools") and isinstance(value, Iterator)
+
+
+def way(value: Any) -> str:
+    """Return how the program uses an object: it awaits it, or takes items of it, or calls its methods."""
+    if type(value) is types.CoroutineType:
+        return "await"
+    return "anext" if type(value) is types.AsyncGeneratorType else "next" if _is_iterator(value) else ""
 
 
 def _public(kind: type) -> frozenset[str] | None:
@@ -76,13 +93,6 @@ def _checked(value: Any, name: Any) -> str:
     return name
 
 
-def _set(value: Any, name: Any, to: Any) -> None:
-    # An object of the program would answer for the calls that the tests count.
-    if not is_mock(value) or type(to) not in _PLAIN:
-        raise AttributeError(name)
-    setattr(value, _checked(value, name), to)
-
-
 def _run(value: Any) -> Any:
     """Return the result of an awaitable that the program awaits in a loop that it runs itself."""
     asyncio = importlib.import_module("asyncio")
@@ -95,16 +105,30 @@ def _run(value: Any) -> Any:
     return asyncio.run(result())
 
 
+async def _anext(value: Any) -> list[Any]:
+    try:
+        return [await value.__anext__()]
+    except StopAsyncIteration:
+        return []
+
+
+def _raised(error: Any = None) -> tuple[Any, Any, Any]:
+    """Return what a context is left with, for an exception of the program or none."""
+    found = error if isinstance(error, Exception) else None
+    return None if found is None else type(found), found, None
+
+
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "get": lambda value, name: getattr(value, _checked(value, name)),
-    "set": _set,
     "call": lambda value, *args, **kwargs: value(*args, **kwargs),
     "run": _run,
     "list": list,
+    "next": next_items,
+    "anext": _anext,
     "enter": lambda value: type(value).__enter__(value),
-    "exit": lambda value: type(value).__exit__(value, None, None, None),
+    "exit": lambda value, *error: type(value).__exit__(value, *_raised(*error)),
     "aenter": lambda value: type(value).__aenter__(value),
-    "aexit": lambda value: type(value).__aexit__(value, None, None, None),
+    "aexit": lambda value, *error: type(value).__aexit__(value, *_raised(*error)),
     "item": operator.getitem,
     "setitem": operator.setitem,
     "delitem": operator.delitem,
@@ -120,10 +144,29 @@ class ReturnedMock:
         self._mock = mock
 
     def __eq__(self, other: object) -> bool:
-        return other is self._mock or (type(other) is ReturnedMock and other._mock is self._mock)
+        return other is self._mock or (isinstance(other, (ReturnedMock, MockBefore)) and other._mock is self._mock)
 
     def __hash__(self) -> int:
         return id(self._mock)
+
+
+class MockBefore:
+    """A mock with the attributes that it had before the program set some, for what a test expects."""
+
+    def __init__(self, mock: Any, former: dict[str, tuple[Any, Any]]) -> None:
+        self._mock, self._former = mock, former
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._mock, name)
+        former, now = self._former.get(name, (found, found))
+        # The tests may have set it since.
+        return former if found is now else found
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._mock == (other._mock if isinstance(other, MockBefore) else other))
+
+    def __hash__(self) -> int:
+        return hash(self._mock)
 
 
 class Lent:
@@ -134,10 +177,26 @@ class Lent:
         self.whole = False
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
+        # Attributes of mocks that the program has set, by id: their former values and its own.
+        self._former: dict[int, dict[str, tuple[Any, Any]]] = {}
+
+    def before(self, value: Any) -> Any:
+        """Return a mock as it was before the program set attributes of it; anything else is itself."""
+        former = self._former.get(id(value)) if self._former else None
+        return value if former is None else MockBefore(value, former)
+
+    def _set(self, value: Any, name: Any, to: Any) -> None:
+        # An object of the program would answer for the calls that the tests count.
+        if not is_mock(value) or type(to) not in _PLAIN:
+            raise AttributeError(name)
+        former = getattr(value, _checked(value, name), None)
+        setattr(value, name, to)
+        known = self._former.setdefault(id(value), {})
+        known[name] = (known[name][0] if name in known and known[name][1] is former else former, to)
 
     def number(self, value: Any) -> int:
         """Return the number of an object."""
-        if type(value) is ReturnedMock:
+        if isinstance(value, (ReturnedMock, MockBefore)):
             value = value._mock
         number = self._numbers.setdefault(id(value), len(self._objects))
         if number == len(self._objects):
@@ -158,6 +217,8 @@ class Lent:
     def operation(self, number: Any, do: Any) -> Callable[..., Any]:
         """Return a function that does an operation on an object."""
         found = self.object(number)
+        if do == "set":
+            return lambda name, to: self._set(found, name, to)
         if do not in _OPERATIONS or (do != "run" and type(found) is types.CoroutineType):
             raise PlainError("no such operation")
         if do == "call" and not is_mock(found):

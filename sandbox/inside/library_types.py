@@ -16,7 +16,7 @@ from typing import Any
 
 from rlvr.sandbox.inside.plain import PlainError, is_known_type
 
-TAGS = frozenset(("OrderedDict", "defaultdict", "namespace", "file", "builtin"))
+TAGS = frozenset(("OrderedDict", "defaultdict", "namespace", "file", "builtin", "slice"))
 _MAX_DEPTH = 50
 
 
@@ -27,6 +27,8 @@ def write(value: Any, encoder: Any, depth: int) -> Any:
         factory: object = getattr(value, "default_factory", None)
         name = factory.__name__ if isinstance(factory, type) and is_known_type(factory) else None
         return [kind.__name__, encoder.mapping(value, depth), name]
+    if type(value) is slice:
+        return ["slice", *(encoder.any(part, depth + 1) for part in (value.start, value.stop, value.step))]
     if isinstance(value, type):
         known = is_known_type(value) or vars(builtins).get(value.__name__) is not value
         return None if known else ["builtin", value.__name__]
@@ -44,6 +46,9 @@ def read(tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
         if not isinstance(found, type):
             raise PlainError("no builtin type")
         return found
+    if tag == "slice":
+        start, stop, step = (decoder.any(part, depth) for part in rest)
+        return slice(start, stop, step)
     if tag == "file":
         held, position = rest
         return filled(io.StringIO(newline="") if type(held) is str else io.BytesIO(), held, position, decoder)

@@ -8,14 +8,16 @@ import importlib
 import io
 import itertools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from rlvr.sandbox.inside import awaiting, bounds, exceptions, library_types, plain, service, signatures
 from rlvr.sandbox.inside.held import Held
-from rlvr.sandbox.inside.lent import Lent, ReturnedMock, is_lent
-from rlvr.sandbox.inside.mail import Mail
+from rlvr.sandbox.inside.kept import Lender
+from rlvr.sandbox.inside.lent import Lent, MockBefore, ReturnedMock, is_lent, way
+from rlvr.sandbox.inside.mail import Mail, ProgramEnded
 from rlvr.sandbox.inside.originals import Copied, Originals, is_own
+from rlvr.sandbox.inside.seats import Seat, Thread
 from rlvr.sandbox.inside.standins import uncallable
 from rlvr.sandbox.inside.streams import Streams
 from rlvr.sandbox.inside.world import Shared, mentioned
@@ -23,35 +25,6 @@ from rlvr.sandbox.inside.world import Shared, mentioned
 # Modules whose functions the program gets as they are, and not as functions of the tests.
 _SHARED = ("builtins", "_operator", "math", "collections", "datetime", "decimal", "fractions")
 _NO_ANSWERS = frozenset(("self", "start", "turn", "cancel", "fresh"))
-
-
-class ProgramEnded(BaseException):
-    """The program ended or broke the protocol. As a BaseException, `except Exception` in a test does not catch it."""
-
-
-class _Seat:
-    """The number of a thread that calls the program; free again after the thread."""
-
-    def __init__(self, free: list[int], numbers: Iterator[int]) -> None:
-        self._free = free
-        try:
-            self.number = free.pop()
-        except IndexError:
-            self.number = next(numbers)
-
-    def __del__(self) -> None:
-        self._free.append(self.number)
-
-
-class _Thread(_thread._local):
-    """What is known of a thread: its seat, requests in progress, the call of the program that it carries out."""
-
-    seat: _Seat | None = None
-    depth = 0
-    call: int | None = None
-    raised: Exception | None = None
-    # What arguments, and other objects that the program changes, were before the request in progress.
-    before: Copied | None = None
 
 
 class Link:
@@ -63,6 +36,8 @@ class Link:
         self.objects = bool(job["objects"])
         # Those of the program's names that the tests catch.
         self.exceptions: dict[str, type[Exception]] = {}
+        # Types of the tests that the program was given.
+        self._errors: dict[str, type[Exception]] = {}
         # Whether the tests register classes with the program's.
         self.registers = ".register(" in job["test"]
         # Names whose results the tests use as objects (chains.py).
@@ -74,8 +49,11 @@ class Link:
         self.answered = 0
         self.raised: BaseException | None = None
         self.originals = Originals()
+        # Whether a function of the tests has failed for what the program gave it, and the tests were not told.
+        self.hidden = False
         # For tests that change what they read from the program's objects.
         self.held: Held | None = None
+        self.kept = Lender()
         self.known: dict[int, Any] = {}
         # Handles of exceptions that the program has returned, by id.
         self._handles: dict[int, int] = {}
@@ -100,9 +78,9 @@ class Link:
         self._requested = itertools.count()
         self._free_seats: list[int] = []
         self._seats = itertools.count()
-        self._own = _Thread()
+        self._own = Thread()
         # The first of the threads has the first seat, which is that of the program's main thread.
-        self._own.seat = _Seat(self._free_seats, self._seats)
+        self._own.seat = Seat(self._free_seats, self._seats)
         self._expected: set[tuple[str, int]] = set()
         self._mail = Mail(self._receive, self._address)
 
@@ -119,6 +97,7 @@ class Link:
         before: Copied = {}
         for value in (*args, *kwargs.values()):
             self.originals.copy(value, before)
+        self.kept.copy(before)
         self._own.before = before
         try:
             return self._ask(do, on, args, kwargs, made)
@@ -146,13 +125,18 @@ class Link:
             more["globals"] = [[name, self._write(self.space[name])] for name in shown]
         if self.world is not None:
             more["world"] = self.world.told()
+        places = zip((*range(len(args)), *kwargs), given, stays)
+        offered = self.kept.offer((place, value) for place, value, stay in places if do == "call" and not stay)
+        more |= self.kept.told(offered, self._write)
         answer = self._converse({**request, **more})
+        self.kept.hear(answer.get("k"), self._read_value)
         self._streams.hear(answer, streams)
         if self.world is not None:
             self.world.hear(answer.get("world"))
         if "a" in answer:
             left = self._changed_arguments(answer["a"], sent[: len(args)], dict(zip(kwargs, sent[len(args) :])))
             originals.write_back(given, left, stays)
+        self.kept.end(offered, keep=type(answer.get("v")) is list and answer["v"][:1] in (["o"], ["g"]))
         if "x" in answer:
             self.answered += 1
             self.raised = self._exception(answer)
@@ -164,7 +148,7 @@ class Link:
 
     def _changed_arguments(self, data: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
         """Return the arguments as the program has left them."""
-        after = _list(self._read(data, chained=False))
+        after = _list(self._read_value(data))
         if len(after) != 2 or (type(after[1]) is dict and list(after[1]) != list(kwargs)):
             raise plain.PlainError("other arguments")
         # What has become too large stays as it was.
@@ -174,7 +158,7 @@ class Link:
     def _converse(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request and return its answer; call what functions of the tests the program calls before."""
         own = self._own
-        own.seat = own.seat or _Seat(self._free_seats, self._seats)
+        own.seat = own.seat or Seat(self._free_seats, self._seats)
         seat, number = own.seat.number, next(self._requested)
         addresses = (("calls", seat), ("answer", number))
         self._expected.update(addresses)
@@ -234,10 +218,11 @@ class Link:
             if changed is not None:
                 self._own.before = None
                 self.originals.keep(changed)
-        self._send({**answer, "c": call.get("c")})
+        self._send({**answer, "c": call.get("c"), "k": self.kept.changed(self._write)})
 
     def _called(self, call: dict[str, Any]) -> dict[str, Any]:
-        args, kwargs = (self._read(call.get(name), chained=False) for name in ("args", "kwargs"))
+        self.kept.hear(call.get("k"), self._read_value)
+        args, kwargs = (self._read_value(call.get(name)) for name in ("args", "kwargs"))
         if type(args) is not list or type(kwargs) is not dict:
             raise plain.PlainError("no arguments")
         what = call["call"]
@@ -258,13 +243,14 @@ class Link:
             return {"r": self._write(called(*args, **kwargs))}
         except Exception as error:
             self._own.raised = error
+            self.hidden |= bool(args[type(what) is str :] or kwargs) and exceptions.fails(error)
             return {"x": type(error).__name__, "m": self._write([str(part) for part in error.args])}
 
     def _method(self, name: str, args: list[Any]) -> Callable[..., Any]:
         """Return a public method of an object of the tests, which is the first of `args`."""
-        if not args or id(args[0]) not in self._numbers or name not in signatures.methods(type(args[0])):
+        found = signatures.member(args[0], name) if args and id(args[0]) in self._numbers else None
+        if found is None:
             raise plain.PlainError("no such method")
-        found: Callable[..., Any] = getattr(type(args[0]), name)
         return found
 
     def _write(self, value: Any) -> Any:
@@ -304,13 +290,23 @@ class Link:
         kind = type(value)
         if kind in (int, str, float, list, tuple, dict, bool):
             return None
+        if value is NotImplemented:
+            return ["G", "builtins", "NotImplemented"]
         handle = self._make(self).handle(value)
         if handle is None and id(value) in self._handles:
             handle = self._handles[id(value)]
         if handle is not None:
             return ["o", kind.__name__, handle, None]
-        if is_lent(value) or kind is ReturnedMock:
-            return ["W", self.lent.number(value), kind is types.CoroutineType]
+        if is_lent(value) or kind in (ReturnedMock, MockBefore):
+            return ["W", self.lent.number(value), way(value)]
+        if isinstance(value, Exception):
+            self._errors[kind.__name__] = kind
+            return [
+                "exception",
+                kind.__name__,
+                encoder.any(list(value.args), depth + 1),
+                encoder.any(vars(value), depth + 1),
+            ]
         if is_own(value):
             return encoder.refer(self._number(value), value, signatures.methods(kind))
         if kind in (io.StringIO, io.BytesIO) and not value.closed:
@@ -324,6 +320,8 @@ class Link:
         if module in _SHARED and getattr(importlib.import_module(module), name, None) is value:
             return ["G", module, name]
         if signatures.is_plain_class(value):
+            if issubclass(value, Exception):
+                self._errors[name] = value
             return ["K", self._function(value), name, signatures.methods(value), signatures.base(value)]
         if not isinstance(value, types.FunctionType):
             return ["F", self._function(value), name or "function", None, None]
@@ -337,6 +335,9 @@ class Link:
         except plain.TooLarge:
             self.too_large = True
             raise
+
+    def _read_value(self, data: Any) -> Any:
+        return self._read(data, chained=False)
 
     def _read_other(self, maker: Any, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
         """Read what only objects and functions of the tests are written as, and iterators."""
@@ -368,7 +369,7 @@ class Link:
             ours = self._known(number, file=False)
             read = {name: decoder.any(part, depth) for name, part in attributes if type(name) is str}
             # Methods of the tests' own classes stay theirs.
-            vars(ours).update({name: part for name, part in read.items() if not hasattr(type(ours), name)})
+            vars(ours).update({name: part for name, part in read.items() if not signatures.is_fixed(type(ours), name)})
         return decoder.any(value, depth)
 
     def _exception_value(self, handle: Any, told: Any) -> BaseException:
@@ -385,12 +386,13 @@ class Link:
         """Return an exception of the types that the tests know, by name."""
         names = [name for name in _list(answer["x"]) if type(name) is str]
         raised, self._own.raised = self._own.raised, None
-        if raised is not None and names[:1] == [type(raised).__name__]:
-            return raised
+        self.hidden &= "AssertionError" not in names
         if "StopIteration" in names or "StopAsyncIteration" in names:
             # StopIteration would silently end a map() in the test; PEP 479 does the same for generators.
             return RuntimeError("the program raised StopIteration")
-        return exceptions.made(answer, self.exceptions)
+        if raised is not None and names[:1] == [type(raised).__name__]:
+            return raised
+        return exceptions.made(answer, {**self._errors, **self.exceptions})
 
 
 def _list(value: Any) -> list[Any]:

@@ -10,6 +10,10 @@ from typing import Any
 _MAX_WAITING = 1000  # messages of one address
 
 
+class ProgramEnded(BaseException):
+    """The program ended or broke the protocol. As a BaseException, `except Exception` in a test does not catch it."""
+
+
 class Mail:
     """Messages by their addresses. `read` returns the next message, None at the end.
 

@@ -36,7 +36,7 @@ class Maker:
             return Opaque(kind, None, truth)
         known = self.link.known.get(handle)
         if isinstance(known, Instance) and not self.chained:
-            return Handle(self.link, {"object": ["o", kind, handle, truth]}, self.returned)
+            return self._of_value(Handle(self.link, {"object": ["o", kind, handle, truth]}, self.returned))
         if known is None or (self.kind is not Handle and not isinstance(known, Instance)):
             made = self.kind
             if made is not Handle and kind.isidentifier():
@@ -47,7 +47,13 @@ class Maker:
             known = self.link.known[handle] = made(self.link, {"object": ["o", kind, handle, truth]})
         if self.returned:
             object.__setattr__(known, "_returned", True)
-        return known
+        return known if self.chained else self._of_value(known)
+
+    @staticmethod
+    def _of_value(made: Any) -> Any:
+        """Return an object that stands where a value is expected, also of what it gives when it is awaited."""
+        object.__setattr__(made, "_value", True)
+        return made
 
     def stream(self, kind: str, handle: int) -> Any:
         """Return the proxy of an iterator."""

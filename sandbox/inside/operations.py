@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import copy
 import importlib
 import operator
@@ -11,13 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from rlvr.sandbox.inside import decoys
+from rlvr.sandbox.inside.kept import fill
 from rlvr.sandbox.inside.turns import Loop
 
 # Items of an iterator are fetched in advance only for a loop that has taken this many, and for no longer than this.
 _LOOPING, _CHUNK, _CHUNK_SECONDS = 64, 64, 0.002
 
 
-def _next(found: Any, taken: int) -> list[Any]:
+def next_items(found: Any, taken: int) -> list[Any]:
     """Return the next items of an iterator: one, or some for a long loop; none at its end."""
     items, until = [], time.monotonic() + _CHUNK_SECONDS
     for item in found:
@@ -27,9 +27,9 @@ def _next(found: Any, taken: int) -> list[Any]:
     return items
 
 
-def _leave(found: Any, kind: str, text: str) -> Any:
+def _leave(found: Any, kind: str, args: list[Any]) -> Any:
     """Leave a context after an exception of the tests, known by its name."""
-    error = getattr(builtins, kind, Exception)(text) if kind else None
+    error = Loop.error(kind, args) if kind else None
     return bool(type(found).__exit__(found, type(error) if error else None, error, None))
 
 
@@ -43,12 +43,7 @@ def _members(found: Any) -> dict[str, Any]:
 
 def _refill(found: Any, do: str, key: Any, value: Any) -> None:
     """Change a container that is an attribute or an item of an object in place."""
-    inner = OPERATIONS[do](found, key)
-    if isinstance(inner, (list, bytearray)):
-        inner[:] = value
-    else:
-        inner.clear()
-        (inner.extend if hasattr(inner, "extend") else inner.update)(value)
+    fill(OPERATIONS[do](found, key), value)
 
 
 def _of_dataclass(name: str) -> Callable[..., Any]:
@@ -77,10 +72,10 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
     **{name: _of_dataclass(name) for name in ("asdict", "astuple", "is_dataclass", "replace")},
-    "next": _next,
+    "next": next_items,
     "reversed": reversed,
     "await": Loop.run,
-    "start": lambda found, how: Loop.own().start(found, how),
+    "start": lambda found, how, *args: Loop.own().start(found, how, *args),
     "turn": lambda found, ended: Loop.own().turn(ended),
     "result": lambda found, number: Loop.own().result(number),
     "cancel": lambda found, number: Loop.own().cancel(number),
@@ -90,7 +85,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "enter": lambda found: type(found).__enter__(found),
     "exit": _leave,
     "aenter": lambda found: Loop.run(type(found).__aenter__(found)),
-    "aexit": lambda found: bool(Loop.run(type(found).__aexit__(found, None, None, None))),
+    "aexit": Loop.leave,
     "isinstance": lambda kind, found: isinstance(found, kind),
     "issubclass": lambda kind, found: issubclass(found, kind),
     **{kind.__name__: kind for kind in (abs, hash, int, float, round, divmod)},

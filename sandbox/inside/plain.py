@@ -17,7 +17,7 @@ from typing import Any
 
 from rlvr.sandbox.inside import bounds
 from rlvr.sandbox.inside.bounds import PlainError, TooLarge, refuse_collisions
-from rlvr.sandbox.inside.standins import Array, Fields, Opaque, Yielded, named
+from rlvr.sandbox.inside.standins import Array, Fields, Opaque, Yielded, is_field, named
 
 __all__ = ["Array", "Fields", "Opaque", "PlainError", "TooLarge", "Yielded", "decode", "dumps", "encode", "loads"]
 
@@ -144,7 +144,7 @@ class _Encoder:
         items = self.items(tuple.__iter__(value), depth)
         if isinstance(value, Fields):
             fields = value._fields
-        if type(fields) is not tuple or len(fields) != len(items) or not all(type(name) is str for name in fields):
+        if type(fields) is not tuple or len(fields) != len(items) or not all(map(is_field, fields)):
             return ["t", items]
         return ["N", type(value).__name__, list(fields), items]
 
@@ -296,7 +296,8 @@ class _Decoder:
     def record(self, rest: list[Any], depth: int) -> Fields:
         name, fields, items = rest
         values = tuple(self.all([items], depth))
-        if not all(type(text) is str and text.isidentifier() for text in (name, *fields)) or len(fields) != len(values):
+        known = type(name) is str and name.isidentifier() and all(map(is_field, fields))
+        if not known or len(fields) != len(values):
             raise PlainError("malformed named tuple")
         return named(name, tuple(fields), values)
 

@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
-from rlvr.sandbox.inside import awaiting, chains, members, operations
+from rlvr.sandbox.inside import awaiting, chains, exceptions, members, operations
 from rlvr.sandbox.inside.link import Link
-from rlvr.sandbox.inside.originals import is_own
+from rlvr.sandbox.inside.originals import is_own, same_class
 from rlvr.sandbox.inside.standins import METHODS_OF_VALUES, uncallable
 
 # What functions have, beside what these classes have themselves.
@@ -61,17 +61,19 @@ class Handle:
     from the arguments what is expected. Its truth value came with it: the program could as well have returned a bool.
     """
 
-    __slots__ = ("_link", "_on", "_returned")
+    __slots__ = ("_link", "_on", "_returned", "_value")
 
     def __init__(self, link: Link, on: dict[str, Any], returned: bool = False) -> None:
         object.__setattr__(self, "_link", link)
         object.__setattr__(self, "_on", on)
         object.__setattr__(self, "_returned", returned)
+        # Whether a value is expected of what is awaited, entered or iterated over.
+        object.__setattr__(self, "_value", False)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in _OF_FUNCTIONS:
             raise AttributeError(name)
-        found = _ask(self, "get", name)
+        found = _ask(self, "get", name, chained=_is_chained(_link(self), name))
         if not isinstance(found, Handle):
             # A type must not answer for a method either.
             return uncallable(name, found)
@@ -100,27 +102,26 @@ class Handle:
         return "<object of the program>"
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return (yield from awaiting.awaited(_link(self), _on(self), "await"))
+        return (yield from awaiting.awaited(_link(self), _on(self), "await", chained=_gives_objects(self)))
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         items = _ask(self, "aiter", returned=True)
-        while found := _of_type(list, await awaiting.Started(_link(self), _on(items), "anext")):
+        chained = _is_chained(_link(self), chains.ITERATED)
+        while found := _of_type(list, await awaiting.Started(_link(self), _on(items), "anext", chained=chained)):
             yield found[0]
 
     def __enter__(self) -> Any:
-        return _ask(self, "enter", returned=True)
+        return _ask(self, "enter", returned=True, chained=_gives_objects(self))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
-        suppressed = _ask(self, "exit", "" if kind is None else kind.__name__, str(error))
-        # A test's own failure is never the program's to suppress, nor any where the tests do not ask for that.
-        may = _link(self).objects and isinstance(error, Exception) and not isinstance(error, AssertionError)
-        return may and suppressed is True
+        return _ask(self, "exit", *exceptions.told(error)) is True and _may_suppress(self, error)
 
     async def __aenter__(self) -> Any:
-        return await awaiting.Started(_link(self), _on(self), "aenter")
+        return await awaiting.Started(_link(self), _on(self), "aenter", chained=_gives_objects(self))
 
-    async def __aexit__(self, *_: object) -> None:
-        await awaiting.Started(_link(self), _on(self), "aexit")
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
+        suppressed = await awaiting.Started(_link(self), _on(self), "aexit", *exceptions.told(error))
+        return suppressed is True and _may_suppress(self, error)
 
     def __copy__(self) -> Any:
         return _ask(self, "copy", instance=isinstance(self, Instance))
@@ -131,6 +132,16 @@ class Handle:
 
     def __hash__(self) -> int:
         return _of_type(int, _ask(self, "hash")) if _link(self).objects else hash(_identity(self))
+
+
+def _may_suppress(proxy: Any, error: BaseException | None) -> bool:
+    """Never a failure of a test itself, and none where the tests do not ask for that."""
+    return _link(proxy).objects and isinstance(error, Exception) and not isinstance(error, AssertionError)
+
+
+def _gives_objects(proxy: Any) -> bool:
+    """Whether objects in what is awaited or entered may be those that the tests know."""
+    return isinstance(proxy, Instance) or not object.__getattribute__(proxy, "_value")
 
 
 def _identity(proxy: Any) -> Any:
@@ -255,7 +266,9 @@ class Named(Handle):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         link = _link(self)
         first, *path = _on(self)["name"].split(".")
-        if path and first not in link.classes:
+        # Without arguments the program learns nothing: `f.cache_clear()`.
+        told = args or kwargs or (path and path[-1] in METHODS_OF_VALUES)
+        if path and first not in link.classes and told:
             found = _ask(Named(link, {"name": first}), "self")
             for name in path:
                 found = getattr(found, name)
@@ -304,7 +317,7 @@ def _of_enumeration(name: str) -> Callable[..., Any]:
     operate = vars(operator).get(f"__{name}__") or getattr(builtins, name)
 
     def operation(self: Named, *args: Any) -> Any:
-        found = _ask(self, "self")
+        found = _value_of(self)
         if type(found) is not Handle:
             return operate(found, *args)
         members = _of_type(dict, _ask(self, "members", returned=True))
@@ -316,7 +329,13 @@ def _of_enumeration(name: str) -> Callable[..., Any]:
 def _of_value(name: str) -> Callable[..., Any]:
     """An operation on the value of a global name, done here."""
     operate = vars(operator).get(f"__{name}__") or getattr(builtins, name)
-    return lambda self, *args: operate(_ask(self, "self"), *args)
+    return lambda self, *args: operate(_value_of(self), *args)
+
+
+def _value_of(proxy: Named) -> Any:
+    """Return the value of a global name, in which an object is one only where the tests use it as such."""
+    chained = _is_chained(_link(proxy), _on(proxy)["name"].rpartition(".")[2])
+    return _ask(proxy, "self", chained=chained)
 
 
 def _compare(name: str) -> Callable[[Any, Any], Any]:
@@ -334,7 +353,7 @@ def _compare(name: str) -> Callable[[Any, Any], Any]:
         if _link(self).objects and own:
             return _of_type(bool, _ask(self, f"op {name}", other))
         if name in ("eq", "ne") and not known and is_own(other):
-            same = _same_class(self, other)
+            same = same_class(other, _on(self).get("object", ("", ""))[1], lambda: _ask(self, "attributes"))
             return same if name == "eq" else not same
         same = self is other or (known and _identity(self) == _identity(other))
         return same if name == "eq" else not same if name == "ne" else NotImplemented
@@ -345,20 +364,6 @@ def _compare(name: str) -> Callable[[Any, Any], Any]:
 def _is_of_class(proxy: Any) -> bool:
     """Whether an object is, by its name, of a class that the tests use."""
     return _on(proxy).get("object", ("", ""))[1] in _link(proxy).classes
-
-
-def _same_class(proxy: Any, ours: Any) -> bool:
-    """Whether an object of the program equals one of the tests: by the tests' own method, for the same attributes."""
-    kind = type(ours)
-    if vars(object)["__eq__"] is kind.__eq__ or _on(proxy).get("object", ("", ""))[1] != kind.__name__:
-        return False
-    made: Any = object.__new__(kind)
-    attributes = _ask(proxy, "attributes")
-    if type(attributes) is not dict or not all(type(name) is str for name in attributes):
-        return False
-    # What the tests' class defines itself, such as a property, is computed by it.
-    vars(made).update({name: value for name, value in attributes.items() if name in vars(ours)})
-    return bool(made == ours)
 
 
 def _operator(name: str) -> Callable[..., Any]:
@@ -389,4 +394,4 @@ for _name in ("str", "repr", "bool", "float", "int", "abs", "round", "format"):
     setattr(Named, f"__{_name}__", _of_value(_name))
 for _name in operations.OPERATORS:
     _operate = getattr(operator, f"__{_name}__")
-    setattr(Named, f"__r{_name}__", lambda self, left, operate=_operate: operate(left, _ask(self, "self")))
+    setattr(Named, f"__r{_name}__", lambda self, left, operate=_operate: operate(left, _value_of(self)))

@@ -18,13 +18,13 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NoReturn
 
-from rlvr.sandbox.inside import borrowed, bounds, library_types, plain, world
+from rlvr.sandbox.inside import borrowed, bounds, library_types, plain, telling, world
+from rlvr.sandbox.inside.kept import Keeper
 from rlvr.sandbox.inside.mail import Mail
 from rlvr.sandbox.inside.operations import OPERATIONS
 from rlvr.sandbox.inside.turns import Loop, running
 
 _COMMON = frozenset((int, str, float, list, tuple, dict, set))
-_MAX_CAUSES = 5
 # The program's may be another function.
 _getpid = os.getpid
 
@@ -58,28 +58,6 @@ def _static(owner: type, name: str) -> Any:
     return next((vars(kind)[name] for kind in owner.__mro__ if name in vars(kind)), None)
 
 
-_TOO_LARGE = ["o", bounds.TOO_LARGE, None, None]
-
-
-def written(
-    value: Any,
-    keep: Callable[[Any], int | None] | None = None,
-    other: Callable[..., Any] | None = None,
-    *,
-    whole: bool = False,
-) -> Any:
-    """Encode `value` as plain data. A value whose methods raise is encoded as opaque, whatever they raise.
-
-    With `whole` one of which a part is too large is encoded as such.
-    """
-    try:
-        return plain.encode(value, keep, other, whole=whole)
-    except plain.TooLarge:
-        return _TOO_LARGE
-    except Exception:
-        return ["o", "unreadable", None, None]
-
-
 def array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
     """Return an array of numpy's."""
     numpy = importlib.import_module("numpy")
@@ -90,7 +68,7 @@ def send(descriptor: int, message: Any) -> None:
     """Write one line of JSON, all of it; instead of a value that makes it too long that it is too large."""
     line = plain.dumps(message) + b"\n"
     if len(line) > bounds.MAX_LINE and "n" in message:
-        line = plain.dumps({"v": _TOO_LARGE, "n": message["n"]}) + b"\n"
+        line = plain.dumps({"v": telling.TOO_LARGE, "n": message["n"]}) + b"\n"
     data = memoryview(line)
     while data:
         data = data[os.write(descriptor, data) :]
@@ -123,6 +101,8 @@ class Server:
         self._lenders: dict[int, int] = {}
         self._classes: dict[int, int] = {}
         self._doubles: dict[str, type] = {}
+        # Attributes of objects of the tests as both sides know them, encoded, by the numbers of the objects.
+        self._told: dict[int, dict[str, Any]] = {}
         self._numbering = _thread.allocate_lock()
         self._sending = _thread.allocate_lock()
         self._calls = itertools.count()
@@ -131,6 +111,7 @@ class Server:
         self._seats: dict[int, int | None] = {}
         self._waiting: dict[int, int] = {}
         self._mail = Mail(self._receive, self._address)
+        self._kept = Keeper(self._written)
         Loop.error = self.error
 
     def serve(self, seat: int = 0) -> NoReturn:
@@ -178,18 +159,25 @@ class Server:
         with self._sending:
             self._seats[thread] = before
             self._waiting[seat] -= 1
-            send(self._replies, {**answer, "n": request["n"]})
+            send(self._replies, {**self._news(answer), "n": request["n"]})
 
     def ask_tests(self, what: int | str | list[Any], args: Any, kwargs: Any) -> Any:
         """Call a function of the tests by its number, a method of the first argument by its name, or one of lent.py."""
         # Processes of the program that are copies of this one count from the same number.
         call = _getpid() << 32 | next(self._calls)
-        asked = {"call": what, "c": call, "args": self._written(list(args)), "kwargs": self._written(kwargs)}
+        asked = {
+            "call": what,
+            "c": call,
+            **self._news({"args": self._written(list(args)), "kwargs": self._written(kwargs)}),
+        }
+        if rows := self._kept.changed():
+            asked["k"] = rows
         while not self._call(asked):
             # Nobody there is waiting for the program.
             time.sleep(0.001)
         while "do" in (answer := self._mail.take(("call", call))):
             self._handle(answer)
+        self._kept.refill(answer["k"], self._read)
         if "x" not in answer:
             return self._read(answer["r"])
         raise self.error(answer["x"], self._read(answer["m"]))
@@ -226,7 +214,7 @@ class Server:
         return handle
 
     def _written(self, value: Any) -> Any:
-        return written(value, self._keep, self._write_other)
+        return telling.written(value, self._keep, self._write_other)
 
     def _read(self, data: Any) -> Any:
         return plain.decode(data, self._object, array, self._read_other)
@@ -242,7 +230,7 @@ class Server:
         if type(value) is borrowed.Function:
             return ["F", value._number, value.__name__, None, None]
         if id(value) in self._lenders:
-            return ["W", self._lenders[id(value)], False]
+            return ["W", self._lenders[id(value)], ""]
         if id(value) in self._classes:
             return ["F", self._classes[id(value)], value.__name__, None, None]
         number = self._numbers.get(id(value))
@@ -254,7 +242,7 @@ class Server:
         if own is not None:
             return own
         if isinstance(value, Exception):
-            return ["X", self._keep(value), _told(value)]
+            return ["X", self._keep(value), telling.told(value)]
         if isinstance(value, Iterator) and type(value) is not plain.Yielded:
             return ["g", type(value).__name__, self._keep(value)]
         return None
@@ -268,6 +256,10 @@ class Server:
             return self._functions[rest[0]]
         if tag == "W":
             return self._lent(*rest)
+        if tag == "exception":
+            error = self.error(rest[0], decoder.any(rest[1], depth))
+            vars(error).update(decoder.any(rest[2], depth))
+            return error
         if tag == "K":
             return self._class(*rest)
         if tag == "G":
@@ -289,14 +281,35 @@ class Server:
                 self._theirs[number] = made
                 self._numbers[id(made)] = number
         for number, _, attributes, _ in objects:
+            self._told.setdefault(number, {}).update(attributes)
             vars(self._theirs[number]).update({name: decoder.any(part, depth) for name, part in attributes})
         return decoder.any(value, depth)
 
-    def _lent(self, number: int, is_coroutine: bool) -> Any:
+    def _news(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Return an answer without attributes of objects of the tests that the program has not changed."""
+        found, told = dict(answer), []
+        for key, data in answer.items():
+            if type(data) is list and data[:1] == ["J"]:
+                rows = [
+                    [
+                        number,
+                        kind,
+                        [row for row in rows if self._told.get(number, {}).get(row[0], row) != row[1]],
+                        names,
+                    ]
+                    for number, kind, rows, names in data[1]
+                ]
+                found[key] = ["J", rows, data[2]]
+                told += rows
+        for number, _, attributes, _ in told:
+            self._told.setdefault(number, {}).update(attributes)
+        return found
+
+    def _lent(self, number: int, way: str) -> Any:
         """Return what stands for an object of the tests that stays there."""
         if number not in self._borrowed:
             made = self._borrowed[number] = borrowed.borrowed(
-                lambda number, do, *args, **kwargs: self.ask_tests([number, do], args, kwargs), number, is_coroutine
+                lambda number, do, *args, **kwargs: self.ask_tests([number, do], args, kwargs), number, way
             )
             self._lenders[id(made)] = number
         return self._borrowed[number]
@@ -314,12 +327,8 @@ class Server:
 
     def _double(self, kind: str, methods: list[str], base: str | None = None) -> type:
         """Return a class for objects of the tests whose class the program does not have: its methods are theirs."""
-
-        def method(name: str) -> Callable[..., Any]:
-            return lambda own, *args, **kwargs: self.ask_tests(name, (own, *args), kwargs)[0]
-
         above = (getattr(builtins, base),) if base else ()
-        return self._doubles.setdefault(kind, type(kind, above, {name: method(name) for name in methods}))
+        return self._doubles.setdefault(kind, type(kind, above, borrowed.members(self.ask_tests, methods)))
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         told: dict[str, Any] = {}
@@ -328,6 +337,8 @@ class Server:
             for name, found in request.get("globals", ()):
                 self._names.setdefault(name, self._read(found))
             args, kwargs = self._read(request["with"])
+            if "kept" in request:
+                self._kept.take(request["kept"], self._read, args, kwargs)
             on = request["on"]
             target = find(self._names, on["name"]) if "name" in on else self._read(on["object"])
             operate = target if request["do"] == "call" else None
@@ -340,12 +351,12 @@ class Server:
             return {"v": self._written(value), **told, **self._changed(request, args, kwargs)}
         except (Exception, SystemExit) as error:
             changed = {} if args is None else self._changed(request, args, kwargs)
-            return {**_told(error), **told, **changed}
+            return {**telling.told(error), **told, **changed}
 
     def _changed(self, request: dict[str, Any], args: Any, kwargs: Any) -> dict[str, Any]:
         """Return the arguments of a request as they are after it, if the program has changed them."""
-        after = self._written([list(args), kwargs])
-        return {"a": after} if after != request["with"] else {}
+        after, kept = self._written([list(args), kwargs]), self._kept.changed()
+        return {**({"a": after} if after != request["with"] else {}), **({"k": kept} if kept else {})}
 
     @contextlib.contextmanager
     def _streams(self, request: dict[str, Any], told: dict[str, Any]) -> Iterator[None]:
@@ -376,15 +387,3 @@ class Server:
 def serve(names: dict[str, Any], requests: int, replies: int, end_copies: Callable[[int], None]) -> None:
     """Answer requests until their pipe is closed. `end_copies` ends processes but the one whose number it is given."""
     Server(names, requests, replies, end_copies).serve()
-
-
-def _told(error: BaseException, depth: int = 0) -> dict[str, Any]:
-    """Return types, arguments, text and attributes of an exception, and those of its cause."""
-    told = {"m": lambda: list(error.args), "s": lambda: str(error), "d": lambda: dict(vars(error))}
-    found: dict[str, Any] = {"x": [base.__name__ for base in type(error).__mro__]}
-    for key, read in told.items():
-        with contextlib.suppress(Exception):
-            found[key] = written(read())
-    if error.__cause__ is not None and depth < _MAX_CAUSES:
-        found["e"] = _told(error.__cause__, depth + 1)
-    return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import types
+from collections.abc import Callable
 from typing import Any
 
 from rlvr.sandbox.inside.plain import is_known_type
@@ -11,11 +13,62 @@ from rlvr.sandbox.inside.plain import is_known_type
 _SCALARS = (str, int, float, bool, type(None))
 
 
-def methods(kind: type) -> list[str]:
-    """Return the names of the public methods of a class of the tests."""
-    above = [base for base in kind.__mro__ if base.__module__ == "__main__"]
+# Special methods that the program may use of objects of the tests.
+_SPECIAL = frozenset(
+    f"__{name}__"
+    for name in (
+        "enter exit aenter aexit aiter anext await iter next reversed len contains getitem setitem delitem call hash "
+        "eq ne lt le gt ge bool int float complex index str repr format bytes abs neg pos invert round trunc floor "
+        "ceil divmod rdivmod getattr"
+    ).split()
+) | frozenset(
+    f"__{how}{name}__"
+    for how in ("", "r", "i")
+    for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+)
+_FUNCTIONS = (types.FunctionType, staticmethod, classmethod)
+
+
+def methods(kind: Any) -> list[str]:
+    """Return the names of what the program may use of objects of a class of the tests.
+
+    Those of public and special methods; ".name" for values of the class, ":name" for properties, with "=name" for those
+    that can be set.
+    """
+    return sorted(_members(kind))
+
+
+@functools.lru_cache(maxsize=1000)
+def _members(kind: Any) -> dict[str, Callable[..., Any]]:
+    above = [base for base in reversed(kind.__mro__) if base.__module__ == "__main__"]
     named = {name: found for base in above for name, found in vars(base).items()}
-    return sorted(n for n, found in named.items() if n[0] != "_" and isinstance(found, types.FunctionType))
+    members: dict[str, Callable[..., Any]] = {}
+    for name, found in named.items():
+        if isinstance(found, types.FunctionType) and (name[0] != "_" or name in _SPECIAL):
+            members[name] = lambda own, *args, name=name, **kwargs: getattr(type(own), name)(own, *args, **kwargs)
+        elif name[0] == "_":
+            continue
+        elif isinstance(found, _FUNCTIONS):
+            members[name] = lambda own, *args, name=name, **kwargs: getattr(type(own), name)(*args, **kwargs)
+        elif isinstance(found, property):
+            members[f":{name}"] = lambda own, name=name: getattr(own, name)
+            if found.fset is not None:
+                members[f"={name}"] = lambda own, value, name=name: setattr(own, name, value)
+        elif not is_fixed(kind, name) or type(found).__name__ == "cached_property":
+            members[f".{name}"] = lambda own, name=name: getattr(own, name)
+    return members
+
+
+def member(value: Any, name: str) -> Callable[..., Any] | None:
+    """Return the function of an object of the tests for one of the names that `methods` has told, else None."""
+    kind: Any = type(value)
+    return _members(kind).get(name)
+
+
+def is_fixed(kind: type, name: str) -> bool:
+    """Whether an attribute of a class is a method or a descriptor, which an object cannot replace."""
+    found = getattr(kind, name, None)
+    return callable(found) or hasattr(type(found), "__get__")
 
 
 def parameters(function: types.FunctionType) -> list[list[Any]]:

@@ -13,7 +13,15 @@ from rlvr.sandbox.inside.bounds import TOO_LARGE
 
 _PLAIN = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset, deque, range)
 METHODS_OF_VALUES = frozenset(name for kind in _PLAIN for name in dir(kind))
-_METHODS_OF_ARRAYS = frozenset("all any argmax argmin equals item max mean min std sum tolist trace var".split())
+_METHODS_OF_ARRAYS = (
+    "all any argmax argmin astype dot equals isin item max mean min reshape std sum take tolist trace var"
+)
+# Those of numbers, dates and paths that are given what is expected, or that some type answers like a value.
+_METHODS_OF_OTHERS = (
+    "compare compare_signal compare_total is_relative_to joinpath limit_denominator match max_mag min_mag quantize "
+    "relative_to same_quantum samefile strftime with_name with_suffix"
+)
+_UNCALLABLE = METHODS_OF_VALUES | frozenset(f"{_METHODS_OF_ARRAYS} {_METHODS_OF_OTHERS}".split())
 
 
 class Opaque:
@@ -48,7 +56,7 @@ class Opaque:
 
 def uncallable(name: str, value: Any) -> Any:
     """Return a value, or where it could be called as a method of the value that a test expects, an Opaque."""
-    if not callable(value) or name not in METHODS_OF_VALUES | _METHODS_OF_ARRAYS:
+    if not callable(value) or name not in _UNCALLABLE:
         return value
     return Opaque(type(value).__name__, None, True)
 
@@ -107,6 +115,11 @@ class Fields(tuple):
 
     def __repr__(self) -> str:
         return f"{self._name}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+
+
+def is_field(name: object) -> bool:
+    """Whether a text can be the name of a field: named tuples have none that begin with "_", but "_0" and the like."""
+    return type(name) is str and name.isidentifier() and (name[0] != "_" or name[1:].isdigit())
 
 
 def named(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Fields:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import heapq
 import importlib
 import itertools
 import sys
@@ -13,6 +14,8 @@ from typing import Any, ClassVar
 
 # The first turns are taken one by one, as the tests' own loop takes its turns; then several at once, for so long.
 _ONE_BY_ONE, _TURN_SECONDS = 200, 0.002
+# The original: a program that replaces the module's would work for free.
+_monotonic = time.monotonic
 # A loop that may be woken from elsewhere, by threads or files, is asked again after this time.
 _POLL_SECONDS = 0.002
 
@@ -28,11 +31,12 @@ async def _await(found: Any) -> Any:
     return await found
 
 
-async def _leave(found: Any) -> bool:
-    return bool(await type(found).__aexit__(found, None, None, None))
+async def _leave(found: Any, kind: str = "", args: Any = ()) -> bool:
+    error = Loop.error(kind, args) if kind else None
+    return bool(await type(found).__aexit__(found, type(error) if error else None, error, None))
 
 
-_STARTED: dict[str, Callable[[Any], Any]] = {
+_STARTED: dict[str, Callable[..., Any]] = {
     "await": _await,
     "anext": _next,
     "aenter": lambda found: _await(type(found).__aenter__(found)),
@@ -75,6 +79,11 @@ class Loop:
         return cls.own().loop.run_until_complete(_await(awaitable))
 
     @classmethod
+    def leave(cls, found: Any, kind: str = "", args: Any = ()) -> bool:
+        """Leave an asynchronous context, after an exception that is known by its name."""
+        return bool(cls.run(_leave(found, kind, args)))
+
+    @classmethod
     def step(cls, found: Any) -> list[Any]:
         """Return the next item of an asynchronous iterator in a list, an empty one at its end."""
         return list(cls.run(_next(found)))
@@ -86,34 +95,54 @@ class Loop:
         self._tasks.clear()
         return self.turn([])
 
-    def start(self, found: Any, how: str) -> list[Any]:
-        """Start a task, and take a turn. Returns its number before what `turn` returns."""
-        number = next(self._numbers)
-        task = self._tasks[number] = self.loop.create_task(_STARTED[how](found))
+    def start(self, found: Any, how: str, *args: Any) -> list[Any]:
+        """Start a task, `how` with further arguments, up to where it waits, as a task of the tests' loop starts.
+
+        Returns its number before what `turn` returns. What else is ready waits for the turns that follow.
+        """
+        begin, number = _monotonic(), next(self._numbers)
+        ready, timers = [*self.loop._ready], [*self.loop._scheduled]
+        self.loop._ready.clear()
+        self.loop._scheduled.clear()
+        task = self._tasks[number] = self.loop.create_task(_STARTED[how](found, *args))
         task.add_done_callback(lambda task: self._done.append([number, task.cancelled()]))
-        return [number, *self.turn([])]
+        if self._is_free():
+            self.loop.call_soon(self.loop.stop)
+            self.loop.run_forever()
+        self.loop._ready.extendleft(reversed(ready))
+        for timer in timers:
+            heapq.heappush(self.loop._scheduled, timer)
+        return [number, *self._told(begin)]
 
     def turn(self, ended: list[Any]) -> list[Any]:
-        """Take a turn. `ended`: of awaitables of the tests the number, whether there is a value, and it or an error.
+        """Take a turn. `ended`: of awaitables of the tests the number, whether there is a value, it or an error, and
+        the object of the tests whose method it was, as it is now.
 
         Returns the tasks that are done, with whether they were cancelled; seconds to wait for the next turn, None if
         nothing is due; awaitables to start and to cancel; the seconds that it took.
         """
-        begin = time.monotonic()
-        for number, good, value in ended:
+        begin = _monotonic()
+        for number, good, value, _ in ended:
             future = self._futures.pop(number, None)
             if future is not None and not future.done():
                 future.set_result(value) if good else future.set_exception(Loop.error(*value))
-        while not self.loop.is_running():
+        while self._is_free():
             self._turns += 1
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
-            late = time.monotonic() - begin > _TURN_SECONDS
+            late = _monotonic() - begin > _TURN_SECONDS
             if self._turns <= _ONE_BY_ONE or late or self._delay() != 0 or self._done or self._wanted:
                 break
+        return self._told(begin)
+
+    def _is_free(self) -> bool:
+        """Whether the loop may run: neither it nor another one runs in this thread."""
+        return not self.loop.is_running() and self.asyncio.events._get_running_loop() is None
+
+    def _told(self, begin: float) -> list[Any]:
         parts = self._done, self._wanted, self._dropped
         self._done, self._wanted, self._dropped = [], [], []
-        return [parts[0], self._delay(), *parts[1:], time.monotonic() - begin]
+        return [parts[0], self._delay(), *parts[1:], _monotonic() - begin]
 
     def _delay(self) -> float | None:
         if self.loop._ready:

@@ -87,7 +87,7 @@ class Shared:
 
     def patched(self, target: Any, name: str, value: Any) -> None:
         """Take note of an attribute of a module that the tests have replaced; print and input are known otherwise."""
-        if isinstance(target, types.ModuleType) and target is not builtins and target is not sys:
+        if isinstance(target, types.ModuleType) and target is not sys and (target is not builtins or name == "open"):
             self._patches[(target.__name__, name)] = value
 
     def unpatched(self, target: Any, name: str) -> None:

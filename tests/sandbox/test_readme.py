@@ -1,4 +1,4 @@
-"""sandbox/README.md: its example runs, and it names every file there is."""
+"""sandbox/README.md: its example runs, and the tables name every file there is."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rlvr.sandbox import level
 from tests.helpers.files import ROOT, fenced
 
 README = ROOT / "sandbox" / "README.md"
+INSIDE = ROOT / "sandbox" / "inside" / "README.md"
 
 
 @pytest.mark.skipif(level().number < 2, reason="no sandbox of level 2 on this machine")
@@ -26,6 +27,6 @@ def test_the_example_runs(tmp_path):
 
 def test_every_file_is_named():
     """The table of files is complete."""
-    named = set(re.findall(r"(\w+\.py)`", README.read_text()))
+    named = {name for path in (README, INSIDE) for name in re.findall(r"(\w+\.py)`", path.read_text())}
     files = {path.name for path in (ROOT / "sandbox").rglob("*.py")} - {"__init__.py"}
     assert files <= named, files - named

@@ -146,6 +146,10 @@ class Uses:
             return self.kinds(node.context_expr)
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
             return self.kinds(node.value)
+        if isinstance(node, ast.Await):
+            # No method of a value returns something to await.
+            func = node.value.func if isinstance(node.value, ast.Call) else None
+            return self.kinds(func.value) if isinstance(func, ast.Attribute) else set()
         if isinstance(node, ast.Attribute):
             found = {node.value.id} if isinstance(node.value, ast.Name) else set()
             other = node.attr not in _OF_VALUES or not isinstance(node.ctx, ast.Load)

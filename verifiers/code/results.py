@@ -37,6 +37,8 @@ def _use(node: ast.AST, part: ast.AST) -> str:
     """Return how an expression is used by the node around it, "" for other uses than reading."""
     if _is_format(node, part):
         return "text"
+    if called_name(node) == "zip":
+        return "items"
     if isinstance(node, ast.Call):
         return _READING.get(node.func.id, "") if isinstance(node.func, ast.Name) and node.args[:1] == [part] else ""
     if isinstance(node, ast.Subscript):
@@ -49,6 +51,8 @@ def _use(node: ast.AST, part: ast.AST) -> str:
         return "items" if part is node.iter else ""
     if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if isinstance(node.value, ast.Name) and all(isinstance(target, ast.Tuple) for target in targets):
+            return "items"
         return "kept" if all(isinstance(target, ast.Name) for target in targets) else ""
     tested = isinstance(node, (ast.Assert, ast.If)) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
     return "truth" if tested else ""
@@ -66,6 +70,10 @@ def _is_format(node: ast.AST, part: ast.AST) -> bool:
 
 
 def _is_fixed(node: ast.expr) -> bool:
+    if isinstance(node, ast.Tuple):
+        return all(map(_is_fixed, node.elts))
+    if isinstance(node, ast.Slice):
+        return all(part is None or _is_fixed(part) for part in (node.lower, node.upper, node.step))
     inner = node.operand if isinstance(node, ast.UnaryOp) else node
     return isinstance(inner, ast.Constant)
 

@@ -126,28 +126,41 @@ class _Rename(ast.NodeTransformer):
 
 def defined_in(tree: ast.AST) -> set[str]:
     """Return the names bound by assignments, definitions and imports, at any depth."""
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            names.add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, ast.alias):
-            names.add((node.asname or node.name).split(".")[0])
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            names.add(node.name)
-    return names
+    return {name for node in ast.walk(tree) for name in _bound_by(node)}
+
+
+def _bound_by(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        return [node.id]
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [node.name]
+    if isinstance(node, ast.alias):
+        return [(node.asname or node.name).split(".")[0]]
+    if isinstance(node, ast.arg):
+        return [node.arg]
+    return [node.name] if isinstance(node, ast.ExceptHandler) and node.name else []
 
 
 def program_names(code: str, entry: str = "", prelude: str = "") -> tuple[str, ...]:
     """Return the names that the tests expect the program to define."""
     tree = parse(code)
     loaded = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    ours = defined_in(tree) | defined_in(parse(prelude))
+    ours = defined_in(tree) - _only_methods(tree) | defined_in(parse(prelude))
     found = {name for name in loaded - ours if name not in _BUILTINS or _program_defines_builtin(tree, name)}
     return tuple(sorted(found | ({entry} if entry else set())))
+
+
+def _only_methods(tree: ast.Module) -> set[str]:
+    """Return the names of methods that nothing else has: a function of the program may be called like one."""
+    inside = [part for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for part in node.body]
+    methods = [part for part in inside if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    known = {id(method) for method in methods}
+    others = [node for node in ast.walk(tree) if id(node) not in known]
+    bound = {name for node in others for name in _bound_by(node)}
+    # In the body of its class a method has its own name: `@size.setter`.
+    outside = [part for part in inside if id(part) not in known] + [d for m in methods for d in m.decorator_list]
+    there = {node.id for part in outside for node in ast.walk(part) if isinstance(node, ast.Name)}
+    return {method.name for method in methods} - bound - there
 
 
 def _program_defines_builtin(tree: ast.Module, name: str) -> bool:

@@ -121,7 +121,7 @@ def test_engine_in_the_process_is_refused_with_several_trainers(tmp_path):
 
 
 SHARDED = """
-import json, sys, torch
+import json, os, sys, torch
 from pathlib import Path
 from accelerate import Accelerator
 from torch import distributed
@@ -141,7 +141,7 @@ found = dict(engine_weights(policy))
 same = found.keys() == expected.keys() and all(torch.equal(found[name], value) for name, value in expected.items())
 Path(sys.argv[1], f"{accelerator.process_index}.json").write_text(json.dumps(same))
 accelerator.wait_for_everyone()
-accelerator.end_training()
+os._exit(0)  # the end of an interpreter takes groups apart while others still use them
 """
 
 
@@ -169,7 +169,7 @@ def test_sharded_weights_are_gathered_one_after_the_other(tmp_path, processes):
 
 
 PUSHES = """
-import json, sys, torch, warnings
+import json, os, sys, torch, warnings
 from pathlib import Path
 from accelerate import Accelerator
 from rlvr.config import VLLMServerConfig
@@ -199,7 +199,7 @@ servers = [server.url for server in sampler.engine.servers]
 result = {"versions": versions, "tokens": tokens, "servers": servers, "error": error}
 Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(result))
 accelerator.wait_for_everyone()
-accelerator.end_training()
+os._exit(0)  # the end of an interpreter takes groups apart while others still use them
 """
 
 

@@ -37,6 +37,10 @@ class ServerLost(Exception):
         self.retry_after = retry_after
 
 
+class ServerSilent(ServerLost):
+    """The server said nothing within the time limit."""
+
+
 class RequestRefused(ValueError):
     """The server returned a status that is neither a success nor a 5xx, such as 400, 401, 404 or 429."""
 
@@ -135,7 +139,7 @@ class JSONClient:
         except httpx2.ConnectTimeout as error:
             raise ServerLost(f"{where} is unreachable: no connection within {limits.connect:g} s") from error
         except httpx2.TimeoutException as error:
-            raise ServerLost(f"{where} timed out after {request.timeout:g} s") from error
+            raise ServerSilent(f"{where} timed out after {request.timeout:g} s") from error
         except (httpx2.RequestError, OSError) as error:
             if connections.closed.is_set():
                 raise ServerLost(f"{where}: the client was closed") from error

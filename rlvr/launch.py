@@ -130,12 +130,12 @@ def check_demonstrations(config: Config, task: Task) -> None:
 def open_accelerator(config: Config) -> Accelerator:
     """Return the Accelerator, with its trackers.
 
-    Raises ValueError for several processes without the torch sampler, and where their number does not fit model.shard.
+    Raises ValueError for several processes with an engine in this one, and where their number does not fit model.shard.
     """
     accelerator = make_accelerator(config)
     check_shard(config.model.shard, accelerator.num_processes)
-    if accelerator.num_processes > 1 and config.sampler.name != "torch":
-        raise ValueError(f"sampler {config.sampler.name} works with one training process; use torch")
+    if accelerator.num_processes > 1 and config.sampler.name not in ("torch", "vllm-server"):
+        raise ValueError(f"sampler {config.sampler.name} works with one training process; use vllm-server, or torch")
     return accelerator
 
 

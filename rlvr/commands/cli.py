@@ -16,6 +16,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "train": ("train", "main", "train a recipe: fine-tuning, reinforcement learning, evaluation"),
         "sft": ("train", "sft_main", "only the supervised fine-tuning of a recipe"),
         "rm": ("reward_model", "main", "train a reward model on preference pairs, given or sampled"),
+        "serve": ("serve", "main", "start vLLM servers that training runs sample from"),
         "merge": ("merge", "main", "merge a LoRA checkpoint into its base model"),
     },
     "measure": {

@@ -33,6 +33,7 @@ ARGUMENTS = {
     "merge": "rlvr.commands.merge:MergeArgs",
     "profile": "rlvr.commands.profile:ProfileArgs",
     "report": "rlvr.commands.report:ReportArgs",
+    "serve": "rlvr.commands.serve:ServeArgs",
 }
 WITH_RECIPE = ("train", "sft", "show-prompt", "rm")
 # Configs that together have every group and setting.

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from rlvr.config.group import ADVANCED, Group, Rules, Used
-from rlvr.config.quantities import COUNT_OR_NONE, POSITIVE, POSITIVE_SHARE, SECONDS
+from rlvr.config.quantities import COUNT_OR_NONE, POSITIVE, POSITIVE_SHARE, SECONDS, WORKERS
 from rlvr.config.shared import WITH_LORA, BatchSizeSetting
 
 
 def starts_engine(config: Any) -> bool:
     """Return whether the run starts the engine, and does not sample from a server that is already there."""
-    return not isinstance(config.sampler, VLLMServerConfig) or config.sampler.url is None
+    return not isinstance(config.sampler, VLLMServerConfig) or not config.sampler.url
 
 
 OWN_ENGINE = Used(starts_engine, "without --sampler.url")
@@ -36,7 +36,7 @@ class SamplerSettings(SamplerDefaults, Group):
     """Settings of all samplers."""
 
     name: str = field(init=False)
-    """Engine that samples: torch, vllm (in this process) or vllm-server (a vLLM server on this machine)."""
+    """Engine that samples: torch, vllm (in this process) or vllm-server (vLLM servers, here or on other machines)."""
     mismatch_alarm: Annotated[float, POSITIVE, ADVANCED] = 0.1
     """Warn if logprobs of trainer and sampler differ by more than this, averaged over a step."""
 
@@ -71,6 +71,7 @@ class VLLMConfig(EngineSettings):
     """vLLM in this process."""
 
     name: str = field(default="vllm", init=False)
+    tensor_parallel = 1
     sleep: Literal[0, 1, 2] = 0
     """Free vLLM's GPU memory while the trainer trains. 1: move its weights to CPU memory; 2: drop them, as they are
     sent before each use. 0: off."""
@@ -93,18 +94,35 @@ class VLLMConfig(EngineSettings):
 
 @dataclass(frozen=True)
 class VLLMServerConfig(EngineSettings):
-    """A vLLM server on this machine."""
+    """vLLM servers: started by the run on its machine, or running ones, on this machine or others."""
 
     name: str = field(default="vllm-server", init=False)
-    url: str | None = None
-    """URL of a running server on this machine. None: start one."""
+    url: tuple[str, ...] = ()
+    """URLs of running servers, as `rlvr serve` prints them. Empty: start servers."""
+    servers: Annotated[int, WORKERS, ADVANCED, OWN_ENGINE] = 1
+    """Number of servers to start."""
+    tensor_parallel: Annotated[int, WORKERS, ADVANCED, OWN_ENGINE] = 1
+    """GPUs of each server to start: its weights are shared out among them."""
     timeout: Annotated[float, SECONDS, ADVANCED] = 600.0
-    """Seconds the server may take to start or to answer before it counts as lost."""
+    """Seconds a server may take to start or to answer before it counts as lost."""
     max_restarts: Annotated[int, COUNT_OR_NONE, ADVANCED, OWN_ENGINE] = 2
-    """Restarts allowed before a crashed server ends the run."""
+    """Servers that may be started anew for lost ones, all together."""
 
     sleep = 0
     lora = "merge"
+
+    def __post_init__(self) -> None:
+        if self.url is None or isinstance(self.url, str):  # one URL, as earlier runs recorded it
+            object.__setattr__(self, "url", (self.url,) if self.url else ())
+
+    def rules(self, at: str) -> Rules:
+        """Return a rule against the same server twice."""
+        urls = [url.rstrip("/") for url in self.url]
+        return [
+            *super().rules(at),
+            (all(urls), f"{at}url is empty; expected http://HOST:PORT"),
+            (len(set(urls)) == len(urls), f"{at}url names a server twice: {' '.join(urls)}"),
+        ]
 
 
 EngineConfig = VLLMConfig | VLLMServerConfig

@@ -60,6 +60,8 @@ RESUMABLE: dict[str, dict[str, str]] = {
         "batch_size": "speed and memory: a completion does not depend on its neighbours",
         "cache_gib": "memory against speed",
         "url": "where it is computed",
+        "servers": "where it is computed",
+        "tensor_parallel": "where it is computed",
         "timeout": "when a server counts as lost",
         "max_restarts": "when the run gives up",
         "gpu_memory_utilization": "memory",

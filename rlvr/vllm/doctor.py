@@ -19,7 +19,6 @@ from rlvr.model.policy import Policy, load_policy
 from rlvr.types import Sampling
 from rlvr.vllm.sampler import VLLMSampler
 from rlvr.vllm.sync import TOLERANCE, WeightsDiffer, sync_prompt
-from rlvr.vllm.weights import engine_weights
 
 LORA_RANK = 8
 SAMPLES, TOKENS, TEMPERATURE = 8, 32, 0.7
@@ -55,7 +54,7 @@ def _check_full_weights(policy: Policy, config: VLLMConfig) -> Iterator[Check]:
     with closing(VLLMSampler(policy, config)) as sampler:
         yield _check_logprobs(policy, sampler)
         yield _check("weights pushed", partial(_push, policy, sampler))
-        names = sampler.engine.differing(engine_weights(policy))
+        names = sampler.engine.differing(policy)
         found = f"{len(names)} differ: {', '.join(names[:4])}" if names else "all equal to the trainer's"
         yield Check("tensors in the engine", found, not names)
         tied = policy.causal.get_output_embeddings().weight is policy.causal.get_input_embeddings().weight

@@ -1,6 +1,6 @@
 """What samples for a policy: the Engine protocol, its requests and outputs, and how vLLM is imported and started.
 
-rlvr.vllm.local implements the protocol in this process, rlvr.vllm.server behind HTTP.
+rlvr.vllm.local implements the protocol in this process, rlvr.vllm.servers behind HTTP.
 """
 
 from __future__ import annotations
@@ -8,11 +8,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
-
-from torch import Tensor
 
 from rlvr.config import EngineConfig, VLLMServerConfig
 from rlvr.model.policy import Policy
@@ -104,12 +102,25 @@ class Engine(Protocol):
         """End the sampling under way in another thread, and refuse to sample from then on."""
         ...
 
-    def load(self, policy: Policy) -> None:
-        """Sample from the policy's weights from now on: merged, or with its adapter applied, as sampler.lora says."""
+    def sample_everywhere(self, request: Request) -> list[Output]:
+        """Return one output from each place where the weights lie: one in this process, one of each server.
+
+        Every process of a run calls it, and all get the same.
+        """
         ...
 
-    def differing(self, weights: Iterable[tuple[str, Tensor]]) -> list[str]:
-        """Return the names of the tensors whose values differ in the engine, or are missing there."""
+    def load(self, policy: Policy) -> None:
+        """Sample from the policy's weights from now on: merged, or with its adapter applied, as sampler.lora says.
+
+        Every process of a run calls it.
+        """
+        ...
+
+    def differing(self, policy: Policy) -> list[str]:
+        """Return the names of the policy's tensors whose values differ in the engine, or are missing there.
+
+        Every process of a run calls it, and all get the same.
+        """
         ...
 
     def sleep(self, level: int) -> None:
@@ -144,20 +155,50 @@ def check_version(version: str) -> None:
 
 def check_installed(config: EngineConfig) -> None:
     """Raise ValueError that names the extra where vLLM is needed and not installed. Imports nothing."""
-    starts_one = not isinstance(config, VLLMServerConfig) or config.url is None
-    if starts_one and importlib.util.find_spec("vllm") is None:
+    if not isinstance(config, VLLMServerConfig) or not config.url:
+        require_vllm()
+
+
+def require_vllm() -> None:
+    """Raise ValueError that names the extra where vLLM is not installed. Imports nothing."""
+    if importlib.util.find_spec("vllm") is None:
         raise ValueError(MISSING)
 
 
 def start_options(policy: Policy, config: EngineConfig) -> dict[str, Any]:
     """Return vLLM's engine arguments, the same in this process and for a server."""
-    on_cpu = policy.device.type == "cpu"
+    options = server_options(
+        dtype=str(policy.dtype).removeprefix("torch."),
+        on_cpu=policy.device.type == "cpu",
+        gpu_memory_utilization=config.gpu_memory_utilization,
+        max_model_len=config.max_model_len,
+        tensor_parallel=config.tensor_parallel,
+        trust_remote_code=policy.trust_remote_code,
+    )
+    if config.sleep:
+        options["enable_sleep_mode"] = True
+    if config.lora == "adapter":
+        rank = max(policy.model.peft_config[name].r for name in policy.model.active_adapters)
+        options |= {"enable_lora": True, "max_lora_rank": lora_rank_for(rank), "max_loras": 1}
+    return options
+
+
+def server_options(
+    *,
+    dtype: str,
+    on_cpu: bool,
+    gpu_memory_utilization: float,
+    max_model_len: int = 0,
+    tensor_parallel: int = 1,
+    trust_remote_code: bool = False,
+) -> dict[str, Any]:
+    """Return vLLM's engine arguments for what the trainer compares itself with. max_model_len 0: the model's own."""
     options: dict[str, Any] = {
-        "dtype": str(policy.dtype).removeprefix("torch."),
+        "dtype": dtype,
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",  # not the model's own file, which changes top_k and others
         "enable_prefix_caching": True,
-        "gpu_memory_utilization": config.gpu_memory_utilization,
+        "gpu_memory_utilization": gpu_memory_utilization,
         "enforce_eager": on_cpu,
         "seed": 0,
     }
@@ -165,15 +206,12 @@ def start_options(policy: Policy, config: EngineConfig) -> dict[str, Any]:
         options["block_size"] = CPU_BLOCK
         # VLLM_CPU_KVCACHE_SPACE is the cache's size; a share of the machine's memory would only be checked.
         del options["gpu_memory_utilization"]
-    if policy.trust_remote_code:
+    if trust_remote_code:
         options["trust_remote_code"] = True
-    if config.max_model_len:
-        options["max_model_len"] = config.max_model_len
-    if config.sleep:
-        options["enable_sleep_mode"] = True
-    if config.lora == "adapter":
-        rank = max(policy.model.peft_config[name].r for name in policy.model.active_adapters)
-        options |= {"enable_lora": True, "max_lora_rank": lora_rank_for(rank), "max_loras": 1}
+    if max_model_len:
+        options["max_model_len"] = max_model_len
+    if tensor_parallel > 1:
+        options["tensor_parallel_size"] = tensor_parallel
     return options
 
 

@@ -97,6 +97,10 @@ class LocalEngine:
             raise
         return [outputs[index] for index in range(len(requests))]
 
+    def sample_everywhere(self, request: Request) -> list[Output]:
+        """Return one output: the weights lie in one place."""
+        return self.sample([request])
+
     def interrupt(self) -> None:
         """End the sampling under way in another thread, and refuse to sample from then on."""
         self._interrupted.set()
@@ -154,8 +158,9 @@ class LocalEngine:
         if not self.llm.reset_prefix_cache():
             raise RunError("vLLM did not reset its prefix cache: requests are still running")
 
-    def differing(self, weights: Iterable[tuple[str, Tensor]]) -> list[str]:
-        """Return the names of the tensors whose values differ in the engine, or are missing there."""
+    def differing(self, policy: Policy) -> list[str]:
+        """Return the names of the policy's tensors whose values differ in the engine, or are missing there."""
+        weights = engine_weights(policy, merged=self.config.lora == "merge")
 
         def compare(model: nn.Module) -> list[str]:
             return [name for layer in layers(weights) for name in differing_weights(model, layer)]

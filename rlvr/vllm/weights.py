@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, revert_weight_conversion
 
 from rlvr.model.policy import Policy
-from rlvr.vllm.worker import WEIGHT_FILES
 
+WEIGHT_FILES = "model-*.safetensors"
 PART_BYTES = 2**30
 LAYER = re.compile(r"(?:.*?\.)?\d+\.")  # up to the number of the decoder layer
 
@@ -26,7 +27,8 @@ def engine_weights(policy: Policy, *, merged: bool = True) -> Iterator[tuple[str
     """Yield the policy's weights by their names in a checkpoint, a tied output head under its own name too.
 
     Adapters are merged, or left out with `merged` False. Weights without an adapter are not copied; a merged one is
-    made when it is asked for, and not kept. The tensors of a decoder layer follow one another.
+    made when it is asked for, and not kept; so is a sharded one, for which all processes must ask together. The tensors
+    of a decoder layer follow one another.
     """
     causal = policy.causal
     head, embedding = causal.get_output_embeddings(), causal.get_input_embeddings()
@@ -34,13 +36,28 @@ def engine_weights(policy: Policy, *, merged: bool = True) -> Iterator[tuple[str
     held = {_without_layers(name): value for name, value in causal.state_dict().items() if ".lora_" not in name}
     adapters = _adapters(causal) if merged else {}
     for names in _converted_together(causal, held):
-        for name, value in _converted(causal, {name: _merged(held[name], adapters.get(name, ())) for name in names}):
+        for name, value in _converted(
+            causal, {name: whole(_merged(held[name], adapters.get(name, ()))) for name in names}
+        ):
             if not (tied and name == "lm_head.weight"):
                 yield name, value
             del value  # or it would be there while the next is made
     if tied:
         # Engines hold a separate copy of the head, which a push without it would leave unchanged.
-        yield "lm_head.weight", embedding.weight.detach()
+        yield "lm_head.weight", whole(embedding.weight.detach())
+
+
+def whole(value: Tensor) -> Tensor:
+    """Return a tensor that is sharded over the training processes as a whole, once it is there; another one as it is.
+
+    All processes must ask for the same one. What takes it may run on another stream: gathering must have ended.
+    """
+    if not isinstance(value, DTensor):
+        return value
+    gathered: Tensor = value.full_tensor()
+    if gathered.is_cuda:
+        torch.cuda.synchronize(gathered.device)
+    return gathered
 
 
 def _without_layers(name: str) -> str:
@@ -146,8 +163,13 @@ def write_weights(
 
 def write_model(policy: Policy, weights: Iterable[tuple[str, Tensor]], folder: Path) -> None:
     """Write weights, config and tokenizer as vLLM loads a model."""
+    write_config(policy, folder)
+    write_weights(weights, folder, policy.dtype)
+
+
+def write_config(policy: Policy, folder: Path) -> None:
+    """Write config and tokenizer as vLLM reads them, without weights."""
     config = copy.deepcopy(policy.causal.config)
     config.architectures = [type(policy.causal).__name__]
     config.save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
-    write_weights(weights, folder, policy.dtype)

@@ -1,43 +1,70 @@
 """The engine's side of weight pushes: load tensors, read them back. Runs in the process that holds vLLM's model.
 
 A server loads it by `--worker-extension-cls rlvr.vllm.worker.WorkerExtension` and calls its methods by name over
-/collective_rpc.
+/collective_rpc; reading it makes the engines of rlvr.vllm.receive known, which bring a server its weights.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from rlvr.vllm.experts import differing_experts, experts_of, one_by_one, repack_experts
 
-WEIGHT_FILES = "model-*.safetensors"
+# Engines of rlvr.vllm.receive by their names in vLLM's --weight-transfer-config.
+ENGINES = {"rlvr_gloo": "GlooEngine", "rlvr_nccl": "NCCLEngine"}
 ROWS_AT_ONCE = 256
 
 
 class WorkerExtension:
     """Methods that vLLM adds to its worker; `self` is the worker."""
 
-    def push_weights(self, folder: str) -> None:
-        """Load the weights in a folder in place."""
-        # As tensors: given the path, vLLM would keep its old packed copy of a tied head.
-        reload(self, read_weights(Path(folder)))
+    def describe_transfer(self) -> dict[str, Any]:
+        """Return how weights come in: the engine's name, the weights' dtype, this worker's GPU ("" without one)."""
+        config = self.vllm_config  # type: ignore[attr-defined]
+        gpu = str(torch.cuda.get_device_properties(0).uuid) if torch.cuda.is_available() else ""
+        dtype = str(config.model_config.dtype).removeprefix("torch.")
+        return {"backend": config.weight_transfer_config.backend, "dtype": dtype, "gpu": gpu}
 
-    def differing_weights(self, folder: str) -> list[str]:
-        """Return the names of the tensors in a folder whose values differ in the engine, or are missing there."""
-        return differing_weights(self.model_runner.get_model(), dict(read_weights(Path(folder))))  # type: ignore[attr-defined]
+    def differing_weights(self, update_info: dict[str, Any]) -> list[str]:
+        """Receive tensors; return the names of those whose values differ in the engine, or are missing there."""
+        return self.weight_transfer_engine.differing(update_info)  # type: ignore[attr-defined]
+
+
+def register_engines() -> None:
+    """Let vLLM find the engines of rlvr.vllm.receive by their names."""
+    factory = import_module("vllm.distributed.weight_transfer.factory").WeightTransferEngineFactory
+    for name, kind in ENGINES.items():
+        if name not in factory._registry:
+            factory.register_engine(name, "rlvr.vllm.receive", kind)
+
+
+if "vllm" in sys.modules:  # a worker of vLLM's reads this module because of the WorkerExtension
+    register_engines()
 
 
 def reload(worker: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
     """Load weights in place, each as it is asked for. worker: vLLM's."""
     model = worker.model_runner.get_model()
     sinks: dict[str, Tensor] = {}
-    worker.model_runner.reload_weights(weights_iterator=_without_sinks(one_by_one(model, weights), sinks))
+    worker.model_runner.reload_weights(weights_iterator=prepared(model, weights, sinks))
+    settle(model, sinks)
+
+
+def prepared(
+    model: Any, weights: Iterable[tuple[str, Tensor]], sinks: dict[str, Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield weights as vLLM's model loads them in place; those that it cannot load so are put into `sinks`."""
+    return _without_sinks(one_by_one(model, weights), sinks)
+
+
+def settle(model: Any, sinks: Mapping[str, Tensor]) -> None:
+    """Complete a push after the model has loaded its weights."""
     repack_experts(model)
     with torch.inference_mode():
         for name, value in sinks.items():
@@ -54,14 +81,6 @@ def _without_sinks(weights: Iterable[tuple[str, Tensor]], sinks: dict[str, Tenso
             sinks[name] = value
         else:
             yield name, value
-
-
-def read_weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a folder's WEIGHT_FILES, each read from its file when it is asked for."""
-    for path in sorted(folder.glob(WEIGHT_FILES)):
-        with safe_open(path, "pt") as file:
-            for name in file.keys():  # noqa: SIM118
-                yield name, file.get_tensor(name)
 
 
 @torch.inference_mode()

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.config import ModelConfig
 from rlvr.model.policy import Policy, load_policy
-from rlvr.model.tiny import tiny_tokenizer
+from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 
 CORPUS = ["12+34= 7", "a line\nand another \\boxed{46}"]
@@ -78,6 +78,18 @@ def make_tokens(vocabulary: int) -> tuple[Tensor, Tensor]:
 def tiny_policy(seed: int = 0, **settings: object) -> Policy:
     """Return the recipes' tiny model on the CPU; keyword arguments are ModelConfig's."""
     return load_policy(ModelConfig(device="cpu", **settings), corpus=CORPUS, seed=seed)  # type: ignore[arg-type]
+
+
+def small_policy(seed: int = 0) -> Policy:
+    """Return a random policy of two narrow layers on the CPU, for tests whose subject is not the model."""
+    tokenizer = tiny_tokenizer(CORPUS)
+    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "layer_types": None}
+    config = Qwen2Config.from_dict({**tiny_model(tokenizer, 0).config.to_dict(), **small})
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        policy = Policy(Qwen2ForCausalLM(config), tokenizer)
+    shake(policy, 0.1, seed)
+    return policy
 
 
 def weights(policy: Policy) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""vLLM in this process, on a CPU in float32: agreement with transformers, seeds, weight pushes, and what a push forgot.
+"""vLLM in this process, on a CPU in float32: agreement with transformers, seeds, endings, errors, resume.
 
 Needs an environment of its own; `.ci/vllm` makes it and runs these tests.
 """
@@ -7,29 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import os
-from collections.abc import Iterator
 
 import pytest
 import torch
 from accelerate import Accelerator
-from transformers import (
-    GptOssConfig,
-    GptOssForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
-)
 
-from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
+from rlvr.config import Config, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
 from rlvr.model.optim import make_optimizer
-from rlvr.model.policy import Policy, load_policy
-from rlvr.model.tiny import tiny_tokenizer
+from rlvr.model.policy import Policy
 from rlvr.runs.log import RunLog
 from rlvr.sampling.draw import truncated
 from rlvr.sampling.torch_sampler import TorchSampler
@@ -38,117 +23,15 @@ from rlvr.training.checkpoint import checkpoint_folder, load_checkpoint
 from rlvr.training.run import Run, assemble
 from rlvr.types import Problem, RunError, Sampling
 from rlvr.verifiers.runner import Runner
+from tests.helpers.vllm_policies import greedy_tokens, make_policy, prompts_of, same_draws, seeds_of, shake
 
-os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 # vLLM warns of its own dependencies while it is imported and started
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
 try:
     importlib.import_module("vllm")
     from rlvr.vllm.sampler import VLLMSampler
-    from rlvr.vllm.sync import WeightsDiffer
-    from rlvr.vllm.weights import engine_weights
-    from rlvr.vllm.worker import reload
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
-
-CORPUS = ["0123456789+-=*() abcdefghijklmnopqrstuvwxyz"]
-PROMPTS = ["12+34=", "what is seven", "(1+2)*3=", "x"]
-SIZES = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "intermediate_size": 96,
-    "max_position_embeddings": 256,
-    "initializer_range": 0.1,
-    "bos_token_id": None,
-}
-EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
-YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
-YARN |= {"original_max_position_embeddings": 128}
-FAMILIES: dict[str, tuple] = {
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
-    "mixtral": (MixtralConfig, MixtralForCausalLM),
-    "gpt_oss": (GptOssConfig, GptOssForCausalLM),
-}
-
-
-def make_policy(family: str = "qwen3", *, tied: bool = True) -> Policy:
-    """A random model of 0.1M parameters whose completions vary."""
-    tokenizer = tiny_tokenizer(CORPUS)
-    make_config, make_model = FAMILIES[family]
-    torch.manual_seed(0)
-    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    own = EXPERTS if family in ("qwen3_moe", "mixtral", "gpt_oss") else {}
-    own = own | {"rope_parameters": YARN} if family == "gpt_oss" else own
-    config = make_config(vocab_size=len(tokenizer), tie_word_embeddings=tied, **SIZES, **ids, **own)
-    return Policy(make_model(config).eval(), tokenizer)
-
-
-def with_lora() -> Policy:
-    """The tiny model of the recipes with adapters whose second factor is no longer zero."""
-    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32", lora_rank=4), corpus=CORPUS)
-    shake(policy, 0.02)
-    return policy
-
-
-def shake(policy: Policy, size: float = 0.05) -> None:
-    """Random noise on every weight that is trained."""
-    with torch.no_grad():
-        for weight in policy.parameters():
-            weight.add_(torch.randn_like(weight) * size)
-
-
-def prompts_of(policy: Policy) -> list[list[int]]:
-    return [policy.encode(text) for text in PROMPTS]
-
-
-def seeds_of(count: int) -> list[list[int]]:
-    return [[10 * p + g for g in range(count)] for p in range(len(PROMPTS))]
-
-
-def greedy_tokens(sampler, policy: Policy) -> list[tuple[int, ...]]:
-    groups = sampler.generate(prompts_of(policy), Sampling(max_new_tokens=24, temperature=0), [[0]] * len(PROMPTS))
-    return [group[0].token_ids for group in groups]
-
-
-@pytest.fixture(scope="module")
-def held() -> Iterator:
-    """The engine of `vllm_tied`, if it is open. Engines of one process share state: one ends before another starts."""
-    samplers: list[VLLMSampler] = []
-    yield samplers
-    for sampler in samplers:
-        sampler.close()
-
-
-@pytest.fixture
-def vllm_tied(held):
-    """An engine that such tests share, with the weights of `make_policy()` pushed and checked."""
-    if not held:
-        held.append(VLLMSampler(make_policy(), VLLMConfig(sync_check_every=1)))
-    held[0].load_weights(make_policy())
-    return held[0]
-
-
-@pytest.fixture
-def open_vllm(held) -> Iterator:
-    """Opens samplers; all but the last are closed when the next is opened, the last after the test."""
-    opened: list[VLLMSampler] = held
-
-    def close() -> None:
-        while opened:
-            opened.pop().close()
-
-    def make(policy: Policy, **settings) -> VLLMSampler:
-        close()
-        opened.append(VLLMSampler(policy, VLLMConfig(**settings)))
-        return opened[-1]
-
-    yield make
-    close()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +65,7 @@ def test_agrees_with_transformers(open_vllm, family, tied):
                 for completion in group:
                     expected = transformers_logprobs(policy, prompt, completion.token_ids, sampling)
                     torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=1e-4, rtol=0)
-    assert sampler.engine.differing(engine_weights(policy)) == []
+    assert sampler.engine.differing(policy) == []
 
 
 def test_seeds_decide_whatever_the_batch(vllm_tied):
@@ -197,12 +80,6 @@ def test_seeds_decide_whatever_the_batch(vllm_tied):
     alone = [[sampler.generate([prompts[p]], sampling, [[seed]])[0][0] for seed in seeds[p][:4]] for p in range(4)]
     assert same_draws([row[:4] for row in together], alone)
     assert len({completion.token_ids for group in together for completion in group}) > 60
-
-
-def same_draws(some, others) -> bool:
-    """Whether texts and tokens are equal; logprobs may differ in the last bits with the size of the matmuls."""
-    pairs = [(a, b) for row, other in zip(some, others, strict=True) for a, b in zip(row, other, strict=True)]
-    return all((a.text, a.token_ids, a.finish_reason) == (b.text, b.token_ids, b.finish_reason) for a, b in pairs)
 
 
 def test_endings_are_those_of_the_torch_sampler(vllm_tied):
@@ -221,27 +98,6 @@ def test_endings_are_those_of_the_torch_sampler(vllm_tied):
         assert "<eos>" not in completion.text
         assert not any(string in completion.text[:-1] for string in ("7", "ab"))
         assert (completion.finish_reason == "length") == (completion not in ended_by_eos + ended_by_string)
-
-
-def test_cache_that_is_not_reset_is_caught(vllm_tied, monkeypatch):
-    """A push that leaves keys and values of the old weights in use fails the sync check."""
-    policy, sampler = vllm_tied.policy, vllm_tied
-    monkeypatch.setattr(sampler.engine, "reset_cache", lambda: None)
-    shake(policy)
-    with pytest.raises(WeightsDiffer, match="cached under older weights"):
-        sampler.load_weights(policy)
-
-
-def test_tied_head_that_is_not_pushed_is_caught_and_named(vllm_tied, monkeypatch):
-    """With the head left out of a push the engine's logits come from the old one."""
-    policy, sampler = vllm_tied.policy, vllm_tied
-    push = sampler.engine.push
-    monkeypatch.setattr(
-        sampler.engine, "push", lambda weights: push((k, v) for k, v in weights if k != "lm_head.weight")
-    )
-    shake(policy)
-    with pytest.raises(WeightsDiffer, match=r"tensors that differ: lm_head.weight \(1 tensors\)"):
-        sampler.load_weights(policy)
 
 
 def test_bad_calls_say_what_is_wrong(vllm_tied):
@@ -305,41 +161,6 @@ def test_failing_engine_is_an_error_of_one_line(vllm_tied, monkeypatch):
     assert greedy_tokens(sampler, policy) == greedy_tokens(TorchSampler(policy), policy)
 
 
-def test_sleeping_engine_wakes_up_around_a_push(vllm_tied, monkeypatch):
-    """Asleep, then weights' memory, the weights, the cache's memory, a fresh cache, in this order; and it samples from
-    what was pushed. On a CPU vLLM goes through the motions and frees nothing."""
-    policy, sampler = vllm_tied.policy, vllm_tied
-    llm, calls = sampler.engine.llm, []
-    for name in ("sleep", "wake_up", "collective_rpc", "reset_prefix_cache"):
-        monkeypatch.setattr(llm, name, recording(calls, name, getattr(llm, name)))
-    monkeypatch.setattr(sampler, "config", dataclasses.replace(sampler.config, sleep=2))
-    before = greedy_tokens(sampler, policy)
-    shake(policy)
-    sampler.sleep()
-    assert llm.llm_engine.is_sleeping()
-    sampler.load_weights(policy)
-    assert not llm.llm_engine.is_sleeping()
-    assert calls == [
-        ("sleep", 2),
-        ("wake_up", ["weights"]),
-        ("collective_rpc", reload),
-        ("wake_up", ["kv_cache"]),
-        ("reset_prefix_cache",),
-    ]
-    after = greedy_tokens(sampler, policy)
-    assert after == greedy_tokens(TorchSampler(policy), policy) != before
-
-
-def recording(calls: list, name: str, call):
-    """`call`, noted with its name, what it got by position, and level or tags."""
-
-    def noted(*args, **settings):
-        calls.append((name, *args, *(settings[key] for key in ("level", "tags") if key in settings)))
-        return call(*args, **settings)
-
-    return noted
-
-
 @torch.no_grad()
 def transformers_logprobs(policy: Policy, prompt, tokens, sampling: Sampling) -> torch.Tensor:
     """Logprobs (n) under the distribution at this temperature and top-p, from one plain forward pass."""
@@ -384,58 +205,3 @@ def test_batches_sampled_ahead_resume_exactly(tmp_path, vllm_tied):
     ]
     for weight, other in zip(whole.learner.policy.parameters(), again.learner.policy.parameters(), strict=True):
         assert torch.equal(weight, other)
-
-
-def test_one_stale_matrix_is_named(open_vllm, monkeypatch):
-    """A single matrix that was not pushed, one of three that vLLM joins, is named as transformers names it."""
-    policy = make_policy("llama", tied=False)
-    sampler = open_vllm(policy, sync_check_every=1)
-    push, stale = sampler.engine.push, "model.layers.1.self_attn.k_proj.weight"
-    held = dict(engine_weights(policy))[stale].clone()
-    monkeypatch.setattr(sampler.engine, "push", lambda weights: push({**dict(weights), stale: held}.items()))
-    shake(policy)
-    with pytest.raises(WeightsDiffer, match=rf"{stale} \(1 tensors\)"):
-        sampler.load_weights(policy)
-
-
-def test_in_bfloat16_a_stale_tensor_is_found_that_logprobs_do_not_show(open_vllm):
-    """A norm that is 3 % off changes no logprob by more than bfloat16 does: the tensors are compared."""
-    policy = make_policy("llama", tied=False)
-    policy.dtype = torch.bfloat16
-    sampler = open_vllm(policy, sync_check_every=1)
-    name = "model.layers.1.post_attention_layernorm.weight"
-    with torch.no_grad():
-        policy.causal.get_parameter(name).mul_(1.03)
-    with pytest.raises(WeightsDiffer, match=rf"{name} \(1 tensors\)"):
-        sampler.check_sync()
-    sampler.load_weights(policy)
-    assert sampler.check_sync().passed
-
-
-def test_weights_that_cannot_be_read_back_are_named_at_the_start(vllm_tied, monkeypatch):
-    """In one line; afterwards they are left out of the comparison, and others still fail it."""
-    sampler, names = vllm_tied, ["model.hidden.weight"]
-    monkeypatch.setattr(sampler, "_unreadable", None)
-    monkeypatch.setattr(sampler.engine, "differing", lambda weights: names)
-    with pytest.warns(RuntimeWarning, match=r"checked by logprobs only: model.hidden.weight \(1 tensors\)"):
-        sampler.check_sync()
-    sampler.policy.dtype = torch.bfloat16
-    assert sampler.check_sync().passed
-    names.append("model.norm.weight")
-    with pytest.raises(WeightsDiffer, match=r"differ: model.norm.weight \(1 tensors\)"):
-        sampler.check_sync()
-
-
-@pytest.mark.parametrize("lora", ["merge", "adapter"])
-def test_adapter_pushed_twice_takes_effect_twice(open_vllm, lora):
-    """Merged or applied by vLLM: greedy tokens are the trainer's after each push, and change with it."""
-    policy = with_lora()
-    sampler = open_vllm(policy, lora=lora, sync_check_every=1)
-    seen = [greedy_tokens(sampler, policy)]
-    assert seen[0] == greedy_tokens(TorchSampler(policy), policy)
-    for _ in range(2):
-        shake(policy, 0.03)
-        sampler.load_weights(policy)
-        seen.append(greedy_tokens(sampler, policy))
-        assert seen[-1] == greedy_tokens(TorchSampler(policy), policy)
-    assert seen[0] != seen[1] != seen[2]

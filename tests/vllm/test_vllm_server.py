@@ -1,4 +1,4 @@
-"""A vLLM server that the trainer starts, loses and starts again; the doctor's table. Minutes, with the real engine."""
+"""vLLM servers that the trainer starts, loses and starts again; the doctor's table. Minutes, with the real engine."""
 
 from __future__ import annotations
 
@@ -38,15 +38,20 @@ try:
     importlib.import_module("vllm")
     from rlvr.vllm.doctor import check_engine
     from rlvr.vllm.engine import start_failure, start_options
-    from rlvr.vllm.process import REQUIRED_FLAGS, error_in, free_port, server_command, server_environment
+    from rlvr.vllm.gloo import free_port
+    from rlvr.vllm.process import REQUIRED_FLAGS, error_in, server_command, server_environment
     from rlvr.vllm.sampler import VLLMSampler
     from rlvr.vllm.sync import shared_folder
-    from rlvr.vllm.weights import engine_weights, write_model
-    from rlvr.vllm.worker import WEIGHT_FILES
+    from rlvr.vllm.weights import write_config
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 
 STEPS, KILLED_AFTER = 10, 5
+
+
+def pids_of(sampler: VLLMSampler) -> list[int]:
+    """The servers' processes."""
+    return [process.pid for process, _ in sampler.engine.starter.processes.values()]
 
 
 def train_for(tmp_path: Path, sampler_of, on_step=None, max_staleness: int = 0) -> Run:
@@ -77,9 +82,9 @@ def test_killed_server_changes_nothing(tmp_path):
         return VLLMSampler(policy, VLLMServerConfig(sync_check_every=1, max_restarts=1))
 
     def kill(step, sampler):
-        processes.append(sampler.engine.process.pid)
+        processes.extend(pids_of(sampler))
         if step == KILLED_AFTER:
-            os.kill(sampler.engine.process.pid, signal.SIGKILL)
+            os.kill(*pids_of(sampler), signal.SIGKILL)
 
     whole = train_for(tmp_path / "whole", open_server)
     whole.worker.sampler.close()
@@ -111,7 +116,7 @@ def test_server_killed_beside_the_training_changes_nothing(tmp_path):
 
     def kill(step, sampler):
         if step == KILLED_AFTER:  # before the push that ends the step: the next batch is being drawn
-            os.kill(sampler.engine.process.pid, signal.SIGKILL)
+            os.kill(*pids_of(sampler), signal.SIGKILL)
 
     ends = []
     for name, on_step in (("whole", None), ("broken", kill)):
@@ -137,7 +142,7 @@ def test_groups_of_a_lost_server_are_handed_over_once(tmp_path):
 
     def keep(place, group):
         if not handed:
-            os.kill(sampler.engine.process.pid, signal.SIGKILL)
+            os.kill(*pids_of(sampler), signal.SIGKILL)
         handed.append(place)
 
     drawn = sampler.stream(prompts, sampling, seeds, keep)
@@ -169,7 +174,7 @@ def test_interrupted_sampling_ends_at_once(tmp_path):
 
 @pytest.fixture
 def foreign_server(tmp_path):
-    """Starts servers that are not the sampler's, of a model with the weights of seed 1."""
+    """Starts servers that are not the sampler's, without weights."""
     started = []
 
     def start(*, flags: bool = True) -> tuple[str, subprocess.Popen]:
@@ -177,9 +182,12 @@ def foreign_server(tmp_path):
         policy = load_policy(model, corpus=["0123456789+= "], seed=1)
         folder, port = tmp_path / "model", free_port()
         folder.mkdir(exist_ok=True)
-        write_model(policy, engine_weights(policy), folder)
-        command = server_command(folder, port, start_options(policy, VLLMServerConfig()))
-        command = command if flags else [part for part in command if part not in REQUIRED_FLAGS.split()]
+        write_config(policy, folder)
+        options = start_options(policy, VLLMServerConfig())
+        command = server_command(str(folder), "127.0.0.1", port, "rlvr_gloo", options)
+        if not flags:
+            without = {*REQUIRED_FLAGS.split(), "--weight-transfer-config", '{"backend": "rlvr_gloo"}'}
+            command = [part for part in command if part not in without]
         log = (tmp_path / "log").open("wb")
         process = subprocess.Popen(command, env=server_environment(on_cpu=True), stdout=log, stderr=log)
         started.append(process)
@@ -205,7 +213,7 @@ def test_server_of_somebody_else(foreign_server):
     the server alone; once it is gone the run ends with a line that names it."""
     url, process = foreign_server()
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "], seed=0)
-    config = VLLMServerConfig(url=url, sync_check_every=1)
+    config = VLLMServerConfig(url=(url,), sync_check_every=1)
     sampling, seeds = Sampling(max_new_tokens=16, temperature=0), [[0]]
     for _ in range(2):
         sampler = VLLMSampler(policy, config)
@@ -223,7 +231,7 @@ def test_server_of_somebody_else(foreign_server):
     process.wait(60)
     with pytest.raises(
         RunError,
-        match=rf"lost the server at sampler.url, which is not .*: the vLLM server {url}/collective_rpc is unreachable",
+        match=rf"lost the vLLM server: the vLLM server {url}/.* is unreachable: .*; the same command resumes",
     ):
         sampler.load_weights(policy)
     sampler.close()
@@ -234,22 +242,21 @@ def test_server_without_the_flags_is_refused(foreign_server):
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
     url, _ = foreign_server(flags=False)
     for address in (url, f"http://127.0.0.1:{free_port()}"):
-        with pytest.raises(ValueError, match=rf"the vLLM server {address}/.*must be started with .*--enable-scale-out"):
-            VLLMSampler(policy, VLLMServerConfig(url=address, timeout=20))
+        with pytest.raises(ValueError, match=rf"the vLLM server {address}/.*started by `rlvr serve MODEL`"):
+            VLLMSampler(policy, VLLMServerConfig(url=(address,), timeout=20.0))
     with pytest.raises(ValueError, match="expected http://HOST:PORT"):
-        VLLMSampler(policy, VLLMServerConfig(url="localhost:8000"))
+        VLLMSampler(policy, VLLMServerConfig(url=("localhost:8000",)))
 
 
 def test_lost_too_often_ends_the_run(tmp_path):
     """Without a restart left the loss is an error that says how often."""
     policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
     sampler = VLLMSampler(policy, VLLMServerConfig(max_restarts=0))
-    os.kill(sampler.engine.process.pid, signal.SIGKILL)
+    os.kill(*pids_of(sampler), signal.SIGKILL)
     with pytest.raises(RuntimeError, match="lost 1 times"):
         sampler.load_weights(policy)
     sampler.close()
-    with pytest.raises(ServerLost):
-        sampler.engine.client.get("/health")
+    assert sampler.engine.starter.processes == {}
 
 
 def test_silent_server_is_replaced(tmp_path):
@@ -258,8 +265,8 @@ def test_silent_server_is_replaced(tmp_path):
     sampler = VLLMSampler(policy, VLLMServerConfig(max_restarts=1))
     prompts, seeds, sampling = [policy.encode("1+2=")], [[1, 2, 3]], Sampling(max_new_tokens=8)
     before = sampler.generate(prompts, sampling, seeds)
-    sampler.engine.client.timeout = 5.0
-    os.kill(sampler.engine.process.pid, signal.SIGSTOP)
+    sampler.engine.servers[0].client.timeout = 5.0
+    os.kill(*pids_of(sampler), signal.SIGSTOP)
     after = sampler.generate(prompts, sampling, seeds)
     assert sampler.engine.deaths == 1
     sampler.close()
@@ -294,7 +301,7 @@ from rlvr.model.policy import load_policy
 from rlvr.vllm.sampler import VLLMSampler
 policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "])
 engine = VLLMSampler(policy, VLLMServerConfig()).engine
-print(engine.process.pid, engine.folder, flush=True)
+print(*(process.pid for process, _ in engine.starter.processes.values()), engine.starter.folder, flush=True)
 time.sleep(600)
 """
 
@@ -303,7 +310,7 @@ def test_killed_trainer_leaves_no_server():
     """After SIGKILL its server ends by itself, and its folder in memory goes with the next start."""
     process = subprocess.Popen([sys.executable, "-c", TRAINER], stdout=subprocess.PIPE, text=True)
     pid, folder = process.stdout.readline().split()
-    assert list(Path(folder).glob(WEIGHT_FILES))
+    assert (Path(folder) / "config.json").exists()
     process.kill()
     process.communicate()
     deadline = time.monotonic() + 60

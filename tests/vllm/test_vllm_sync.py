@@ -1,4 +1,4 @@
-"""The folders in memory that weights travel in."""
+"""The folders in memory of servers that a run starts."""
 
 from __future__ import annotations
 

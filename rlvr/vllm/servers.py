@@ -1,0 +1,320 @@
+"""vLLM on one server or several: started here, or running ones by their URLs, on this machine or others.
+
+Weights go to all of them at once (rlvr.vllm.transfer), requests to the one with the fewest outstanding tokens
+(rlvr.vllm.routing). Of a run's processes each samples its share, and the first one pushes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import secrets
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rlvr.config import VLLMServerConfig
+from rlvr.http import ServerLost
+from rlvr.model.policy import Policy
+from rlvr.types import RunError
+from rlvr.vllm.engine import Interrupted, Output, Request, ignore_output
+from rlvr.vllm.ranks import from_all, is_first, on_first, processes
+from rlvr.vllm.routing import CONNECTIONS, Router
+from rlvr.vllm.server import HOW_TO_START, Server
+from rlvr.vllm.starter import Starter
+from rlvr.vllm.transfer import CHANNELS, Transfer, TransferBroken
+from rlvr.vllm.weights import engine_weights
+
+Source = Callable[[], Iterable[tuple[str, Tensor]]]
+Act = Callable[[Transfer, Iterable[tuple[str, Tensor]]], None]
+
+
+@dataclass
+class Outcome:
+    """What the first process tells the others after a push: the servers' URLs, or that it is to be done again."""
+
+    urls: list[str] = field(default_factory=list)
+    again: bool = False
+
+
+class ServersEngine:
+    """vLLM servers; implements rlvr.vllm.engine.Engine.
+
+    A server that dies or does not answer for `timeout` seconds is lost: what it had not finished is sampled by the
+    others, which have the same weights. One that was started here is replaced at the next push, at once where no other
+    is left; `max_restarts` bounds how often. Of the servers at sampler.url the run goes on with those that are left.
+    """
+
+    def __init__(self, policy: Policy, config: VLLMServerConfig) -> None:
+        self.config, self.dtype, self.device = config, policy.dtype, policy.device
+        self.deaths = 0
+        self.servers: list[Server] = []
+        self.lost: set[str] = set()  # URLs since the last push
+        self.kept: dict[str, Tensor] = {}  # the last push's weights, for servers started here that must be replaced
+        self.transfer: Transfer | None = None
+        self.starter: Starter | None = None
+        self._interrupted = threading.Event()
+        self._stack = ExitStack()
+        self._stack.callback(self._close_clients)
+        self._pool = ThreadPoolExecutor(CONNECTIONS * max(len(config.url), config.servers))
+        self._stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
+        self._router = Router(self._ask, lambda: self.servers, self._lose, self._pool)
+        atexit.register(self.close)
+        try:
+            urls, run, self.max_model_len = on_first(lambda: self._open(policy))
+            self._adopt(urls)
+            self.run, self.pushes = run, 0
+            self.load(policy)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def version(self) -> str:
+        """Return the version of the weights that were pushed last; no other run's are called the same."""
+        return f"{self.run}-{self.pushes}"
+
+    def sample(
+        self, requests: Sequence[Request], on_output: Callable[[int, Output], None] = ignore_output
+    ) -> list[Output]:
+        """Return the outputs in the order of the requests; see rlvr.vllm.engine.Engine."""
+        return self._router.sample(requests, on_output)
+
+    def sample_everywhere(self, request: Request) -> list[Output]:
+        """Return one output of each server."""
+
+        def ask_all() -> list[Output]:
+            outputs = []
+            for server in list(self.servers):
+                try:
+                    outputs.append(self._ask(server, request))
+                except ServerLost as error:
+                    self._lose(server, error)
+            # A server that took the place of a lost one is asked too.
+            return outputs or [self._ask(server, request) for server in self.servers]
+
+        return on_first(ask_all)
+
+    def interrupt(self) -> None:
+        """End the sampling under way in another thread, and refuse to sample from then on."""
+        self._interrupted.set()
+        self._close_clients()
+
+    def load(self, policy: Policy) -> None:
+        """Sample from the policy's weights, adapters merged, from now on. Every process of a run calls it."""
+        self.push(lambda: engine_weights(policy))
+
+    def push(self, source: Source) -> None:
+        """Load the weights that `source` yields, each time anew, in place on all servers; reset the prefix caches.
+
+        Every process takes them from its `source`: gathering a tensor of a sharded model needs all.
+        """
+        lost = {url for urls in from_all(sorted(self.lost)) for url in urls}
+        if is_first():
+            for server in [server for server in self.servers if server.url in lost]:
+                self._give_up(server)
+        self.pushes += 1
+        if is_first() and self.starter is not None:
+            self.kept = {name: value.detach().to("cpu", self.dtype, copy=True) for name, value in source()}
+            urls = on_first(self._push_kept).urls
+        elif self.config.url:
+            urls = self._with_all(source, lambda transfer, weights: transfer.push(weights, self.version)).urls
+        else:  # the first process has servers of its own, and the weights that this one helps to gather
+            for _ in source():
+                pass
+            urls = on_first(Outcome).urls
+        self._adopt(urls)
+        self.lost = set()
+
+    def differing(self, policy: Policy) -> list[str]:
+        """Return the names of the policy's tensors whose values differ on a server, or are missing there."""
+        found: list[str] = []
+        self._with_all(lambda: engine_weights(policy), lambda t, weights: found.extend(t.differing(weights)))
+        return on_first(lambda: found)
+
+    def sleep(self, level: int) -> None:
+        """Raise ValueError: a server keeps its memory."""
+        raise ValueError(f"sampler.sleep {level} needs the sampler vllm, in this process")
+
+    def close(self) -> None:
+        """End servers that were started here, with the processes that they started."""
+        atexit.unregister(self.close)
+        if self.transfer is not None:
+            self.transfer.close()
+            self.transfer = None
+        self._stack.close()
+
+    def _open(self, policy: Policy) -> tuple[list[str], str, int]:
+        """Return the servers' URLs, a name for this run, and the shortest max_model_len, after a look at each.
+
+        Raises ValueError for servers that cannot be used, or not together.
+        """
+        urls = list(self.config.url)
+        if not urls:
+            self.starter = self._stack.enter_context(Starter(policy, self.config))
+            urls = self.starter.start(self._check_interrupted)
+        self._adopt(urls)
+        for server in self.servers:
+            server.look()
+        self._check_alike()
+        return [s.url for s in self.servers], secrets.token_hex(4), min(s.max_model_len for s in self.servers)
+
+    def _check_alike(self) -> None:
+        """Raise ValueError where servers get weights in several ways, in another dtype, or on this process's GPU."""
+        first, dtype = self.servers[0], str(self.dtype).removeprefix("torch.")
+        for server in self.servers:
+            if server.backend not in CHANNELS:
+                raise ValueError(f"{server.name} gets weights by {server.backend}; {HOW_TO_START}")
+            if server.backend != first.backend:
+                raise ValueError(
+                    f"{first.name} gets weights by {first.backend}, {server.name} by {server.backend}; "
+                    "start all with the same --transfer"
+                )
+            if server.dtype != dtype:
+                raise ValueError(f"{server.name} computes in {server.dtype}, the trainer in {dtype}; set --dtype there")
+            if server.backend == "rlvr_nccl" and self.device.type != "cuda":
+                raise ValueError(f"{server.name} gets weights by NCCL, and the trainer is on {self.device}; serve with "
+                                 "--transfer gloo")  # fmt: skip
+            if server.backend == "rlvr_nccl" and own_gpu(self.device) in server.gpus:
+                raise ValueError(f"{server.name} is on the trainer's GPU, where NCCL cannot send; serve it with "
+                                 "--transfer gloo")  # fmt: skip
+
+    def _adopt(self, urls: Sequence[str]) -> None:
+        """Use the servers at these URLs, in this order; those that are known stay open."""
+        known = {server.url: server for server in self.servers}
+        self.servers[:] = [known.get(url) or Server(url, self.config.timeout) for url in dict.fromkeys(urls)]
+
+    def _ask(self, server: Server, request: Request) -> Output:
+        return server.sample(request, self.version)
+
+    def _with_all(self, source: Source, act: Act) -> Outcome:
+        """Have the first process act with a transfer to all servers, until none is lost meanwhile.
+
+        Every process takes each weight from its `source`.
+        """
+        while True:
+            weights = iter(source())
+            outcome, error = self._tried(act, weights) if is_first() else (Outcome(), None)
+            for _ in weights:  # what is left: the other processes gather it too
+                pass
+            outcome = on_first(partial(told, outcome, error))
+            if not outcome.again:
+                return outcome
+
+    def _tried(self, act: Act, weights: Iterator[tuple[str, Tensor]]) -> tuple[Outcome, Exception | None]:
+        """Return the outcome of an attempt, or the error that ends the run: other processes are to hear of it."""
+        try:
+            if not self.servers:
+                self._push_kept()
+            return self._attempt(lambda transfer: act(transfer, weights)), None
+        except (ValueError, RunError) as error:
+            return Outcome(), error
+
+    def _attempt(self, act: Callable[[Transfer], object]) -> Outcome:
+        """Act once with a transfer to all servers that are there. Where one is lost it is to be done again.
+
+        Raises RunError where none is left.
+        """
+        try:
+            if self.transfer is None:
+                for server in self.servers:
+                    if not server.workers:
+                        server.look()
+                self.transfer = Transfer(self.servers, self.dtype, self.device)
+            act(self.transfer)
+            failed = self._reset_caches()
+        except TransferBroken as broken:
+            self.transfer = None
+            for server, reason in broken.lost.items():
+                self._lose(server, ServerLost(reason), replaces=False)
+            return Outcome(again=True)
+        for server, error in failed.items():
+            self._lose(server, error, replaces=False)
+        return Outcome([server.url for server in self.servers], again=bool(failed))
+
+    def _reset_caches(self) -> dict[Server, ServerLost]:
+        """Reset the prefix caches; return the servers that are lost by then."""
+        failed: dict[Server, ServerLost] = {}
+        for server in self.servers:
+            try:
+                server.reset_cache()
+            except ServerLost as error:
+                failed[server] = error
+        return failed
+
+    def _push_kept(self) -> Outcome:
+        """Replace servers of this process's own that are lost, and push the weights that are kept."""
+        assert self.starter is not None
+        while True:
+            missing = self.config.servers - len(self.servers)
+            for _ in range(missing if self.deaths <= self.config.max_restarts else 0):
+                url = self.starter.replace(self._check_interrupted)
+                self._leave_group()
+                self._adopt([*(server.url for server in self.servers), url])
+            outcome = self._attempt(lambda transfer: transfer.push(self.kept.items(), self.version))
+            if not outcome.again:
+                return outcome
+
+    def _lose(self, server: Server, error: ServerLost, *, replaces: bool = True) -> None:
+        """Give up a server; with `replaces` start another at once where none is left.
+
+        Raises Interrupted after `interrupt`, RunError where no server is left and none may be started.
+        """
+        if self._interrupted.is_set():
+            raise Interrupted("sampling was interrupted") from error
+        if server not in self.servers:
+            return  # several requests find out
+        self._give_up(server)
+        left, total = len(self.servers), max(len(self.config.url), self.config.servers)
+        if not left and self.starter is not None and self.deaths > self.config.max_restarts:
+            raise RunError(f"vLLM servers were lost {self.deaths} times; last: {error}") from error
+        if not left and (self.starter is None or (replaces and processes() > 1)):
+            what = f"all {total} vLLM servers; last" if total > 1 else "the vLLM server"
+            raise RunError(f"lost {what}: {error}; the same command resumes, with servers that run") from error
+        goes_on = f"{left} of {total} are left" if left else "another one is started"
+        warnings.warn(f"a vLLM server is lost ({error}); {goes_on}", RuntimeWarning, stacklevel=3)
+        if not left and replaces:
+            self._push_kept()
+
+    def _give_up(self, server: Server) -> None:
+        """Use a server no more: its requests under way end, the transfer's group is left, its process ends."""
+        self.servers.remove(server)
+        self.lost.add(server.url)
+        server.close()
+        self._leave_group()
+        if self.starter is not None:
+            self.deaths += 1
+            self.starter.end(server.url)
+
+    def _leave_group(self) -> None:
+        """Leave the transfer's group: the next push meets the servers that are there then."""
+        if self.transfer is not None:
+            transfer, self.transfer = self.transfer, None
+            transfer.servers = tuple(server for server in transfer.servers if server in self.servers)
+            transfer.close()
+
+    def _close_clients(self) -> None:
+        for server in self.servers:
+            server.close()
+
+    def _check_interrupted(self) -> None:
+        if self._interrupted.is_set():
+            raise Interrupted("sampling was interrupted")
+
+
+def told(outcome: Outcome, error: Exception | None) -> Outcome:
+    """Return an outcome, or raise the error."""
+    if error is not None:
+        raise error
+    return outcome
+
+
+def own_gpu(device: torch.device) -> str:
+    """Return the id of a GPU; "" for another device."""
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""

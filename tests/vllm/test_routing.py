@@ -1,0 +1,223 @@
+"""Which server gets which requests, worked out by hand; GPUs and addresses of servers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rlvr.config import VLLMServerConfig
+from rlvr.http import ServerLost
+from rlvr.types import RunError
+from rlvr.vllm import routing
+from rlvr.vllm.engine import Output, Request
+from rlvr.vllm.gloo import address_towards
+from rlvr.vllm.process import server_command, server_environment, share_gpus, visible_gpus
+from rlvr.vllm.routing import Router, groups_of
+from rlvr.vllm.transfer import meeting_address
+
+
+def request(prompt: int, tokens: int, seed: int = 0) -> Request:
+    """A request for so many tokens after a prompt of one."""
+    return Request([prompt], seed, tokens, 1.0, 1.0, 0)
+
+
+def answer(server: str, asked: Request) -> Output:
+    return Output((asked.prompt[0], asked.seed), (0.0, 0.0), None)
+
+
+def route(requests: list[Request], servers: list[str], ask: Callable = answer, on_loss: Callable | None = None):
+    """The outputs, and who was asked for what, in the order of asking."""
+    asked, lock = [], threading.Lock()
+
+    def noted(server: str, wanted: Request) -> Output:
+        with lock:
+            asked.append((server, wanted.prompt[0], wanted.seed))
+        return ask(server, wanted)
+
+    with ThreadPoolExecutor(64) as pool:
+        router = Router(noted, lambda: servers, on_loss or (lambda server, error: servers.remove(server)), pool)
+        return router.sample(requests, lambda index, output: None), asked
+
+
+def waiting_for(count: int) -> Callable:
+    """Ask such that nobody answers before so many requests have been handed out."""
+    barrier = threading.Barrier(count)
+
+    def ask(server: str, wanted: Request) -> Output:
+        barrier.wait(10)
+        return answer(server, wanted)
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ([10, 10, 10, 10], "abab"),  # 11 tokens each: a b, then a (11, 11), then b (22, 11)
+        ([30, 5, 5, 5], "abbb"),  # a has 31; b 6, 12, 18
+        ([30, 20, 5, 10], "abbb"),  # a has 31; b 21, 27
+        ([20, 5, 30, 5], "abba"),  # a has 21; b 6, 37
+        ([5, 30, 5, 5, 5, 5], "abaaaa"),  # b has 31; a 6, 12, 18, 24, 30
+    ],
+)
+def test_fewest_outstanding_tokens_decide(tokens, expected):
+    """Each group goes to the server that has the fewest tokens to draw; of equal ones to the first."""
+    _, asked = route([request(p, n) for p, n in enumerate(tokens)], ["a", "b"], waiting_for(len(tokens)))
+    assert "".join(server for server, _, _ in sorted(asked, key=lambda row: row[1])) == expected
+
+
+def test_a_group_stays_together():
+    """Completions of one prompt share its prefix in one server's cache."""
+    requests = [request(p, 10, seed) for p in range(5) for seed in range(4)]
+    assert groups_of(requests) == [list(range(4 * p, 4 * p + 4)) for p in range(5)]
+    outputs, asked = route(requests, ["a", "b", "c"])
+    assert [output.token_ids for output in outputs] == [(p, seed) for p in range(5) for seed in range(4)]
+    assert all(len({server for server, prompt, _ in asked if prompt == p}) == 1 for p in range(5))
+
+
+def test_full_servers_get_no_more_until_they_answer(monkeypatch):
+    """At most CONNECTIONS requests at once, or one group that is larger; what is left goes to whoever is free."""
+    monkeypatch.setattr(routing, "CONNECTIONS", 4)
+    busy, most, lock = {"a": 0, "b": 0}, {"a": 0, "b": 0}, threading.Lock()
+
+    def ask(server: str, wanted: Request) -> Output:
+        with lock:
+            busy[server] += 1
+            most[server] = max(most[server], busy[server])
+        threading.Event().wait(0.001)
+        with lock:
+            busy[server] -= 1
+        return answer(server, wanted)
+
+    requests = [request(p, 10, seed) for p in range(20) for seed in range(2)]
+    outputs, _ = route(requests, ["a", "b"], ask)
+    assert len(outputs) == 40
+    assert max(most.values()) <= 4
+    outputs, _ = route([request(0, 10, seed) for seed in range(9)], ["a", "b"], ask)
+    assert len(outputs) == 9
+
+
+def test_lost_requests_go_elsewhere_and_come_once():
+    """In any order of answers each index is handed over once."""
+
+    def ask(server: str, wanted: Request) -> Output:
+        if server == "a" and wanted.seed % 2:
+            raise ServerLost("gone")
+        return answer(server, wanted)
+
+    lost, servers, handed = [], ["a", "b"], []
+
+    def lose(server: str, error: ServerLost) -> None:
+        lost.append(server)
+        if server in servers:
+            servers.remove(server)
+
+    requests = [request(p, 10, seed) for p in range(6) for seed in range(4)]
+    with ThreadPoolExecutor(64) as pool:
+        router = Router(ask, lambda: servers, lose, pool)
+        outputs = router.sample(requests, lambda index, output: handed.append(index))
+    assert [output.token_ids for output in outputs] == [(p, seed) for p in range(6) for seed in range(4)]
+    assert sorted(handed) == list(range(24))
+    assert set(lost) == {"a"}
+    assert servers == ["b"]
+
+
+def test_errors_of_others_end_the_sampling():
+    """Of a server that is refused, of the consumer, and where no server is there."""
+
+    def refused(server: str, wanted: Request) -> Output:
+        raise RunError("stale")
+
+    with pytest.raises(RunError, match="stale"):
+        route([request(0, 1)], ["a"], refused)
+    with pytest.raises(RunError, match="no vLLM server is left"):
+        route([request(0, 1)], [])
+    with ThreadPoolExecutor(4) as pool, pytest.raises(KeyError):
+        Router(answer, lambda: ["a"], lambda s, e: None, pool).sample([request(0, 1)], lambda i, o: {}[i])
+    assert route([], ["a"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "servers", "each", "expected"),
+    [
+        (["1", "2"], 2, 1, [["1"], ["2"]]),
+        (["0", "1", "2", "3"], 2, 2, [["0", "1"], ["2", "3"]]),
+        (["GPU-a", "GPU-b", "GPU-c"], 1, 2, [["GPU-a", "GPU-b"]]),
+        (["0"], 2, 1, "2 servers with 1 GPUs each need 2, and 1 are there"),
+        (["0", "1", "2"], 2, 2, "2 servers with 2 GPUs each need 4, and 3 are there"),
+        ([], 1, 1, "1 servers with 1 GPUs each need 1, and 0 are there"),
+    ],
+)
+def test_gpus_are_shared_out(gpus, servers, each, expected):
+    """Consecutive ones for each server; too few are refused in one line."""
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            share_gpus(gpus, servers, each)
+    else:
+        assert share_gpus(gpus, servers, each) == expected
+
+
+@pytest.mark.parametrize(
+    ("variable", "count", "expected"),
+    [(None, 2, ["0", "1"]), ("3,5", 2, ["3", "5"]), ("GPU-a, GPU-b", 2, ["GPU-a", "GPU-b"]), ("4,5,6", 2, ["4", "5"])],
+)
+def test_gpus_have_the_names_that_servers_know_them_by(monkeypatch, variable, count, expected):
+    """Those of CUDA_VISIBLE_DEVICES, where it is set."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert visible_gpus(count) == expected
+
+
+def test_server_starts_without_weights_and_knows_nothing_of_torchrun(monkeypatch):
+    """Its own GPUs, its own group; dummy weights, the worker extension, the way that weights come."""
+    for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1")
+    environment = server_environment(on_cpu=False, gpus=["2", "3"])
+    assert environment["CUDA_VISIBLE_DEVICES"] == "2,3"
+    assert not {"RANK", "WORLD_SIZE", "MASTER_PORT"} & set(environment)
+    assert environment["VLLM_SERVER_DEV_MODE"] == "1"
+    command = server_command("model", "0.0.0.0", 8001, "rlvr_nccl", {"tensor_parallel_size": 2, "enforce_eager": True})
+    told = " ".join(command)
+    for part in ("--load-format dummy", "--port 8001", "--host 0.0.0.0", "--tensor-parallel-size 2", "--enforce-eager"):
+        assert part in told
+    assert command[command.index("--weight-transfer-config") + 1] == '{"backend": "rlvr_nccl"}'
+    assert command[command.index("--worker-extension-cls") + 1] == "rlvr.vllm.worker.WorkerExtension"
+
+
+def test_servers_meet_the_trainer_where_they_reach_it():
+    """Those on this machine at 127.0.0.1; for one elsewhere the address that leads there; an unknown host is named."""
+    assert meeting_address(["http://127.0.0.1:1", "http://localhost:2"]) == "127.0.0.1"
+    assert address_towards("127.0.0.1") == "127.0.0.1"
+    with pytest.raises(RunError, match=r"host no\.such\.host\.invalid has no address"):
+        meeting_address(["http://localhost:1", "http://no.such.host.invalid:2"])
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ((), ()),
+        (None, ()),
+        ("http://a:1", ("http://a:1",)),
+        (["http://a:1", "http://b:1"], ["http://a:1", "http://b:1"]),
+    ],
+)
+def test_url_may_be_one_or_several(url, expected):
+    """As earlier runs recorded it, and as the command line gives it."""
+    assert VLLMServerConfig(url=url).url == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        (("http://a:1", "http://a:1/"), "names a server twice"),
+        (("",), "url is empty"),
+        (("http://a:1", ""), "url is empty"),
+    ],
+)
+def test_urls_that_cannot_be_are_refused(url, message):
+    with pytest.raises(ValueError, match=message):
+        VLLMServerConfig(url=url).check("sampler.")

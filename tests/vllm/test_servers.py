@@ -1,0 +1,337 @@
+"""Several servers: who samples what, what a lost one changes, and which answers are refused. Without vLLM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from rlvr.config import VLLMServerConfig
+from rlvr.model.policy import Policy
+from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.types import RunError, Sampling
+from rlvr.vllm import transfer
+from rlvr.vllm.sampler import VLLMSampler
+from rlvr.vllm.server import StaleWeights
+from rlvr.vllm.sync import WeightsDiffer
+from rlvr.vllm.weights import engine_weights
+from tests.helpers.models import shake, small_policy
+from tests.helpers.vllm_servers import (
+    GENERATE,
+    Fault,
+    VLLMLike,
+    after,
+    agrees,
+    babbles,
+    dies,
+    fails,
+    is_silent,
+    vllm_servers,
+)
+
+SAMPLING = Sampling(max_new_tokens=12)
+SEEDS = [[10 * p + g for g in range(3)] for p in range(6)]
+LOSES = "ignore:a vLLM server is lost:RuntimeWarning"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """What does not go on fails after seconds."""
+    monkeypatch.setattr(transfer, "STALLED", 3.0)
+    monkeypatch.setattr(transfer, "GRACE", 0.2)
+
+
+@pytest.fixture
+def policy() -> Policy:
+    return small_policy()
+
+
+@pytest.fixture
+def servers(policy) -> Iterator[list[VLLMLike]]:
+    with vllm_servers(policy) as made:
+        yield made
+
+
+def open_sampler(policy: Policy, servers: list[VLLMLike], **settings) -> VLLMSampler:
+    settings = {"timeout": 20.0, "sync_check_every": 1, **settings}
+    return VLLMSampler(policy, VLLMServerConfig(url=tuple(server.url for server in servers), **settings))
+
+
+def draw(sampler: VLLMSampler) -> list[list[tuple[int, ...]]]:
+    prompts = [sampler.policy.encode(f"{p}+{p + 1}=") for p in range(len(SEEDS))]
+    return [[c.token_ids for c in group] for group in sampler.generate(prompts, SAMPLING, SEEDS)]
+
+
+def same_weights(server: VLLMLike, policy: Policy) -> bool:
+    return server.differing(dict(engine_weights(policy))) == []
+
+
+def test_answers_do_not_depend_on_the_number_of_servers(policy):
+    """One, two or three; all of them sample, and a prompt's completions come from one."""
+    drawn = []
+    for count in (1, 2, 3):
+        with vllm_servers(policy, count) as servers:
+            sampler = open_sampler(policy, servers)
+            for server in servers:
+                server.answered.clear()
+            drawn.append(draw(sampler))
+            sampler.close()
+            asked = [sorted(seed for _, seed in server.answered) for server in servers]
+            assert sorted(seed for seeds in asked for seed in seeds) == sorted(seed for row in SEEDS for seed in row)
+            assert all(asked)
+            for row in SEEDS:
+                assert sum(row[0] in seeds for seeds in asked) == sum(set(row) <= set(seeds) for seeds in asked) == 1
+    assert drawn[0] == drawn[1] == drawn[2]
+    own = TorchSampler(policy).generate([policy.encode("0+1=")], SAMPLING, SEEDS[:1])
+    assert drawn[0][0] == [completion.token_ids for completion in own[0]]
+
+
+def test_every_push_reaches_all_servers_and_names_its_version(policy, servers):
+    """Weights are random before the first push and the trainer's after each; every answer is of the last version."""
+    assert not any(same_weights(server, policy) for server in servers)
+    sampler = open_sampler(policy, servers)
+    for number in (1, 2, 3):
+        assert all(same_weights(server, policy) for server in servers)
+        assert {server.version for server in servers} == {f"{sampler.engine.run}-{number}"}
+        for server in servers:
+            server.answered.clear()
+        draw(sampler)
+        assert {version for server in servers for version, _ in server.answered} == {sampler.engine.version}
+        shake(policy, 0.05, number)
+        sampler.load_weights(policy)
+    sampler.close()
+
+
+@pytest.mark.filterwarnings(LOSES)
+@pytest.mark.parametrize("fault", [dies, fails, babbles, is_silent], ids=lambda fault: fault.__name__)
+def test_server_lost_while_it_samples_changes_no_token(policy, servers, fault):
+    """What it had not answered comes from the other, the next push reaches that one, and its weights are right."""
+    sampler = open_sampler(policy, servers, timeout=2.0)
+    expected = draw(sampler)
+    servers[0].faults[GENERATE] = after(3, fault)
+    start = time.monotonic()
+    assert draw(sampler) == expected
+    assert time.monotonic() - start < 20
+    assert [server.url for server in sampler.engine.servers] == [servers[1].url]
+    shake(policy, 0.05, 0)
+    sampler.load_weights(policy)
+    assert same_weights(servers[1], policy)
+    assert servers[1].version == sampler.engine.version
+    assert draw(sampler) != expected
+    sampler.close()
+
+
+PUSH = ("/start_weight_update", "/update_weights", "/finish_weight_update", "/reset_prefix_cache")
+
+
+@pytest.mark.filterwarnings(LOSES)
+@pytest.mark.parametrize(
+    ("path", "fault"),
+    [
+        *((path, dies) for path in ("/init_weight_transfer_engine", *PUSH)),
+        *((path, fails) for path in PUSH),
+        ("/update_weights", is_silent),
+        ("/finish_weight_update", babbles),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+@pytest.mark.parametrize("place", [0, 1])  # the first has rank 1 in the group, and passes on what the second gets
+def test_server_lost_in_the_middle_of_a_push_leaves_the_other_with_its_weights(policy, servers, place, path, fault):
+    """The transfer meets the rest anew; the version is theirs, and no answer comes from the lost one."""
+    if path != "/init_weight_transfer_engine":
+        sampler = open_sampler(policy, servers, timeout=6.0)
+        shake(policy, 0.05, 0)
+        servers[place].faults[path] = fault
+        sampler.load_weights(policy)
+    else:
+        servers[place].faults[path] = fault
+        sampler = open_sampler(policy, servers, timeout=6.0)
+    other = servers[1 - place]
+    assert [server.url for server in sampler.engine.servers] == [other.url]
+    assert same_weights(other, policy)
+    assert other.version == sampler.engine.version
+    other.answered.clear()
+    servers[place].answered.clear()
+    draw(sampler)
+    assert servers[place].answered == []
+    shake(policy, 0.05, 1)
+    sampler.load_weights(policy)
+    assert same_weights(other, policy)
+    sampler.close()
+
+
+@pytest.mark.parametrize("fault", [dies, fails, is_silent], ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("path", [GENERATE, "/update_weights"])
+@pytest.mark.filterwarnings(LOSES)
+def test_without_a_server_left_the_run_ends_with_one_line(policy, servers, path, fault):
+    """It says so, and why; asked again it does not wait for anybody."""
+    sampler = open_sampler(policy, servers, timeout=3.0)
+    for server in servers:
+        server.faults[path] = fault
+    with pytest.raises(
+        RunError, match=r"lost all 2 vLLM servers; last: the vLLM server http://\S+ .*resumes"
+    ) as caught:
+        sampler.load_weights(policy) if path != GENERATE else draw(sampler)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RunError, match="no vLLM server is left"):
+        draw(sampler)
+    sampler.close()
+
+
+def sabotaged(server: VLLMLike) -> None:
+    """Takes weights, says so, and loads none."""
+    server.load = lambda received: None
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_server_that_loads_nothing_is_refused_at_its_first_answer(policy, servers, place):
+    """It says yes to everything and keeps its weights and their version."""
+    sampler = open_sampler(policy, servers, sync_check_every=0)
+    sabotaged(servers[place])
+    servers[place].faults["/finish_weight_update"] = agrees
+    before = servers[place].version
+    shake(policy, 0.05, 0)
+    sampler.load_weights(policy)
+    expected = rf"server {servers[place].url} answered with weights '{before}' where '{sampler.engine.version}' were"
+    with pytest.raises(StaleWeights, match=expected) as caught:
+        draw(sampler)
+    assert "\n" not in str(caught.value)
+    sampler.close()
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_server_that_loads_nothing_and_claims_the_version_fails_the_greedy_check(policy, servers, place):
+    """Of two servers each is checked; all tensors that differ are named."""
+    sampler = open_sampler(policy, servers)
+    sabotaged(servers[place])
+    shake(policy, 0.1, 0)
+    with pytest.raises(
+        WeightsDiffer, match=r"does not sample from the trainer's weights: .*tensors that differ: model"
+    ):
+        sampler.load_weights(policy)
+    sampler.close()
+
+
+@pytest.mark.parametrize("version", ["default", "0a1b2c3d-1", ""])
+def test_answer_of_other_weights_is_refused(policy, servers, version):
+    """A server that was started anew, one that another run pushes to, and one that says nothing."""
+    sampler = open_sampler(policy, servers)
+    servers[1].version = version
+    with pytest.raises(StaleWeights, match="another run uses it, or it was started anew"):
+        draw(sampler)
+    sampler.close()
+
+
+def test_two_runs_do_not_share_servers(policy, servers):
+    """The second takes the servers over, and the first is told at its next answer."""
+    first = open_sampler(policy, servers)
+    second = open_sampler(policy, servers)
+    draw(second)
+    with pytest.raises(StaleWeights, match="another run uses it"):
+        draw(first)
+    second.close()
+
+
+def refuses(server: VLLMLike, handler) -> bool:
+    handler.reply({"detail": "Not Found"}, 404)
+    return True
+
+
+def says(content) -> Fault:
+    def answer(server: VLLMLike, handler) -> bool:
+        handler.reply(content)
+        return True
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("path", "fault", "message"),
+    [
+        ("/collective_rpc", refuses, r"/collective_rpc refused the request \(404\).*started by `rlvr serve MODEL`"),
+        ("/get_world_size", refuses, r"/get_world_size refused the request \(404\).*started by `rlvr serve MODEL`"),
+        ("/collective_rpc", says({"results": []}), "does not follow vLLM's schema.*started by `rlvr serve MODEL`"),
+        ("/v1/models", says({"data": []}), "does not follow vLLM's schema"),
+        ("/version", says({"version": "0.31.1"}), r"vLLM 0\.31\.1 is installed; expected 0\.32"),
+        ("/health", fails, "returned 500.*started by `rlvr serve MODEL`"),
+    ],
+)
+def test_server_that_cannot_be_used_is_refused_at_the_start(policy, servers, path, fault, message):
+    """In one line that says how it must be started."""
+    servers[1].faults[path] = fault
+    with pytest.raises(ValueError, match=message) as caught:
+        open_sampler(policy, servers)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"dtype": "bfloat16"}, "computes in bfloat16, the trainer in float32; set --dtype there"),
+        ({"backend": "rlvr_nccl"}, "gets weights by rlvr_gloo, .* by rlvr_nccl; start all with the same --transfer"),
+        ({"backend": "ipc"}, "gets weights by ipc; the servers are started by"),
+    ],
+)
+def test_servers_that_do_not_fit_together_are_refused(policy, servers, about, message):
+    """Another dtype than the trainer's, and several ways of getting weights."""
+    servers[1].about |= about
+    with pytest.raises(ValueError, match=message):
+        open_sampler(policy, servers)
+
+
+@pytest.mark.parametrize("backend", ["rlvr_nccl", "ipc", "nccl"])
+def test_transfer_that_the_trainer_cannot_make_is_refused(policy, servers, backend):
+    """NCCL without a GPU here, and vLLM's own engines, which lack what this trainer needs."""
+    for server in servers:
+        server.about["backend"] = backend
+    with pytest.raises(ValueError, match=r"--transfer gloo|started by `rlvr serve MODEL`"):
+        open_sampler(policy, servers)
+
+
+def test_shortest_context_of_the_servers_holds(policy, servers):
+    servers[1].length = 40
+    sampler = open_sampler(policy, servers)
+    with pytest.raises(ValueError, match="started for 40 together"):
+        sampler.generate([[5] * 30], SAMPLING, [[1]])
+    sampler.close()
+
+
+def test_interrupted_sampling_ends_at_once(policy, servers):
+    """Requests under way on all servers end; later ones are refused."""
+    sampler = open_sampler(policy, servers)
+    for server in servers:
+        server.delay = 30.0
+    with ThreadPoolExecutor(1) as pool:
+        drawing = pool.submit(draw, sampler)
+        time.sleep(0.5)
+        sampler.interrupt()
+        start = time.monotonic()
+        with pytest.raises(RunError, match="sampling was interrupted"):
+            drawing.result()
+    assert time.monotonic() - start < 5
+    sampler.close()
+
+
+def test_closing_leaves_running_servers_usable(policy, servers):
+    """They leave the group, and the next run meets them."""
+    for _ in range(2):
+        sampler = open_sampler(policy, servers)
+        draw(sampler)
+        sampler.close()
+        assert all(server.group is None for server in servers)
+
+
+def test_bfloat16_weights_arrive_rounded_as_the_trainer_computes(policy, servers):
+    """They travel in the dtype of the computation."""
+    policy.dtype = torch.bfloat16
+    seen = []
+    for server in servers:
+        server.about["dtype"] = "bfloat16"
+        receive = server.receive
+        server.receive = lambda info, receive=receive: seen.append(info["dtype_names"]) or receive(info)
+    sampler = open_sampler(policy, servers, sync_check_every=0)
+    assert {name for names in seen for name in names} == {"bfloat16"}
+    sampler.close()

@@ -1,0 +1,244 @@
+"""Training processes that share servers: one pushes, each samples its share. Without vLLM."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rlvr.config import ModelConfig
+from rlvr.model.policy import load_policy
+from rlvr.vllm.weights import engine_weights
+from tests.helpers import warm
+from tests.helpers.files import lines
+from tests.helpers.models import small_policy
+from tests.helpers.vllm_servers import GENERATE, VLLMLike, after, dies, vllm_servers
+
+PACK = "--run.task-option num_train=64 num_test=8 num_demonstrations=256 --model.device cpu".split()
+FLAGS = (
+    "--rollout.problems-per-step 5 --rollout.group-size 4 --rollout.max-new-tokens 24 --run.steps 3 --run.save-every 1 "
+    "--run.sample-every 0 --eval.every 3 --eval.num-problems 8 --eval.samples 2 --eval.k 1 --sft.steps 40 "
+    "--optim.lr 1e-5 --optim.tokens-per-microbatch 300 --sampler.sync-check-every 1 --algo.importance none "
+    "--run.verifier regex --run.verifier-option pattern=7 match=search"
+).split()
+
+
+@pytest.fixture(scope="module")
+def fine_tuned(tmp_path_factory) -> Path:
+    """The folder of a run that has been fine-tuned and no more."""
+    folder = tmp_path_factory.mktemp("tuned") / "run"
+    done = warm.run(["sft", "tiny_math", *PACK, "--sft.steps", "40", "--run.out-dir", str(folder)])
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@contextmanager
+def serving(folder: Path, count: int) -> Iterator[list[VLLMLike]]:
+    """Servers of a run's model."""
+    with vllm_servers(load_policy(ModelConfig(name=str(folder / "start"), device="cpu")), count) as servers:
+        yield servers
+
+
+def train(folder: Path, processes: int, servers: list[VLLMLike], *flags: str) -> list[subprocess.CompletedProcess[str]]:
+    urls = [server.url for server in servers]
+    command = ["train", "tiny_math", *PACK, *FLAGS, "--sampler", "vllm-server", "--sampler.url", *urls, *flags]
+    return warm.run_together(processes, [*command, "--run.out-dir", str(folder)], timeout=200)
+
+
+def outcome(folder: Path) -> tuple[list, list]:
+    """Rollouts, and pass@1 by step."""
+    rollouts = [
+        (row["step"], row["problem"], row["sample"], row["completion"]) for row in lines(folder / "rollouts.jsonl")
+    ]
+    return rollouts, [(row["step"], row["pass@1"], row["status"]) for row in lines(folder / "eval.jsonl")]
+
+
+@pytest.fixture(scope="module")
+def one_process(fine_tuned, tmp_path_factory) -> Path:
+    """The run of one process with one server."""
+    folder = Path(shutil.copytree(fine_tuned, tmp_path_factory.mktemp("one") / "run"))
+    with serving(folder, 1) as servers:
+        for done in train(folder, 1, servers):
+            assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("requests", [7, 50], ids=["while it evaluates", "while it trains"])
+def test_two_trainers_lose_one_of_two_servers(fine_tuned, one_process, tmp_path, requests):
+    """Rollouts and pass@1 are those of one process with one server, and each answer was of the weights pushed last."""
+    folder = Path(shutil.copytree(fine_tuned, tmp_path / "run"))
+    with serving(folder, 2) as servers:
+        servers[1].faults[GENERATE] = after(requests, dies)
+        for done in train(folder, 2, servers):
+            assert done.returncode == 0, done.stderr
+            assert "Traceback" not in done.stderr
+    assert outcome(folder) == outcome(one_process)
+    assert {row["reward"] for row in lines(folder / "rollouts.jsonl")} == {0.0, 1.0}
+    run, pushes = set(), []
+    for version, _ in servers[0].answered:
+        run.add(version.split("-")[0])
+        pushes.append(int(version.split("-")[1]))
+    assert len(run) == 1
+    assert pushes == sorted(pushes)
+    assert set(pushes) == {1, 2, 3, 4}
+    assert 0 < len(servers[1].answered) <= requests
+
+
+@pytest.mark.slow
+def test_run_that_lost_all_servers_resumes_with_others(fine_tuned, one_process, tmp_path):
+    """Exit code 2 and one line on each process; the same command with the new URLs ends as a run that lost none."""
+    folder = Path(shutil.copytree(fine_tuned, tmp_path / "run"))
+    with serving(folder, 2) as servers:
+        for server in servers:
+            server.faults[GENERATE] = after(35, dies)
+        for done in train(folder, 2, servers):
+            assert done.returncode == 2, done.stderr
+            [error] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+            assert "vLLM servers" in error
+            assert "Traceback" not in done.stderr
+    with serving(folder, 2) as servers:
+        for done in train(folder, 2, servers):
+            assert done.returncode == 0, done.stderr
+    assert outcome(folder) == outcome(one_process)
+
+
+def test_engine_in_the_process_is_refused_with_several_trainers(tmp_path):
+    """In one line that says what to use."""
+    flags = ["train", "tiny_math", *PACK, "--sampler", "vllm", "--run.out-dir", str(tmp_path / "run"), "--dry-run"]
+    for done in warm.run_together(2, flags):
+        assert done.returncode == 2
+        assert (
+            "vllm works with one training process; use vllm-server, or torch" in done.stderr or "vLLM:" in done.stderr
+        )
+
+
+SHARDED = """
+import json, os, sys, torch
+from pathlib import Path
+from accelerate import Accelerator
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from rlvr.vllm.weights import engine_weights, whole
+from tests.helpers.models import shake, small_policy
+
+accelerator = Accelerator(cpu=True)
+policy = small_policy()
+expected = {name: value.clone() for name, value in engine_weights(policy)}
+mesh = init_device_mesh("cpu", (accelerator.num_processes,))
+for layer in policy.causal.model.layers:
+    fully_shard(layer, mesh=mesh)
+fully_shard(policy.causal, mesh=mesh)
+found = dict(engine_weights(policy))
+same = found.keys() == expected.keys() and all(torch.equal(found[name], value) for name, value in expected.items())
+Path(sys.argv[1], f"{accelerator.process_index}.json").write_text(json.dumps(same))
+accelerator.wait_for_everyone()
+os._exit(0)  # the end of an interpreter takes groups apart while others still use them
+"""
+
+
+def in_processes(count: int, program: str, folder: Path, *arguments: str) -> list:
+    """What each of some processes of one group writes into RANK.json."""
+    (folder / "program.py").write_text(program)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(warm.ROOT), *sys.path])}
+    done = subprocess.run(
+        [*command, "program.py", ".", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_sharded_weights_are_gathered_one_after_the_other(tmp_path, processes):
+    """On every process the source yields the whole tensors of the model that is sharded over all."""
+    assert in_processes(processes, SHARDED, tmp_path) == [True] * processes
+
+
+PUSHES = """
+import json, os, sys, torch, warnings
+from pathlib import Path
+from accelerate import Accelerator
+from rlvr.config import VLLMServerConfig
+from rlvr.types import RunError, Sampling
+from rlvr.vllm.sampler import VLLMSampler
+from tests.helpers.models import shake, small_policy
+
+warnings.simplefilter("ignore")
+accelerator = Accelerator(cpu=True)
+rank = accelerator.process_index
+policy = small_policy()
+sampler = VLLMSampler(policy, VLLMServerConfig(url=tuple(sys.argv[2:]), sync_check_every=1, timeout=20))
+versions, tokens = [], []
+try:
+    for step in range(3):
+        prompts = [policy.encode(f"{rank}+{p}=") for p in range(3)]
+        drawn = sampler.generate(prompts, Sampling(max_new_tokens=6), [[p, p + 10] for p in range(3)])
+        tokens.append([[c.token_ids for c in group] for group in drawn])
+        shake(policy, 0.05, step)
+        sampler.load_weights(policy)
+        versions.append(sampler.engine.version)
+    error = ""
+except RunError as caught:
+    error = str(caught)
+sampler.close()
+servers = [server.url for server in sampler.engine.servers]
+result = {"versions": versions, "tokens": tokens, "servers": servers, "error": error}
+Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(result))
+accelerator.wait_for_everyone()
+os._exit(0)  # the end of an interpreter takes groups apart while others still use them
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> list:
+    """What two processes get that lose no server, and what is true of the servers."""
+    with vllm_servers(small_policy()) as servers:
+        found = in_processes(2, PUSHES, tmp_path_factory.mktemp("whole"), *(server.url for server in servers))
+        assert servers[0].differing(dict(engine_weights(servers[1].policy))) == []
+        assert servers[0].log.count("/init_weight_transfer_engine") == 1
+    return found
+
+
+def test_first_process_pushes_for_all(whole):
+    """Both know the version and the servers; those meet once, and hold the same weights afterwards."""
+    first, second = whole
+    assert first["error"] == second["error"] == ""
+    assert first["versions"] == second["versions"]
+    assert len(set(first["versions"])) == 3
+    assert first["tokens"] != second["tokens"]
+
+
+@pytest.mark.parametrize("path", [GENERATE, "/update_weights", "/reset_prefix_cache"])
+def test_server_that_one_process_loses_is_lost_for_all(whole, tmp_path, path):
+    """After the next push none of them asks it; the answers are those of two servers."""
+    with vllm_servers(small_policy()) as servers:
+        servers[0].faults[path] = after(4 if path == GENERATE else 1, dies)
+        broken = in_processes(2, PUSHES, tmp_path, *(server.url for server in servers))
+    for process, other in zip(broken, whole, strict=True):
+        assert process["error"] == ""
+        assert process["tokens"] == other["tokens"]
+        assert process["servers"] == [servers[1].url]
+
+
+def test_push_that_reaches_nobody_ends_all_processes_with_the_same_line(tmp_path):
+    """The others hear of it, and do not wait."""
+    with vllm_servers(small_policy()) as servers:
+        for server in servers:
+            server.faults["/update_weights"] = after(1, dies)
+        first, second = in_processes(2, PUSHES, tmp_path, *(server.url for server in servers))
+    assert first["error"] == second["error"]
+    assert "lost all 2 vLLM servers" in first["error"]

@@ -89,7 +89,8 @@ def merged_causal(args: MergeArgs, source: Source) -> tuple[Any, Any, float | No
     from rlvr.config import ModelConfig
     from rlvr.model.load_errors import load_errors_as_value_error
     from rlvr.model.lora import load_adapter, merge_adapter
-    from rlvr.model.policy import load_pretrained, switch_off_dropout
+    from rlvr.model.modes import switch_off_dropout
+    from rlvr.model.policy import load_pretrained
 
     config = ModelConfig(name=args.adapter, trust_remote_code=args.trust_remote_code)
     tokenizer, base = load_pretrained(source, config, torch.float32)

@@ -17,8 +17,9 @@ from rlvr.config import ModelConfig
 from rlvr.files.models import Place, Source, check_weights, find_model
 from rlvr.model.causal import check_causal, check_decoder
 from rlvr.model.device import pick_device, pick_dtype
-from rlvr.model.load_errors import first_line, load_errors_as_value_error
+from rlvr.model.load_errors import load_errors_as_value_error
 from rlvr.model.lora import check_settings, load_adapter, merge_adapter, save_adapter, with_adapter
+from rlvr.model.modes import recompute_activations, set_attention, shorten, store_weights, switch_off_dropout
 from rlvr.model.parts import empty_model, fits, read_weights, weight_files
 from rlvr.model.probe import Decoders, PackedTrial, check_length
 from rlvr.model.rendering import Rendering
@@ -232,23 +233,6 @@ class Policy(Rendering):
             fill(weight, held[name])
 
 
-def shorten(causal: Any, dtype: torch.dtype) -> None:
-    """Store the weights of linear layers in the dtype that autocast gives them at each use: the results are the same.
-
-    Embeddings, an LM head that is tied to them, and norms stay as they are.
-    """
-    embeddings = causal.get_input_embeddings().weight
-    for module in causal.modules():
-        if isinstance(module, nn.Linear) and module.weight is not embeddings:
-            module.to(dtype)
-
-
-def store_weights(model: nn.Module, dtype: torch.dtype) -> None:
-    """Store a model's weights in a dtype. Buffers, such as the frequencies of rotary embeddings, stay as they are."""
-    for weight in model.parameters():
-        weight.data = weight.data.to(dtype)
-
-
 REFERENCE_OF_ADAPTER = (
     "with model.lora_rank the reference policy is the model without its adapter, and model.name is an adapter that has "
     "been trained: `rlvr merge` it first and name the merged model, or leave out algo.kl_coef"
@@ -300,7 +284,7 @@ def load_policy(
         store_weights(model, torch.bfloat16)
     switch_off_dropout(model)
     if config.gradient_checkpointing:
-        _recompute_activations(model, lora=bool(config.lora_rank))
+        recompute_activations(model, lora=bool(config.lora_rank))
     # transformers recomputes activations only in training mode; without dropout the modes differ in nothing else.
     model.train(config.gradient_checkpointing)
     trial = None
@@ -360,36 +344,6 @@ def load_pretrained(
             place.name, dtype=dtype, **place.model_options(), **trust, **attention
         )
     return tokenizer, model
-
-
-def set_attention(model: Any, attention: str) -> None:
-    """Choose a model's attention implementation; auto leaves it. ValueError for one that it does not have."""
-    if attention != "auto":
-        try:
-            model.set_attn_implementation(attention)
-        except (ValueError, ImportError) as error:
-            raise ValueError(f"model.attention {attention!r}: {first_line(error)}") from error
-
-
-def _recompute_activations(model: Any, *, lora: bool) -> None:
-    """Switch gradient checkpointing on, by the name that the installed transformers has for it."""
-    if lora:
-        # Otherwise no input of a recomputed block requires a gradient, and the adapters would get none.
-        model.enable_input_require_grads()
-    if hasattr(model, "activation_checkpointing_enable"):
-        model.activation_checkpointing_enable()
-    else:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-
-
-def switch_off_dropout(model: Any) -> None:
-    """Set all dropout to 0: it would put noise into the ratio of new to old probabilities."""
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        for name, value in vars(module).items():
-            if "dropout" in name and isinstance(value, float):
-                setattr(module, name, 0.0)
 
 
 def _eos_ids(causal: Any, tokenizer: Any) -> frozenset[int]:

@@ -20,8 +20,8 @@ from rlvr.model.device import pick_device, pick_dtype
 from rlvr.model.health import GradientWatch, check_weights, count_not_finite, python_warning
 from rlvr.model.lora import with_adapter
 from rlvr.model.memory import microbatch_tokens
+from rlvr.model.modes import switch_off_dropout
 from rlvr.model.optim import learning_rate, make_optimizer, optimizer_step
-from rlvr.model.policy import switch_off_dropout
 from rlvr.model.sharding import blank, gather_weights, is_sharded, shard_model, with_weights, within
 from rlvr.reward_model.preferences import PreferencePair
 from rlvr.reward_model.scorer import Classifier, Scorer, load_classifier

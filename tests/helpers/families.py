@@ -14,7 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from rlvr.model.logprobs import token_logprobs
-from rlvr.model.policy import Policy, switch_off_dropout
+from rlvr.model.modes import switch_off_dropout
+from rlvr.model.policy import Policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.types import Sampling
 

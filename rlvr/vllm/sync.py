@@ -16,6 +16,7 @@ import torch
 from rlvr.model.lm_head import output_logits
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.policy import Policy
+from rlvr.model.sharding import within
 from rlvr.seeding import derive_seed
 from rlvr.types import RunError
 
@@ -94,13 +95,20 @@ def sync_prompt(policy: Policy, length: int) -> list[int]:
 
 
 def greedy(policy: Policy, prompt: list[int], count: int) -> list[int]:
-    """Return up to `count` greedy tokens, fewer if one is an EOS. No KV cache is used: not every model has one."""
+    """Return up to `count` greedy tokens, fewer if one is an EOS. No KV cache is used: not every model has one.
+
+    Of weights in shards all processes must ask for the same continuation.
+    """
     ids: list[int] = []
+
+    def choose() -> int:
+        row = torch.tensor([prompt + ids], device=policy.device)
+        hidden = policy.causal.base_model(input_ids=row, use_cache=False).last_hidden_state[0, -1:]
+        return int(output_logits(policy.causal, hidden).argmax())
+
     with torch.no_grad(), policy.computing():
         while len(ids) < count and not (ids and ids[-1] in policy.eos_ids):
-            row = torch.tensor([prompt + ids], device=policy.device)
-            hidden = policy.causal.base_model(input_ids=row, use_cache=False).last_hidden_state[0, -1:]
-            ids.append(int(output_logits(policy.causal, hidden).argmax()))
+            ids.append(within(policy.model, choose))
     return ids
 
 

@@ -71,13 +71,15 @@ def one_process(fine_tuned, tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("requests", [7, 50], ids=["while it evaluates", "while it trains"])
-def test_two_trainers_lose_one_of_two_servers(fine_tuned, one_process, tmp_path, requests):
+@pytest.mark.parametrize(
+    ("requests", "shards"), [(7, 1), (50, 2)], ids=["while it evaluates", "while it trains, in shards"]
+)
+def test_two_trainers_lose_one_of_two_servers(fine_tuned, one_process, tmp_path, requests, shards):
     """Rollouts and pass@1 are those of one process with one server, and each answer was of the weights pushed last."""
     folder = Path(shutil.copytree(fine_tuned, tmp_path / "run"))
     with serving(folder, 2) as servers:
         servers[1].faults[GENERATE] = after(requests, dies)
-        for done in train(folder, 2, servers):
+        for done in train(folder, 2, servers, "--model.shard", str(shards)):
             assert done.returncode == 0, done.stderr
             assert "Traceback" not in done.stderr
     assert outcome(folder) == outcome(one_process)

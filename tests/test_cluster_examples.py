@@ -15,6 +15,11 @@ from tests.helpers.files import ROOT
 
 NOTED = """#!/bin/bash
 printf '%s\\n' "$(printf '%q ' "$0" "$@")" >> "$NOTES"
+case " $* " in *" serve "*) exec sleep 60 ;; esac
+"""
+# Servers answer once all of them were started.
+CURL = """#!/bin/bash
+[ "$(grep -c ' serve ' "$NOTES")" -ge "${SERVER_NODES:-1}" ]
 """
 SCONTROL = "#!/bin/bash\nprintf 'node1\\nnode2\\nnode3\\n'\n"
 
@@ -22,7 +27,7 @@ SCONTROL = "#!/bin/bash\nprintf 'node1\\nnode2\\nnode3\\n'\n"
 @pytest.fixture
 def run(tmp_path):
     """Runs the Slurm script with variables and arguments; returns its exit code and the lines of srun."""
-    for name, text in (("srun", NOTED), ("scontrol", SCONTROL), ("curl", "#!/bin/bash\nexit 0\n")):
+    for name, text in (("srun", NOTED), ("scontrol", SCONTROL), ("curl", CURL)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
 

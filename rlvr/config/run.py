@@ -24,6 +24,8 @@ class RunConfig(SeedSetting, TaskSettings):
     """Training steps; each samples one batch of rollouts and trains on it."""
     save_every: Annotated[int, COUNT_OR_NONE] = 25
     """Steps between checkpoints; the last step is always saved. 0: only the last."""
+    async_save: Annotated[bool, ADVANCED] = False
+    """Write checkpoints beside the training, from a copy in the CPU's memory."""
     keep_checkpoints: Annotated[int, COUNT, ADVANCED] = 2
     """Number of checkpoints to keep; older ones are deleted."""
     keep_best: Annotated[bool, ADVANCED, WITH_EVALUATIONS] = True

@@ -56,5 +56,5 @@ class HeldOutEvaluation:
         """Return whether a step measured best of those whose weights are there; the same on all processes."""
         best, log = list[int](), self.run.reporter.log
         if self.run.learner.accelerator.is_main_process:
-            best = best_steps(log.out_dir, log.read("eval"), kept_steps(log.out_dir) | {step})
+            best = best_steps(log.out_dir, log.read("eval"), kept_steps(log.out_dir) | self.run.being_saved | {step})
         return step in gather(best, self.run.learner.accelerator)[-1:]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor
 
 from rlvr.config import Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
@@ -14,6 +15,7 @@ from rlvr.model.critic import Critic
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.sharding import full, make_mesh
+from rlvr.training.checkpoint import checkpoint_folder, load_checkpoint
 from rlvr.training.run import Run
 from tests.helpers.runs import CHARACTERS, build_run, changed
 
@@ -67,6 +69,29 @@ def state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {
         f"{number}.{name}": full(held[number][name]).clone() for number in sorted(held) for name in sorted(held[number])
     }
+
+
+def trained_parts(run: Run) -> dict:
+    """What a run trains, and its optimizers' states, gathered."""
+    learner = run.learner
+    found = {**weights(learner.policy), **state(learner.optimizer)}
+    if learner.critic is not None:
+        found |= {f"critic {name}": value.clone() for name, value in learner.critic.tensors().items()}
+        found |= {f"critic {name}": value for name, value in state(learner.critic.optimizer).items()}
+    return found
+
+
+def load(run: Run, step: int) -> None:
+    """Put a run where its checkpoint after a step is, as the command line does."""
+    out_dir = run.config.run.out_dir
+    held = load_checkpoint(
+        checkpoint_folder(out_dir, step), run.learner.policy, run.learner.optimizer, run.learner.critic
+    )
+    accelerator = Accelerator(cpu=True)
+    if accelerator.is_main_process:
+        run.reporter.log.truncate_to(held["log"], step)
+    accelerator.wait_for_everyone()
+    run.worker.sampler.load_weights(run.learner.policy)
 
 
 def same(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:

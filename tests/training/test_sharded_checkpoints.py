@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 from transformers import AutoModelForCausalLM
 
 from rlvr.config import ModelConfig, VLLMConfig
@@ -20,8 +19,9 @@ from rlvr.model.parts import fits, weight_files
 from rlvr.model.policy import load_policy
 from rlvr.model.sharding import full, make_mesh
 from rlvr.train import train
-from rlvr.training.checkpoint import checkpoint_folder, damage, load_checkpoint, save_checkpoint
+from rlvr.training.checkpoint import checkpoint_folder, damage
 from rlvr.training.run import Run
+from rlvr.training.snapshot import save_checkpoint
 from rlvr.types import RunError
 from tests.helpers import warm
 from tests.helpers.models import FAMILIES, make_model, make_tokens
@@ -31,39 +31,17 @@ from tests.helpers.sharded import (
     CPU,
     gradients,
     largest_difference,
+    load,
     make_run,
     same,
-    state,
     tiny_policy,
+    trained_parts,
     weights,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 PPO = {"algo": {"name": "ppo"}, "critic": {"lr": 1e-3}}
-
-
-def trained_parts(run: Run) -> dict:
-    """What a run trains, and its optimizers' states, gathered."""
-    learner = run.learner
-    found = {**weights(learner.policy), **state(learner.optimizer)}
-    if learner.critic is not None:
-        found |= {f"critic {name}": value.clone() for name, value in learner.critic.tensors().items()}
-        found |= {f"critic {name}": value for name, value in state(learner.critic.optimizer).items()}
-    return found
-
-
-def load(run: Run, step: int) -> None:
-    """Put a run where its checkpoint after a step is, as the command line does."""
-    out_dir = run.config.run.out_dir
-    held = load_checkpoint(
-        checkpoint_folder(out_dir, step), run.learner.policy, run.learner.optimizer, run.learner.critic
-    )
-    accelerator = Accelerator(cpu=True)
-    if accelerator.is_main_process:
-        run.reporter.log.truncate_to(held["log"], step)
-    accelerator.wait_for_everyone()
-    run.worker.sampler.load_weights(run.learner.policy)
 
 
 @pytest.mark.parametrize("writers", [1, 2], ids=["written whole", "written in shards"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from rlvr.model.health import GradientWatch, dropped_updates, streak_of
+from rlvr.model.progress import enter
 from rlvr.seeding import derive_seed
 from rlvr.training.after_step import alarm_ends, check_trained, finish_step, gradient_advice, is_due
 from rlvr.training.alarm import AlarmStop
@@ -73,4 +74,5 @@ def begin_step(run: Run, step: int) -> None:
     run.stop.work = f"step {step + 1}"
     run.stop.unsaved = unsaved(run.config.run.out_dir, step + 1)
     run.worker.timer.clear()
+    enter("sampling", step + 1)
     torch.manual_seed(derive_seed(run.config.run.seed, "step", step))

@@ -37,7 +37,7 @@ class RolloutPrefetcher:
             self.ahead = read_groups(saved, worker.problems)
         # Timings of background sampling are not counted in the step, and its gathers do not meet those of the training.
         apart = Apart(worker.accelerator) if self.max_staleness else worker.accelerator
-        self._background = replace(worker, timer=Timer(), accelerator=apart)
+        self._background = replace(worker, timer=Timer(noted=False), accelerator=apart)
         self._in_flight: Future[dict[int, list[Group]]] | None = None
 
     def __enter__(self) -> RolloutPrefetcher:

@@ -7,6 +7,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
 from rlvr.distributed import Apart, gather
+from rlvr.model.progress import enter
 from rlvr.training.best import best_steps, kept_steps
 from rlvr.training.checkpoint import checkpoint_folder, delete_old_checkpoints
 from rlvr.training.prefetch import in_thread
@@ -50,12 +51,18 @@ class CheckpointSaver:
         elif self._pending is not None:  # other processes may have gone: what it ends with is not compared
             wait([self._pending.written])
 
+    @property
+    def writing(self) -> bool:
+        """Whether this process is writing."""
+        return self._pending is not None and not self._pending.written.done()
+
     def save(self, step: int, ahead: Mapping[int, Sequence[Group]], *, keep_all: bool = False) -> None:
         """Save the checkpoint after `step` steps, with the rollouts that are sampled ahead, by step.
 
         keep_all: delete no older one; while gradients are not finite, the last good checkpoint may be among them.
         Raises RunError, in one line, where it or the one before cannot be written.
         """
+        enter("checkpoint")
         self.finish()
         learner, out_dir = self.run.learner, self.run.config.run.out_dir
         main = learner.accelerator.is_main_process

@@ -29,15 +29,20 @@ def tiny_policy(shard: int = 1, **settings) -> Policy:
     return load_policy(config, corpus=[CHARACTERS], seed=0, mesh=make_mesh(shard, CPU))
 
 
-def make_run(out_dir: Path, shard: int = 1, *, model: Mapping | None = None, **groups) -> Run:
-    """Return a run of this process's group, with what the algorithm needs; keyword arguments replace settings."""
+def make_config(out_dir: Path, shard: int = 1, *, model: Mapping | None = None, **groups) -> Config:
+    """Return the settings of a run of three steps; keyword arguments replace them."""
     config = Config(
         run=RunConfig(out_dir=out_dir, steps=3, sample_every=0, save_every=0),
         model=ModelConfig(**{"device": "cpu", "dtype": "float32", "shard": shard, **(model or {})}),
         rollout=RolloutConfig(problems_per_step=5, group_size=4, max_new_tokens=12),
         optim=OptimConfig(lr=1e-3, max_grad_norm=1e6, tokens_per_microbatch=60),
     )
-    config = changed(config, **groups)
+    return changed(config, **groups)
+
+
+def make_run(out_dir: Path, shard: int = 1, *, model: Mapping | None = None, **groups) -> Run:
+    """Return a run of this process's group, with what the algorithm needs; keyword arguments replace settings."""
+    config = make_config(out_dir, shard, model=model, **groups)
     run = build_run(config, policy=tiny_policy(shard, **(model or {})))
     learner = run.learner
     if config.algo.needs_reference:

@@ -13,7 +13,7 @@ class Progress:
     """
 
     step: int = 0
-    phase: str = "the start"
+    phase: str = "preparation"
     entered: int = 0
     beats: int = 0
 
@@ -28,7 +28,7 @@ class Progress:
 
     def clear(self) -> None:
         """Begin again."""
-        self.step, self.phase, self.entered, self.beats = 0, "the start", 0, 0
+        self.step, self.phase, self.entered, self.beats = 0, "preparation", 0, 0
 
 
 PROGRESS = Progress()

@@ -53,11 +53,13 @@ class Judge:
         self._warned: set[tuple[Sequence[int], str]] = set()
 
     def hear(self, signs: Mapping[int, Sign], now: float) -> None:
-        """Take the present signs, by process."""
-        for rank, sign in signs.items():
-            seen = self.seen.get(rank)
+        """Take the present signs, by process. One that has not given any yet is at the preparation."""
+        unheard = Sign(0, 0, "preparation", 0, 0)
+        for rank in range(self.count):
+            seen, sign = self.seen.get(rank), signs.get(rank, unheard)
             if seen is None:
-                self.seen[rank] = Seen(sign, now, now, now)
+                seen = self.seen[rank] = Seen(sign, now, now, now)
+            if sign is unheard:
                 continue
             if sign.number != seen.sign.number:
                 seen.heard = now
@@ -90,11 +92,13 @@ class Judge:
             return ""
         silent = now - max(self.seen[rank].heard for rank in last) > self.timeout / 2
         sign = self.seen[last[0]].sign
-        verb = "gives no sign" if silent else "makes no progress"
+        verb, place = (
+            ("gives no sign", f"last in {sign.place}") if silent else ("makes no progress", f"in {sign.place}")
+        )
         where = f" ({sign.where})" if sign.where else ""
         return (
-            f"{self.name(last)} {verb if len(last) == 1 else verb.replace('s ', ' ', 1)} for {self.timeout:g} s, in "
-            f"{sign.place}{where}; run the same command to resume from the last checkpoint, with a longer "
+            f"{self.name(last)} {verb if len(last) == 1 else verb.replace('s ', ' ', 1)} for {self.timeout:g} s, "
+            f"{place}{where}; run the same command to resume from the last checkpoint, with a longer "
             "--run.stall-timeout if that was work"
         )
 

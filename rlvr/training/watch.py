@@ -60,10 +60,11 @@ class Watch:
             warn,
         )
         self.judge = Judge(self.count, timeout) if self.rank < 2 else None
-        self.store = PrefixStore("rlvr/watch", _get_default_store().clone()) if self.count > 1 else None
+        self.store = own_store() if self.count > 1 else None
         self._trained_by = threading.get_ident()
         self._number = 0
         self._ended = threading.Event()
+        self._tell()
         self._thread = threading.Thread(target=self._work, name="rlvr-watch", daemon=True)
         self._thread.start()
 
@@ -131,6 +132,12 @@ class Watch:
         return {
             rank: Sign(**json.loads(text)) for rank, text in zip(known, store.multi_get([str(rank) for rank in known]))
         }
+
+
+def own_store() -> Any:
+    """Return a store of this module's keys, with a connection of its own: on torch's, a call may wait for long."""
+    default: Any = _get_default_store()
+    return PrefixStore("rlvr/watch", default.clone())
 
 
 def position(thread: int) -> tuple[bool, str]:

@@ -1,7 +1,6 @@
 """How long training waits for a checkpoint that is written at once, and for one that is written beside it.
 
     python tests/bench/saving.py                    # 113M parameters, float32, with AdamW's moments
-    python tests/bench/saving.py --processes 2      # in two shards
 
 "waits" is how long `save` takes, "whole" when the checkpoint has its name, "beside" how much longer a matrix product
 that takes some 20 ms takes while a thread writes (the median): what the training pays for sharing processor and memory.
@@ -21,7 +20,6 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.model.policy import Policy
-from rlvr.model.sharding import make_mesh
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.training.saving import CheckpointSaver
 from tests.helpers.processes import run_processes
@@ -29,8 +27,8 @@ from tests.helpers.runs import CHARACTERS, build_run
 from tests.helpers.sharded import make_config
 
 
-def make_policy(layers: int, hidden: int, shard: int) -> Policy:
-    """Return a random policy in so many shards."""
+def make_policy(layers: int, hidden: int) -> Policy:
+    """Return a random policy."""
     tokenizer = tiny_tokenizer([CHARACTERS])
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -42,7 +40,7 @@ def make_policy(layers: int, hidden: int, shard: int) -> Policy:
         eos_token_id=tokenizer.eos_token_id,
     )
     torch.manual_seed(0)
-    return Policy(Qwen2ForCausalLM(config), tokenizer, mesh=make_mesh(shard, torch.device("cpu")))
+    return Policy(Qwen2ForCausalLM(config), tokenizer)
 
 
 def product(matrix: torch.Tensor) -> float:
@@ -54,8 +52,8 @@ def product(matrix: torch.Tensor) -> float:
 
 def measure(folder: Path, args: argparse.Namespace) -> list[dict[str, float]]:
     """Return the figures of each save, at once and beside in turns."""
-    policy = make_policy(args.layers, args.hidden, args.processes)
-    run = build_run(make_config(folder, args.processes), policy=policy)
+    policy = make_policy(args.layers, args.hidden)
+    run = build_run(make_config(folder), policy=policy)
     for weight in policy.parameters():
         weight.grad = torch.full_like(weight, 1e-3)
     run.learner.optimizer.step()
@@ -83,13 +81,12 @@ def measure(folder: Path, args: argparse.Namespace) -> list[dict[str, float]]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--hidden", type=int, default=768)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        rows = run_processes(args.processes, lambda rank: measure(Path(name), args), timeout=1200)[0]
+        rows = run_processes(1, lambda rank: measure(Path(name), args), timeout=1200)[0]
     print(f"{'':>8} {'waits, s':>9} {'whole, s':>9} {'product takes':>14}")
     for beside in (False, True):
         chosen = [row for row in rows if row["beside"] == beside]

@@ -67,7 +67,13 @@ def test_the_process_that_does_not_wait_is_named() -> None:
 def test_a_process_without_signs_is_named() -> None:
     """Whatever phase it was in: also a later one than the others, which wait for it there."""
     heard(judge := Judge(3, 10), 20, {"entered": 6, "waits": True}, {"entered": 6, "waits": True}, {"stops": 5})
-    assert judge.stalled(20.0).startswith("process 2 of 3 gives no sign for 10 s, in sampling of step 3")
+    assert judge.stalled(20.0).startswith("process 2 of 3 gives no sign for 10 s, last in sampling of step 3")
+
+
+def test_a_process_that_never_gave_a_sign_is_named() -> None:
+    """It has not begun, and the others wait for it further on."""
+    heard(judge := Judge(3, 10), 20, {"waits": True}, {"waits": True}, {"stops": 0})
+    assert judge.stalled(20.0).startswith("process 2 of 3 gives no sign for 10 s, last in preparation; ")
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -103,7 +109,7 @@ def test_places_are_those_of_the_code() -> None:
         run_inside(lambda: seen.append((PROGRESS.phase, PROGRESS.step, another.submit(position, thread).result())))
     phase, step, (waits, where) = seen[0]
     assert (phase, step, waits) == ("sampling", 1, False)
-    assert re.fullmatch(r"training/rollout\.py:\d+, rollout", where)
+    assert re.fullmatch(r"sampling/torch_sampler\.py:\d+, generate", where)
     assert position(-1) == (False, "")
 
 
@@ -139,6 +145,7 @@ def test_a_process_that_hangs_is_named(tmp_path: Path, how: str, shard: int, ran
     def hang() -> None:
         if how.startswith("asleep"):
             time.sleep(600)
+        time.sleep(3)  # so that it has told where it is
         killed_after(tmp_path, [rank for rank in range(3) if rank != rank_of])
         os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -159,13 +166,13 @@ def test_a_process_that_hangs_is_named(tmp_path: Path, how: str, shard: int, ran
     ends = run_processes(3, work)
     assert ends[rank_of] is None
     assert time.monotonic() - start < 90
-    verb = "gives no sign" if how.startswith("stopped") else "makes no progress"
+    verb = "gives no sign for 12 s, last" if how.startswith("stopped") else "makes no progress for 12 s,"
     place = "sampling" if how.endswith("sampling") else "update"
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
     lines += [f"error: {line}" for line in ends if line]
     assert len(lines) >= 2
-    told = rf"error: process {rank_of} of 3 {verb} for 12 s, in {place} of step 2 "
-    assert all(re.match(told, line) for line in lines)
+    told = rf"error: process {rank_of} of 3 {verb} in {place} of step 2 "
+    assert [line for line in lines if not re.match(told, line)] == []
 
 
 def killed_after(folder: Path, others: list[int]) -> None:

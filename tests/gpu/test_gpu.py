@@ -11,12 +11,13 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from _pytest.config import parse_warning_filter
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.transfer import copy_to
@@ -27,6 +28,7 @@ from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.types import Sampling
 from tests.helpers.files import ROOT
+from tests.helpers.gpu import tolerate_warnings
 from tests.helpers.models import shake
 from tests.helpers.runs import make_run, weights_of
 
@@ -265,6 +267,22 @@ def test_the_bench_of_a_step_runs(device, measured: Measured) -> None:
     assert (tokens, len(done.stdout.splitlines())) == ("16", 3)
     assert float(step) == pytest.approx(float(sampling) + float(training) + float(push), abs=2e-3)
     measured("tiny GRPO step of tests/bench/gpu_step.py", f"{step} s, {rate} tokens/s")
+
+
+@pytest.mark.parametrize(
+    ("module", "fails"),
+    [("torch._inductor.compile_fx", False), ("triton.runtime", False), ("rlvr.model.attention", True)],
+)
+def test_only_warnings_of_rlvr_are_errors_on_a_gpu(request: pytest.FixtureRequest, module: str, fails: bool) -> None:
+    """The compiler's own would end the trial of flex_attention, and with it every test."""
+    tolerate_warnings([request.node])
+    mark = request.node.own_markers[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for text in mark.args:
+            warnings.filterwarnings(*parse_warning_filter(text, escape=False))
+        with pytest.raises(UserWarning) if fails else nullcontext():
+            warnings.warn_explicit("told", UserWarning, "file", 1, module=module)
 
 
 def test_the_script_says_what_it_needs(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ SAMPLED_LOGITS = 3  # of a decoding step: logits, scaled logits, probabilities
 GPU = 85_000_000_000  # bytes of a GPU "of 80 GB", by which the logits' chunks are chosen
 SPARE = 4_000_000_000  # allocator, CUDA context, fragmentation
 # Layers of a model in shards that are whole at a time, measured by tests/bench/sharded_memory.py. Of weights, the one
-# that computes, and the next as it is gathered and as it is copied out; those that FSDP2 frees in the next pass only; of
-# gradients, a layer's before they are summed.
+# that computes, and the next as it is gathered and as it is copied out; those that FSDP2 frees in the next pass only;
+# of gradients, a layer's before they are summed.
 GATHERED, LEFT, SUMMED = 3, 2, 1
 PROMPT = 150  # tokens of a prompt; the result hardly depends on it
 

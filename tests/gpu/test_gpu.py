@@ -21,11 +21,13 @@ from _pytest.config import parse_warning_filter
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.transfer import copy_to
-from rlvr.config import ModelConfig, VLLMConfig
+from rlvr.config import ModelConfig, OptimConfig, VLLMConfig
 from rlvr.model.logprobs import token_logprobs
+from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy, load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
+from rlvr.training.optimizer_state import optimizer_tensors
 from rlvr.types import Sampling
 from tests.helpers.files import ROOT
 from tests.helpers.gpu import tolerate_warnings
@@ -211,6 +213,26 @@ def test_runs_repeat(device, tmp_path: Path, measured: Measured) -> None:
     measured("two equal runs end with the same bytes", str(same))
     torch.testing.assert_close(*found, atol=1e-4, rtol=1e-3)
     assert same or device.type == "cuda"
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamw8bit"])
+def test_a_state_in_page_locked_memory_changes_no_number(device, name: str) -> None:
+    """Weights in bfloat16 after six updates, and the state, are those of a state beside the weights; on a GPU only."""
+    if name == "adamw8bit":
+        pytest.importorskip("bitsandbytes")
+    ends = []
+    for offload in (False, device.type == "cuda"):
+        torch.manual_seed(0)
+        weights = [torch.nn.Parameter(torch.randn(n, 512).to(device, torch.bfloat16)) for n in (3, 700, 1)]
+        optimizer = make_optimizer(weights, OptimConfig(name=name, offload=offload))
+        for step in range(6):
+            for weight in weights:
+                weight.grad = torch.randn(weight.shape).to(device, torch.bfloat16)
+            optimizer_step(optimizer, lr=1e-3 * (step + 1), max_grad_norm=1.0)
+        state = {key: value.cpu() for key, value in optimizer_tensors(optimizer).items()}
+        ends.append(state | {str(n): weight.detach().cpu() for n, weight in enumerate(weights)})
+    assert ends[0].keys() == ends[1].keys()
+    assert all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0])
 
 
 @contextmanager

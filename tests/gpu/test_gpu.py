@@ -22,6 +22,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.transfer import copy_to
 from rlvr.config import ModelConfig, OptimConfig, VLLMConfig
+from rlvr.model.causal import check_causal
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy, load_policy
@@ -117,6 +118,23 @@ def test_logprobs_and_gradients_are_those_of_the_cpu(device, measured: Measured)
     error = float((found[1] - expected[1]).abs().max() / expected[1].abs().max())
     assert error < 1e-3
     measured("largest error of a gradient against the CPU, float32", f"{error:.1e} of the largest entry")
+
+
+@pytest.mark.parametrize("settings", [{}, {"lora_rank": 4}, {"weights": "bfloat16"}])
+def test_a_model_is_tried_where_it_runs(device, monkeypatch: pytest.MonkeyPatch, settings: dict) -> None:
+    """All trials at the start compute on the device, and an adapter begins with the numbers that it has on a CPU."""
+    tried = []
+
+    def check(causal) -> None:
+        tried.append(next(causal.parameters()).device.type)
+        check_causal(causal)
+
+    monkeypatch.setattr("rlvr.model.policy.check_causal", check)
+    found = load_policy(ModelConfig(device=str(device), dtype="bfloat16", **settings), corpus=CORPUS, seed=3)
+    expected = load_policy(ModelConfig(device="cpu", dtype="bfloat16", **settings), corpus=CORPUS, seed=3)
+    assert tried == [device.type, "cpu"]
+    pairs = zip(found.parameters(), expected.parameters(), strict=True)
+    assert all(torch.equal(a.cpu(), b) and a.device.type == device.type for a, b in pairs)
 
 
 def test_copies_arrive_whole(device) -> None:

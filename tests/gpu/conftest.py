@@ -34,9 +34,10 @@ def measured(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On a GPU let the warnings of others pass."""
+    """On a GPU let the warnings of others pass, and begin with what needs all of its memory: vLLM may keep some."""
     if torch.cuda.is_available():
         tolerate_warnings([item for item in items if item.path.is_relative_to(Path(__file__).parent)])
+        items.sort(key=lambda item: item.path.name != "test_large.py")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -285,6 +285,8 @@ def load_policy(
         stored = dtype if as_computed else torch.float32
         tokenizer, model = load_pretrained(source, config, stored, in_parts=in_parts)
     if mesh is None:
+        if source is None or source.adapter is None:
+            model = model.to(device)  # a CPU would take minutes for the trials of a large model
         check_causal(model)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token

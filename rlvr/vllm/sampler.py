@@ -18,6 +18,7 @@ from rlvr.vllm.sync import (
     SyncCheck,
     WeightsDiffer,
     compare_continuations,
+    shortened,
     sync_prompt,
 )
 
@@ -189,11 +190,6 @@ class VLLMSampler(Sampler):
         reason: Literal["stop", "length"] = "length" if output.stop_reason is None else "stop"
         logprobs = output.logprobs if sampling.temperature > 0 else (0.0,) * len(output.logprobs)
         return Completion(text[: min(ends)] if ends else text, output.token_ids, logprobs, reason)
-
-
-def shortened(names: Sequence[str]) -> str:
-    """Return the first names, and how many there are."""
-    return f"{', '.join(names[:8])}{' ...' if len(names) > 8 else ''} ({len(names)} tensors)"
 
 
 def warn_of_unreadable(names: Sequence[str]) -> None:

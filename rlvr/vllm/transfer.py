@@ -186,7 +186,9 @@ class Transfer:
             )
             for server, answer in answers.items():
                 try:
-                    of_workers = server.read("/collective_rpc", answer, lambda found: sum(found["results"], []))
+                    of_workers: list[str] = server.read(
+                        "/collective_rpc", answer, lambda found: sum(found["results"], [])
+                    )
                 except ServerLost as error:
                     self.close()
                     raise TransferBroken({server: str(error)}) from error

@@ -139,6 +139,10 @@ class Engine(Protocol):
         """
         ...
 
+    def measures(self) -> dict[str, float]:
+        """Return metrics of the last `load`."""
+        ...
+
     def sleep(self, level: int) -> None:
         """Free GPU memory until the next `load`. Raises ValueError for an engine that cannot."""
         ...

@@ -134,6 +134,10 @@ class LocalEngine:
         self.reset_cache()
         shutil.rmtree(folder.with_name(str(number - 1)), ignore_errors=True)
 
+    def measures(self) -> dict[str, float]:
+        """Return none."""
+        return {}
+
     def sleep(self, level: int) -> None:
         """Free the GPU memory of the KV cache and the weights until the next push: 1 keeps a copy on the CPU, 2 none.
 

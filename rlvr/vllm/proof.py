@@ -53,6 +53,15 @@ class Proof:
         self.doubtful.clear()
         self.seen = 0.0
 
+    def measures(self) -> dict[str, float]:
+        """Return metrics of the last push, none of the first: how far the trainer moved, how far the engines are off.
+
+        All are root mean squares of logprobs. Below 3 times rounding a move does not show in the push that made it.
+        """
+        if self.first:
+            return {}
+        return {"push/moved": self.moved, "push/difference": self.seen, "push/rounding": self.rounding}
+
     @property
     def moved(self) -> float:
         """Return how far the last push moved the trainer's logprobs: a root mean square, 0 for the first."""

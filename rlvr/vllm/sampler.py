@@ -99,6 +99,10 @@ class VLLMSampler(Sampler):
         """End the sampling under way in another thread; it raises RunError there, as does all later sampling."""
         self.engine.interrupt()
 
+    def measures(self) -> dict[str, float]:
+        """Return how far the last push moved the trainer's logprobs, and how far engines are from them."""
+        return self.engine.measures()
+
     def sleep(self) -> None:
         """Free the engine's GPU memory until the next push, if sampler.sleep asks for it."""
         if self.config.sleep:

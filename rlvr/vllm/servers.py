@@ -187,6 +187,10 @@ class ServersEngine:
     def _has_others(self, server: Server, reason: str) -> str:
         return f"{server.name} does not have the weights of push {self.pushes}: {reason}"
 
+    def measures(self) -> dict[str, float]:
+        """Return metrics of the last push's proof; none on processes that do not push."""
+        return self.proof.measures() if is_first() else {}
+
     def sleep(self, level: int) -> None:
         """Raise ValueError: a server keeps its memory."""
         raise ValueError(f"sampler.sleep {level} needs the sampler vllm, in this process")

@@ -16,11 +16,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import mean
 
 from tests.helpers.files import lines
-from tests.helpers.served import ENVIRONMENT, rlvr, server_at, serving, torchrun
+from tests.helpers.served import ENVIRONMENT, children, rlvr, server_at, serving, torchrun
 
 PORT = 18400
 RL = "--eval.k 1 --run.sample-every 0 --run.save-every 1".split()
@@ -42,7 +43,7 @@ def kill_trainers_after(
     """
     output = folder.with_suffix(".log")
     with output.open("w") as log:
-        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log)
     try:
         deadline, metrics = time.monotonic() + seconds, folder / "metrics.jsonl"
         while (done := metrics.read_text().count("\n") if metrics.exists() else 0) < step:
@@ -51,14 +52,17 @@ def kill_trainers_after(
             kills(done)
             time.sleep(0.2)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        for pid in (*children(process.pid), process.pid):  # torchrun's processes are in sessions of their own
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
     return output.read_text()
 
 
 def pass_at_1(folder: Path) -> dict[int, float]:
-    """Held-out pass@1 by step."""
-    return {row["step"]: row["pass@1"] for row in lines(folder / "eval.jsonl")}
+    """Held-out pass@1 by the steps after which it was measured."""
+    path = folder / "eval.jsonl"
+    return {row["step"]: row["pass@1"] for row in lines(path)} if path.exists() else {}
 
 
 def compare(seed: int, args: argparse.Namespace, folder: Path) -> tuple[float, float, float]:
@@ -67,10 +71,14 @@ def compare(seed: int, args: argparse.Namespace, folder: Path) -> tuple[float, f
     rl = [*own, *RL, "--eval.num-problems", str(args.problems), "--eval.samples", str(args.samples)]
     rl += ["--eval.every", str(args.steps), "--run.steps", str(args.steps)]
     tuned, one, many = (folder / f"{name}-{seed}" for name in ("tuned", "one", "many"))
-    finish(rlvr("sft", "tiny_math", *own, "--eval.every", "-1", "--run.out-dir", str(tuned)), args.timeout)
-    for copy in (one, many):
-        shutil.copytree(tuned, copy)
-    finish(rlvr("train", "tiny_math", *rl, "--run.out-dir", str(one)), args.timeout)
+    if not (tuned / "start").exists():
+        finish(rlvr("sft", "tiny_math", *own, "--eval.every", "-1", "--run.out-dir", str(tuned)), args.timeout)
+    if not one.exists():
+        shutil.copytree(tuned, one)
+    if args.steps not in pass_at_1(one):
+        finish(rlvr("train", "tiny_math", *rl, "--run.out-dir", str(one)), args.timeout)
+    shutil.rmtree(many, ignore_errors=True)
+    shutil.copytree(tuned, many)
     model = tuned / "start"
     with serving(model, folder / "logs", "--servers", "2", "--port", str(PORT)) as (urls, process):
         settings = [*rl, "--model.shard", "2", "--sampler", "vllm-server", "--sampler.url", *urls]
@@ -85,6 +93,9 @@ def compare(seed: int, args: argparse.Namespace, folder: Path) -> tuple[float, f
         if "1 of 2 are left" not in told:
             raise SystemExit(f"the killed server was not noticed:\n{told[-3000:]}")
         with serving(model, folder / "logs-again", "--servers", "1", "--port", urls[1].rpartition(":")[2]):
+            done = len(lines(many / "metrics.jsonl"))
+            if done >= args.steps:
+                raise SystemExit(f"nothing was left to resume after {done} steps")
             finish(command, args.timeout)
     if [row["step"] for row in lines(many / "metrics.jsonl")] != list(range(1, args.steps + 1)):
         raise SystemExit(f"{many}/metrics.jsonl does not have every step once")
@@ -95,12 +106,16 @@ def main() -> None:
     """Print a table, and whether the means agree."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=12, help="RL steps")
-    parser.add_argument("--sft-steps", type=int, default=400, help="steps of the fine-tuning that both start from")
+    parser.add_argument("--steps", type=int, default=40, help="RL steps")
+    parser.add_argument("--sft-steps", type=int, default=1000, help="steps of the fine-tuning that both start from")
     parser.add_argument("--problems", type=int, default=128, help="held-out problems")
     parser.add_argument("--samples", type=int, default=8, help="completions of each")
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds that a command may take")
-    parser.add_argument("--keep", type=Path, help="folder for the runs, which are deleted otherwise")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="folder for the runs, which are deleted otherwise; what of them is there is used again",
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.keep or Path(temporary)

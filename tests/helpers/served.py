@@ -43,15 +43,20 @@ def serving(model: Path, logs: Path, *flags: str) -> Iterator[tuple[list[str], s
         process.communicate(timeout=60)
 
 
-def server_at(pid: int, url: str) -> int:
-    """The child of a process that serves at a URL."""
-    port, found = url.rpartition(":")[2], []
+def children(pid: int) -> dict[int, str]:
+    """The command lines of a process's children, whose parts end with NUL, by their ids."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and port in (folder / "cmdline").read_text().split("\0"):
-                found.append(int(folder.name))
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                found[int(folder.name)] = (folder / "cmdline").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue
-    [child] = found
+    return found
+
+
+def server_at(pid: int, url: str) -> int:
+    """The child of a process that serves at a URL."""
+    port = url.rpartition(":")[2]
+    [child] = [child for child, command in children(pid).items() if port in command.split("\0")]
     return child

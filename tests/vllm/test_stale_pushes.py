@@ -144,9 +144,13 @@ def test_small_pushes_add_up(policy, servers, sabotage):
 def test_healthy_servers_are_never_refused(policy, servers, size):
     """Whatever a push changes, nothing included."""
     sampler = open_sampler(policy, servers)
+    assert sampler.measures() == {}
     for seed in range(5):
         train(policy, sampler, size, seed)
     assert len(sampler.engine.servers) == 2
+    found = sampler.measures()
+    assert found["push/difference"] < 1e-6
+    assert (found["push/moved"] > 3 * found["push/rounding"]) == (size >= 1e-5)
     sampler.close()
 
 

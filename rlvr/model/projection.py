@@ -1,7 +1,8 @@
 """Linear layers of packed tokens, faster where a CPU multiplies bfloat16 weights by a few rows, as in decoding.
 
-Such a product takes the time of reading the weights. oneDNN arranges the second factor of a matmul before it multiplies,
-so the weights are made the first: (W x^T)^T takes two thirds of the time of x W^T, and needs no copy of the weights.
+Such a product takes the time of reading the weights. oneDNN arranges the second factor of a matmul before it
+multiplies, so the weights are made the first: (W x^T)^T takes two thirds of the time of x W^T, and needs no copy of the
+weights.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from accelerate import Accelerator
 
 from rlvr.distributed import gather, share
 from rlvr.files.write import writing
+from rlvr.model.progress import beat
 from rlvr.seeding import derive_seed
 from rlvr.training.passk import Estimate, clustered, estimate_pass_at_k, estimate_pass_power_k, unbounded
 from rlvr.types import BatchVerifier, Completion, Problem, Prompt, Sampler, Sampling, Verdict
@@ -97,7 +98,7 @@ def answer(
         return []
     prompts = [policy.render(problem.prompt) for problem, _ in missing]
     seeds = [[derive_seed(seed, "eval", problem.id, i) for i in indices] for problem, indices in missing]
-    groups = sampler.generate(prompts, sampling, seeds)
+    groups = sampler.stream(prompts, sampling, seeds, lambda place, completions: beat())
     keys = [(problem, i) for problem, indices in missing for i in indices]
     completions = [completion for group in groups for completion in group]
     if len(completions) != len(keys):

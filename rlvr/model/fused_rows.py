@@ -62,9 +62,11 @@ def _runs(*columns: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def fits(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Return whether the kernel computes attention of these tensors."""
-    narrow = query.dtype in (torch.float32, torch.bfloat16)
-    return query.device.type == "cpu" and narrow and query.dtype is key.dtype and key.shape == value.shape
+    """Return whether the kernel computes attention of these tensors, and in float32 without the slow "medium"."""
+    if query.device.type != "cpu" or query.dtype is not key.dtype or key.shape != value.shape:
+        return False
+    plain = query.dtype is torch.float32 and torch.get_float32_matmul_precision() == "highest"
+    return plain or query.dtype is torch.bfloat16
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, plan: RowsPlan) -> Tensor:

@@ -74,3 +74,20 @@ def test_long_rows_of_a_group_are_fused(monkeypatch) -> None:
         expected = blockwise.attention(q * 0.25, k, v, groups._plan(None, 2, torch.device("cpu")))
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "expected"),
+    [
+        (torch.float32, "highest", True),
+        (torch.float32, "medium", False),
+        (torch.bfloat16, "medium", True),
+        (torch.float64, "highest", False),
+    ],
+)
+def test_the_kernel_is_used_where_it_is_fast(monkeypatch, dtype, precision, expected) -> None:
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: precision)
+    x = torch.zeros(4, 2, 16, dtype=dtype)
+    assert fused_rows.fits(x, x, x) is expected
+    assert not fused_rows.fits(x, x, x[..., :8])
+    assert not fused_rows.fits(x.to("meta"), x.to("meta"), x.to("meta"))

@@ -6,12 +6,12 @@ step), T padded length (prompt and completion), V vocabulary, n tokens of one co
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from random import Random
 from typing import Any, Literal, Protocol, runtime_checkable
 
 Message = Mapping[str, str]
@@ -29,18 +29,58 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """What an environment says to the model between two of its turns.
+
+    text: as the model reads it; the chat template, or nothing, is put around it. role: of the chat message. reward: for
+    the turn that it answers, added to that of the verdict. void: that turn held neither a call nor an answer; with
+    `rollout.mask_void` its tokens are not trained on.
+    """
+
+    text: str
+    role: str = "tool"
+    reward: float = 0.0
+    void: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a rollout with an environment: the model's (role "assistant"), or a reply to it (its role).
+
+    length: how many of the completion's token ids it has; what the chat template puts around a reply belongs to the
+    reply. reward and void: of a turn of the model, from the reply to it.
+    """
+
+    role: str
+    text: str
+    length: int
+    reward: float = 0.0
+    void: bool = False
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the model sampled these tokens. Only they are ever trained on."""
+        return self.role == "assistant"
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
-    """One sampled answer.
+    """One sampled answer, or with an environment all that follows the prompt.
 
     An end-of-sequence token is in `token_ids` and not in `text`; a stop string ends `text` and stays in it.
     `finish_reason` is "length" where neither ended the completion. `logprobs`: one for each token id, under the
-    distribution that was sampled from (after temperature, top-p); 0 under greedy sampling.
+    distribution that was sampled from (after temperature, top-p); 0 under greedy sampling, and for tokens of replies.
+
+    With an environment `turns` covers all of `token_ids`, in order; `text` is what the model said in its last turn,
+    which is what verifiers see; `verdict` is the environment's, None where the task's verifier judges.
     """
 
     text: str
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     finish_reason: Literal["stop", "length"] = "stop"
+    turns: tuple[Turn, ...] = ()
+    verdict: Verdict | None = None
 
 
 class Status(StrEnum):
@@ -174,7 +214,7 @@ class RunError(RuntimeError):
 class Verifier(Protocol):
     """Anything that can be called with a problem and a completion's text; a plain function is one.
 
-    It returns a Verdict, a bool or a finite number (see Verdict.of). What else it may have is in VerifierTraits.
+    It returns a Verdict, a bool or a finite number (see Verdict.of). What else it may have: rlvr.traits.
     """
 
     def __call__(self, problem: Problem, completion: str) -> Verdict | bool | float: ...
@@ -183,98 +223,10 @@ class Verifier(Protocol):
 Pair = tuple[Problem, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifierTraits:
-    """The optional attributes of a verifier, with their types and defaults. Only `of` reads them from a verifier."""
-
-    isolate: bool = True
-    """Run in worker processes, which are killed at a deadline. False: in the caller's process, without deadlines."""
-
-    fast_path: Callable[[Problem, str], Verdict | bool | float | None] | None = None
-    """Decide in the caller's process, in bounded time; None leaves the completion to a worker process."""
-
-    verify_batch: Callable[[Sequence[Pair]], Sequence[Verdict | bool | float]] | None = None
-    """Verify all pairs in one call, in the caller's process, in place of calls of the verifier (a reward model)."""
-
-    warm_up: Callable[[], None] | None = None
-    """Import and build what the worker processes share; called once, before the first of them starts."""
-
-    check_reference: Callable[[Any], None] | None = None
-    """Raise ValueError where a reference cannot be used; called for each problem when the data is loaded. Another
-    exception, or False, is an error of the verifier and ends the command."""
-
-    whole_batch: bool = False
-    """Verdicts depend on the other pairs: a step's pairs must come in one call, repeated ones included."""
-
-    reads_prompt: bool = False
-    """The score depends on the problem's prompt, not on its reference and the completion only."""
-    integrity: Callable[[Any], str] | None = None
-    """Return "weak" for a reference with which a pass shows little; task packs leave it out of training."""
-
-    null_completions: Callable[[Any], Mapping[str, str]] | None = None
-    """Completions that solve nothing, by what they do, for a reference: `rlvr audit` checks that none is accepted."""
-
-    components: Mapping[str, Verifier] = field(default_factory=dict)
-    """Named parts, each run in the way that its own traits say; needs `problem_for` and `merge`."""
-
-    problem_for: Callable[[str, Problem], Problem] | None = None
-    """The problem as the named component sees it."""
-
-    merge: Callable[..., Verdict | bool | float] | None = None
-    """One verdict from {name: verdict} of the components, and from `scales=measure(rows)` where there is `measure`."""
-
-    measure: Callable[[Sequence[Mapping[str, Verdict]]], Any] | None = None
-    """Statistics over all rows of a batch, for `merge`."""
-
-    @classmethod
-    def of(cls, verifier: Any) -> VerifierTraits:
-        """Read the attributes of `verifier`. Raise ValueError, in one line, for one of the wrong type.
-
-        An attribute that is missing or None has its default. A functools.partial has the traits of its function, except
-        `fast_path`, `verify_batch` and the component traits, which would not get the options. A bound method takes
-        `isolate` from its object.
-        """
-        bare = verifier
-        while isinstance(bare, functools.partial):
-            bare = bare.func
-        found = {}
-        for item in fields(cls):
-            value = getattr(verifier if item.name in _WITH_OPTIONS else bare, item.name, None)
-            if value is None and item.name == "isolate":
-                value = getattr(getattr(bare, "__self__", None), "isolate", None)
-            if value is not None:
-                found[item.name] = _checked(bare, item.name, value)
-        traits = cls(**found)
-        if traits.components and (traits.problem_for is None or traits.merge is None):
-            raise ValueError(f"verifier {_name_of(bare)} has components; expected methods problem_for and merge too")
-        return traits
-
-
-_FLAGS = ("isolate", "whole_batch", "reads_prompt")
-_WITH_OPTIONS = ("fast_path", "verify_batch", "components", "problem_for", "merge", "measure")
-
-
-def _checked(verifier: Any, name: str, value: Any) -> Any:
-    """Return the value of a trait. Raise ValueError where it has the wrong type."""
-    if name in _FLAGS:
-        expected, fits = "True or False", isinstance(value, bool)
-    elif name == "components":
-        expected, fits = "a mapping of names to verifiers", isinstance(value, Mapping)
-    else:
-        expected, fits = "a method", callable(value)
-    if not fits:
-        raise ValueError(f"verifier {_name_of(verifier)}: {name} is {value!r:.80}; expected {expected}")
-    return value
-
-
-def _name_of(verifier: Any) -> str:
-    return str(getattr(verifier, "__qualname__", type(verifier).__qualname__))
-
-
 class BatchVerifier(Protocol):
     """The verifier as the trainer and the evaluation call it, with all pairs of a step. The Runner is one.
 
-    It may have the trait `whole_batch`, see VerifierTraits.
+    It may have the trait `whole_batch`, see rlvr.traits.VerifierTraits.
     """
 
     def verify(self, pairs: Sequence[Pair]) -> list[Verdict]: ...
@@ -295,12 +247,19 @@ class PartVerifier(BatchVerifier, Protocol):
     def count(self, verdicts: Sequence[Verdict]) -> None: ...
 
 
+# A rollout of several turns as a generator function of the problem and a random stream of the rollout's own: `yield`
+# gives what the model said in its turn, `yield reply` sends a reply and waits for the next turn, and what is returned
+# is the verdict; None lets the task's verifier judge the last turn.
+Environment = Callable[[Problem, Random], Generator[Reply | None, str, Verdict | None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A task pack: problems to train on, held-out problems, and the verifier of both.
 
     `demonstrations` are (problem, completion) pairs for supervised fine-tuning, disjoint from train and test.
-    `fingerprint` is a hash of the problems and the verifier's settings; a run records it.
+    `fingerprint` is a hash of the problems and the verifier's settings; a run records it. With an `environment` a
+    rollout has several turns, and the completions of demonstrations are the model's turns, in order.
     """
 
     name: str
@@ -309,6 +268,7 @@ class Task:
     verifier: Verifier
     demonstrations: Sequence[tuple[Problem, str]] = ()
     fingerprint: str = ""
+    environment: Environment | None = None
 
 
 @dataclass(frozen=True, slots=True)

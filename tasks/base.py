@@ -20,7 +20,8 @@ from typing import Any, Generic, TypeVar, overload
 
 from rlvr.registry import make_verifier
 from rlvr.seeding import derive_seed
-from rlvr.types import Problem, Prompt, Task, VerifierTraits
+from rlvr.traits import VerifierTraits
+from rlvr.types import Problem, Prompt, Task
 from rlvr.verifiers.runner.base import check_references as check_all_references
 from rlvr.verifiers.runner.base import describe
 

@@ -28,11 +28,12 @@ def folder_of(package: str) -> Path:
 
 PACKAGES: dict[str, Path] = {name: folder_of(name) for name in SETTINGS["packages"]}
 # One file is a module, and one folder a node of the graph below; those of rlvr/ itself are nodes of their own.
-FOUNDATION = ("rlvr.types", "rlvr.registry", "rlvr.seeding", "rlvr.printable", "rlvr.files")
+FOUNDATION = ("rlvr.types", "rlvr.traits", "rlvr.registry", "rlvr.seeding", "rlvr.printable", "rlvr.files")
 # What a package may import besides itself, the foundation and libraries. A package that is not named may import none.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr": FOUNDATION,
     "rlvr.http": (),
+    "rlvr.traits": ("rlvr.types",),
     "rlvr.files": ("rlvr.types", "rlvr.registry"),
     "rlvr.registry": ("rlvr.types",),
     "rlvr.config": (*FOUNDATION, "rlvr.algo"),

@@ -18,7 +18,8 @@ from rlvr.config.shared import VerifierSettings
 from rlvr.printable import printable
 from rlvr.registry import make_task
 from rlvr.tasks.base import is_weak, normalized, sealed
-from rlvr.types import Problem, Task, Verdict, VerifierTraits
+from rlvr.traits import VerifierTraits
+from rlvr.types import Problem, Task, Verdict
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 

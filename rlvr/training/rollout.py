@@ -9,7 +9,8 @@ from dataclasses import replace
 from rlvr.distributed import Processes, gather
 from rlvr.model.policy import Policy
 from rlvr.seeding import derive_seed
-from rlvr.types import BatchVerifier, Group, Problem, Sampler, Sampling, Verdict, VerifierTraits
+from rlvr.traits import VerifierTraits
+from rlvr.types import BatchVerifier, Group, Problem, Sampler, Sampling, Verdict
 
 
 def occurrences(problems: Iterable[Problem], before: Iterable[Problem] = ()) -> list[int]:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.registry import VERIFIERS, make_verifier
-from rlvr.types import Problem, Verifier, VerifierTraits, correct
+from rlvr.traits import VerifierTraits
+from rlvr.types import Problem, Verifier, correct
 from rlvr.verifiers import Runner
 from rlvr.verifiers.runner.base import misspelt_traits
 

@@ -107,6 +107,10 @@ class Verdict:
     `score` is None exactly for BAD_REFERENCE and ERROR: such a rollout is left out of its group, counted as a failure,
     and never scores 0. `extracted` is the answer that was read from the completion; `parts` holds the named components
     of a combined reward; `seconds` is the time the check took.
+
+    `steps` are process rewards: (end, score) of parts of the completion's text, in order; a part reaches from the end
+    of the one before it to `end`, in characters. The reward is the score plus those of the steps, with every
+    `algo.credit`. That credit per step be unbiased, end and score of a step must be functions of the text up to `end`.
     """
 
     status: Status
@@ -115,6 +119,7 @@ class Verdict:
     extracted: str | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    steps: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.status) is not Status:
@@ -130,6 +135,8 @@ class Verdict:
             object.__setattr__(self, "parts", {str(name): float(part) for name, part in self.parts.items()})
         if self.extracted is not None and type(self.extracted) is not str:
             object.__setattr__(self, "extracted", str(self.extracted))
+        if self.steps:
+            object.__setattr__(self, "steps", _checked_steps(self.steps))
 
     @property
     def correct(self) -> bool:
@@ -164,6 +171,17 @@ class Verdict:
     def timed(self, seconds: float) -> Verdict:
         """Return the same verdict with its duration."""
         return replace(self, seconds=seconds)
+
+
+def _checked_steps(steps: Sequence[Sequence[Any]]) -> tuple[tuple[int, float], ...]:
+    """Return the steps of a verdict as plain numbers. Raise ValueError for one that is not (end, finite score)."""
+    checked: list[tuple[int, float]] = []
+    for step in steps:
+        end, score = (int(step[0]), float(step[1])) if len(step) == 2 else (-1, math.nan)
+        if end < (checked[-1][0] if checked else 0) or not math.isfinite(score):
+            raise ValueError(f"step {step!r:.80} of a verdict; expected (end, finite score), ends in order")
+        checked.append((end, score))
+    return tuple(checked)
 
 
 def correct(extracted: str | None = None, reason: str = "") -> Verdict:

@@ -284,7 +284,7 @@ class Task:
     train: Sequence[Problem]
     test: Sequence[Problem]
     verifier: Verifier
-    demonstrations: Sequence[tuple[Problem, str]] = ()
+    demonstrations: Sequence[tuple[Problem, str | Sequence[str]]] = ()
     fingerprint: str = ""
     environment: Environment | None = None
 

@@ -102,12 +102,13 @@ def group_advantages(
     names = sorted({name for group in groups for verdict in group.verdicts for name in verdict.parts})
     if not names:
         raise ValueError("algo gdpo needs a verifier with named parts, such as combine; this one gives none")
-    rows = [named_rewards(group) for group in groups]
-    names += sorted({name for row in rows for found in row for name in found or ()} - set(names))
-    return gdpo(
-        [{name: [None if found is None else found.get(name, 0.0) for found in row] for name in names} for row in rows],
-        weights,
-    )
+    named = [named_rewards(group) for group in groups]
+    names += sorted({name for group in named for found in group for name in found or ()} - set(names))
+    parts = [
+        {name: [None if found is None else found.get(name, 0.0) for found in group] for name in names}
+        for group in named
+    ]
+    return gdpo(parts, weights)
 
 
 def named_rewards(group: Group) -> list[dict[str, float] | None]:

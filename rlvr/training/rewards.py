@@ -27,7 +27,7 @@ def length_penalty(num_tokens: int, *, penalty: float, limit: int) -> float:
 
 def penalties(completion: Completion, config: RolloutConfig) -> dict[str, float]:
     """Return the penalties (each <= 0) for a completion's length by name; only those that are switched on."""
-    length = len(completion.token_ids)
+    length = len(completion.sampled_ids)
     costs = {}
     if config.truncated == "penalize":
         costs["overlong"] = soft_overlong(length, max_new_tokens=config.max_new_tokens, buffer=config.overlong_buffer)
@@ -37,8 +37,10 @@ def penalties(completion: Completion, config: RolloutConfig) -> dict[str, float]
 
 
 def reward(completion: Completion, verdict: Verdict, config: RolloutConfig) -> float | None:
-    """Return the verdict's score plus the penalties that are switched on; None without a score."""
-    return None if verdict.score is None else verdict.score + sum(penalties(completion, config).values())
+    """Return the verdict's score plus rewards of turns, and penalties that are switched on; None without a score."""
+    if verdict.score is None:
+        return None
+    return verdict.score + sum(turn.reward for turn in completion.turns) + sum(penalties(completion, config).values())
 
 
 def group_rewards(groups: Sequence[Group], config: RolloutConfig) -> list[list[float | None]]:

@@ -14,6 +14,9 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from rlvr.turns import Reply as Reply
+from rlvr.turns import Turn as Turn
+
 Finish = Literal["stop", "length", "turns", "context", "error"]
 Message = Mapping[str, str]
 Prompt = str | Sequence[Message]
@@ -27,41 +30,6 @@ class Problem:
     prompt: Prompt
     reference: Any = None
     info: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What an environment says to the model between two of its turns.
-
-    text: as the model reads it; the chat template, or nothing, is put around it. role: of the chat message. reward: for
-    the turn that it answers, added to that of the verdict. void: that turn held neither a call nor an answer; with
-    `rollout.mask_void` its tokens are not trained on.
-    """
-
-    text: str
-    role: str = "tool"
-    reward: float = 0.0
-    void: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One turn of a rollout with an environment: the model's (role "assistant"), or a reply to it (its role).
-
-    length: how many of the completion's token ids it has; what the chat template puts around a reply belongs to the
-    reply. reward and void: of a turn of the model, from the reply to it.
-    """
-
-    role: str
-    text: str
-    length: int
-    reward: float = 0.0
-    void: bool = False
-
-    @property
-    def sampled(self) -> bool:
-        """Whether the model sampled these tokens. Only they are ever trained on."""
-        return self.role == "assistant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +94,10 @@ class Verdict:
     `score` is None exactly for BAD_REFERENCE and ERROR: such a rollout is left out of its group, counted as a failure,
     and never scores 0. `extracted` is the answer that was read from the completion; `parts` holds the named components
     of a combined reward; `seconds` is the time the check took.
+
+    `steps` are process rewards: (end, score) of parts of the completion's text, in order; a part reaches from the end
+    of the one before it to `end`, in characters. The reward is the score plus those of the steps, with every
+    `algo.credit`. That credit per step be unbiased, end and score of a step must be functions of the text up to `end`.
     """
 
     status: Status
@@ -134,6 +106,7 @@ class Verdict:
     extracted: str | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    steps: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.status) is not Status:
@@ -149,6 +122,8 @@ class Verdict:
             object.__setattr__(self, "parts", {str(name): float(part) for name, part in self.parts.items()})
         if self.extracted is not None and type(self.extracted) is not str:
             object.__setattr__(self, "extracted", str(self.extracted))
+        if self.steps:
+            object.__setattr__(self, "steps", _checked_steps(self.steps))
 
     @property
     def correct(self) -> bool:
@@ -183,6 +158,17 @@ class Verdict:
     def timed(self, seconds: float) -> Verdict:
         """Return the same verdict with its duration."""
         return replace(self, seconds=seconds)
+
+
+def _checked_steps(steps: Sequence[Sequence[Any]]) -> tuple[tuple[int, float], ...]:
+    """Return the steps of a verdict as plain numbers. Raise ValueError for one that is not (end, finite score)."""
+    checked: list[tuple[int, float]] = []
+    for step in steps:
+        end, score = (int(step[0]), float(step[1])) if len(step) == 2 else (-1, math.nan)
+        if end < (checked[-1][0] if checked else 0) or not math.isfinite(score):
+            raise ValueError(f"step {step!r:.80} of a verdict; expected (end, finite score), ends in order")
+        checked.append((end, score))
+    return tuple(checked)
 
 
 def correct(extracted: str | None = None, reason: str = "") -> Verdict:

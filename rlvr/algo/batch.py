@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr.algo.credit import Advantage, Steps
 from rlvr.algo.transfer import copy_to
 from rlvr.types import Completion, Group, Verdict
 
@@ -23,10 +24,11 @@ class Batch:
     them may lie others, an environment's replies.
 
     tokens, scored, mask, sampler_logprobs, old_logprobs, ref_logprobs, values, returns: (B, T); lengths, groups: (B,);
-    advantages: (B,), or (B, T) where a critic gives each token its own. `lengths` counts prompt and completion;
-    `groups` numbers the problem. HOST tensors stay on the CPU, where rows are chosen and laid out without waiting for
-    the device; `scored` is the mask there. old_logprobs is None where the batch gets a single update (the present
-    logprobs, detached, are the old ones), ref_logprobs without a reference, values and returns without a critic.
+    advantages: (B,), or (B, T) where a critic gives each token its own, or each step of a rollout has one. `lengths`
+    counts prompt and completion; `groups` numbers the problem. HOST tensors stay on the CPU, where rows are chosen and
+    laid out without waiting for the device; `scored` is the mask there. old_logprobs is None where the batch gets a
+    single update (the present logprobs, detached, are the old ones), ref_logprobs without a reference, values and
+    returns without a critic.
     Consecutive `rows_per_pair` rows are never split (2: DPO's pairs).
 
     The rows are those that are computed. The loss averages over S sampled rollouts, which may be more: `sampled_tokens`
@@ -164,8 +166,12 @@ def is_trained(completion: Completion, verdict: Verdict, mask_truncated: bool, m
 
 
 def chosen(
-    groups: Sequence[Group], advantages: Sequence[Sequence[float]], *, mask_truncated: bool, mask_void: bool = False
-) -> tuple[list[Group], list[list[float]]]:
+    groups: Sequence[Group],
+    advantages: Sequence[Sequence[Advantage]],
+    *,
+    mask_truncated: bool,
+    mask_void: bool = False,
+) -> tuple[list[Group], list[list[Advantage]]]:
     """Return the groups reduced to the completions that raft or dpo chose: those whose advantage is not 0.
 
     A group without any is left out, and one with a chosen completion that cannot be trained on.
@@ -182,7 +188,7 @@ def chosen(
 
 def collate(
     groups: Sequence[Group],
-    advantages: Sequence[Sequence[float]],
+    advantages: Sequence[Sequence[Advantage]],
     *,
     pad_id: int,
     device: torch.device | str = "cpu",
@@ -191,11 +197,11 @@ def collate(
     rows_per_pair: int = 1,
     computed: Sequence[bool] | None = None,
 ) -> Batch:
-    """Return the scored rollouts of some groups as one batch.
+    """Return the scored rollouts of some groups as one batch; where advantages are those of steps, each token's (B, T).
 
     Rollouts without a score are left out; with `mask_truncated` so are those that were truncated at the token limit,
     and the whole group where `computed` is False for it. What is left out still counts among the sampled rollouts.
-    mask_void: the tokens of void turns are not trained on. A row ends with the last token that is.
+    mask_void: the tokens of void turns are not trained on.
     """
     rows, places = [], list[int]()
     owns: list[list[bool]] = []
@@ -209,24 +215,23 @@ def collate(
                 owns.append(own)
                 places.append(len(sampled))
             sampled.append(sum(own) if trained else 0)
-    ends = [len(own) - own[::-1].index(True) for own in owns]
-    lengths = [len(row[0]) + end for row, end in zip(rows, ends, strict=True)]
+    lengths = [len(prompt) + len(completion.token_ids) for prompt, completion, _, _ in rows]
     shape = (len(rows), max(lengths, default=0))
     tokens = torch.full(shape, pad_id, dtype=torch.long)
     mask = torch.zeros(shape, dtype=torch.bool)
     logprobs = torch.zeros(shape, dtype=torch.float32)
     for i, (prompt, completion, _, _) in enumerate(rows):
         start, end = len(prompt), lengths[i]
-        tokens[i, :end] = torch.tensor([*prompt, *completion.token_ids[: ends[i]]])
-        mask[i, start:end] = torch.tensor(owns[i][: ends[i]])
-        logprobs[i, start:end] = torch.tensor(completion.logprobs[: ends[i]])
+        tokens[i, :end] = torch.tensor([*prompt, *completion.token_ids])
+        mask[i, start:end] = torch.tensor(owns[i])
+        logprobs[i, start:end] = torch.tensor(completion.logprobs)
     logprobs *= mask
     batch = Batch(
         tokens=tokens,
         scored=mask,
         mask=mask,
         sampler_logprobs=logprobs,
-        advantages=torch.tensor([row[2] for row in rows], dtype=torch.float32),
+        advantages=advantage_tensor([row[2] for row in rows], [len(row[0]) for row in rows], shape[1]),
         lengths=torch.tensor(lengths, dtype=torch.long),
         groups=torch.tensor([row[3] for row in rows], dtype=torch.long),
         rows_per_pair=rows_per_pair,
@@ -234,6 +239,20 @@ def collate(
         sampled_tokens=tuple(sampled),
     )
     return to_device(batch, device)
+
+
+def advantage_tensor(advantages: Sequence[Advantage], starts: Sequence[int], width: int) -> Tensor:
+    """Return the advantages of rows as (B,); as (B, width) where any row has steps, from the row's start on."""
+    if not any(isinstance(advantage, Steps) for advantage in advantages):
+        return torch.tensor(advantages, dtype=torch.float32)
+    table = torch.zeros(len(advantages), width, dtype=torch.float32)
+    for row, advantage, start in zip(table, advantages, starts, strict=True):
+        if isinstance(advantage, Steps):
+            tokens = advantage.per_token()
+            row[start : start + len(tokens)] = torch.tensor(tokens)
+        else:
+            row[start:] = advantage
+    return table
 
 
 def to_device(batch: Batch, device: torch.device | str) -> Batch:

@@ -49,7 +49,8 @@ def prepare_batch(learner: Learner, batch: Batch) -> Batch:
 def with_token_advantages(learner: Learner, batch: Batch) -> Batch:
     """Return the batch with the GAE advantages and returns (B, T), from its values and its `advantages` so far.
 
-    Those are still the rewards (B,): the advantage rule of an algorithm with a critic leaves them as they are.
+    Those are still the rewards: (B,), since the advantage rule of an algorithm with a critic leaves them as they are;
+    (B, T) with credit per turn or step, on the last token of each.
     """
     algo = learner.config.algo
     assert batch.values is not None

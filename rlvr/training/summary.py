@@ -5,26 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rlvr.algo.advantages import is_flat
+from rlvr.algo.credit import Advantage
 from rlvr.config import RolloutConfig
-from rlvr.training.rewards import group_rewards, has_signal, penalties
+from rlvr.training.credit import GroupRewards, is_uninformative
+from rlvr.training.rewards import has_signal, penalties
 from rlvr.types import Completion, Group
 
 
 def rollout_metrics(
     groups: Sequence[Group],
-    advantages: Sequence[Sequence[float]],
+    advantages: Sequence[Sequence[Advantage]],
     config: RolloutConfig | None = None,
     *,
     all_teach: bool = False,
+    dropped: Sequence[GroupRewards] = (),
 ) -> dict[str, float]:
     """Return the metrics of a step's rollouts: scores, verdicts, lengths; with `config` also the penalties in use.
 
     All but "no_signal" are by the verdicts of the completions themselves, even where rewards are shuffled.
 
     groups: all that were sampled. advantages: of the kept ones. "parts/": the mean of each named component, over the
-    rollouts that have it. "no_signal": the share of groups without signal; a group that dynamic sampling dropped has
-    none if its rewards are equal. all_teach: every kept group is trained on (a critic learns from all).
+    rollouts that have it. "no_signal": the share of groups without signal; dropped: the rewards of the groups that
+    dynamic sampling dropped, which have none if these are equal. all_teach: every kept group is trained on (a critic
+    learns from all).
     """
     verdicts = [verdict for group in groups for verdict in group.unshuffled_verdicts]
     completions = [completion for group in groups for completion in group.completions]
@@ -38,8 +41,7 @@ def rollout_metrics(
         for completion in completions:
             for name, value in penalties(completion, config).items():
                 parts.setdefault(name, []).append(value)
-    dropped = group_rewards([group for group in groups if not group.kept], config or RolloutConfig())
-    signal = sum(all_teach or has_signal(row) for row in advantages) + sum(not is_flat(row) for row in dropped)
+    signal = sum(all_teach or has_signal(row) for row in advantages) + sum(not is_uninformative(row) for row in dropped)
     return {
         "reward": sum(scores) / max(len(scores), 1),
         "correct": sum(v.correct for v in verdicts) / len(verdicts),

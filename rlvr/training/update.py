@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlvr.algo.batch import Batch, chosen, collate, minibatches
+from rlvr.algo.credit import Advantage
 from rlvr.algo.losses import batch_loss, loss_denominator, value_loss
 from rlvr.config import Config
 from rlvr.distributed import gather, sum_gradients, sum_stats
@@ -32,7 +33,7 @@ def update(
     learner: Learner,
     step: int,
     groups: Sequence[Group],
-    advantages: Sequence[Sequence[float]],
+    advantages: Sequence[Sequence[Advantage]],
     warn: Callable[[str], None] = python_warning,
 ) -> dict[str, float]:
     """Do all optimizer steps of a step's groups, with their advantages (P x G). Return the metrics.
@@ -107,7 +108,7 @@ def averages(sums: Counter[str], updates: int, critic_updates: int) -> dict[str,
     return {"trained_tokens": tokens, **stats}
 
 
-def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> Batch:
+def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> Batch:
     """Return the rollouts that are trained on, by the algorithm's `trains_on` (rlvr/algo/algorithms.py).
 
     Rows of groups without signal have the gradient zero: they count in the loss's denominator and are not computed,

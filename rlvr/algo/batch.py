@@ -20,7 +20,8 @@ HOST = {"tokens", "scored", "lengths", "groups", "places"}
 
 @dataclass(frozen=True)
 class Batch:
-    """B rollouts, right-padded to T. `mask` is True on the completion tokens that are trained on.
+    """B rollouts, right-padded to T. `mask` is True on the completion tokens that are trained on: sampled ones. Between
+    them may lie others, an environment's replies.
 
     tokens, scored, mask, sampler_logprobs, old_logprobs, ref_logprobs, values, returns: (B, T); lengths, groups: (B,);
     advantages: (B,), or (B, T) where a critic gives each token its own, or each step of a rollout has one. `lengths`
@@ -57,6 +58,11 @@ class Batch:
     def num_completion_tokens(self) -> int:
         """The number of tokens that are computed and trained on."""
         return int(self.scored.sum())
+
+    @property
+    def prompt_lengths(self) -> Tensor:
+        """The number of tokens (B,) before the first that is trained on."""
+        return self.scored.int().argmax(-1)
 
     @property
     def token_counts(self) -> tuple[int, ...]:
@@ -130,13 +136,13 @@ class Batch:
 
     def _cost(self, rows: Sequence[int], shared_prompts: bool) -> int:
         """Return the tokens of some rows of one group."""
-        lengths, completions = self.lengths[list(rows)], self.scored[list(rows)].sum(-1)
-        return int(completions.sum() + (lengths - completions)[0]) if shared_prompts else int(lengths.sum())
+        lengths, prompts = self.lengths[list(rows)], self.scored[list(rows)].int().argmax(-1)
+        return int((lengths - prompts).sum() + prompts[0]) if shared_prompts else int(lengths.sum())
 
     def _cut(self, rows: Sequence[int], max_tokens: int, shared_prompts: bool) -> list[list[int]]:
         """Return rows in parts of at most `max_tokens` tokens, in their order; pairs stay together."""
         lengths, groups = self.lengths.tolist(), self.groups.tolist()
-        prompts = (self.lengths - self.scored.sum(-1)).tolist() if shared_prompts else [0] * len(self)
+        prompts = self.prompt_lengths.tolist() if shared_prompts else [0] * len(self)
         found: list[list[int]] = []
         total = 0
         for i in range(0, len(rows), self.rows_per_pair):
@@ -152,14 +158,19 @@ class Batch:
         return found
 
 
-def is_trained(completion: Completion, verdict: Verdict, mask_truncated: bool) -> bool:
-    """Return whether a rollout enters the batch: it has a score and tokens, and is not masked for being truncated."""
-    left_out = verdict.score is None or (mask_truncated and completion.finish_reason == "length")
-    return bool(completion.token_ids) and not left_out
+def is_trained(completion: Completion, verdict: Verdict, mask_truncated: bool, mask_void: bool = False) -> bool:
+    """Return whether a rollout enters the batch: it has a score and tokens to train on, and is not masked for being
+    truncated."""
+    left_out = verdict.score is None or (mask_truncated and completion.cut_off)
+    return not left_out and any(completion.trained(mask_void=mask_void))
 
 
 def chosen(
-    groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]], *, mask_truncated: bool
+    groups: Sequence[Group],
+    advantages: Sequence[Sequence[Advantage]],
+    *,
+    mask_truncated: bool,
+    mask_void: bool = False,
 ) -> tuple[list[Group], list[list[Advantage]]]:
     """Return the groups reduced to the completions that raft or dpo chose: those whose advantage is not 0.
 
@@ -168,7 +179,7 @@ def chosen(
     kept, kept_advantages = [], []
     for group, row in zip(groups, advantages, strict=True):
         rows = [(c, v, a) for c, v, a in zip(group.completions, group.verdicts, row, strict=True) if a]
-        if rows and all(is_trained(c, v, mask_truncated) for c, v, _ in rows):
+        if rows and all(is_trained(c, v, mask_truncated, mask_void) for c, v, _ in rows):
             completions, verdicts, values = zip(*rows, strict=True)
             kept.append(replace(group, completions=completions, verdicts=verdicts))
             kept_advantages.append(list(values))
@@ -182,6 +193,7 @@ def collate(
     pad_id: int,
     device: torch.device | str = "cpu",
     mask_truncated: bool = False,
+    mask_void: bool = False,
     rows_per_pair: int = 1,
     computed: Sequence[bool] | None = None,
 ) -> Batch:
@@ -189,16 +201,20 @@ def collate(
 
     Rollouts without a score are left out; with `mask_truncated` so are those that were truncated at the token limit,
     and the whole group where `computed` is False for it. What is left out still counts among the sampled rollouts.
+    mask_void: the tokens of void turns are not trained on.
     """
-    rows, places = [], []
+    rows, places = [], list[int]()
+    owns: list[list[bool]] = []
     sampled: list[int] = []
     for number, (group, group_advantages) in enumerate(zip(groups, advantages, strict=True)):
         for completion, verdict, advantage in zip(group.completions, group.verdicts, group_advantages, strict=True):
-            trained = is_trained(completion, verdict, mask_truncated)
+            trained = is_trained(completion, verdict, mask_truncated, mask_void)
+            own = completion.trained(mask_void=mask_void)
             if trained and (computed is None or computed[number]):
                 rows.append((group.prompt_ids, completion, advantage, number))
+                owns.append(own)
                 places.append(len(sampled))
-            sampled.append(len(completion.token_ids) if trained else 0)
+            sampled.append(sum(own) if trained else 0)
     lengths = [len(prompt) + len(completion.token_ids) for prompt, completion, _, _ in rows]
     shape = (len(rows), max(lengths, default=0))
     tokens = torch.full(shape, pad_id, dtype=torch.long)
@@ -207,8 +223,9 @@ def collate(
     for i, (prompt, completion, _, _) in enumerate(rows):
         start, end = len(prompt), lengths[i]
         tokens[i, :end] = torch.tensor([*prompt, *completion.token_ids])
-        mask[i, start:end] = True
+        mask[i, start:end] = torch.tensor(owns[i])
         logprobs[i, start:end] = torch.tensor(completion.logprobs)
+    logprobs *= mask
     batch = Batch(
         tokens=tokens,
         scored=mask,

@@ -16,7 +16,8 @@ from rlvr.training.epochs import further_problems, items_of_step
 from rlvr.training.rewards import shuffle_verdicts
 from rlvr.training.rollout import occurrences, rollout, verify_shared, with_verdicts
 from rlvr.training.worker import RolloutWorker
-from rlvr.types import Group, PartVerifier, Problem
+from rlvr.traits import PartVerifier
+from rlvr.types import Group, Problem
 
 
 def collect(worker: RolloutWorker, step: int) -> list[Group]:
@@ -69,6 +70,7 @@ def sample_and_verify(
         group_size=config.rollout.group_size,
         seed=(config.run.seed, "rollout", step),
         numbers=share(numbers, worker.accelerator),
+        plan=worker.plan,
     )
     verifier = worker.verifier
     if isinstance(verifier, PartVerifier) and not verifier.whole_batch:

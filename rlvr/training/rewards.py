@@ -28,7 +28,7 @@ def length_penalty(num_tokens: int, *, penalty: float, limit: int) -> float:
 
 def penalties(completion: Completion, config: RolloutConfig) -> dict[str, float]:
     """Return the penalties (each <= 0) for a completion's length by name; only those that are switched on."""
-    length = len(completion.token_ids)
+    length = len(completion.sampled_ids)
     costs = {}
     if config.truncated == "penalize":
         costs["overlong"] = soft_overlong(length, max_new_tokens=config.max_new_tokens, buffer=config.overlong_buffer)

@@ -9,7 +9,7 @@ from rlvr.algo.credit import Advantage
 from rlvr.config import RolloutConfig
 from rlvr.training.credit import GroupRewards, is_uninformative
 from rlvr.training.rewards import has_signal, penalties
-from rlvr.types import Group
+from rlvr.types import Completion, Group
 
 
 def rollout_metrics(
@@ -32,7 +32,7 @@ def rollout_metrics(
     verdicts = [verdict for group in groups for verdict in group.unshuffled_verdicts]
     completions = [completion for group in groups for completion in group.completions]
     scores = [verdict.score for verdict in verdicts if verdict.score is not None]
-    tokens = sum(len(c.token_ids) for c in completions)
+    tokens = sum(len(c.sampled_ids) for c in completions)
     parts: dict[str, list[float]] = {}
     for verdict in verdicts:
         for name, value in verdict.parts.items():
@@ -46,13 +46,35 @@ def rollout_metrics(
         "reward": sum(scores) / max(len(scores), 1),
         "correct": sum(v.correct for v in verdicts) / len(verdicts),
         "no_signal": (len(groups) - signal) / len(groups),
-        "truncated": sum(c.finish_reason == "length" for c in completions) / len(completions),
+        "truncated": sum(c.cut_off for c in completions) / len(completions),
         "unscored": sum(v.score is None for v in verdicts) / len(verdicts),
         "completion_tokens": tokens / len(completions),
         "rollout_tokens": float(tokens),
+        **turn_metrics(completions),
         **(dynamic_sampling(groups) if config is not None and config.resample_rounds else {}),
         **{f"status/{s}": n / len(verdicts) for s, n in sorted(Counter(str(v.status) for v in verdicts).items())},
         **{f"parts/{name}": sum(values) / len(values) for name, values in sorted(parts.items())},
+    }
+
+
+def turn_metrics(completions: Sequence[Completion]) -> dict[str, float]:
+    """Return the metrics of rollouts with an environment; none of others.
+
+    Per rollout: "turns/count" of the model, "turns/replies" to them, "turns/reply_tokens", "turns/reward" of all its
+    turns. "turns/void": the share of the model's turns. "finish/": the share of rollouts that ended for each reason.
+    """
+    if not any(completion.turns for completion in completions):
+        return {}
+    own = [turn for completion in completions for turn in completion.turns if turn.sampled]
+    replies = [turn for completion in completions for turn in completion.turns if not turn.sampled]
+    count = len(completions)
+    return {
+        "turns/count": len(own) / count,
+        "turns/replies": len(replies) / count,
+        "turns/reply_tokens": sum(turn.length for turn in replies) / count,
+        "turns/reward": sum(turn.reward for turn in own) / count,
+        "turns/void": sum(turn.void for turn in own) / max(len(own), 1),
+        **{f"finish/{r}": n / count for r, n in sorted(Counter(c.finish_reason for c in completions).items())},
     }
 
 

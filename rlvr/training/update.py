@@ -114,9 +114,10 @@ def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Seq
     Rows of groups without signal have the gradient zero: they count in the loss's denominator and are not computed,
     unless the critic learns from them or a KL term in the loss gives them a gradient.
     """
-    algo, mask_truncated = learner.config.algo, learner.config.rollout.truncated == "mask"
+    algo, rollout = learner.config.algo, learner.config.rollout
+    mask_truncated, mask_void = rollout.truncated == "mask", rollout.mask_void
     if algo.row.trains_on == "chosen":
-        groups, advantages = chosen(groups, advantages, mask_truncated=mask_truncated)
+        groups, advantages = chosen(groups, advantages, mask_truncated=mask_truncated, mask_void=mask_void)
     compute_all = algo.row.trains_on == "all" or (algo.kl_coef > 0 and algo.kl_in == "loss")
     return collate(
         groups,
@@ -124,6 +125,7 @@ def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Seq
         pad_id=learner.policy.pad_id,
         device=learner.policy.device,
         mask_truncated=mask_truncated,
+        mask_void=mask_void,
         rows_per_pair=2 if algo.row.pairs else 1,
         computed=[compute_all or has_signal(row) for row in advantages],
     )

@@ -53,9 +53,12 @@ class Rendering:
 
         ended: that turn ended with an end-of-sequence token. No text of the reply becomes a special token.
         """
+        return self.encode_literally(reply.text)
+
+    def check_turns(self) -> None:
+        """Raise ValueError where replies cannot be put between turns of the model."""
         if self.chat:
             raise ValueError("an environment with a chat template is not supported; use --model.chat never")
-        return self.encode_literally(reply.text)
 
     def shortened(self, text: str, tokens: int) -> str:
         """Return a text cut to this many tokens, with a note that tells how much was left out; unchanged if it fits."""

@@ -1,11 +1,14 @@
-"""What a verifier may have besides being callable: its optional attributes. Standard library only."""
+"""What a verifier may have besides being callable: its optional attributes; and verifiers of many pairs at once.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from rlvr.types import Pair, Problem, Verdict, Verifier
 
@@ -96,3 +99,27 @@ def _checked(verifier: Any, name: str, value: Any) -> Any:
 
 def _name_of(verifier: Any) -> str:
     return str(getattr(verifier, "__qualname__", type(verifier).__qualname__))
+
+
+class BatchVerifier(Protocol):
+    """The verifier as the trainer and the evaluation call it, with all pairs of a step. The Runner is one.
+
+    It may have the trait `whole_batch`, see VerifierTraits.
+    """
+
+    def verify(self, pairs: Sequence[Pair]) -> list[Verdict]: ...
+
+
+@runtime_checkable
+class PartVerifier(BatchVerifier, Protocol):
+    """A BatchVerifier that can take a step's pairs in parts, from another thread, as their completions finish.
+
+    `verify(pairs)` equals `verify_part` of the parts, however they are cut, then `count` of all verdicts in order.
+    With `whole_batch` True it is given all pairs in one call instead.
+    """
+
+    whole_batch: bool
+
+    def verify_part(self, pairs: Sequence[Pair]) -> list[Verdict]: ...
+
+    def count(self, verdicts: Sequence[Verdict]) -> None: ...

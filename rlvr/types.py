@@ -14,6 +14,10 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from rlvr.turns import Reply as Reply
+from rlvr.turns import Turn as Turn
+
+Finish = Literal["stop", "length", "turns", "context", "error"]
 Message = Mapping[str, str]
 Prompt = str | Sequence[Message]
 
@@ -29,41 +33,6 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What an environment says to the model between two of its turns.
-
-    text: as the model reads it; the chat template, or nothing, is put around it. role: of the chat message. reward: for
-    the turn that it answers, added to that of the verdict. void: that turn held neither a call nor an answer; with
-    `rollout.mask_void` its tokens are not trained on.
-    """
-
-    text: str
-    role: str = "tool"
-    reward: float = 0.0
-    void: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One turn of a rollout with an environment: the model's (role "assistant"), or a reply to it (its role).
-
-    length: how many of the completion's token ids it has; what the chat template puts around a reply belongs to the
-    reply. reward and void: of a turn of the model, from the reply to it.
-    """
-
-    role: str
-    text: str
-    length: int
-    reward: float = 0.0
-    void: bool = False
-
-    @property
-    def sampled(self) -> bool:
-        """Whether the model sampled these tokens. Only they are ever trained on."""
-        return self.role == "assistant"
-
-
-@dataclass(frozen=True, slots=True)
 class Completion:
     """One sampled answer, or with an environment all that follows the prompt.
 
@@ -71,16 +40,34 @@ class Completion:
     `finish_reason` is "length" where neither ended the completion. `logprobs`: one for each token id, under the
     distribution that was sampled from (after temperature, top-p); 0 under greedy sampling, and for tokens of replies.
 
-    With an environment `turns` covers all of `token_ids`, in order; `text` is what the model said in its last turn,
-    which is what verifiers see; `verdict` is the environment's, None where the task's verifier judges.
+    With an environment `turns` covers all of `token_ids`, in order, and begins and ends with a turn of the model;
+    `text` is what it said in the last one, which is what verifiers see; `verdict` is the environment's, None where the
+    task's verifier judges. It may also end for "turns" or "context", when these are used up, or "error".
     """
 
     text: str
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
-    finish_reason: Literal["stop", "length"] = "stop"
+    finish_reason: Finish = "stop"
     turns: tuple[Turn, ...] = ()
     verdict: Verdict | None = None
+
+    @property
+    def sampled_ids(self) -> tuple[int, ...]:
+        """The token ids that the model sampled, without those of replies: they are the completion's length."""
+        if not self.turns:
+            return self.token_ids
+        return tuple(token for token, own in zip(self.token_ids, self.trained(), strict=True) if own)
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether a limit of tokens ended it."""
+        return self.finish_reason in ("length", "context")
+
+    def trained(self, *, mask_void: bool = False) -> list[bool]:
+        """Return for each token id whether it may be trained on: the model sampled it (mask_void: in no void turn)."""
+        turns = self.turns or (Turn("assistant", self.text, len(self.token_ids)),)
+        return [turn.sampled and not (mask_void and turn.void) for turn in turns for _ in range(turn.length)]
 
 
 class Status(StrEnum):
@@ -107,6 +94,10 @@ class Verdict:
     `score` is None exactly for BAD_REFERENCE and ERROR: such a rollout is left out of its group, counted as a failure,
     and never scores 0. `extracted` is the answer that was read from the completion; `parts` holds the named components
     of a combined reward; `seconds` is the time the check took.
+
+    `steps` are process rewards: (end, score) of parts of the completion's text, in order; a part reaches from the end
+    of the one before it to `end`, in characters. The reward is the score plus those of the steps, with every
+    `algo.credit`. That credit per step be unbiased, end and score of a step must be functions of the text up to `end`.
     """
 
     status: Status
@@ -115,6 +106,7 @@ class Verdict:
     extracted: str | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    steps: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.status) is not Status:
@@ -130,6 +122,8 @@ class Verdict:
             object.__setattr__(self, "parts", {str(name): float(part) for name, part in self.parts.items()})
         if self.extracted is not None and type(self.extracted) is not str:
             object.__setattr__(self, "extracted", str(self.extracted))
+        if self.steps:
+            object.__setattr__(self, "steps", _checked_steps(self.steps))
 
     @property
     def correct(self) -> bool:
@@ -164,6 +158,17 @@ class Verdict:
     def timed(self, seconds: float) -> Verdict:
         """Return the same verdict with its duration."""
         return replace(self, seconds=seconds)
+
+
+def _checked_steps(steps: Sequence[Sequence[Any]]) -> tuple[tuple[int, float], ...]:
+    """Return the steps of a verdict as plain numbers. Raise ValueError for one that is not (end, finite score)."""
+    checked: list[tuple[int, float]] = []
+    for step in steps:
+        end, score = (int(step[0]), float(step[1])) if len(step) == 2 else (-1, math.nan)
+        if end < (checked[-1][0] if checked else 0) or not math.isfinite(score):
+            raise ValueError(f"step {step!r:.80} of a verdict; expected (end, finite score), ends in order")
+        checked.append((end, score))
+    return tuple(checked)
 
 
 def correct(extracted: str | None = None, reason: str = "") -> Verdict:
@@ -223,33 +228,8 @@ class Verifier(Protocol):
 Pair = tuple[Problem, str]
 
 
-class BatchVerifier(Protocol):
-    """The verifier as the trainer and the evaluation call it, with all pairs of a step. The Runner is one.
-
-    It may have the trait `whole_batch`, see rlvr.traits.VerifierTraits.
-    """
-
-    def verify(self, pairs: Sequence[Pair]) -> list[Verdict]: ...
-
-
-@runtime_checkable
-class PartVerifier(BatchVerifier, Protocol):
-    """A BatchVerifier that can take a step's pairs in parts, from another thread, as their completions finish.
-
-    `verify(pairs)` equals `verify_part` of the parts, however they are cut, then `count` of all verdicts in order.
-    With `whole_batch` True it is given all pairs in one call instead.
-    """
-
-    whole_batch: bool
-
-    def verify_part(self, pairs: Sequence[Pair]) -> list[Verdict]: ...
-
-    def count(self, verdicts: Sequence[Verdict]) -> None: ...
-
-
-# A rollout of several turns as a generator function of the problem and a random stream of the rollout's own: `yield`
-# gives what the model said in its turn, `yield reply` sends a reply and waits for the next turn, and what is returned
-# is the verdict; None lets the task's verifier judge the last turn.
+# A rollout of several turns as a generator function of the problem and a random stream of its own: `yield` gives what
+# the model said, `yield reply` replies and waits for the next turn. It returns the verdict; None: the verifier's.
 Environment = Callable[[Problem, Random], Generator[Reply | None, str, Verdict | None]]
 
 
@@ -266,7 +246,7 @@ class Task:
     train: Sequence[Problem]
     test: Sequence[Problem]
     verifier: Verifier
-    demonstrations: Sequence[tuple[Problem, str]] = ()
+    demonstrations: Sequence[tuple[Problem, str | Sequence[str]]] = ()
     fingerprint: str = ""
     environment: Environment | None = None
 
@@ -280,6 +260,15 @@ class Sampling:
     top_p: float = 1.0
     top_k: int = 0
     stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One turn to be sampled: the token ids before it, how it is drawn, and its seed."""
+
+    context: tuple[int, ...]
+    sampling: Sampling
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +335,36 @@ class Sampler(Protocol):
             if wanted:
                 on_group(p, completions)
         return groups
+
+    def sample_rows(self, asks: Sequence[Ask], on_row: Callable[[int, Completion], None]) -> None:
+        """Sample a completion for each ask, and call `on_row(place, completion)` in this thread; once for each.
+
+        By default those with the same settings are one call of `stream`. Override it to sample all of them together.
+        """
+        for sampling in dict.fromkeys(ask.sampling for ask in asks):
+            places = [place for place, ask in enumerate(asks) if ask.sampling == sampling]
+            prompts, seeds = [asks[place].context for place in places], [[asks[place].seed] for place in places]
+
+            def pass_on(p: int, made: list[Completion], places: list[int] = places) -> None:
+                on_row(places[p], made[0])
+
+            self.stream(prompts, sampling, seeds, pass_on)
+
+    def converse(
+        self, asks: Callable[[bool], Sequence[tuple[int, Ask]]], heard: Callable[[int, Completion], None]
+    ) -> None:
+        """Sample the turns of rollouts that are numbered rows; `heard(row, completion)` takes each, in this thread.
+
+        `asks(every)` waits for the replies to all open rows (every), or to one of them at least, and returns the turns
+        that are to be sampled next, by row; none when all rollouts have ended. By default in rounds: which rows are
+        sampled together depends on no timing.
+        """
+        while turns := asks(True):
+
+            def pass_on(place: int, made: Completion, turns: Sequence[tuple[int, Ask]] = turns) -> None:
+                heard(turns[place][0], made)
+
+            self.sample_rows([ask for _, ask in turns], pass_on)
 
     def sleep(self) -> None:
         """Free memory until the next `load_weights`; called after sampling, before training. Default: nothing."""

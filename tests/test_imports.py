@@ -34,10 +34,19 @@ def folder_of(package: str) -> Path:
 
 PACKAGES: dict[str, Path] = {name: folder_of(name) for name in SETTINGS["packages"]}
 # One file is a module, and one folder a node of the graph below; those of rlvr/ itself are nodes of their own.
-FOUNDATION = ("rlvr.types", "rlvr.traits", "rlvr.registry", "rlvr.seeding", "rlvr.printable", "rlvr.files")
+FOUNDATION = (
+    "rlvr.types",
+    "rlvr.turns",
+    "rlvr.traits",
+    "rlvr.registry",
+    "rlvr.seeding",
+    "rlvr.printable",
+    "rlvr.files",
+)
 # What a package may import besides itself, the foundation and libraries. A package that is not named may import none.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr": FOUNDATION,
+    "rlvr.types": ("rlvr.turns",),
     "rlvr.http": (),
     "rlvr.files": ("rlvr.types", "rlvr.registry"),
     "rlvr.registry": ("rlvr.types",),
@@ -71,7 +80,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # The command line knows everything: verifiers and packs too, which the trainer does not.
 COMMAND_LINE = ("rlvr.commands", "rlvr.launch", "rlvr.__main__", "rlvr.recipes")
 NEVER_TORCH = ("rlvr.verifiers", "rlvr.tasks", "rlvr.environments", "rlvr.sandbox", "rlvr.files")
-ENTRIES = 14  # in rlvr/, besides packages
+ENTRIES = 15  # in rlvr/, besides packages
 
 
 def files(package: str) -> list[Path]:

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr.files.jsonl import check_encodable
-from rlvr.types import Prompt
+from rlvr.types import Prompt, Reply
+
+# Characters that a token may stand for: the longest of published vocabularies are runs of white space.
+LONGEST_TOKEN = 128
 
 
 class Rendering:
@@ -40,6 +43,33 @@ class Rendering:
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text that continues a prompt: no special tokens are added."""
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)
+
+    def encode_literally(self, text: str) -> list[int]:
+        """Return the token ids of a text in which nothing stands for a special token, whatever it looks like."""
+        return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids)
+
+    def encode_reply(self, reply: Reply, *, ended: bool) -> list[int]:
+        """Return the token ids of a reply, as they follow the ids of the model's turn.
+
+        ended: that turn ended with an end-of-sequence token. No text of the reply becomes a special token.
+        """
+        if self.chat:
+            raise ValueError("an environment with a chat template is not supported; use --model.chat never")
+        return self.encode_literally(reply.text)
+
+    def shortened(self, text: str, tokens: int) -> str:
+        """Return a text cut to this many tokens, with a note that tells how much was left out; unchanged if it fits."""
+        start = text[: tokens * LONGEST_TOKEN]
+        if start == text and len(self.encode_literally(text)) <= tokens:
+            return text
+        fits, too_long = 0, len(start) + 1
+        while too_long - fits > 1:
+            middle = (fits + too_long) // 2
+            if len(self.encode_literally(start[:middle])) <= tokens:
+                fits = middle
+            else:
+                too_long = middle
+        return f"{text[:fits]}\n[{len(text) - fits} more characters]\n"
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Return the text of token ids, without special tokens unless `special`."""

@@ -74,6 +74,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr.verifiers.math": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.verifiers.runner"),
     "rlvr.verifiers.code": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.sandbox", "rlvr.sandbox.inside"),
     "rlvr.verifiers": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
+    "rlvr.environments.tools": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
     "rlvr.environments": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
     "rlvr.tasks": (*FOUNDATION, "rlvr.verifiers", "rlvr.environments"),
 }

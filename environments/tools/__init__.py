@@ -52,7 +52,7 @@ class Tools:
     @property
     def made(self) -> Sequence[Tool]:
         """The tools."""
-        return self._made  # type: ignore[attr-defined, no-any-return]
+        return self._made  # type: ignore[attr-defined]
 
     @property
     def schemas(self) -> list[dict[str, Any]]:

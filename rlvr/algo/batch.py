@@ -62,7 +62,7 @@ class Batch:
     @property
     def prompt_lengths(self) -> Tensor:
         """The number of tokens (B,) before the first that is trained on."""
-        return self.scored.int().argmax(-1)
+        return self.scored.int().argmax(-1) if len(self) else self.lengths
 
     @property
     def token_counts(self) -> tuple[int, ...]:

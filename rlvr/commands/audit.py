@@ -103,7 +103,7 @@ def audit(task: Task, runner: Runner, max_problems: int | None = None) -> Iterat
     yield unreadable(task, problems)
     yield from verifier_checks(problems, runner)
     yield from null_checks(task, {part: parts[part][:max_problems] for part in ("train", "test")}, runner)
-    if task.demonstrations:
+    if task.demonstrations and task.environment is None:
         yield wrong_demonstrations(task, runner, max_problems)
 
 
@@ -214,7 +214,7 @@ def accepted(check: str, pairs: Sequence[tuple[Problem, str]], runner: Runner) -
 
 def wrong_demonstrations(task: Task, runner: Runner, max_problems: int | None) -> CheckResult:
     """Count demonstrations that the verifier rejects: a note, since a pack may hold mistakes on purpose."""
-    pairs = list(task.demonstrations[:max_problems])
+    pairs = [(problem, said) for problem, said in task.demonstrations[:max_problems] if isinstance(said, str)]
     bad = sum(not verdict.correct for verdict in runner.verify(pairs))
     return CheckResult("demonstrations that do not verify", len(pairs), bad, note=True)
 

@@ -38,22 +38,28 @@ class TaskSettings(Group):
     """Verifier to use instead of the pack's own."""
     verifier_option: tuple[str, ...] = ()
     """Options of that verifier, as key=value."""
+
+    def rules(self, at: str) -> Rules:
+        """Return rules about empty names, and options without the verifier that they belong to."""
+        return [
+            *super().rules(at),
+            (bool(self.task.strip()), f"{at}task is empty; expected a task pack (see `rlvr list`)"),
+            *_part_rules(at, "verifier", self.verifier, self.verifier_option),
+        ]
+
+
+@dataclass(frozen=True)
+class EnvironmentSettings(Group):
+    """The environment that problems are played in."""
+
     environment: str | None = None
     """Environment to play the problems in, over several turns, instead of the pack's own (if it has one)."""
     environment_option: tuple[str, ...] = ()
     """Options of that environment, as key=value."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about empty names, and options without the verifier or environment that they belong to."""
-        parts = [
-            ("verifier", self.verifier, self.verifier_option),
-            ("environment", self.environment, self.environment_option),
-        ]
-        return [
-            *super().rules(at),
-            (bool(self.task.strip()), f"{at}task is empty; expected a task pack (see `rlvr list`)"),
-            *(rule for name, value, options in parts for rule in _part_rules(at, name, value, options)),
-        ]
+        """Return rules about an empty name, and options without the environment that they belong to."""
+        return [*super().rules(at), *_part_rules(at, "environment", self.environment, self.environment_option)]
 
 
 def _part_rules(at: str, name: str, value: str | None, options: tuple[str, ...]) -> Rules:

@@ -13,6 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
+from rlvr.config import RolloutConfig
 from rlvr.config.shared import TurnSettings
 from rlvr.seeding import derive_seed
 from rlvr.training.replies import Background, Overdue
@@ -27,6 +28,7 @@ from rlvr.types import (
     RunError,
     Sampler,
     Sampling,
+    Task,
     Turn,
     Verdict,
     error,
@@ -34,6 +36,7 @@ from rlvr.types import (
 
 Seed = tuple[int | str, ...]
 SHOWN = 300  # characters of an exception in a reason
+FRAME = 64  # tokens that a note and a chat template may add to a reply
 
 
 class Speaks(Protocol):
@@ -48,6 +51,8 @@ class Speaks(Protocol):
 
     def shortened(self, text: str, tokens: int) -> str: ...
 
+    def check_turns(self) -> None: ...
+
 
 @dataclass(frozen=True)
 class Play:
@@ -56,6 +61,27 @@ class Play:
     environment: Environment
     limits: TurnSettings
     context: int | None = None
+
+
+def plan_of(policy: Speaks, task: Task, limits: TurnSettings, *contexts: int | None) -> Play | None:
+    """Return how a task's rollouts are played; None without an environment. contexts: what the model and engine read.
+
+    Raises ValueError for a chat template that changes earlier turns.
+    """
+    if task.environment is None:
+        return None
+    policy.check_turns()
+    known = [tokens for tokens in (*contexts, limits.context_tokens) if tokens]
+    return Play(task.environment, limits, min(known, default=None))
+
+
+def longest_row(task: Task, config: RolloutConfig, prompt: int, context: int | None) -> int:
+    """Return the tokens of the longest row that a run may train on, of a prompt's number of tokens."""
+    longest = prompt + config.max_new_tokens
+    if task.environment is None:
+        return longest
+    longest += (config.max_turns - 1) * (config.reply_tokens + FRAME)
+    return min(tokens for tokens in (longest, context, config.context_tokens) if tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +278,7 @@ class Episodes:
 
 
 def answer(environment: Environment, episode: Episode, said: str) -> Step:
-    """Return what the environment does after a turn of the model. Raises what it raises, and TypeError or ValueError
-    for what it must not give.
-    """
+    """Return what the environment does after a turn. Raises what it raises, TypeError or ValueError for no Reply."""
     try:
         if episode.world is None:
             episode.world = environment(episode.problem, Random(derive_seed(*episode.seed, "environment")))
@@ -264,6 +288,45 @@ def answer(environment: Environment, episode: Episode, said: str) -> Step:
         return checked(episode.world.send(said))
     except StopIteration as stop:
         return Ended(None if stop.value is None else Verdict.of(stop.value))
+
+
+def replies(demonstrations: Sequence[tuple[Problem, Sequence[str]]], plan: Play, seed: int) -> list[Sequence[Reply]]:
+    """Return what the environment replies to each turn of demonstrations but the last.
+
+    Raises RunError where it fails, and where it ends before the last turn, naming the demonstration.
+    """
+    background: Background[Sequence[Reply]] = Background(plan.limits.reply_seconds)
+    found: dict[int, Sequence[Reply]] = {}
+    for number, (problem, turns) in enumerate(demonstrations):
+        background.submit(number, partial(replayed, plan.environment, problem, turns, seed))
+    try:
+        while len(found) < len(demonstrations):
+            for number, outcome in background.collect(wait=True):
+                if isinstance(outcome, BaseException):
+                    name = demonstrations[number][0].id
+                    late = f"TimeoutError: no reply within {plan.limits.reply_seconds:g} s"
+                    text = late if isinstance(outcome, Overdue) else shown(outcome)
+                    raise RunError(f"demonstration {name!r}: {text}") from outcome
+                found[number] = outcome
+    finally:
+        background.close()
+    return [found[number] for number in range(len(demonstrations))]
+
+
+def replayed(environment: Environment, problem: Problem, turns: Sequence[str], seed: int) -> Sequence[Reply]:
+    """Return the replies to all turns but the last. Raises RunError where the environment ends before."""
+    episode = Episode(problem, (), (seed, "demonstration", problem.id))
+    made: list[Reply] = []
+    try:
+        for said in turns[:-1]:
+            step = answer(environment, episode, said)
+            if isinstance(step, Ended):
+                reason = f": {step.verdict.status}, {step.verdict.reason}" if step.verdict else ""
+                raise RunError(f"the environment ends after turn {len(made) + 1} of {len(turns)}{reason}")
+            made.append(step)
+    finally:
+        close(episode)
+    return made
 
 
 def checked(reply: Any) -> Reply:

@@ -134,7 +134,7 @@ class _Conversation:
             return len(data)
 
     def _answer(self) -> int | None:
-        """Return the exit code that the process tells of the present program. It may be forged: it is for its writer."""
+        """Return the exit code that the process tells of the present program. It may be forged, to no other's harm."""
         with contextlib.suppress(BlockingIOError):
             part = os.read(self._replies, _CHUNK)
             if not part:  # it can tell nothing any more
@@ -164,16 +164,14 @@ class _Conversation:
             ended = result_of(run, ())
             if late:
                 detail = f"over {MAX_WALL * self._limits.seconds:g} s by the clock"
-                return _lost(Result(RunStatus.TIMEOUT, run.text(0), run.text(1), level=ended.level, detail=detail))
-            if ended.status is RunStatus.OK:
-                return _lost(
-                    Result(RunStatus.CRASH, run.text(0), run.text(1), level=ended.level, detail="it has ended")
-                )
+                ended = dataclasses.replace(ended, status=RunStatus.TIMEOUT, detail=detail)
+            elif ended.status is RunStatus.OK:
+                ended = dataclasses.replace(ended, status=RunStatus.CRASH, detail="the process has ended")
             return _lost(ended)
-        status = {0: RunStatus.OK, _MEMORY: RunStatus.MEMORY}.get(code or 0, RunStatus.CRASH)
-        detail = (
-            "" if status is RunStatus.OK else "out of memory" if status is RunStatus.MEMORY else f"exit code {code}"
-        )
+        status, detail = RunStatus.OK, ""
+        if code:
+            status = RunStatus.MEMORY if code == _MEMORY else RunStatus.CRASH
+            detail = "out of memory" if code == _MEMORY else f"exit code {code}"
         if self.over:
             status, detail = RunStatus.OUTPUT_LIMIT, "too much output"
         found = Result(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,10 @@ _ENDED: Mapping[RunStatus, str] = {
 }
 
 
+# The sandbox's own frame in a traceback.
+_OURS = re.compile(r'^  File "[^"\n]*/sandbox/inside/\w+\.py", line \d+, in \w+\n', re.MULTILINE)
+
+
 def result_text(result: Result) -> str:
     """Return what a run printed. Raise ToolError with that and the reason where it failed; SandboxFailure where it
     could not be run.
@@ -27,7 +32,7 @@ def result_text(result: Result) -> str:
     printed = result.stdout
     if result.status is RunStatus.OK:
         return printed or "(no output)"
-    reason = _ENDED.get(result.status) or result.stderr.strip() or result.detail
+    reason = _ENDED.get(result.status) or _OURS.sub("", result.stderr).strip() or result.detail
     lost = result.detail.partition("; ")[2] if result.detail.endswith("is lost") else ""
     raise ToolError("\n".join(part for part in (printed.rstrip("\n"), reason, lost) if part))
 

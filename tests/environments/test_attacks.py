@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -10,7 +12,7 @@ from rlvr.config.shared import TurnSettings
 from rlvr.environments.tools import tools
 from rlvr.model.rendering import Rendering
 from rlvr.training.episodes import Play, play
-from rlvr.types import Completion, Problem, Sampler, Sampling, Status, Verdict
+from rlvr.types import Completion, Problem, Reply, Sampler, Sampling, Status, Verdict
 from tests.helpers.attacks import SECRET, Attack, misbehaving, programs
 from tests.helpers.chat_templates import chat_tokenizer
 from tests.helpers.environments import fenced
@@ -138,3 +140,23 @@ def test_honest_rollouts_are_rewarded_and_the_checks_can_fail():
     told = Attack("told", (f"print({SECRET!r})",))
     with pytest.raises(AssertionError):
         checked(told, rollout(told), Speaker("qwen3_kept"))
+
+
+def test_environments_are_closed_when_a_limit_ends_their_rollouts():
+    """All of them, by the time that the last thread of replies has ended; not by the garbage collector alone."""
+    closed: list[str] = []
+
+    def holds(problem, rng):
+        try:
+            said = yield
+            while True:
+                said = yield Reply(said, role="user")
+        finally:
+            closed.append(threading.current_thread().name)
+
+    for _ in range(20):
+        rollout(Attack("holds", ("`",), environment=holds))
+    until = time.monotonic() + 20
+    while len(closed) < 20 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert closed == ["rlvr-replies"] * 20

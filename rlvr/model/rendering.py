@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr.files.jsonl import check_encodable
+from rlvr.model.chat_turns import append_only, reply_ids
 from rlvr.types import Prompt, Reply
 
 # Characters that a token may stand for: the longest of published vocabularies are runs of white space.
@@ -53,12 +54,12 @@ class Rendering:
 
         ended: that turn ended with an end-of-sequence token. No text of the reply becomes a special token.
         """
-        return self.encode_literally(reply.text)
+        return list(reply_ids(self.tokenizer, chat=self.chat, ended_with_eos=ended, reply=reply))
 
     def check_turns(self) -> None:
         """Raise ValueError where replies cannot be put between turns of the model."""
-        if self.chat:
-            raise ValueError("an environment with a chat template is not supported; use --model.chat never")
+        if self.chat and (reason := append_only(self.tokenizer)):
+            raise ValueError(reason)
 
     def shortened(self, text: str, tokens: int) -> str:
         """Return a text cut to this many tokens, with a note that tells how much was left out; unchanged if it fits."""

@@ -76,7 +76,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr.verifiers": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
     "rlvr.environments.tools": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
     "rlvr.environments": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
-    "rlvr.tasks": (*FOUNDATION, "rlvr.verifiers", "rlvr.environments"),
+    "rlvr.tasks": (*FOUNDATION, "rlvr.verifiers", "rlvr.environments", "rlvr.sandbox"),
 }
 # The command line knows everything: verifiers and packs too, which the trainer does not.
 COMMAND_LINE = ("rlvr.commands", "rlvr.launch", "rlvr.__main__", "rlvr.recipes")

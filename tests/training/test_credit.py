@@ -270,3 +270,15 @@ def test_steps_of_a_verdict_are_checked(steps):
 def test_steps_of_a_verdict_are_plain_numbers():
     """As JSON gives them back."""
     assert replace(correct(), steps=[[1, 1], (2, torch.tensor(0.5))]).steps == ((1, 1.0), (2, 0.5))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_outcomes_only_are_credited_alike(length):
+    """Without rewards of turns both settings are RLOO: every turn has the advantage of its whole rollout."""
+    verdicts = [correct(), incorrect(), correct()]
+    rows = [group([conversation(*[0.0] * length), conversation(0.0, 0.0), conversation(0.0)], verdicts)]
+    whole, turns = (
+        credited_advantages(rows, credited_rewards(rows, config, decode), config.algo)[0] for config in (OUTCOME, TURN)
+    )
+    for a, b in zip(whole, turns, strict=True):
+        assert b.values == pytest.approx([a] * len(b.values))

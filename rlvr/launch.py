@@ -149,6 +149,7 @@ def open_policy(config: Config, task: Task, accelerator: Accelerator) -> Policy:
     mesh = make_mesh(model.shard, accelerator.device)
     policy = load_policy(model, corpus=corpus(task), seed=config.run.seed, mesh=mesh)
     check_weights(policy.model.named_parameters(), f"model {model.name!r} cannot be trained")
+    policy.announce(task.environment)
     return policy
 
 

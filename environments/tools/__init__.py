@@ -52,12 +52,12 @@ class Tools:
     @property
     def made(self) -> Sequence[Tool]:
         """The tools."""
-        return self._made  # type: ignore[attr-defined, no-any-return]
+        return self._made  # type: ignore[attr-defined]
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
-        """The tools as a chat template takes them."""
-        return [made.schema() for made in self.made]
+        """The tools as a chat template takes them; none where calls are fenced blocks, which templates do not know."""
+        return [] if self.calls == "fenced" else [made.schema() for made in self.made]
 
     @property
     def announcement(self) -> str:

@@ -201,7 +201,9 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
         system_prompt=args.system_prompt,
         chat=args.chat,
     )
-    policy = load_policy(model, corpus=(prompt_text(problem.prompt) for problem in problems), seed=args.seed)
+    words = [getattr(task.environment, "announcement", ""), *(prompt_text(problem.prompt) for problem in problems)]
+    policy = load_policy(model, corpus=words, seed=args.seed)
+    policy.announce(task.environment)
     display = Display()
     stop.bars = display.height
     flags = ("--max-new-tokens", "--max-prompt-tokens")

@@ -80,6 +80,7 @@ def corpus(task: Task) -> Iterator[str]:
     if task.environment is not None:
         from rlvr.training.episodes import replayed
 
+        yield getattr(task.environment, "announcement", "")
         for problem, said in task.demonstrations[:HEARD]:
             turns = [said] if isinstance(said, str) else said
             yield from (reply.text for reply in replayed(task.environment, problem, turns, seed=0))

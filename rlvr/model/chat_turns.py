@@ -85,7 +85,7 @@ def append_only(tokenizer: Any) -> str:
         return ""
     return (
         f"the chat template of {name} cannot be used for several turns: {reason}; give one that keeps earlier turns "
-        "(the tokenizer's chat_template), or use --model.chat never"
+        "with --model.chat-template FILE, or use --model.chat never"
     )
 
 

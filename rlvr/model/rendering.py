@@ -22,6 +22,32 @@ class Rendering:
         self.chat = bool(tokenizer.chat_template) if chat == "auto" else chat == "always"
         if self.chat and not tokenizer.chat_template:
             raise ValueError("model.chat always, and the tokenizer has no chat template; use --model.chat never")
+        self._schemas: list[Any] = []
+        self._announcement = ""
+
+    def announce(self, environment: Any) -> None:
+        """Have every prompt tell of an environment's tools.
+
+        Read of it are `schemas`, functions with JSON schemas, for a chat template that has a place for tools, and
+        otherwise `announcement`, a text, which is put before the prompt. An environment without them changes nothing.
+        """
+        self._schemas, self._announcement = [], ""
+        schemas = list(getattr(environment, "schemas", ()))
+        if schemas and self.chat and self._takes(schemas):
+            self._schemas = schemas
+        else:
+            self._announcement = str(getattr(environment, "announcement", ""))
+
+    def _takes(self, schemas: list[Any]) -> bool:
+        """Whether the chat template shows the tools."""
+        asked = [{"role": "user", "content": "x"}]
+        try:
+            text = str(self.tokenizer.apply_chat_template(asked, tools=schemas, tokenize=False))
+        except Exception:  # a template is a program of its own
+            return False
+        return all(
+            schema["function"]["name"] in text and schema["function"]["description"] in text for schema in schemas
+        )
 
     def render(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt, ready for the completion to follow. Only here is a chat template applied.
@@ -33,12 +59,20 @@ class Rendering:
         if not self.chat:
             if not isinstance(prompt, str):
                 raise ValueError("a prompt in chat messages needs a tokenizer with a chat template, and chat is off")
-            text = prompt if self.system_prompt is None else f"{self.system_prompt}\n\n{prompt}"
+            text = "\n\n".join(
+                part for part in (self.system_prompt, self._announcement or None, prompt) if part is not None
+            )
             return list(self.tokenizer(text).input_ids)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+        if self._announcement:
+            first = next((message for message in messages if message["role"] == "user"), messages[-1])
+            first["content"] = f"{self._announcement}\n\n{first['content']}"
         if self.system_prompt is not None:
             messages.insert(0, {"role": "system", "content": self.system_prompt})
-        ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+        tools = {"tools": self._schemas} if self._schemas else {}
+        ids = self.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=False, **tools
+        )
         return [int(i) for i in ids]
 
     def encode(self, text: str) -> list[int]:

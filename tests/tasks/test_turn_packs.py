@@ -128,3 +128,25 @@ def test_shares_are_probabilities(name, option, value):
     """Anything else is refused in one line."""
     with pytest.raises(ValueError, match=f"task '{name}', {option}"):
         make_task(name, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("guesses", "replies", "status"),
+    [
+        (["\\boxed{0}", "right"], ["higher"], "correct"),
+        (["I say \\boxed{999999}", "right"], ["lower"], "correct"),
+        (["no idea", "right"], ["Say a number"], "correct"),
+        (["right"], [], "correct"),
+        (["\\boxed{0}"] * 7, ["higher"] * 6, "incorrect"),
+    ],
+)
+def test_guesses_are_answered_and_cost_a_little(guesses, replies, status):
+    """All but the one that ends the game; a turn without a number is void."""
+    task = make_task("higher_lower", num_train=10, num_test=5)
+    problem = task.train[0]
+    said = [f"\\boxed{{{problem.reference}}}" if guess == "right" else guess for guess in guesses]
+    heard, ended, verdict = converse(task, problem, *said)
+    assert (ended, verdict.status) == (True, status)
+    assert [reply.text.startswith(text) for reply, text in zip(heard, replies, strict=True)] == [True] * len(replies)
+    assert all(reply.reward == -0.05 for reply in heard)
+    assert [reply.void for reply in heard] == ["boxed" not in text for text in said[: len(heard)]]

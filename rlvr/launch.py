@@ -92,6 +92,7 @@ def _launch(
     tune_cpu()
     disable_progress_bar()
     check_demonstrations(config, task)
+    check_turn_credit(config, task)
     folder = train_folder(config, task.fingerprint)
     folder.check()
     accelerator = open_accelerator(config)
@@ -126,6 +127,14 @@ def check_demonstrations(config: Config, task: Task) -> None:
         raise ValueError(
             f"sft.steps is {config.sft.steps} and task {task.name!r} has no demonstrations; set --sft.steps 0, "
             "or --sft.data to a file with prompt and completion"
+        )
+
+
+def check_turn_credit(config: Config, task: Task) -> None:
+    """Raise ValueError for credit per turn without an environment: a rollout is one turn then."""
+    if config.algo.credit == "turn" and task.environment is None:
+        raise ValueError(
+            f"algo.credit turn, and task {task.name!r} has no environment: a rollout is one turn, so leave it out"
         )
 
 

@@ -1,8 +1,18 @@
 """rlvr: reinforcement learning with verifiable rewards."""
 
-from rlvr.registry import register, register_task
-from rlvr.types import Completion, Problem, Status, Task, Verdict
+from rlvr.registry import register, register_environment, register_task
+from rlvr.types import Completion, Problem, Reply, Status, Task, Verdict
 
 __version__ = "0.1.0"
 
-__all__ = ["Completion", "Problem", "Status", "Task", "Verdict", "register", "register_task"]
+__all__ = [
+    "Completion",
+    "Problem",
+    "Reply",
+    "Status",
+    "Task",
+    "Verdict",
+    "register",
+    "register_environment",
+    "register_task",
+]

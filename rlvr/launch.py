@@ -18,7 +18,7 @@ from rlvr.commands.outcome import eval_command, saved_models, what_happened
 from rlvr.commands.progress import ConsoleCallback
 from rlvr.commands.prompt import dry_run
 from rlvr.commands.report import write_report
-from rlvr.commands.task import build_monitor, build_task, corpus
+from rlvr.commands.task import build_monitor, build_task, check_turns, corpus
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config
 from rlvr.model.context import TYPICAL, fit_task, run_limit
@@ -39,6 +39,7 @@ from rlvr.training.best import describe_checkpoints, eras
 from rlvr.training.callbacks import TrackerCallback, TrainerCallback
 from rlvr.training.checkpoint import list_checkpoints
 from rlvr.training.demonstrations import with_demonstrations
+from rlvr.training.episodes import longest_row, plan_of
 from rlvr.training.held_out import HeldOutEvaluation
 from rlvr.training.learner import Learner
 from rlvr.training.lost import naming_lost
@@ -87,10 +88,12 @@ def _launch(
     named = task is None and verifier is None
     task = with_demonstrations(sealed(task or build_task(config)), config.sft)
     task = dataclasses.replace(task, verifier=verifier or task.verifier)
+    check_turns(task, config.rollout, "rollout.")
     monitor = build_monitor(config, task)
     tune_cpu()
     disable_progress_bar()
     check_demonstrations(config, task)
+    check_turn_credit(config, task)
     folder = train_folder(config, task.fingerprint)
     folder.check()
     accelerator = open_accelerator(config)
@@ -128,6 +131,14 @@ def check_demonstrations(config: Config, task: Task) -> None:
         )
 
 
+def check_turn_credit(config: Config, task: Task) -> None:
+    """Raise ValueError for credit per turn without an environment: a rollout is one turn then."""
+    if config.algo.credit == "turn" and task.environment is None:
+        raise ValueError(
+            f"algo.credit turn, and task {task.name!r} has no environment: a rollout is one turn, so leave it out"
+        )
+
+
 def open_accelerator(config: Config) -> Accelerator:
     """Return the Accelerator, with its trackers.
 
@@ -148,6 +159,7 @@ def open_policy(config: Config, task: Task, accelerator: Accelerator) -> Policy:
     mesh = make_mesh(model.shard, accelerator.device)
     policy = load_policy(model, corpus=corpus(task), seed=config.run.seed, mesh=mesh)
     check_weights(policy.model.named_parameters(), f"model {model.name!r} cannot be trained")
+    policy.announce(task.environment)
     return policy
 
 
@@ -157,7 +169,7 @@ def check_rows(config: Config, task: Task, policy: Policy) -> str:
     Raises ValueError where it can do neither in a way that gives the log-probabilities of its plain forward.
     """
     prompts = [len(policy.render(problem.prompt)) for problem in task.train[:TYPICAL]]
-    longest = max(prompts) + config.rollout.max_new_tokens
+    longest = longest_row(task, config.rollout, max(prompts), run_limit(config, policy.causal.config))
     return policy.check_rows(longest, samples=config.sampler.name == "torch")
 
 
@@ -208,6 +220,7 @@ def open_run(
     stop.doing = "starting the sampler"
     sampler = stack.enter_context(open_sampler(config.sampler, policy))
     worker = RolloutWorker(config, policy, sampler, task.train, runners["verifier"], accelerator)
+    worker.plan = plan_of(policy, task, config.rollout, run_limit(config, policy.causal.config))
     if monitors:
         assert config.monitor is not None
         accelerator.wait_for_everyone()  # until the logs have been truncated to the checkpoint

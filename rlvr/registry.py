@@ -1,7 +1,7 @@
-"""Names for verifiers and task packs. Standard library only.
+"""Names for verifiers, task packs and environments. Standard library only.
 
 There are three ways to name one: the registered name, `"module:attribute"`, and an entry point of an installed package
-in the group `rlvr.verifiers` (or `rlvr.tasks`).
+in the group `rlvr.verifiers` (or `rlvr.tasks`, `rlvr.environments`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from rlvr.types import Task
 
 T = TypeVar("T", bound=Callable[..., Any])
 
+_EXAMPLES = {"verifier": "mine:shouting", "task": "mine:squares", "environment": "mine:higher_lower"}
 # Frames of these lead to a user's module, and are not part of it.
 _IMPORTERS = {__file__, importlib.__file__, importlib.metadata.__file__}
 
@@ -118,7 +119,7 @@ class Registry:
         for point in entry_points(group=self.builtins):
             if point.name == spec:
                 return self.register(spec)(load(point.load, f"{self.kind} {spec!r} ({point.value})"))
-        example = {"verifier": "mine:shouting", "task": "mine:squares"}.get(self.kind, "mine:name")
+        example = _EXAMPLES.get(self.kind, "mine:name")
         raise LookupError(
             f"no {self.kind} {spec!r}; {did_you_mean(spec, self.names())} (or module:attribute, such as {example})"
         )
@@ -278,7 +279,9 @@ def _convert_union(value: str, hints: tuple[Any, ...], where: str) -> Any:
 
 VERIFIERS = Registry("verifier", "rlvr.verifiers")
 TASKS = Registry("task", "rlvr.tasks")
+ENVIRONMENTS = Registry("environment", "rlvr.environments")
 register_task = TASKS.register
+register_environment = ENVIRONMENTS.register
 
 
 def register(name: str, *, isolate: bool | None = None) -> Callable[[T], T]:
@@ -321,3 +324,15 @@ def make_task(spec: str, **options: Any) -> Any:
     if not isinstance(task, Task):
         raise LookupError(f"task {spec!r} gave a {type(task).__name__}; expected a function that returns a Task")
     return task
+
+
+def make_environment(spec: str, **options: Any) -> Any:
+    """Make the environment that `spec` names: an instance of a class, made with the options, or a generator function
+    bound to them (functools.partial). Raise LookupError for what cannot be called with (problem, rng).
+    """
+    made = ENVIRONMENTS.get(spec)
+    checked = ENVIRONMENTS.check_options(spec, options)
+    environment = made(**checked) if inspect.isclass(made) else functools.partial(made, **checked) if checked else made
+    if not callable(environment) or not _takes(environment, "problem", "rng"):
+        raise LookupError(f"environment {spec!r} cannot be called with (problem, rng); expected these parameters")
+    return environment

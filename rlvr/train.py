@@ -9,9 +9,9 @@ from rlvr.model.progress import enter
 from rlvr.seeding import derive_seed
 from rlvr.training.after_step import alarm_ends, check_trained, finish_step, gradient_advice, is_due
 from rlvr.training.alarm import AlarmStop
+from rlvr.training.credit import check_credit, credit_metrics, credited_advantages, credited_rewards
 from rlvr.training.prefetch import RolloutPrefetcher
 from rlvr.training.prepare import kl_costs, subtracts_kl
-from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.run import Run
 from rlvr.training.saving import CheckpointSaver
 from rlvr.training.signals import StopRequest
@@ -39,13 +39,14 @@ def train(run: Run, start: int = 0) -> StopRequest:
             saver.check()
 
             sampled = rollouts.take(step)
+            check_credit(sampled, config)
             groups = [group for group in sampled if group.kept]
-            rewards = group_rewards(groups, config.rollout)
-            costs, stats = None, rollouts.describe(step)
+            rewards = credited_rewards(groups, config, learner.policy.decode)
+            costs, stats = None, rollouts.describe(step) | credit_metrics(rewards)
             with timer("train"):
                 if subtracts_kl(learner):
                     costs, stats["kl"] = kl_costs(learner, groups)
-                advantages = group_advantages(groups, rewards, config.algo, costs)
+                advantages = credited_advantages(groups, rewards, config.algo, costs)
                 stats |= update(learner, step, groups, advantages, run.reporter.warn)
             check_trained(learner, step + 1)
             rollouts.load_weights()

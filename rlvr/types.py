@@ -6,14 +6,18 @@ step), T padded length (prompt and completion), V vocabulary, n tokens of one co
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from random import Random
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from rlvr.turns import Reply as Reply
+from rlvr.turns import Turn as Turn
+
+Finish = Literal["stop", "length", "turns", "context", "error"]
 Message = Mapping[str, str]
 Prompt = str | Sequence[Message]
 
@@ -30,17 +34,40 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One sampled answer.
+    """One sampled answer, or with an environment all that follows the prompt.
 
     An end-of-sequence token is in `token_ids` and not in `text`; a stop string ends `text` and stays in it.
     `finish_reason` is "length" where neither ended the completion. `logprobs`: one for each token id, under the
-    distribution that was sampled from (after temperature, top-p); 0 under greedy sampling.
+    distribution that was sampled from (after temperature, top-p); 0 under greedy sampling, and for tokens of replies.
+
+    With an environment `turns` covers all of `token_ids`, in order, and begins and ends with a turn of the model;
+    `text` is what it said in the last one, which is what verifiers see; `verdict` is the environment's, None where the
+    task's verifier judges. It may also end for "turns" or "context", when these are used up, or "error".
     """
 
     text: str
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
-    finish_reason: Literal["stop", "length"] = "stop"
+    finish_reason: Finish = "stop"
+    turns: tuple[Turn, ...] = ()
+    verdict: Verdict | None = None
+
+    @property
+    def sampled_ids(self) -> tuple[int, ...]:
+        """The token ids that the model sampled, without those of replies: they are the completion's length."""
+        if not self.turns:
+            return self.token_ids
+        return tuple(token for token, own in zip(self.token_ids, self.trained(), strict=True) if own)
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether a limit of tokens ended it."""
+        return self.finish_reason in ("length", "context")
+
+    def trained(self, *, mask_void: bool = False) -> list[bool]:
+        """Return for each token id whether it may be trained on: the model sampled it (mask_void: in no void turn)."""
+        turns = self.turns or (Turn("assistant", self.text, len(self.token_ids)),)
+        return [turn.sampled and not (mask_void and turn.void) for turn in turns for _ in range(turn.length)]
 
 
 class Status(StrEnum):
@@ -67,6 +94,10 @@ class Verdict:
     `score` is None exactly for BAD_REFERENCE and ERROR: such a rollout is left out of its group, counted as a failure,
     and never scores 0. `extracted` is the answer that was read from the completion; `parts` holds the named components
     of a combined reward; `seconds` is the time the check took.
+
+    `steps` are process rewards: (end, score) of parts of the completion's text, in order; a part reaches from the end
+    of the one before it to `end`, in characters. The reward is the score plus those of the steps, with every
+    `algo.credit`. That credit per step be unbiased, end and score of a step must be functions of the text up to `end`.
     """
 
     status: Status
@@ -75,6 +106,7 @@ class Verdict:
     extracted: str | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    steps: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.status) is not Status:
@@ -90,6 +122,8 @@ class Verdict:
             object.__setattr__(self, "parts", {str(name): float(part) for name, part in self.parts.items()})
         if self.extracted is not None and type(self.extracted) is not str:
             object.__setattr__(self, "extracted", str(self.extracted))
+        if self.steps != ():
+            object.__setattr__(self, "steps", _checked_steps(self.steps))
 
     @property
     def correct(self) -> bool:
@@ -124,6 +158,17 @@ class Verdict:
     def timed(self, seconds: float) -> Verdict:
         """Return the same verdict with its duration."""
         return replace(self, seconds=seconds)
+
+
+def _checked_steps(steps: Sequence[Sequence[Any]]) -> tuple[tuple[int, float], ...]:
+    """Return the steps of a verdict as plain numbers. Raise ValueError for one that is not (end, finite score)."""
+    checked: list[tuple[int, float]] = []
+    for step in steps:
+        end, score = (int(step[0]), float(step[1])) if len(step) == 2 else (-1, math.nan)
+        if end < (checked[-1][0] if checked else 0) or not math.isfinite(score):
+            raise ValueError(f"step {step!r:.80} of a verdict; expected (end, finite score), ends in order")
+        checked.append((end, score))
+    return tuple(checked)
 
 
 def correct(extracted: str | None = None, reason: str = "") -> Verdict:
@@ -174,7 +219,7 @@ class RunError(RuntimeError):
 class Verifier(Protocol):
     """Anything that can be called with a problem and a completion's text; a plain function is one.
 
-    It returns a Verdict, a bool or a finite number (see Verdict.of). What else it may have is in VerifierTraits.
+    It returns a Verdict, a bool or a finite number (see Verdict.of). What else it may have: rlvr.traits.
     """
 
     def __call__(self, problem: Problem, completion: str) -> Verdict | bool | float: ...
@@ -183,116 +228,9 @@ class Verifier(Protocol):
 Pair = tuple[Problem, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifierTraits:
-    """The optional attributes of a verifier, with their types and defaults. Only `of` reads them from a verifier."""
-
-    isolate: bool = True
-    """Run in worker processes, which are killed at a deadline. False: in the caller's process, without deadlines."""
-
-    fast_path: Callable[[Problem, str], Verdict | bool | float | None] | None = None
-    """Decide in the caller's process, in bounded time; None leaves the completion to a worker process."""
-
-    verify_batch: Callable[[Sequence[Pair]], Sequence[Verdict | bool | float]] | None = None
-    """Verify all pairs in one call, in the caller's process, in place of calls of the verifier (a reward model)."""
-
-    warm_up: Callable[[], None] | None = None
-    """Import and build what the worker processes share; called once, before the first of them starts."""
-
-    check_reference: Callable[[Any], None] | None = None
-    """Raise ValueError where a reference cannot be used; called for each problem when the data is loaded. Another
-    exception, or False, is an error of the verifier and ends the command."""
-
-    whole_batch: bool = False
-    """Verdicts depend on the other pairs: a step's pairs must come in one call, repeated ones included."""
-
-    reads_prompt: bool = False
-    """The score depends on the problem's prompt, not on its reference and the completion only."""
-    integrity: Callable[[Any], str] | None = None
-    """Return "weak" for a reference with which a pass shows little; task packs leave it out of training."""
-
-    null_completions: Callable[[Any], Mapping[str, str]] | None = None
-    """Completions that solve nothing, by what they do, for a reference: `rlvr audit` checks that none is accepted."""
-
-    components: Mapping[str, Verifier] = field(default_factory=dict)
-    """Named parts, each run in the way that its own traits say; needs `problem_for` and `merge`."""
-
-    problem_for: Callable[[str, Problem], Problem] | None = None
-    """The problem as the named component sees it."""
-
-    merge: Callable[..., Verdict | bool | float] | None = None
-    """One verdict from {name: verdict} of the components, and from `scales=measure(rows)` where there is `measure`."""
-
-    measure: Callable[[Sequence[Mapping[str, Verdict]]], Any] | None = None
-    """Statistics over all rows of a batch, for `merge`."""
-
-    @classmethod
-    def of(cls, verifier: Any) -> VerifierTraits:
-        """Read the attributes of `verifier`. Raise ValueError, in one line, for one of the wrong type.
-
-        An attribute that is missing or None has its default. A functools.partial has the traits of its function, except
-        `fast_path`, `verify_batch` and the component traits, which would not get the options. A bound method takes
-        `isolate` from its object.
-        """
-        bare = verifier
-        while isinstance(bare, functools.partial):
-            bare = bare.func
-        found = {}
-        for item in fields(cls):
-            value = getattr(verifier if item.name in _WITH_OPTIONS else bare, item.name, None)
-            if value is None and item.name == "isolate":
-                value = getattr(getattr(bare, "__self__", None), "isolate", None)
-            if value is not None:
-                found[item.name] = _checked(bare, item.name, value)
-        traits = cls(**found)
-        if traits.components and (traits.problem_for is None or traits.merge is None):
-            raise ValueError(f"verifier {_name_of(bare)} has components; expected methods problem_for and merge too")
-        return traits
-
-
-_FLAGS = ("isolate", "whole_batch", "reads_prompt")
-_WITH_OPTIONS = ("fast_path", "verify_batch", "components", "problem_for", "merge", "measure")
-
-
-def _checked(verifier: Any, name: str, value: Any) -> Any:
-    """Return the value of a trait. Raise ValueError where it has the wrong type."""
-    if name in _FLAGS:
-        expected, fits = "True or False", isinstance(value, bool)
-    elif name == "components":
-        expected, fits = "a mapping of names to verifiers", isinstance(value, Mapping)
-    else:
-        expected, fits = "a method", callable(value)
-    if not fits:
-        raise ValueError(f"verifier {_name_of(verifier)}: {name} is {value!r:.80}; expected {expected}")
-    return value
-
-
-def _name_of(verifier: Any) -> str:
-    return str(getattr(verifier, "__qualname__", type(verifier).__qualname__))
-
-
-class BatchVerifier(Protocol):
-    """The verifier as the trainer and the evaluation call it, with all pairs of a step. The Runner is one.
-
-    It may have the trait `whole_batch`, see VerifierTraits.
-    """
-
-    def verify(self, pairs: Sequence[Pair]) -> list[Verdict]: ...
-
-
-@runtime_checkable
-class PartVerifier(BatchVerifier, Protocol):
-    """A BatchVerifier that can take a step's pairs in parts, from another thread, as their completions finish.
-
-    `verify(pairs)` equals `verify_part` of the parts, however they are cut, then `count` of all verdicts in order.
-    With `whole_batch` True it is given all pairs in one call instead.
-    """
-
-    whole_batch: bool
-
-    def verify_part(self, pairs: Sequence[Pair]) -> list[Verdict]: ...
-
-    def count(self, verdicts: Sequence[Verdict]) -> None: ...
+# A rollout of several turns as a generator function of the problem and a random stream of its own: `yield` gives what
+# the model said, `yield reply` replies and waits for the next turn. It returns the verdict; None: the verifier's.
+Environment = Callable[[Problem, Random], Generator[Reply | None, str, Verdict | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,15 +238,17 @@ class Task:
     """A task pack: problems to train on, held-out problems, and the verifier of both.
 
     `demonstrations` are (problem, completion) pairs for supervised fine-tuning, disjoint from train and test.
-    `fingerprint` is a hash of the problems and the verifier's settings; a run records it.
+    `fingerprint` is a hash of the problems and the verifier's settings; a run records it. With an `environment` a
+    rollout has several turns, and the completions of demonstrations are the model's turns, in order.
     """
 
     name: str
     train: Sequence[Problem]
     test: Sequence[Problem]
     verifier: Verifier
-    demonstrations: Sequence[tuple[Problem, str]] = ()
+    demonstrations: Sequence[tuple[Problem, str | Sequence[str]]] = ()
     fingerprint: str = ""
+    environment: Environment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +260,15 @@ class Sampling:
     top_p: float = 1.0
     top_k: int = 0
     stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One turn to be sampled: the token ids before it, how it is drawn, and its seed."""
+
+    context: tuple[int, ...]
+    sampling: Sampling
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +332,36 @@ class Sampler(Protocol):
             if wanted:
                 on_group(p, completions)
         return groups
+
+    def sample_rows(self, asks: Sequence[Ask], on_row: Callable[[int, Completion], None]) -> None:
+        """Sample a completion for each ask, and call `on_row(place, completion)` in this thread; once for each.
+
+        By default those with the same settings are one call of `stream`. Override it to sample all of them together.
+        """
+        for sampling in dict.fromkeys(ask.sampling for ask in asks):
+            places = [place for place, ask in enumerate(asks) if ask.sampling == sampling]
+            prompts, seeds = [asks[place].context for place in places], [[asks[place].seed] for place in places]
+
+            def pass_on(p: int, made: list[Completion], places: list[int] = places) -> None:
+                on_row(places[p], made[0])
+
+            self.stream(prompts, sampling, seeds, pass_on)
+
+    def converse(
+        self, asks: Callable[[bool], Sequence[tuple[int, Ask]]], heard: Callable[[int, Completion], None]
+    ) -> None:
+        """Sample the turns of rollouts that are numbered rows; `heard(row, completion)` takes each, in this thread.
+
+        `asks(every)` waits for the replies to all open rows (every), or to one of them at least, and returns the turns
+        that are to be sampled next, by row; none when all rollouts have ended. By default in rounds: which rows are
+        sampled together depends on no timing.
+        """
+        while turns := asks(True):
+
+            def pass_on(place: int, made: Completion, turns: Sequence[tuple[int, Ask]] = turns) -> None:
+                heard(turns[place][0], made)
+
+            self.sample_rows([ask for _, ask in turns], pass_on)
 
     def sleep(self) -> None:
         """Free memory until the next `load_weights`; called after sampling, before training. Default: nothing."""

@@ -20,14 +20,15 @@ from typing import Any, Generic, TypeVar, overload
 
 from rlvr.registry import make_verifier
 from rlvr.seeding import derive_seed
-from rlvr.types import Problem, Prompt, Task, VerifierTraits
+from rlvr.traits import VerifierTraits
+from rlvr.types import Environment, Problem, Prompt, Task
 from rlvr.verifiers.runner.base import check_references as check_all_references
 from rlvr.verifiers.runner.base import describe
 
 logger = logging.getLogger("rlvr.tasks")
 
 T = TypeVar("T")
-Demonstration = tuple[Problem, str]
+Demonstration = tuple[Problem, str | Sequence[str]]  # with an environment: the model's turns
 
 BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 
@@ -122,9 +123,13 @@ class Fingerprint:
         self._digest = hashlib.sha256()
         self._add("verifier", verifier, dict(options))
 
-    def add(self, part: str, problem: Problem, completion: str | None = None) -> None:
-        """Enter a problem, or a demonstration with its completion."""
+    def add(self, part: str, problem: Problem, completion: str | Sequence[str] | None = None) -> None:
+        """Enter a problem, or a demonstration with its completion, or its turns."""
         self._add(part, problem.id, problem.prompt, problem.reference, dict(problem.info), completion)
+
+    def add_environment(self, environment: Environment) -> None:
+        """Enter the name of an environment, and its options."""
+        self._add("environment", describe(environment), dict(_settings(environment)))
 
     def hexdigest(self) -> str:
         """Return 16 hexadecimal digits."""
@@ -164,10 +169,14 @@ def build_task(
     verifier: str = "math",
     verifier_options: Mapping[str, Any] | None = None,
     demonstrations: Sequence[Demonstration] = (),
+    environment: Environment | None = None,
     check_references: bool = True,
     include_weak: bool = False,
 ) -> Task:
     """Return a checked task with a fingerprint.
+
+    With an `environment` the completions of demonstrations are sequences of the model's turns; what the environment
+    replies to these is added when they are trained on.
 
     Raise ValueError for a pack without problems, for repeated ids, for parts that share a prompt, and for a reference
     that the verifier cannot read (packs that generate their references pass `check_references=False`); LookupError for
@@ -176,7 +185,7 @@ def build_task(
     Where references are checked, training problems with weak ones are left out, unless `include_weak` is set.
     """
     options = dict(verifier_options or {})
-    task = Task(name, train, test, make_verifier(verifier, **options), demonstrations)
+    task = Task(name, train, test, make_verifier(verifier, **options), demonstrations, environment=environment)
     if check_references:
         check_all_references(task.verifier, itertools.chain(train, test))
         traits = VerifierTraits.of(task.verifier)
@@ -197,6 +206,8 @@ def _seal(task: Task, fingerprint: Fingerprint) -> Task:
     if not len(task.train) and not len(task.test):
         raise ValueError(f"task {task.name!r} has no problems: the data set is empty")
     overlap = Overlap(task.name)
+    if task.environment is not None:
+        fingerprint.add_environment(task.environment)
     for problem, completion in task.demonstrations:
         overlap.add("demonstrations", problem)
         fingerprint.add("demonstrations", problem, completion)

@@ -9,13 +9,16 @@ import os
 import subprocess
 import sys
 from fractions import Fraction
+from random import Random
 from typing import Literal
 
 import numpy
 import pytest
 
-from rlvr.registry import VERIFIERS, Registry, did_you_mean, make_verifier
-from rlvr.types import Problem, Status, Verdict
+from rlvr.commands.list import described
+from rlvr.commands.list import main as list_main
+from rlvr.registry import VERIFIERS, Registry, did_you_mean, make_environment, make_verifier
+from rlvr.types import Problem, Reply, Status, Verdict
 from tests.helpers.files import ROOT
 
 
@@ -330,3 +333,56 @@ def test_numbers_of_numpy_are_numbers():
     own = Verdict(Status.PARTIAL, numpy.float32(0.5), "", numpy.int64(7), {"form": numpy.float64(0.25)})
     assert json.dumps([own.score, own.extracted, own.parts]) == '[0.5, "7", {"form": 0.25}]'
     assert type(own.score) is type(own.parts["form"]) is float
+
+
+def counting(problem, rng, *, turns: int = 2):
+    """Count the turns."""
+    for number in range(turns):
+        yield Reply(str(number))
+    return None
+
+
+class Countdown:
+    """Count down."""
+
+    def __init__(self, *, start: int = 3) -> None:
+        self.start = start
+
+    def __call__(self, problem, rng):
+        yield
+        return None
+
+
+@pytest.mark.parametrize(
+    ("attribute", "options", "held"),
+    [("counting", {"turns": "4"}, 4), ("counting", {}, 2), ("Countdown", {"start": 5}, 5)],
+)
+def test_an_environment_is_a_generator_function_or_a_class_that_is_called_so(attribute, options, held):
+    """Options come as strings from a command line, and are converted."""
+    made = make_environment(f"{__name__}:{attribute}", **options)
+    sent = list(made(Problem("1", "", 1), Random(0)))
+    assert len(sent) == held if attribute == "counting" else made.start == held
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "said"),
+    [
+        ("tests.test_registry:registry", {}, "cannot be called"),
+        ("tests.test_registry:counting", {"turn": 1}, "did you mean turns"),
+        ("tests.test_registry:counting", {"turns": "two"}, "not a int"),
+        ("nothing_such", {}, "no environment 'nothing_such'.*mine:higher_lower"),
+    ],
+)
+def test_what_is_no_environment_is_refused_in_one_line(spec, options, said):
+    """With what was expected."""
+    with pytest.raises((LookupError, ValueError), match=said) as refused:
+        make_environment(spec.replace("tests.test_registry", __name__), **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_list_shows_environments_by_name_and_by_place(capsys):
+    """A generator function, or a class whose call is one, is an environment."""
+    assert described(f"{__name__}:counting")[0].startswith(f"{__name__}:counting (environment, ")
+    assert 'make_environment("' in described(f"{__name__}:Countdown")[0]
+    assert list_main([]) == 0
+    assert "\nenvironments\n" in capsys.readouterr().out

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rlvr.registry import did_you_mean, make_verifier, register
-from rlvr.types import UNSCORED, Problem, Verdict, VerifierTraits
+from rlvr.traits import VerifierTraits
+from rlvr.types import UNSCORED, Problem, Verdict
 from rlvr.verifiers.runner.base import check_choices, run_check
 
 Scales = Mapping[str, tuple[float, float]]  # mean and standard deviation of a part over a batch

@@ -81,6 +81,9 @@ class Algorithm:
     the gradient zero; they count in the loss's denominator and are not computed, unless a KL term in the loss gives
     them a gradient); "all", those of every group, since a critic learns from them; "chosen", only those whose advantage
     is not 0: the rule chooses completions instead of weighing them."""
+    credits_steps: bool = False
+    """Whether algo.credit may be turn or step: the rule only subtracts a mean (rlvr/algo/credit.py), or a critic's
+    advantages are made of the steps' rewards."""
     group_relative: bool = True
     """Compares the completions of a group: a group of one, or with equal rewards, has no signal."""
 
@@ -111,13 +114,20 @@ ALGORITHMS: dict[str, Algorithm] = {
     row.name: row
     for row in (
         Algorithm("grpo", "arXiv:2402.03300", per_group(rules.grpo)),
-        Algorithm("dr_grpo", "arXiv:2503.20783", per_group(rules.dr_grpo)),
-        Algorithm("rloo", "arXiv:2402.14740", per_group(rules.rloo), kl_baseline=per_group(rules.rloo)),
+        Algorithm("dr_grpo", "arXiv:2503.20783", per_group(rules.dr_grpo), credits_steps=True),
+        Algorithm(
+            "rloo",
+            "arXiv:2402.14740",
+            per_group(rules.rloo),
+            kl_baseline=per_group(rules.rloo),
+            credits_steps=True,
+        ),
         Algorithm(
             "reinforce",
             "Williams 1992, doi:10.1007/BF00992696",
             rules.reinforce,
             kl_baseline=rules.reinforce,
+            credits_steps=True,
             group_relative=False,
         ),
         Algorithm("reinforce_pp", "arXiv:2501.03262", rules.reinforce_pp),
@@ -130,6 +140,7 @@ ALGORITHMS: dict[str, Algorithm] = {
             scale="whiten",
             critic=True,
             trains_on="all",
+            credits_steps=True,
             group_relative=False,
         ),
         Algorithm("raft", "arXiv:2304.06767", per_group(rules.raft), loss="nll", trains_on="chosen"),

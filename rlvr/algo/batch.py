@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr.algo.credit import Advantage, Steps
 from rlvr.algo.transfer import copy_to
 from rlvr.types import Completion, Group, Verdict
 
@@ -19,13 +20,15 @@ HOST = {"tokens", "scored", "lengths", "groups", "places"}
 
 @dataclass(frozen=True)
 class Batch:
-    """B rollouts, right-padded to T. `mask` is True on the completion tokens that are trained on.
+    """B rollouts, right-padded to T. `mask` is True on the completion tokens that are trained on: sampled ones. Between
+    them may lie others, an environment's replies.
 
     tokens, scored, mask, sampler_logprobs, old_logprobs, ref_logprobs, values, returns: (B, T); lengths, groups: (B,);
-    advantages: (B,), or (B, T) where a critic gives each token its own. `lengths` counts prompt and completion;
-    `groups` numbers the problem. HOST tensors stay on the CPU, where rows are chosen and laid out without waiting for
-    the device; `scored` is the mask there. old_logprobs is None where the batch gets a single update (the present
-    logprobs, detached, are the old ones), ref_logprobs without a reference, values and returns without a critic.
+    advantages: (B,), or (B, T) where a critic gives each token its own, or each step of a rollout has one. `lengths`
+    counts prompt and completion; `groups` numbers the problem. HOST tensors stay on the CPU, where rows are chosen and
+    laid out without waiting for the device; `scored` is the mask there. old_logprobs is None where the batch gets a
+    single update (the present logprobs, detached, are the old ones), ref_logprobs without a reference, values and
+    returns without a critic.
     Consecutive `rows_per_pair` rows are never split (2: DPO's pairs).
 
     The rows are those that are computed. The loss averages over S sampled rollouts, which may be more: `sampled_tokens`
@@ -55,6 +58,11 @@ class Batch:
     def num_completion_tokens(self) -> int:
         """The number of tokens that are computed and trained on."""
         return int(self.scored.sum())
+
+    @property
+    def prompt_lengths(self) -> Tensor:
+        """The number of tokens (B,) before the first that is trained on."""
+        return self.scored.int().argmax(-1) if len(self) else self.lengths
 
     @property
     def token_counts(self) -> tuple[int, ...]:
@@ -128,13 +136,13 @@ class Batch:
 
     def _cost(self, rows: Sequence[int], shared_prompts: bool) -> int:
         """Return the tokens of some rows of one group."""
-        lengths, completions = self.lengths[list(rows)], self.scored[list(rows)].sum(-1)
-        return int(completions.sum() + (lengths - completions)[0]) if shared_prompts else int(lengths.sum())
+        lengths, prompts = self.lengths[list(rows)], self.scored[list(rows)].int().argmax(-1)
+        return int((lengths - prompts).sum() + prompts[0]) if shared_prompts else int(lengths.sum())
 
     def _cut(self, rows: Sequence[int], max_tokens: int, shared_prompts: bool) -> list[list[int]]:
         """Return rows in parts of at most `max_tokens` tokens, in their order; pairs stay together."""
         lengths, groups = self.lengths.tolist(), self.groups.tolist()
-        prompts = (self.lengths - self.scored.sum(-1)).tolist() if shared_prompts else [0] * len(self)
+        prompts = self.prompt_lengths.tolist() if shared_prompts else [0] * len(self)
         found: list[list[int]] = []
         total = 0
         for i in range(0, len(rows), self.rows_per_pair):
@@ -150,15 +158,20 @@ class Batch:
         return found
 
 
-def is_trained(completion: Completion, verdict: Verdict, mask_truncated: bool) -> bool:
-    """Return whether a rollout enters the batch: it has a score and tokens, and is not masked for being truncated."""
-    left_out = verdict.score is None or (mask_truncated and completion.finish_reason == "length")
-    return bool(completion.token_ids) and not left_out
+def is_trained(completion: Completion, verdict: Verdict, mask_truncated: bool, mask_void: bool = False) -> bool:
+    """Return whether a rollout enters the batch: it has a score and tokens to train on, and is not masked for being
+    truncated."""
+    left_out = verdict.score is None or (mask_truncated and completion.cut_off)
+    return not left_out and any(completion.trained(mask_void=mask_void))
 
 
 def chosen(
-    groups: Sequence[Group], advantages: Sequence[Sequence[float]], *, mask_truncated: bool
-) -> tuple[list[Group], list[list[float]]]:
+    groups: Sequence[Group],
+    advantages: Sequence[Sequence[Advantage]],
+    *,
+    mask_truncated: bool,
+    mask_void: bool = False,
+) -> tuple[list[Group], list[list[Advantage]]]:
     """Return the groups reduced to the completions that raft or dpo chose: those whose advantage is not 0.
 
     A group without any is left out, and one with a chosen completion that cannot be trained on.
@@ -166,7 +179,7 @@ def chosen(
     kept, kept_advantages = [], []
     for group, row in zip(groups, advantages, strict=True):
         rows = [(c, v, a) for c, v, a in zip(group.completions, group.verdicts, row, strict=True) if a]
-        if rows and all(is_trained(c, v, mask_truncated) for c, v, _ in rows):
+        if rows and all(is_trained(c, v, mask_truncated, mask_void) for c, v, _ in rows):
             completions, verdicts, values = zip(*rows, strict=True)
             kept.append(replace(group, completions=completions, verdicts=verdicts))
             kept_advantages.append(list(values))
@@ -175,28 +188,33 @@ def chosen(
 
 def collate(
     groups: Sequence[Group],
-    advantages: Sequence[Sequence[float]],
+    advantages: Sequence[Sequence[Advantage]],
     *,
     pad_id: int,
     device: torch.device | str = "cpu",
     mask_truncated: bool = False,
+    mask_void: bool = False,
     rows_per_pair: int = 1,
     computed: Sequence[bool] | None = None,
 ) -> Batch:
-    """Return the scored rollouts of some groups as one batch.
+    """Return the scored rollouts of some groups as one batch; where advantages are those of steps, each token's (B, T).
 
     Rollouts without a score are left out; with `mask_truncated` so are those that were truncated at the token limit,
     and the whole group where `computed` is False for it. What is left out still counts among the sampled rollouts.
+    mask_void: the tokens of void turns are not trained on.
     """
-    rows, places = [], []
+    rows, places = [], list[int]()
+    owns: list[list[bool]] = []
     sampled: list[int] = []
     for number, (group, group_advantages) in enumerate(zip(groups, advantages, strict=True)):
         for completion, verdict, advantage in zip(group.completions, group.verdicts, group_advantages, strict=True):
-            trained = is_trained(completion, verdict, mask_truncated)
+            trained = is_trained(completion, verdict, mask_truncated, mask_void)
+            own = completion.trained(mask_void=mask_void)
             if trained and (computed is None or computed[number]):
                 rows.append((group.prompt_ids, completion, advantage, number))
+                owns.append(own)
                 places.append(len(sampled))
-            sampled.append(len(completion.token_ids) if trained else 0)
+            sampled.append(sum(own) if trained else 0)
     lengths = [len(prompt) + len(completion.token_ids) for prompt, completion, _, _ in rows]
     shape = (len(rows), max(lengths, default=0))
     tokens = torch.full(shape, pad_id, dtype=torch.long)
@@ -205,14 +223,15 @@ def collate(
     for i, (prompt, completion, _, _) in enumerate(rows):
         start, end = len(prompt), lengths[i]
         tokens[i, :end] = torch.tensor([*prompt, *completion.token_ids])
-        mask[i, start:end] = True
+        mask[i, start:end] = torch.tensor(owns[i])
         logprobs[i, start:end] = torch.tensor(completion.logprobs)
+    logprobs *= mask
     batch = Batch(
         tokens=tokens,
         scored=mask,
         mask=mask,
         sampler_logprobs=logprobs,
-        advantages=torch.tensor([row[2] for row in rows], dtype=torch.float32),
+        advantages=advantage_tensor([row[2] for row in rows], [len(row[0]) for row in rows], shape[1]),
         lengths=torch.tensor(lengths, dtype=torch.long),
         groups=torch.tensor([row[3] for row in rows], dtype=torch.long),
         rows_per_pair=rows_per_pair,
@@ -220,6 +239,20 @@ def collate(
         sampled_tokens=tuple(sampled),
     )
     return to_device(batch, device)
+
+
+def advantage_tensor(advantages: Sequence[Advantage], starts: Sequence[int], width: int) -> Tensor:
+    """Return the advantages of rows as (B,); as (B, width) where any row has steps, from the row's start on."""
+    if not any(isinstance(advantage, Steps) for advantage in advantages):
+        return torch.tensor(advantages, dtype=torch.float32)
+    table = torch.zeros(len(advantages), width, dtype=torch.float32)
+    for row, advantage, start in zip(table, advantages, starts, strict=True):
+        if isinstance(advantage, Steps):
+            tokens = advantage.per_token()
+            row[start : start + len(tokens)] = torch.tensor(tokens)
+        else:
+            row[start:] = advantage
+    return table
 
 
 def to_device(batch: Batch, device: torch.device | str) -> Batch:

@@ -9,9 +9,15 @@ from torch import Tensor
 def token_rewards(scores: Tensor, mask: Tensor, cost: Tensor | None = None) -> Tensor:
     """Return the rewards (B, T) of tokens: scores (B,) on each row's last masked token, minus a cost of each token.
 
-    The cost is the KL term where it is in the reward (InstructGPT, arXiv:2203.02155, eq. 2).
+    Scores (B, T) are those of tokens already: one off the mask counts for the last masked token before it, and not at
+    all where there is none. The cost is the KL term where it is in the reward (InstructGPT, arXiv:2203.02155, eq. 2).
     """
     position = torch.arange(mask.shape[1], device=mask.device)
+    if scores.dim() == 2:
+        latest = torch.where(mask, position, -1).cummax(-1).values
+        held = torch.where(latest < 0, 0.0, scores.float())
+        rewards = torch.zeros(mask.shape, device=mask.device).scatter_add(1, latest.clamp(min=0), held)
+        return rewards * mask if cost is None else (rewards - cost) * mask
     last = (position * mask).argmax(-1, keepdim=True)
     rewards = torch.zeros(mask.shape, device=mask.device).scatter(1, last, scores.float().unsqueeze(-1))
     return rewards * mask if cost is None else (rewards - cost) * mask

@@ -18,7 +18,8 @@ from rlvr.config.shared import VerifierSettings
 from rlvr.printable import printable
 from rlvr.registry import make_task
 from rlvr.tasks.base import is_weak, normalized, sealed
-from rlvr.types import Problem, Task, Verdict, VerifierTraits
+from rlvr.traits import VerifierTraits
+from rlvr.types import Problem, Task, Verdict
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 
@@ -102,7 +103,7 @@ def audit(task: Task, runner: Runner, max_problems: int | None = None) -> Iterat
     yield unreadable(task, problems)
     yield from verifier_checks(problems, runner)
     yield from null_checks(task, {part: parts[part][:max_problems] for part in ("train", "test")}, runner)
-    if task.demonstrations:
+    if task.demonstrations and task.environment is None:
         yield wrong_demonstrations(task, runner, max_problems)
 
 
@@ -213,7 +214,7 @@ def accepted(check: str, pairs: Sequence[tuple[Problem, str]], runner: Runner) -
 
 def wrong_demonstrations(task: Task, runner: Runner, max_problems: int | None) -> CheckResult:
     """Count demonstrations that the verifier rejects: a note, since a pack may hold mistakes on purpose."""
-    pairs = list(task.demonstrations[:max_problems])
+    pairs = [(problem, said) for problem, said in task.demonstrations[:max_problems] if isinstance(said, str)]
     bad = sum(not verdict.correct for verdict in runner.verify(pairs))
     return CheckResult("demonstrations that do not verify", len(pairs), bad, note=True)
 

@@ -44,7 +44,8 @@ class DoctorArgs:
     """Check this machine: sandbox, cores, memory, GPU, versions, access to the Hugging Face hub."""
 
     model: str | None = None
-    """Also start vLLM with this model (hub name, folder, or tiny) and check that it agrees with the trainer."""
+    """Also start vLLM with this model (hub name, folder, or tiny) and check that it agrees with the trainer. Says too
+    whether its chat template is fit for rollouts of several turns."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Computation type of that comparison."""
     timeout: float = 3.0
@@ -244,13 +245,32 @@ def examine(arguments: DoctorArgs) -> list[Finding]:
     return findings
 
 
+def several_turns(model: str) -> Finding:
+    """Check that turns which are added to a conversation leave what was before them as it is in the chat template."""
+    from rlvr.config import ModelConfig
+    from rlvr.model.policy import load_rendering
+
+    name = "chat template"
+    rendering, _ = load_rendering(ModelConfig(name=model), corpus=["x"])
+    if not rendering.chat:
+        return Finding(name, "none; rollouts of several turns are plain text")
+    try:
+        rendering.check_turns()
+    except ValueError as error:
+        found, _, advice = str(error).partition("; ")
+        return Finding(name, found, "note", advice)
+    return Finding(name, "append-only: fit for rollouts of several turns")
+
+
 def engine(model: str, dtype: Literal["auto", "float32", "bfloat16"]) -> list[Finding]:
     """Check that vLLM and the trainer agree for this model: logprobs, weight updates, adapters."""
     from rlvr.config import ModelConfig
     from rlvr.vllm.doctor import check_engine
 
     checks = check_engine(ModelConfig(name=model, dtype=dtype))
-    return [Finding(f"vLLM: {check.name}", check.found, "ok" if check.holds else "missing") for check in checks]
+    return [several_turns(model)] + [
+        Finding(f"vLLM: {check.name}", check.found, "ok" if check.holds else "missing") for check in checks
+    ]
 
 
 def show(findings: Sequence[Finding]) -> int:

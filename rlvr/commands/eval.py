@@ -17,6 +17,7 @@ from rich.table import Table
 from rlvr.commands.arguments import key_values, parse_settings
 from rlvr.commands.console import Display, colored
 from rlvr.commands.settings import values_of
+from rlvr.commands.task import check_turns, with_environment
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import ModelConfig, SamplerConfig, TorchSamplerConfig
 from rlvr.config.group import Rules, check_groups
@@ -24,11 +25,13 @@ from rlvr.config.quantities import COUNT
 from rlvr.config.shared import (
     AnswerSettings,
     AttentionSetting,
+    EnvironmentSettings,
     LoadSettings,
     PassKSettings,
     SamplingSettings,
     SeedSetting,
     TaskSettings,
+    TurnSettings,
     VerifierSettings,
 )
 from rlvr.files.models import check_path
@@ -43,7 +46,7 @@ from rlvr.types import Problem, Sampling, Task
 from rlvr.verifiers.runner.base import check_references
 
 # Settings that may change on resume: they affect how many answers are sampled or how fast, never their content.
-RESUMABLE = {"k", "threshold", "samples", "max_problems", "workers", "out_dir", "device", "timeout"}
+RESUMABLE = {"k", "threshold", "samples", "max_problems", "workers", "out_dir", "device", "timeout", "reply_seconds"}
 # Earlier names of settings in settings.json.
 RENAMED = {"option": "verifier_option"}
 
@@ -56,6 +59,8 @@ class ModelOnTask(
     AttentionSetting,
     LoadSettings,
     SeedSetting,
+    TurnSettings,
+    EnvironmentSettings,
     TaskSettings,
 ):
     """Settings of `rlvr eval` and `rlvr profile`: a model, a task pack, and how its problems are answered."""
@@ -103,7 +108,8 @@ def load_task(args: EvalArgs) -> Task:
     options: dict[str, Any] = dict(key_values(args.task_option, "--task-option"))
     if args.data is not None:
         options["data"] = args.data
-    task = sealed(make_task(args.task, **options))
+    task = with_environment(sealed(make_task(args.task, **options)), args, "--")
+    check_turns(task, args, "--")
     if args.verifier is None:
         return task
     verifier = make_verifier(args.verifier, **key_values(args.verifier_option, "--verifier-option"))
@@ -180,6 +186,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
     from rlvr.model.device import tune_cpu
     from rlvr.model.policy import load_policy
     from rlvr.sampling.samplers import open_sampler
+    from rlvr.training.episodes import plan_of
 
     stop.doing = "loading the model"
     tune_cpu()
@@ -194,7 +201,9 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
         system_prompt=args.system_prompt,
         chat=args.chat,
     )
-    policy = load_policy(model, corpus=(prompt_text(problem.prompt) for problem in problems), seed=args.seed)
+    words = [getattr(task.environment, "announcement", ""), *(prompt_text(problem.prompt) for problem in problems)]
+    policy = load_policy(model, corpus=words, seed=args.seed)
+    policy.announce(task.environment)
     display = Display()
     stop.bars = display.height
     flags = ("--max-new-tokens", "--max-prompt-tokens")
@@ -202,7 +211,9 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
         kept, dropped = leave_out_long(policy, problems, args.max_prompt_tokens, flags[1])
         problems = list(kept)
         display.say(f"{dropped} problems with prompts of more than {args.max_prompt_tokens} tokens are left out")
-    check_fit(policy, problems, args.max_new_tokens, context_limit(policy.causal.config), flags)
+    limit = context_limit(policy.causal.config)
+    check_fit(policy, problems, args.max_new_tokens, limit, flags)
+    plan = plan_of(policy, task, args, limit, args.sampler.max_model_len)
     display.say(f"{args.task}: {len(problems)} problems, {args.samples} samples each; {policy.describe()}")
     with (
         closing(display),
@@ -226,6 +237,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
             answers_file=args.out_dir / "answers.jsonl",
             answers_at_once=args.sampler.batch_size,
             progress=lambda done: display.step(done, ""),
+            plan=plan,
         )
     write_whole(args.out_dir / "result.json", json.dumps(result, indent=2) + "\n")
     return result

@@ -21,7 +21,8 @@ from rlvr.files.jsonl import is_same_file, read_objects
 from rlvr.files.write import check_replaceable
 from rlvr.printable import in_one_line
 from rlvr.registry import make_verifier
-from rlvr.types import Problem, Prompt, Status, Verdict, VerifierTraits
+from rlvr.traits import VerifierTraits
+from rlvr.types import Problem, Prompt, Status, Verdict
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 

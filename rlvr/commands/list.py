@@ -1,4 +1,4 @@
-"""`rlvr list`: verifiers, task packs and recipes, a line each; `rlvr list NAME`: one of them in full."""
+"""`rlvr list`: verifiers, task packs, environments and recipes, a line each; `rlvr list NAME`: one of them in full."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from tyro.conf import Positional
 from rlvr.commands.arguments import parse
 from rlvr.commands.flags import expected
 from rlvr.printable import printable
-from rlvr.registry import TASKS, VERIFIERS, Registry, did_you_mean
+from rlvr.registry import ENVIRONMENTS, TASKS, VERIFIERS, Registry, did_you_mean
 
 # By kind of registry: the word for an entry, and a command that uses one.
 USES = {
     "verifier": ("verifier", "rlvr grade FILE.jsonl --verifier {name}"),
     "task": ("task pack", "rlvr eval --model M --task {name}"),
+    "environment": ("environment", 'Task(..., environment=make_environment("{name}"{options}))'),
 }
 OPTION_FLAGS = {"verifier": "--verifier-option", "task": "--task-option"}
 
 
 @dataclass(frozen=True)
 class ListArgs:
-    """List verifiers, task packs and recipes, a line each; with a name show its docstring, options and types."""
+    """List verifiers, task packs, environments and recipes, a line each; with a name show its docstring, options and
+    types."""
 
     name: Positional[str | None] = None
-    """Verifier, task pack or recipe to show: a name of the list, or module:attribute."""
+    """Verifier, task pack, environment or recipe to show: a name of the list, or module:attribute."""
     options: bool = False
-    """Show the options of each verifier and pack too."""
+    """Show the options of each verifier, pack and environment too."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -44,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     print_section("verifiers", registered(VERIFIERS, args.options))
     print_section("task packs", registered(TASKS, args.options))
+    print_section("environments", registered(ENVIRONMENTS, args.options))
     print_section("recipes", recipes())
     return 0
 
@@ -62,30 +65,34 @@ def registered(registry: Registry, with_options: bool) -> list[tuple[str, str]]:
 
 
 def described(name: str) -> list[str]:
-    """Return a text for each verifier, pack and recipe of this name. LookupError with the nearest names if none.
+    """Return a text for each verifier, pack, environment and recipe of this name. LookupError with the nearest names if
+    none.
 
-    Whether "module:attribute" is a verifier or a pack is told by its parameters.
+    Which of them "module:attribute" is, is told by its parameters, and whether it is a generator function.
     """
     if ":" in name:
         made = VERIFIERS.get(name)
-        return [entry(TASKS if not positional(made) else VERIFIERS, name)]
-    found = [entry(registry, name) for registry in (VERIFIERS, TASKS) if name in registry.names()]
+        call = made.__call__ if inspect.isclass(made) else made
+        kind = ENVIRONMENTS if inspect.isgeneratorfunction(call) else VERIFIERS if positional(made) else TASKS
+        return [entry(kind, name)]
+    found = [entry(registry, name) for registry in (VERIFIERS, TASKS, ENVIRONMENTS) if name in registry.names()]
     found += [recipe_entry(file) for file in recipe_files() if file.stem == name]
     if not found:
-        known = {*VERIFIERS.names(), *TASKS.names(), *(file.stem for file in recipe_files())}
-        raise LookupError(f"no verifier, task pack or recipe {name!r}; {did_you_mean(name, known)}")
+        known = {*VERIFIERS.names(), *TASKS.names(), *ENVIRONMENTS.names(), *(file.stem for file in recipe_files())}
+        raise LookupError(f"no verifier, task pack, environment or recipe {name!r}; {did_you_mean(name, known)}")
     return found
 
 
 def positional(made: Any) -> list[str]:
-    """Return the positional parameters (of a class: of its call). A verifier has two, a pack none."""
+    """Return the positional parameters (of a class: of its call). A verifier and an environment have two, a pack
+    none."""
     call = made.__call__ if inspect.isclass(made) else made
     parameters = inspect.signature(call).parameters.values()
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def entry(registry: Registry, name: str) -> str:
-    """Return name, place, docstring and options of a verifier or a pack, and how it is used."""
+    """Return name, place, docstring and options of a verifier, a pack or an environment, and how it is used."""
     made = registry.get(name)
     options = [
         (key, expected(hint), "needed" if default is inspect.Parameter.empty else f"default {default!r}")
@@ -94,8 +101,11 @@ def entry(registry: Registry, name: str) -> str:
     widths = [max((len(row[i]) for row in options), default=0) for i in (0, 1)]
     lines = [f"    {key:{widths[0]}}  {hint:{widths[1]}}  {default}" for key, hint, default in options]
     kind, use = USES[registry.kind]
-    given = f" {OPTION_FLAGS[registry.kind]} {options[0][0]}=VALUE" if options else ""
-    given = " --data PATH" if options and options[0][0] == "data" else given
+    if registry is ENVIRONMENTS:
+        use, given = use.replace("{options}", f", {options[0][0]}=..." if options else ""), ""
+    else:
+        given = f" {OPTION_FLAGS[registry.kind]} {options[0][0]}=VALUE" if options else ""
+        given = " --data PATH" if options and options[0][0] == "data" else given
     return "\n".join(
         [f"{name} ({kind}, {place(made)})", "", indented(documentation(made)), ""]
         + (["  options", *lines, ""] if lines else ["  no options", ""])

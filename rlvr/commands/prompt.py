@@ -37,6 +37,7 @@ def main(argv: Sequence[str]) -> int:
 
     task = with_demonstrations(sealed(build_task(config)), config.sft)
     rendering, settings = load_rendering(config.model, corpus=corpus(task))
+    rendering.announce(task.environment)
     for line in show(config, task, find_problem(task, wanted), rendering, run_limit(config, settings)):
         print(line)
     return 0
@@ -115,6 +116,7 @@ def dry_run(config: Config, task: Task, say: Callable[[str], None]) -> None:
 
     run, r, folder = config.run, config.rollout, config.run.out_dir
     rendering, settings = load_rendering(config.model, corpus=corpus(task))
+    rendering.announce(task.environment)
     limit = run_limit(config, settings)
     say(f"task {task.name}: {len(task.train)} problems to train on, {len(task.test)} held out")
     task = fit_task(config, task, rendering, limit, say)

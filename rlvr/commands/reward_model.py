@@ -222,6 +222,8 @@ def pack(config: PairsConfig) -> tuple[Task, Verifier]:
     if config.data is not None:
         options["data"] = config.data
     task: Task = make_task(config.task, **options)
+    if task.environment is not None:
+        raise ValueError(f"task {config.task!r} has an environment; pairs are made of completions of one turn")
     if len(task.train) < 2:
         raise ValueError(f"task {config.task!r} has {len(task.train)} problems to train on; pairs need at least 2")
     if config.verifier is None:

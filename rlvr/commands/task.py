@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from rlvr.commands.arguments import key_values
 from rlvr.config import Config
-from rlvr.registry import make_task, make_verifier
-from rlvr.types import Task, Verifier
+from rlvr.config.shared import EnvironmentSettings, TurnSettings
+from rlvr.registry import make_environment, make_task, make_verifier
+from rlvr.types import Prompt, Task, Verifier
 from rlvr.verifiers.runner.base import check_references
+
+HEARD = 64  # demonstrations that are played for the alphabet of a tiny model
 
 
 def build_task(config: Config) -> Task:
@@ -23,9 +27,36 @@ def build_task(config: Config) -> Task:
         verifier = make_verifier(run.verifier, **key_values(run.verifier_option, "--run.verifier-option"))
         check_references(verifier, [*task.train, *task.test])
         task = dataclasses.replace(task, verifier=verifier)
+    task = with_environment(task, run, "--run.")
     if not task.train:
         raise ValueError(f"task {run.task!r} has no problems to train on; it is for evaluation (`rlvr eval`)")
     return task
+
+
+def with_environment(task: Task, settings: EnvironmentSettings, at: str) -> Task:
+    """Return the task with the environment that the settings name; with its own where they name none."""
+    if settings.environment is None:
+        return task
+    options = key_values(settings.environment_option, f"{at}environment-option")
+    return dataclasses.replace(task, environment=make_environment(settings.environment, **options))
+
+
+def check_turns(task: Task, settings: TurnSettings, at: str) -> None:
+    """Raise ValueError for settings of turns, and demonstrations of several, where the task has no environment."""
+    if task.environment is not None:
+        return
+    names = [field.name for field in dataclasses.fields(TurnSettings)] + ["mask_void"]
+    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
+    for name in names:
+        if name in defaults and getattr(settings, name) != defaults[name]:
+            shown = name.replace("_", "-") if at.startswith("--") else name
+            raise ValueError(
+                f"{at}{shown} {getattr(settings, name)}: task {task.name!r} has no environment, and its rollouts are "
+                "one turn; leave it out, or choose an environment"
+            )
+    several = next((p.id for p, said in task.demonstrations if not isinstance(said, str)), None)
+    if several is not None:
+        raise ValueError(f"demonstration {several!r} has several turns, and task {task.name!r} has no environment")
 
 
 def build_monitor(config: Config, task: Task) -> Verifier | None:
@@ -39,8 +70,22 @@ def build_monitor(config: Config, task: Task) -> Verifier | None:
     return monitor
 
 
-def corpus(task: Task) -> list[str]:
-    """Return the texts that give a tiny model its alphabet: demonstrations and held-out prompts."""
-    texts = [completion for _, completion in task.demonstrations]
-    prompts = [p.prompt for p in (*(p for p, _ in task.demonstrations), *task.test)]
-    return texts + [p if isinstance(p, str) else "\n".join(m["content"] for m in p) for p in prompts]
+def corpus(task: Task) -> Iterator[str]:
+    """Yield the texts that give a tiny model its alphabet: demonstrations with the first replies, held-out prompts."""
+    for problem, said in task.demonstrations:
+        yield said if isinstance(said, str) else "\n".join(said)
+        yield prompt_words(problem.prompt)
+    for problem in task.test:
+        yield prompt_words(problem.prompt)
+    if task.environment is not None:
+        from rlvr.training.episodes import replayed
+
+        yield getattr(task.environment, "announcement", "")
+        for problem, said in task.demonstrations[:HEARD]:
+            turns = [said] if isinstance(said, str) else said
+            yield from (reply.text for reply in replayed(task.environment, problem, turns, seed=0))
+
+
+def prompt_words(prompt: Prompt) -> str:
+    """Return what a prompt says, without roles."""
+    return prompt if isinstance(prompt, str) else "\n".join(message["content"] for message in prompt)

@@ -40,6 +40,7 @@ WITH_WEIGHTS = Used(is_weighted, "with --algo.importance token or sequence")
 class AlgoDefaults:
     """Values that are read for settings that an algorithm does not have."""
 
+    credit: str = "outcome"
     advantage_scale: str = "auto"
     reward_weights: tuple[str, ...] = ()
     gamma: float = 1.0
@@ -208,12 +209,39 @@ class PolicyGradientSettings(ImportanceSettings, NormalizeSetting):
 class RewardSettings(PolicyGradientSettings):
     """Settings of algorithms whose advantages are made of whole rewards."""
 
+    credit: Literal["outcome", "turn", "step"] = "outcome"
+    """What a token is credited with: the reward of its whole rollout; that of its turn and the turns after it; or of
+    its step and what follows, where a verifier scores the steps of a turn. The expected gradient is the same."""
     advantage_scale: Annotated[Literal["auto", "none", "batch_std", "whiten"], ADVANCED] = "auto"
     """Scale advantages over the batch: divide by the standard deviation of its rewards, or whiten (PPO: over its
     tokens). auto: whiten for PPO without a KL term in the reward, else none. The KL term is never scaled."""
     kl_in: Annotated[Literal["loss", "reward"], WITH_KL] = "loss"
     """Add the KL term to the loss (per token) or to the reward (PPO: per token; else summed over the completion, with
     its own baseline, after the task's rewards are normalised)."""
+
+    def rules(self, at: str) -> Rules:
+        """Return rules about credit per step, whose gradient is that of the expected return."""
+        held = super().rules(at)
+        if self.credit == "outcome" or not all(holds for holds, _ in held):
+            return held
+        fitting = " or ".join(row.name for row in ALGORITHMS.values() if row.credits_steps)
+        return [
+            *held,
+            (
+                self.row.credits_steps,
+                f"{at}credit {self.credit} with {self.name}, whose rule does not only subtract a mean: credit per "
+                f"step would be biased; set --algo {fitting}",
+            ),
+            (
+                self.row.critic or self.scale == "none",
+                f"{at}advantage_scale {self.scale} with {at}credit {self.credit}: it scales whole rollouts; set none",
+            ),
+            (
+                self.loss_row.ratio != "sequence",
+                f"{at}credit {self.credit} with {at}loss {self.policy_loss}, whose ratio is that of a whole completion "
+                "and not of a step; set clip, cispo or nll",
+            ),
+        ]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from rlvr.config.group import ADVANCED, Rules, Used
@@ -26,6 +27,9 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
     the optimizer's state, in which small updates add up."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
+    chat_template: Annotated[Path | None, ADVANCED] = None
+    """File with a chat template (Jinja) in place of the tokenizer's, saved with the model. Rollouts of several turns
+    need one that leaves earlier turns as they are."""
     tiny_tokens: Annotated[str, ADVANCED, WITH_TINY] = "."
     """Regular expression of the tiny model's tokens. The default makes each character a token."""
 
@@ -35,6 +39,10 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
         return [
             (bool(self.name.strip()), f"{at}name is empty; expected a hub name, a folder, or tiny"),
             *super().rules(at),
+            (
+                self.chat_template is None or self.chat != "never",
+                f"{at}chat_template {self.chat_template}, and {at}chat never applies none; leave one of them out",
+            ),
             (compiles(self.tiny_tokens), f"{at}tiny_tokens {self.tiny_tokens!r}: expected a regular expression"),
             (
                 self.name != "tiny" or self.revision is None,

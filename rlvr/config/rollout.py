@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 from rlvr.config.group import ADVANCED, Rules, Used
 from rlvr.config.quantities import COUNT, COUNT_OR_NONE, SHARE, WEIGHT
-from rlvr.config.shared import SamplingSettings, VerifierSettings
+from rlvr.config.shared import SamplingSettings, TurnSettings, VerifierSettings
 
 WITH_PENALTY = Used(lambda config: config.rollout.truncated == "penalize", "with --rollout.truncated penalize")
 
 
 @dataclass(frozen=True)
-class RolloutConfig(VerifierSettings, SamplingSettings):
+class RolloutConfig(TurnSettings, VerifierSettings, SamplingSettings):
     """Sampling and verification of the completions that are trained on."""
 
     problems_per_step: Annotated[int, COUNT] = 16
@@ -23,14 +23,17 @@ class RolloutConfig(VerifierSettings, SamplingSettings):
     resample_rounds: Annotated[int, COUNT_OR_NONE] = 0
     """Dynamic sampling (DAPO): maximum extra sampling rounds to replace groups whose rewards are all equal. 0: off."""
     truncated: Literal["keep", "mask", "penalize"] = "keep"
-    """Completions cut off at max_new_tokens: keep them, mask them out of the loss, or penalize them (DAPO's soft
-    overlong punishment)."""
+    """Completions cut off at max_new_tokens, or at the context's end: keep them, mask them out of the loss, or penalize
+    them (DAPO's soft overlong punishment)."""
     overlong_buffer: Annotated[int, COUNT_OR_NONE, WITH_PENALTY] = 64
     """Number of tokens before the limit over which the penalty grows from 0 to -1."""
     length_penalty: Annotated[float, WEIGHT, ADVANCED] = 0.0
     """Reward subtracted for each token beyond length_limit."""
     length_limit: Annotated[int, COUNT_OR_NONE, ADVANCED] = 0
     """Completion length in tokens up to which length_penalty subtracts nothing."""
+    mask_void: Annotated[bool, ADVANCED] = False
+    """With an environment: do not train on turns that it calls void, which held neither a call nor an answer. Their
+    rollouts count in the baseline all the same."""
     error_budget: Annotated[float, SHARE, ADVANCED] = 0.02
     """Fraction of verdicts that may be verifier errors (statuses bad_reference and error) before the run stops."""
 

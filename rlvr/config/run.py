@@ -8,14 +8,14 @@ from typing import Annotated
 
 from rlvr.config.group import ADVANCED, Used
 from rlvr.config.quantities import COUNT, COUNT_OR_NONE, SECONDS
-from rlvr.config.shared import SeedSetting, TaskSettings
+from rlvr.config.shared import EnvironmentSettings, SeedSetting, TaskSettings
 
 WITH_TRACKERS = Used(lambda config: len(config.run.trackers) > 0, "with --run.trackers")
 WITH_EVALUATIONS = Used(lambda config: config.eval.every >= 0, "with --eval.every 0 or more")
 
 
 @dataclass(frozen=True)
-class RunConfig(SeedSetting, TaskSettings):
+class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     """What is trained on, for how long, and where the results are written."""
 
     out_dir: Path = Path("runs/run")

@@ -41,20 +41,39 @@ class TaskSettings(Group):
 
     def rules(self, at: str) -> Rules:
         """Return rules about empty names, and options without the verifier that they belong to."""
-        flag = f"{at}verifier" if at.startswith("--") else f"--{at}verifier"
-        option = f"{at}{'verifier-option' if at.startswith('--') else 'verifier_option'}"
         return [
             *super().rules(at),
             (bool(self.task.strip()), f"{at}task is empty; expected a task pack (see `rlvr list`)"),
-            (
-                self.verifier is None or bool(self.verifier.strip()),
-                f"{at}verifier is empty; expected a name, or leave it out",
-            ),
-            (
-                self.verifier is not None or not self.verifier_option,
-                f"{option} without a verifier that it is an option of; set {flag} too",
-            ),
+            *_part_rules(at, "verifier", self.verifier, self.verifier_option),
         ]
+
+
+@dataclass(frozen=True)
+class EnvironmentSettings(Group):
+    """The environment that problems are played in."""
+
+    environment: str | None = None
+    """Environment to play the problems in, over several turns, instead of the pack's own (if it has one)."""
+    environment_option: tuple[str, ...] = ()
+    """Options of that environment, as key=value."""
+
+    def rules(self, at: str) -> Rules:
+        """Return rules about an empty name, and options without the environment that they belong to."""
+        return [*super().rules(at), *_part_rules(at, "environment", self.environment, self.environment_option)]
+
+
+def _part_rules(at: str, name: str, value: str | None, options: tuple[str, ...]) -> Rules:
+    """Return rules about a part of the task that a setting names, and its options."""
+    flag = f"{at}{name}" if at.startswith("--") else f"--{at}{name}"
+    option = f"{at}{name}-option" if at.startswith("--") else f"{at}{name}_option"
+    article = "an" if name.startswith("e") else "a"
+    return [
+        (value is None or bool(value.strip()), f"{at}{name} is empty; expected a name, or leave it out"),
+        (
+            value is not None or not options,
+            f"{option} without {article} {name} that it is an option of; set {flag} too",
+        ),
+    ]
 
 
 @dataclass(frozen=True)
@@ -163,6 +182,22 @@ class VerifierSettings(Group):
     """Worker processes for the verifier."""
     timeout: Annotated[float, SECONDS, ADVANCED] = 10.0
     """Seconds allowed to verify one completion; after that its worker is killed and the score is 0."""
+
+
+@dataclass(frozen=True)
+class TurnSettings(Group):
+    """Rollouts with an environment. max_new_tokens is what the model may sample in all turns of one together."""
+
+    max_turns: Annotated[int, COUNT] = 8
+    """With an environment: turns of the model in a rollout."""
+    turn_tokens: Annotated[int | None, COUNT, ADVANCED] = None
+    """With an environment: maximum number of tokens in one turn. None: what is left of max_new_tokens."""
+    reply_tokens: Annotated[int, COUNT, ADVANCED] = 512
+    """With an environment: tokens of a reply that are kept; a note tells the model how much was left out."""
+    context_tokens: Annotated[int | None, COUNT, ADVANCED] = None
+    """With an environment: tokens of a rollout, prompt and replies included. None: what the model reads."""
+    reply_seconds: Annotated[float, SECONDS, ADVANCED] = 60.0
+    """With an environment: seconds for a reply; after that the rollout has no score, and counts as an error."""
 
 
 Ks = Annotated[tuple[int, ...], COUNT]

@@ -137,9 +137,12 @@ def fit_task(config: Config, task: Task, rendering: Rendering, limit: int | None
     return task
 
 
-def check_demonstrations(rendering: Rendering, demonstrations: Sequence[tuple[Problem, str]], limit: int) -> None:
-    """Raise ValueError for a demonstration that exceeds the context."""
-    for problem, text in demonstrations:
+def check_demonstrations(
+    rendering: Rendering, demonstrations: Sequence[tuple[Problem, str | Sequence[str]]], limit: int
+) -> None:
+    """Raise ValueError for a demonstration that exceeds the context, by the tokens of the model's own turns."""
+    for problem, said in demonstrations:
+        text = said if isinstance(said, str) else "".join(said)
         if num_bytes(problem.prompt) + num_bytes(text) <= limit // 2:
             continue
         tokens = len(rendering.render(problem.prompt)) + len(rendering.encode(text)) + 1

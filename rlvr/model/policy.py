@@ -26,7 +26,7 @@ from rlvr.model.rendering import Rendering
 from rlvr.model.sharding import allocate, blank, fill, gather_weights, leads, local, shard_model, with_weights
 from rlvr.model.stand_in import StandInTrial
 from rlvr.model.tiny import tiny_config, tiny_model, tiny_tokenizer
-from rlvr.model.tokenizer import load_tokenizer
+from rlvr.model.tokenizer import load_tokenizer, use_template
 
 
 class Policy(Rendering):
@@ -284,6 +284,7 @@ def load_policy(
         in_parts = mesh is not None and source.adapter is None and not config.lora_rank
         stored = dtype if as_computed else torch.float32
         tokenizer, model = load_pretrained(source, config, stored, in_parts=in_parts)
+    use_template(tokenizer, config.chat_template)
     if mesh is None:
         if source is None or source.adapter is None:
             model = model.to(device)  # a CPU would take minutes for the trials of a large model
@@ -338,6 +339,7 @@ def load_rendering(config: ModelConfig, *, corpus: Iterable[str] = ()) -> tuple[
         with load_errors_as_value_error(config.name):
             settings = AutoConfig.from_pretrained(source.weights.name, **source.weights.options(), **trust)
             tokenizer = load_tokenizer(source.tokenizer.name, **source.tokenizer.options(), **trust)
+    use_template(tokenizer, config.chat_template)
     return Rendering(tokenizer, system_prompt=config.system_prompt, chat=config.chat), settings
 
 

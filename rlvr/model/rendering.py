@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr.files.jsonl import check_encodable
-from rlvr.types import Prompt
+from rlvr.model.chat_turns import append_only, reply_ids
+from rlvr.types import Prompt, Reply
+
+# Characters that a token may stand for: the longest of published vocabularies are runs of white space.
+LONGEST_TOKEN = 128
 
 
 class Rendering:
@@ -18,6 +22,32 @@ class Rendering:
         self.chat = bool(tokenizer.chat_template) if chat == "auto" else chat == "always"
         if self.chat and not tokenizer.chat_template:
             raise ValueError("model.chat always, and the tokenizer has no chat template; use --model.chat never")
+        self._schemas: list[Any] = []
+        self._announcement = ""
+
+    def announce(self, environment: Any) -> None:
+        """Have every prompt tell of an environment's tools.
+
+        Read of it are `schemas`, functions with JSON schemas, for a chat template that has a place for tools, and
+        otherwise `announcement`, a text, which is put before the prompt. An environment without them changes nothing.
+        """
+        self._schemas, self._announcement = [], ""
+        schemas = list(getattr(environment, "schemas", ()))
+        if schemas and self.chat and self._takes(schemas):
+            self._schemas = schemas
+        else:
+            self._announcement = str(getattr(environment, "announcement", ""))
+
+    def _takes(self, schemas: list[Any]) -> bool:
+        """Whether the chat template shows the tools."""
+        asked = [{"role": "user", "content": "x"}]
+        try:
+            text = str(self.tokenizer.apply_chat_template(asked, tools=schemas, tokenize=False))
+        except Exception:  # a template is a program of its own
+            return False
+        return all(
+            schema["function"]["name"] in text and schema["function"]["description"] in text for schema in schemas
+        )
 
     def render(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt, ready for the completion to follow. Only here is a chat template applied.
@@ -29,17 +59,55 @@ class Rendering:
         if not self.chat:
             if not isinstance(prompt, str):
                 raise ValueError("a prompt in chat messages needs a tokenizer with a chat template, and chat is off")
-            text = prompt if self.system_prompt is None else f"{self.system_prompt}\n\n{prompt}"
+            text = "\n\n".join(
+                part for part in (self.system_prompt, self._announcement or None, prompt) if part is not None
+            )
             return list(self.tokenizer(text).input_ids)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+        if self._announcement:
+            first = next((message for message in messages if message["role"] == "user"), messages[-1])
+            first["content"] = f"{self._announcement}\n\n{first['content']}"
         if self.system_prompt is not None:
             messages.insert(0, {"role": "system", "content": self.system_prompt})
-        ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+        tools = {"tools": self._schemas} if self._schemas else {}
+        ids = self.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=False, **tools
+        )
         return [int(i) for i in ids]
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text that continues a prompt: no special tokens are added."""
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)
+
+    def encode_literally(self, text: str) -> list[int]:
+        """Return the token ids of a text in which nothing stands for a special token, whatever it looks like."""
+        return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids)
+
+    def encode_reply(self, reply: Reply, *, ended: bool) -> list[int]:
+        """Return the token ids of a reply, as they follow the ids of the model's turn.
+
+        ended: that turn ended with an end-of-sequence token. No text of the reply becomes a special token.
+        """
+        return list(reply_ids(self.tokenizer, chat=self.chat, ended_with_eos=ended, reply=reply))
+
+    def check_turns(self) -> None:
+        """Raise ValueError where replies cannot be put between turns of the model."""
+        if self.chat and (reason := append_only(self.tokenizer)):
+            raise ValueError(reason)
+
+    def shortened(self, text: str, tokens: int) -> str:
+        """Return a text cut to this many tokens, with a note that tells how much was left out; unchanged if it fits."""
+        start = text[: tokens * LONGEST_TOKEN]
+        if start == text and len(self.encode_literally(text)) <= tokens:
+            return text
+        fits, too_long = 0, len(start) + 1
+        while too_long - fits > 1:
+            middle = (fits + too_long) // 2
+            if len(self.encode_literally(start[:middle])) <= tokens:
+                fits = middle
+            else:
+                too_long = middle
+        return f"{text[:fits]}\n[{len(text) - fits} more characters]\n"
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Return the text of token ids, without special tokens unless `special`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -21,3 +22,17 @@ def load_tokenizer(name: str, **options: Any) -> Any:
     if get_tokenizer_config(name, **place).get("tokenizer_class") == "TokenizersBackend":
         return PreTrainedTokenizerFast.from_pretrained(name, **place)
     return AutoTokenizer.from_pretrained(name, **options)
+
+
+def use_template(tokenizer: Any, file: Path | None) -> None:
+    """Give a tokenizer the chat template in a file; None leaves it as it is. Raise ValueError for an unreadable one."""
+    if file is None:
+        return
+    try:
+        text = file.expanduser().read_text("utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "expected text in UTF-8"
+        raise ValueError(f"model.chat_template {file}: {reason}") from error
+    if not text.strip():
+        raise ValueError(f"model.chat_template {file}: the file is empty")
+    tokenizer.chat_template = text

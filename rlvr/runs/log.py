@@ -12,7 +12,7 @@ from typing import Any
 
 from rlvr.files.write import PARTIAL, write_whole, writing
 from rlvr.runs.records import present_names
-from rlvr.types import Group
+from rlvr.types import Completion, Group
 
 STREAMS = ("metrics", "rollouts", "eval", "alarms")
 ROTATE_BYTES = 64 * 2**20
@@ -124,6 +124,21 @@ def with_nulls(value: Any) -> Any:
     return value
 
 
+def turn_records(completion: Completion) -> dict[str, Any]:
+    """Return the turns of a completion as a field of its line; none where it has no turns."""
+    turns = [
+        {
+            "role": turn.role,
+            "text": turn.text,
+            "tokens": turn.length,
+            **({"reward": turn.reward} if turn.reward else {}),
+            **({"void": True} if turn.void else {}),
+        }
+        for turn in completion.turns
+    ]
+    return {"turns": turns} if turns else {}
+
+
 def rollout_records(
     step: int,
     groups: Sequence[Group],
@@ -155,7 +170,8 @@ def rollout_records(
             "extracted": verdict.extracted,
             "parts": dict(verdict.parts),
             "finish_reason": completion.finish_reason,
-            "tokens": len(completion.token_ids),
+            "tokens": len(completion.sampled_ids),
+            **turn_records(completion),
             **({"kept": group.kept, "round": group.round} if marked else {}),
         }
         for group, group_rewards, group_advantages in zip(groups, rewards, advantages, strict=True)

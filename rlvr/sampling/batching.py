@@ -33,11 +33,12 @@ Done = Callable[[int, int, Completion], None]
 
 @dataclass(slots=True)
 class Row:
-    """A completion in the making: sample `sample` of prompt `prompt`, whose tokens are kept in place `slot`."""
+    """Sample `sample` of prompt `prompt` in the making: up to `limit` tokens, which are kept in place `slot`."""
 
     prompt: int
     sample: int
     slot: int
+    limit: int
     drawn: int = 0
     done: bool = False
     recent: list[int] = field(default_factory=list)
@@ -58,6 +59,7 @@ class ContinuousBatch:
     decoder_for: the class of the decoder for prompt p, which SharedDecoders share while others take turns. cache_bytes:
     how many bytes of keys and values a SharedDecoder may hold; where they would not do, the youngest rows leave, and
     are drawn again later (as long as one row is left). steps_per_look: tokens drawn until the host looks at them.
+    limits: tokens of a completion of each prompt; sampling.max_new_tokens unless given, which is the largest of them.
     """
 
     def __init__(
@@ -71,10 +73,12 @@ class ContinuousBatch:
         size: int,
         cache_bytes: float = inf,
         steps_per_look: int | None = None,
+        limits: Sequence[int] | None = None,
     ) -> None:
         self.policy, self.prompts, self.seeds, self.sampling = policy, prompts, seeds, sampling
         self.decoder_for, self.cache_bytes = decoder_for, cache_bytes
         device, limit = policy.device, sampling.max_new_tokens
+        self.limits = limits or [limit] * len(prompts)
         self.steps_per_look = steps_per_look or (1 if device.type == "cpu" else STEPS_PER_LOOK)
         order = sorted(range(len(prompts)), key=lambda p: len(prompts[p]))
         self.waiting = deque((p, g) for p in order for g in range(len(seeds[p])))
@@ -154,7 +158,7 @@ class ContinuousBatch:
         """Return how a row ended with one of its last tokens, if it did."""
         before = row.drawn - len(ids)
         stop, eos = self.sampling.stop, self.policy.eos_ids
-        for i, token in enumerate(ids, start=1):
+        for i, token in enumerate(ids[: row.limit - before], start=1):
             if token in eos:
                 return Ending("eos", before + i)
             if stop:
@@ -163,7 +167,7 @@ class ContinuousBatch:
                 text = self.policy.decode(row.recent)
                 if any(string in text for string in stop):
                     return Ending("stop", before + i)
-        return Ending("length", row.drawn) if row.drawn == self.sampling.max_new_tokens else None
+        return Ending("length", row.limit) if row.drawn >= row.limit else None
 
     def _completion(self, tokens: list[int], logprobs: list[float], ending: Ending) -> Completion:
         length = ending.length
@@ -226,7 +230,7 @@ class ContinuousBatch:
 
     def _add(self, rows: list[tuple[int, int]]) -> None:
         """Give rows that entered their places."""
-        made = [Row(p, g, self.free.pop()) for p, g in rows]
+        made = [Row(p, g, self.free.pop(), self.limits[p]) for p, g in rows]
         slots = torch.tensor([row.slot for row in made], device=self.slots.device)
         numbers = uniforms([self.seeds[p][g] for p, g in rows], self.sampling.max_new_tokens)
         self.numbers[slots] = numbers.to(self.numbers.device)

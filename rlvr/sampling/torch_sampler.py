@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -12,7 +13,7 @@ from rlvr.model.device import decoding_threads
 from rlvr.model.policy import Policy
 from rlvr.model.probe import Decoders
 from rlvr.sampling.batching import ContinuousBatch
-from rlvr.types import Completion, Sampler, Sampling
+from rlvr.types import Ask, Completion, Sampler, Sampling
 
 # Share of the GPU memory that is free when sampling starts which keys and values may take.
 CACHE_SHARE = 0.6
@@ -53,7 +54,6 @@ class TorchSampler(Sampler):
         """Return len(seeds[p]) completions for each prompt; see rlvr.types.Sampler. Raises ValueError as `stream`."""
         return self.stream(prompts, sampling, seeds, lambda place, completions: None)
 
-    @torch.no_grad()  # under inference_mode autocast would cast every weight again for every token
     def stream(
         self,
         prompts: Sequence[Sequence[int]],
@@ -78,6 +78,45 @@ class TorchSampler(Sampler):
             if missing[p] == 0:
                 on_group(p, _whole(drawn[p]))
 
+        self._draw(prompts, seeds, sampling, [sampling.max_new_tokens] * len(prompts), keep)
+        return [_whole(group) for group in drawn]
+
+    def sample_rows(self, asks: Sequence[Ask], on_row: Callable[[int, Completion], None]) -> None:
+        """Sample a completion for each ask; see rlvr.types.Sampler. Those that differ in length only go together.
+
+        Equal contexts are read once. Raises ValueError for an empty context.
+        """
+        if any(not ask.context for ask in asks):
+            raise ValueError("a context without tokens cannot be continued; render it with at least one token")
+        kinds = [replace(ask.sampling, max_new_tokens=1) for ask in asks]
+        for kind in dict.fromkeys(kinds):
+            members: dict[tuple[tuple[int, ...], int], list[int]] = {}
+            for place, ask in enumerate(asks):
+                if kinds[place] == kind:
+                    members.setdefault((ask.context, ask.sampling.max_new_tokens), []).append(place)
+            places, limits = list(members.values()), [limit for _, limit in members]
+
+            def pass_on(p: int, g: int, made: Completion, places: list[list[int]] = places) -> None:
+                on_row(places[p][g], made)
+
+            self._draw(
+                [context for context, _ in members],
+                [[asks[place].seed for place in row] for row in places],
+                replace(kind, max_new_tokens=max(limits)),
+                limits,
+                pass_on,
+            )
+
+    @torch.no_grad()  # under inference_mode autocast would cast every weight again for every token
+    def _draw(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[Sequence[int]],
+        sampling: Sampling,
+        limits: Sequence[int],
+        on_row: Callable[[int, int, Completion], None],
+    ) -> None:
+        """Draw the completions of all prompts, of at most limits[p] tokens each."""
         training = self.policy.model.training
         self.policy.model.eval()
         try:
@@ -87,13 +126,13 @@ class TorchSampler(Sampler):
                     prompts,
                     seeds,
                     sampling,
-                    lambda p: self.decoders.for_length(len(prompts[p]) + sampling.max_new_tokens),
+                    lambda p: self.decoders.for_length(len(prompts[p]) + limits[p]),
                     size=self.batch_size,
                     cache_bytes=self._cache_bytes(),
-                ).run(keep)
+                    limits=limits,
+                ).run(on_row)
         finally:
             self.policy.model.train(training)
-        return [_whole(group) for group in drawn]
 
     def _cache_bytes(self) -> float:
         if self.cache_gib is not None:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from rlvr.algo.credit import Advantage, Steps
 from rlvr.config import Config
 from rlvr.model.health import check_weights
 from rlvr.runs.log import rollout_records
 from rlvr.training.alarm import alarm_record
+from rlvr.training.credit import credited_rewards
 from rlvr.training.learner import Learner
 from rlvr.training.rewards import among_all, group_rewards
 from rlvr.training.run import Run
@@ -50,7 +52,7 @@ def finish_step(
     run: Run,
     step: int,
     sampled: Sequence[Group],
-    advantages: Sequence[Sequence[float]],
+    advantages: Sequence[Sequence[Advantage]],
     costs: Sequence[Sequence[float]] | None,
     stats: Mapping[str, float],
 ) -> tuple[dict[str, float], list[dict[str, Any]], dict[str, str]]:
@@ -61,7 +63,10 @@ def finish_step(
     """
     config, worker = run.config, run.worker
     metrics: dict[str, float] = {"step": step}
-    metrics |= rollout_metrics(sampled, advantages, config.rollout, all_teach=config.algo.row.trains_on == "all")
+    dropped = credited_rewards([group for group in sampled if not group.kept], config, run.learner.policy.decode)
+    metrics |= rollout_metrics(
+        sampled, advantages, config.rollout, all_teach=config.algo.row.trains_on == "all", dropped=dropped
+    )
     metrics |= stats
     monitored, signs = watch(worker, sampled, metrics)
     rollouts = step_records(config, step, sampled, advantages, monitored, costs)
@@ -76,7 +81,7 @@ def step_records(
     config: Config,
     step: int,
     sampled: Sequence[Group],
-    advantages: Sequence[Sequence[float]],
+    advantages: Sequence[Sequence[Advantage]],
     monitored: Sequence[Group] | None,
     costs: Sequence[Sequence[float]] | None,
 ) -> list[dict[str, Any]]:
@@ -90,7 +95,7 @@ def step_records(
         step,
         sampled,
         group_rewards(sampled, config.rollout),
-        among_all(sampled, advantages, untrained),
+        among_all(sampled, [[logged(advantage) for advantage in row] for row in advantages], untrained),
         monitored,
         marked=config.rollout.resample_rounds > 0,
     )
@@ -98,6 +103,11 @@ def step_records(
         for record, cost in zip(records, chain.from_iterable(among_all(sampled, costs, untrained)), strict=True):
             record["kl_cost"] = cost
     return records
+
+
+def logged(advantage: Advantage) -> float | list[float]:
+    """Return an advantage as rollouts.jsonl holds it: with credit per turn or step, those of the steps."""
+    return list(advantage.values) if isinstance(advantage, Steps) else advantage
 
 
 def watch(

@@ -32,7 +32,7 @@ from rlvr.files.write import PARTIAL
 from rlvr.model.critic import Critic
 from rlvr.model.policy import Policy
 from rlvr.training.optimizer_state import read_optimizer
-from rlvr.types import Completion, Group, Problem, RunError, Verdict
+from rlvr.types import Completion, Group, Problem, RunError, Turn, Verdict
 
 AHEAD = "ahead.jsonl"
 STEP = re.compile(r"step-(\d+)")
@@ -207,13 +207,32 @@ def write_groups(path: Path, batches: Mapping[int, Sequence[Group]]) -> None:
                     "step": step,
                     "problem": group.problem.id,
                     "prompt_ids": group.prompt_ids,
-                    "completions": [dataclasses.asdict(completion) for completion in group.completions],
+                    "completions": [completion_record(completion) for completion in group.completions],
                     "verdicts": [verdict_record(verdict) for verdict in group.verdicts],
                     "own_verdicts": [verdict_record(verdict) for verdict in group.own_verdicts],
                     "kept": group.kept,
                     "round": group.round,
                 }
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def completion_record(completion: Completion) -> dict[str, Any]:
+    """Return a completion as JSON; turns and the environment's verdict where it has any."""
+    record = {**dataclasses.asdict(completion), "verdict": completion.verdict and verdict_record(completion.verdict)}
+    return {name: value for name, value in record.items() if value or name not in ("turns", "verdict")}
+
+
+def completion_of(record: Mapping[str, Any]) -> Completion:
+    """Return the completion that `completion_record` wrote."""
+    given = record.get("verdict")
+    return Completion(
+        record["text"],
+        tuple(record["token_ids"]),
+        tuple(record["logprobs"]),
+        record["finish_reason"],
+        tuple(Turn(**turn) for turn in record.get("turns", ())),
+        given and Verdict(**given),
+    )
 
 
 def verdict_record(verdict: Verdict) -> dict[str, Any]:
@@ -234,10 +253,7 @@ def read_groups(path: Path, problems: Iterable[Problem]) -> dict[int, list[Group
         record = json.loads(line)
         if record["problem"] not in known:
             raise ValueError(f"{path}: problem {record['problem']!r} is not among the task's")
-        completions = [
-            Completion(**{**c, "token_ids": tuple(c["token_ids"]), "logprobs": tuple(c["logprobs"])})
-            for c in record["completions"]
-        ]
+        completions = [completion_of(c) for c in record["completions"]]
         verdicts, own = (
             tuple(Verdict(**verdict) for verdict in record.get(name, ())) for name in ("verdicts", "own_verdicts")
         )

@@ -12,11 +12,13 @@ from rlvr.distributed import gather, share
 from rlvr.model.health import NotFinite
 from rlvr.model.progress import beat
 from rlvr.seeding import derive_seed
+from rlvr.training.credit import informative_groups, keep_informative
 from rlvr.training.epochs import further_problems, items_of_step
-from rlvr.training.rewards import informative_groups, keep_informative, shuffle_verdicts
+from rlvr.training.rewards import shuffle_verdicts
 from rlvr.training.rollout import occurrences, rollout, verify_shared, with_verdicts
 from rlvr.training.worker import RolloutWorker
-from rlvr.types import Group, PartVerifier, Problem
+from rlvr.traits import PartVerifier
+from rlvr.types import Group, Problem
 
 
 def collect(worker: RolloutWorker, step: int) -> list[Group]:
@@ -37,7 +39,7 @@ def sample_step(worker: RolloutWorker, step: int) -> list[Group]:
     count = config.rollout.problems_per_step
     groups = sample_and_verify(worker, items_of_step(worker.problems, count, seed=seed, step=step), step)
     for round_number in range(config.rollout.resample_rounds):
-        if len(informative_groups(groups, config)) >= count:
+        if len(informative_groups(groups, config, worker.policy.decode)) >= count:
             break
         used = {group.problem.id for group in groups}
         extra = further_problems(worker.problems, count, seed=seed, step=step, round_number=round_number, used=used)
@@ -45,7 +47,7 @@ def sample_step(worker: RolloutWorker, step: int) -> list[Group]:
             break
         fresh = sample_and_verify(worker, extra, step, groups)
         groups += [replace(group, round=round_number + 1) for group in fresh]
-    return keep_informative(groups, count, config) if config.rollout.resample_rounds else groups
+    return keep_informative(groups, count, config, worker.policy.decode) if config.rollout.resample_rounds else groups
 
 
 def sample_and_verify(
@@ -69,6 +71,7 @@ def sample_and_verify(
         group_size=config.rollout.group_size,
         seed=(config.run.seed, "rollout", step),
         numbers=share(numbers, worker.accelerator),
+        plan=worker.plan,
     )
     verifier = worker.verifier
     if isinstance(verifier, PartVerifier) and not verifier.whole_batch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from rlvr.config import SFTConfig
 from rlvr.types import Problem, Prompt, Task
 
-Demonstration = tuple[Problem, str]
+Demonstration = tuple[Problem, str | Sequence[str]]  # with an environment: the turns of the model
 
 
 def with_demonstrations(task: Task, config: SFTConfig) -> Task:
@@ -28,9 +28,9 @@ def with_demonstrations(task: Task, config: SFTConfig) -> Task:
 def read_demonstrations(path: Path) -> list[Demonstration]:
     """Return the rows of a JSON Lines file with `prompt` and `completion`; a problem's id is FILE:LINE.
 
-    prompt: text or chat messages. completion: text, or chat messages that are a single one of the assistant. Both are
-    rendered as in training. Raises ValueError, with the line's number, for any other row, and for a file without any;
-    OSError where the file does not exist.
+    prompt: text or chat messages. completion: text, or chat messages of the assistant only; several are its turns in an
+    environment. Both are rendered as in training. Raises ValueError, with the line's number, for any other row, and for
+    a file without any; OSError where the file does not exist.
     """
     rows: list[Demonstration] = []
     for number, row in _objects(path):
@@ -75,15 +75,16 @@ def _prompt(value: Any, where: str) -> Prompt:
     raise ValueError(f"{where}: the prompt is {value!r:.80}; expected text, or messages with role and content")
 
 
-def _completion(value: Any, where: str) -> str:
+def _completion(value: Any, where: str) -> str | tuple[str, ...]:
+    turns = [value]
     if _is_messages(value):
-        if len(value) != 1 or value[0]["role"] != "assistant":
+        if any(message["role"] != "assistant" for message in value):
             roles = ", ".join(message["role"] for message in value)
-            raise ValueError(f"{where}: the completion has messages of {roles}; expected a single assistant message")
-        value = value[0]["content"]
-    if isinstance(value, str) and value:
-        return value
-    raise ValueError(f"{where}: the completion is {value!r:.80}; expected text, or a single assistant message")
+            raise ValueError(f"{where}: the completion has messages of {roles}; expected those of the assistant only")
+        turns = [message["content"] for message in value]
+    if all(isinstance(turn, str) and turn for turn in turns):
+        return turns[0] if len(turns) == 1 else tuple(turns)
+    raise ValueError(f"{where}: the completion is {value!r:.80}; expected text, or messages of the assistant")
 
 
 def _is_messages(value: Any) -> bool:

@@ -11,16 +11,20 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from accelerate import Accelerator
 
 from rlvr.distributed import gather, share
 from rlvr.files.write import writing
 from rlvr.model.progress import beat
+from rlvr.runs.log import turn_records
 from rlvr.seeding import derive_seed
+from rlvr.training.episodes import Play, Seed, Speaks, play
 from rlvr.training.passk import Estimate, clustered, estimate_pass_at_k, estimate_pass_power_k, unbounded
-from rlvr.types import BatchVerifier, Completion, Problem, Prompt, Sampler, Sampling, Verdict
+from rlvr.training.rollout import count_given, judge
+from rlvr.traits import BatchVerifier
+from rlvr.types import Completion, Problem, Prompt, Sampler, Sampling, Verdict
 
 Answer = dict[str, Any]
 Key = tuple[str, int]
@@ -49,6 +53,7 @@ def evaluate(
     answers_at_once: int = 512,
     progress: Callable[[int], None] | None = None,
     accelerator: Accelerator | None = None,
+    plan: Play | None = None,
 ) -> dict[str, Any]:
     """Sample `samples` completions of each problem, verify them, and return `summarize` of the verdicts.
 
@@ -57,7 +62,8 @@ def evaluate(
     counts an answer as right, for verifiers with partial scores. answers_file: every answer is appended as soon as it
     is verified; (problem, sample) pairs that are already there are not sampled again. answers_at_once: completions
     between two writes; it does not change the result. `progress(count)` gets the number of problems that are done. With
-    `accelerator` each process answers its share of the problems, and all return the same result.
+    `accelerator` each process answers its share of the problems, and all return the same result. plan: the environment
+    that the problems are played in, over several turns; its verdicts, where it gives any, are those of all verifiers.
 
     Raises ValueError for k > samples, for problems that share an id, and where nothing could be scored.
     """
@@ -74,7 +80,7 @@ def evaluate(
     done = 0
     for chunk in _chunks(mine, max(1, answers_at_once // samples)):
         missing = [(problem, [i for i in range(samples) if (problem.id, i) not in answers]) for problem in chunk]
-        rows = answer([item for item in missing if item[1]], policy, sampler, verifier, others, sampling, seed)
+        rows = answer([item for item in missing if item[1]], policy, sampler, verifier, others, sampling, seed, plan)
         answers.update(((row["id"], row["sample"]), row) for row in rows)
         append_answers(answers_file, rows)
         done += len(chunk)
@@ -92,20 +98,27 @@ def answer(
     others: Mapping[str, BatchVerifier],
     sampling: Sampling,
     seed: int,
+    plan: Play | None = None,
 ) -> list[Answer]:
     """Sample the given samples of each problem, and verify them with the verifier and with each of the others."""
     if not missing:
         return []
     prompts = [policy.render(problem.prompt) for problem, _ in missing]
-    seeds = [[derive_seed(seed, "eval", problem.id, i) for i in indices] for problem, indices in missing]
-    groups = sampler.stream(prompts, sampling, seeds, lambda place, completions: beat())
+    names: list[list[Seed]] = [[(seed, "eval", problem.id, i) for i in indices] for problem, indices in missing]
+    if plan is None:
+        seeds = [[derive_seed(*name) for name in row] for row in names]
+        groups = sampler.stream(prompts, sampling, seeds, lambda place, completions: beat())
+    else:
+        problems = [problem for problem, _ in missing]
+        groups = play(cast(Speaks, policy), sampler, problems, prompts, names, sampling, plan)
     keys = [(problem, i) for problem, indices in missing for i in indices]
     completions = [completion for group in groups for completion in group]
     if len(completions) != len(keys):
         raise ValueError(f"the sampler returned {len(completions)} completions for {len(keys)} seeds")
-    pairs = [(problem, completion.text) for (problem, _), completion in zip(keys, completions)]
-    verdicts = verifier.verify(pairs)
-    second = {name: other.verify(pairs) for name, other in others.items()}
+    played = [(problem, completion) for (problem, _), completion in zip(keys, completions)]
+    verdicts = judge(played, verifier.verify)
+    count_given(completions, verifier)
+    second = {name: judge(played, other.verify) for name, other in others.items()}
     return [
         _record(problem, i, completions[j], verdicts[j], {name: found[j] for name, found in second.items()})
         for j, (problem, i) in enumerate(keys)
@@ -128,7 +141,8 @@ def _record(
         **{f"{name}_correct": other.correct for name, other in others.items()},
         **{f"{name}_score": other.score for name, other in others.items()},
         "finish_reason": completion.finish_reason,
-        "tokens": len(completion.token_ids),
+        "tokens": len(completion.sampled_ids),
+        **turn_records(completion),
     }
 
 
@@ -152,7 +166,7 @@ def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | N
     result: dict[str, Any] = {
         "num_problems": len(problems),
         "num_samples": len(answers),
-        "truncated": sum(row["finish_reason"] == "length" for row in answers) / len(answers),
+        "truncated": sum(row["finish_reason"] in ("length", "context") for row in answers) / len(answers),
         "completion_tokens": sum(row["tokens"] for row in answers) / len(answers),
         "unscored": len(answers) - len(scored),
         "unscored_problems": len(problems - {row["id"] for row in scored}),

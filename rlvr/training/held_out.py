@@ -9,7 +9,8 @@ from rlvr.model.progress import enter
 from rlvr.training.best import best_steps, kept_steps
 from rlvr.training.evaluate import evaluate
 from rlvr.training.run import Run
-from rlvr.types import BatchVerifier, Problem
+from rlvr.traits import BatchVerifier
+from rlvr.types import Problem
 
 
 class HeldOutEvaluation:
@@ -50,6 +51,7 @@ class HeldOutEvaluation:
                 seed=config.run.seed,
                 progress=lambda done: reporter.tell(lambda callback: callback.on_prediction_step(step, done)),
                 accelerator=accelerator,
+                plan=self.run.worker.plan,
             )
             reporter.evaluation({"step": step, **result})
         return config.run.keep_best and self.is_best(step)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rlvr.config import MonitorConfig
 from rlvr.distributed import Processes, share
 from rlvr.training.alarm import drift, streak, suspicions
 from rlvr.training.rollout import verify_shared
-from rlvr.types import BatchVerifier, Group, Status, Verdict
+from rlvr.traits import BatchVerifier
+from rlvr.types import Group, Status, Verdict
 
 REPEAT_N = 4  # tokens: repetition is measured by n-grams of this length
 
@@ -29,8 +30,12 @@ class Monitor:
     rows: list[dict[str, float]] = field(default_factory=list)
 
     def verify(self, groups: Sequence[Group], accelerator: Processes) -> list[Group]:
-        """Return the groups with the monitor's verdicts in place of the proxy's."""
-        return verify_shared(share(groups, accelerator), self.verifier, accelerator)
+        """Return the groups with the monitor's verdicts in place of the proxy's, and of an environment's."""
+        blind = [
+            replace(group, completions=tuple(replace(made, verdict=None) for made in group.completions))
+            for group in share(groups, accelerator)
+        ]
+        return verify_shared(blind, self.verifier, accelerator)
 
     def observe(
         self, groups: Sequence[Group], monitored: Sequence[Group], metrics: dict[str, float]
@@ -67,7 +72,7 @@ def monitor_metrics(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[s
     pairs = [paired_scores(ours, theirs) for ours, theirs in zip(groups, monitor, strict=True)]
     pairs = [pair for pair in pairs if pair[0]]
     verdicts = [verdict for group in monitor for verdict in group.verdicts]
-    ids = [completion.token_ids for group in groups for completion in group.completions]
+    ids = [completion.sampled_ids for group in groups for completion in group.completions]
     found = {
         "correct": portion(verdict.correct for verdict in verdicts),
         "unscored": portion(verdict.score is None for verdict in verdicts),

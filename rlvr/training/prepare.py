@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlvr.algo.batch import Batch, collate
+from rlvr.algo.batch import Batch, collate, is_trained
 from rlvr.algo.gae import explained_variance, generalized_advantages, token_rewards, whiten_tokens
 from rlvr.algo.losses import KL
 from rlvr.distributed import sum_tensor
@@ -50,7 +50,8 @@ def prepare_batch(learner: Learner, batch: Batch) -> Batch:
 def with_token_advantages(learner: Learner, batch: Batch) -> Batch:
     """Return the batch with the GAE advantages and returns (B, T), from its values and its `advantages` so far.
 
-    Those are still the rewards (B,): the advantage rule of an algorithm with a critic leaves them as they are.
+    Those are still the rewards: (B,), since the advantage rule of an algorithm with a critic leaves them as they are;
+    (B, T) with credit per turn or step, on the last token of each.
     """
     algo = learner.config.algo
     assert batch.values is not None
@@ -143,10 +144,10 @@ def kl_costs(learner: Learner, groups: Sequence[Group]) -> tuple[list[list[float
     now, before = (all_logprobs(learner, policy, batch) for policy in (learner.policy, learner.reference))
     estimates = divergence(learner, now, before) * batch.mask
     sums = iter(estimates.sum(-1).tolist())
-    # `collate` takes the rollouts that have a score and tokens, in this order.
+    # `collate` takes the rollouts that have a score and tokens that were sampled, in this order.
     costs = [
         [
-            algo.kl_coef * next(sums) if v.score is not None and c.token_ids else 0.0
+            algo.kl_coef * next(sums) if is_trained(c, v, mask_truncated=False) else 0.0
             for c, v in zip(g.completions, g.verdicts)
         ]
         for g in groups

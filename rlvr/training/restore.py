@@ -9,6 +9,7 @@ from rlvr.model.critic import Critic
 from rlvr.model.memory import microbatch_tokens
 from rlvr.runs.log import STREAMS
 from rlvr.training.checkpoint import damage, load_checkpoint, newest_whole
+from rlvr.training.episodes import plan_of
 from rlvr.training.learner import Learner
 from rlvr.training.reporter import Reporter
 from rlvr.training.sft import sft
@@ -79,6 +80,7 @@ def fine_tune(learner: Learner, task: Task, reporter: Reporter, stop: StopReques
         learner.accelerator,
         seed=config.run.seed,
         tokens_per_microbatch=microbatch_tokens(learner.policy, config),
+        plan=plan_of(learner.policy, task, config.rollout),
         optim=config.optim,
         on_step=on_step,
         warn=reporter.warn,

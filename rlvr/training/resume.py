@@ -44,6 +44,7 @@ RESUMABLE: dict[str, dict[str, str]] = {
         "workers": "speed",
         "timeout": "a verdict that takes longer is a timeout; a limit that was too low is to be mended",
         "error_budget": "when the run gives up",
+        "reply_seconds": "a rollout whose reply takes longer has no score; a limit that was too low is to be mended",
     },
     "model": {
         "device": "where it is computed",
@@ -82,7 +83,7 @@ RESOLVED = {
 }
 # Settings that the fine-tuned model in start/ depends on.
 STARTS_FROM = {
-    "run": ("task", "data", "task_option", "seed"),
+    "run": ("task", "data", "task_option", "environment", "environment_option", "seed"),
     "model": ("*",),
     "sft": ("*",),
 }

@@ -1,4 +1,4 @@
-"""From verdicts to rewards and advantages: penalties, shuffling, the advantage rule, the groups that carry signal."""
+"""From verdicts to rewards and advantages: penalties, shuffling, the advantage rule."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from rlvr.algo.advantages import compute_advantages, cost_advantages, gdpo, is_flat, subtract_costs
-from rlvr.config import AlgoSettings, Config, RolloutConfig
+from rlvr.algo.advantages import compute_advantages, cost_advantages, gdpo, subtract_costs
+from rlvr.algo.credit import Advantage, Steps
+from rlvr.config import AlgoSettings, RolloutConfig
 from rlvr.types import Completion, Group, Verdict
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ def length_penalty(num_tokens: int, *, penalty: float, limit: int) -> float:
 
 def penalties(completion: Completion, config: RolloutConfig) -> dict[str, float]:
     """Return the penalties (each <= 0) for a completion's length by name; only those that are switched on."""
-    length = len(completion.token_ids)
+    length = len(completion.sampled_ids)
     costs = {}
     if config.truncated == "penalize":
         costs["overlong"] = soft_overlong(length, max_new_tokens=config.max_new_tokens, buffer=config.overlong_buffer)
@@ -36,9 +37,32 @@ def penalties(completion: Completion, config: RolloutConfig) -> dict[str, float]
     return costs
 
 
+def outcome_reward(
+    completion: Completion, verdict: Verdict, config: RolloutConfig, *, shuffled: bool = False
+) -> float | None:
+    """Return the verdict's score plus the penalties that are switched on; None without a score.
+
+    shuffled: the score is another rollout's, with its penalties in it (see `shuffle_verdicts`).
+    """
+    if verdict.score is None or shuffled:
+        return verdict.score
+    return verdict.score + sum(penalties(completion, config).values())
+
+
+def within_rewards(completion: Completion, verdict: Verdict) -> dict[str, float]:
+    """Return what a rollout earns before its end by name: the rewards of turns, and of steps; only those it has."""
+    found = {}
+    if any(turn.reward for turn in completion.turns):
+        found["turn_rewards"] = sum(turn.reward for turn in completion.turns)
+    if verdict.steps:
+        found["step_scores"] = sum(score for _, score in verdict.steps)
+    return found
+
+
 def reward(completion: Completion, verdict: Verdict, config: RolloutConfig) -> float | None:
-    """Return the verdict's score plus the penalties that are switched on; None without a score."""
-    return None if verdict.score is None else verdict.score + sum(penalties(completion, config).values())
+    """Return the reward of a whole rollout: score and penalties, and the rewards of turns and steps."""
+    outcome = outcome_reward(completion, verdict, config)
+    return None if outcome is None else outcome + sum(within_rewards(completion, verdict).values())
 
 
 def group_rewards(groups: Sequence[Group], config: RolloutConfig) -> list[list[float | None]]:
@@ -78,29 +102,49 @@ def group_advantages(
     names = sorted({name for group in groups for verdict in group.verdicts for name in verdict.parts})
     if not names:
         raise ValueError("algo gdpo needs a verifier with named parts, such as combine; this one gives none")
+    named = [named_rewards(group) for group in groups]
+    names += sorted({name for group in named for found in group for name in found or ()} - set(names))
     parts = [
-        {name: [None if v.score is None else v.parts.get(name, 0.0) for v in group.verdicts] for name in names}
-        for group in groups
+        {name: [None if found is None else found.get(name, 0.0) for found in group] for name in names}
+        for group in named
     ]
     return gdpo(parts, weights)
 
 
-def has_signal(advantages: Sequence[float]) -> bool:
-    """Return whether any advantage of a group differs from 0.
+def named_rewards(group: Group) -> list[dict[str, float] | None]:
+    """Return the named parts of each rollout's reward, those earned within it counted in; None without a score."""
+    return [
+        None
+        if verdict.score is None
+        else {**verdict.parts, **({} if group.own_verdicts else within_rewards(completion, verdict))}
+        for completion, verdict in zip(group.completions, group.verdicts)
+    ]
+
+
+def has_signal(advantages: Sequence[Advantage]) -> bool:
+    """Return whether any advantage of a group, or of a step of its rollouts, differs from 0.
 
     Equal rewards make all of them 0 under a group-relative rule; reinforce and ppo have a signal there too.
     """
-    return any(abs(a) > 1e-9 for a in advantages)
+    values = (a.values if isinstance(a, Steps) else (a,) for a in advantages)
+    return any(abs(value) > 1e-9 for row in values for value in row)
 
 
 def shuffle_verdicts(groups: Sequence[Group], config: RolloutConfig, *, seed: int) -> list[Group]:
     """Return the groups with their verdicts permuted over the whole batch: a control whose rewards mean nothing.
 
-    A verdict keeps its own completion's length penalties, in its score. The groups keep the verdicts of
-    their own completions as `own_verdicts`.
+    A verdict keeps all rewards of its own completion in its score: length penalties, those of turns and of steps. The
+    groups keep the verdicts of their own completions as `own_verdicts`.
     """
     verdicts = [
-        verdict if verdict.score is None else replace(verdict, score=reward(completion, verdict, config))
+        verdict
+        if verdict.score is None
+        else replace(
+            verdict,
+            score=reward(completion, verdict, config),
+            parts={**verdict.parts, **within_rewards(completion, verdict)},
+            steps=(),
+        )
         for group in groups
         for completion, verdict in zip(group.completions, group.verdicts, strict=True)
     ]
@@ -110,24 +154,6 @@ def shuffle_verdicts(groups: Sequence[Group], config: RolloutConfig, *, seed: in
         replace(group, verdicts=tuple(next(shuffled) for _ in group.completions), own_verdicts=group.verdicts)
         for group in groups
     ]
-
-
-def informative_groups(groups: Sequence[Group], config: Config) -> list[Group]:
-    """Return the groups whose rewards are not all equal: those that dynamic sampling keeps (DAPO, arXiv:2503.14476)."""
-    rewards = group_rewards(groups, config.rollout)
-    return [group for group, row in zip(groups, rewards) if not is_flat(row)]
-
-
-def keep_informative(groups: Sequence[Group], count: int, config: Config) -> list[Group]:
-    """Return all groups, with `kept` set on those that are trained on: the first `count` informative ones.
-
-    Where no group is informative, the first `count` are kept: under a group-relative rule only a KL term can then move
-    the policy; reinforce and ppo learn from equal rewards too.
-    """
-    informative = [not is_flat(row) for row in group_rewards(groups, config.rollout)]
-    eligible = informative if any(informative) else [True] * len(groups)
-    places = [place for place, holds in enumerate(eligible) if holds][:count]
-    return [replace(group, kept=place in places) for place, group in enumerate(groups)]
 
 
 def among_all(groups: Sequence[Group], rows: Sequence[T], dropped: Sequence[U]) -> list[T | U]:

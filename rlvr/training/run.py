@@ -18,7 +18,8 @@ from rlvr.training.monitor import Monitor
 from rlvr.training.reporter import Reporter
 from rlvr.training.signals import StopRequest
 from rlvr.training.worker import RolloutWorker
-from rlvr.types import BatchVerifier, Problem, Sampler
+from rlvr.traits import BatchVerifier
+from rlvr.types import Problem, Sampler
 
 
 @dataclass

@@ -15,24 +15,30 @@ from rlvr.model.health import GradientWatch, check_weights, count_not_finite, py
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy
+from rlvr.training.demonstrations import Demonstration
+from rlvr.training.episodes import Play, replies
 from rlvr.training.epochs import items_of_step
 from rlvr.training.microbatches import microbatches
-from rlvr.types import Completion, Group, Problem, correct
+from rlvr.turns import Reply, Turn
+from rlvr.types import Completion, Group, correct
 
 
 def sft(
     policy: Policy,
-    demonstrations: Sequence[tuple[Problem, str]],
+    demonstrations: Sequence[Demonstration],
     config: SFTConfig,
     accelerator: Accelerator,
     *,
     seed: int,
     tokens_per_microbatch: int,
+    plan: Play | None = None,
     optim: OptimConfig | None = None,
     on_step: Callable[[int, float], None] | None = None,
     warn: Callable[[str], None] = python_warning,
 ) -> None:
     """Minimize the mean negative log-likelihood of the demonstrations' tokens, the end token included.
+
+    With a `plan` they are the model's turns, played through its environment: replies are read, and not learned.
 
     AdamW (.9, .99), learning rate by `cosine`, gradient norm clipped at 1; of `optim` only `name` and `offload` are
     read. After each step `on_step(step, loss)` gets
@@ -45,7 +51,7 @@ def sft(
     optimizer = make_optimizer(policy.parameters(), kind)
     for step in range(config.steps):
         chosen = items_of_step(demonstrations, config.batch_size, seed=seed, step=step)
-        loss = accumulate(policy, demonstration_batch(policy, chosen), accelerator, tokens_per_microbatch)
+        loss = accumulate(policy, demonstration_batch(policy, chosen, plan, seed), accelerator, tokens_per_microbatch)
         norm = optimizer_step(optimizer, lr=cosine(step, config), max_grad_norm=1.0)
         gradients.observe(step + 1, count_not_finite([norm]), "gradient of the fine-tuning")
         if on_step:
@@ -63,14 +69,38 @@ def cosine(step: int, config: SFTConfig) -> float:
     return config.lr * (1 + math.cos(math.pi * step / config.steps)) / 2
 
 
-def demonstration_batch(policy: Policy, demonstrations: Sequence[tuple[Problem, str]]) -> Batch:
-    """Return demonstrations as a batch whose mask covers the completion and its end token."""
+def demonstration_batch(
+    policy: Policy, demonstrations: Sequence[Demonstration], plan: Play | None = None, seed: int = 0
+) -> Batch:
+    """Return demonstrations as a batch whose mask covers the turns of the model with their end tokens.
+
+    seed: of an environment's random numbers, which are a function of it and the problem. Raises what `replies` does.
+    """
+    turns = [[said] if isinstance(said, str) else list(said) for _, said in demonstrations]
+    found: Sequence[Sequence[Reply]] = [()] * len(turns)
+    if plan is not None:
+        found = replies([(problem, said) for (problem, _), said in zip(demonstrations, turns)], plan, seed)
     groups = []
-    for problem, text in demonstrations:
-        ids = (*policy.encode(text), policy.eos_id)
-        completion = Completion(text, ids, (0.0,) * len(ids))
+    for (problem, _), said, heard in zip(demonstrations, turns, found, strict=True):
+        completion = demonstrated(policy, said, heard, plan)
         groups.append(Group(problem, tuple(policy.render(problem.prompt)), (completion,), (correct(),)))
     return collate(groups, [[1.0]] * len(groups), pad_id=policy.pad_id, device=policy.device)
+
+
+def demonstrated(policy: Policy, said: Sequence[str], heard: Sequence[Reply], plan: Play | None) -> Completion:
+    """Return turns of the model, each with an end token, and the replies between them as a completion."""
+    ids: list[int] = []
+    turns: list[Turn] = []
+    for number, text in enumerate(said):
+        own = [*policy.encode(text), policy.eos_id]
+        ids += own
+        turns.append(Turn("assistant", text, len(own)))
+        if plan is not None and number + 1 < len(said):
+            reply = replace(heard[number], text=policy.shortened(heard[number].text, plan.limits.reply_tokens))
+            other = policy.encode_reply(reply, ended=True)
+            ids += other
+            turns.append(Turn(reply.role, reply.text, len(other)))
+    return Completion(said[-1], tuple(ids), (0.0,) * len(ids), turns=tuple(turns) if plan is not None else ())
 
 
 def accumulate(policy: Policy, batch: Batch, accelerator: Accelerator, tokens_per_microbatch: int) -> float:

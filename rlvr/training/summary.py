@@ -5,31 +5,34 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rlvr.algo.advantages import is_flat
+from rlvr.algo.credit import Advantage
 from rlvr.config import RolloutConfig
-from rlvr.training.rewards import group_rewards, has_signal, penalties
-from rlvr.types import Group
+from rlvr.training.credit import GroupRewards, is_uninformative
+from rlvr.training.rewards import has_signal, penalties
+from rlvr.types import Completion, Group
 
 
 def rollout_metrics(
     groups: Sequence[Group],
-    advantages: Sequence[Sequence[float]],
+    advantages: Sequence[Sequence[Advantage]],
     config: RolloutConfig | None = None,
     *,
     all_teach: bool = False,
+    dropped: Sequence[GroupRewards] = (),
 ) -> dict[str, float]:
     """Return the metrics of a step's rollouts: scores, verdicts, lengths; with `config` also the penalties in use.
 
     All but "no_signal" are by the verdicts of the completions themselves, even where rewards are shuffled.
 
     groups: all that were sampled. advantages: of the kept ones. "parts/": the mean of each named component, over the
-    rollouts that have it. "no_signal": the share of groups without signal; a group that dynamic sampling dropped has
-    none if its rewards are equal. all_teach: every kept group is trained on (a critic learns from all).
+    rollouts that have it. "no_signal": the share of groups without signal; dropped: the rewards of the groups that
+    dynamic sampling dropped, which have none if these are equal. all_teach: every kept group is trained on (a critic
+    learns from all).
     """
     verdicts = [verdict for group in groups for verdict in group.unshuffled_verdicts]
     completions = [completion for group in groups for completion in group.completions]
     scores = [verdict.score for verdict in verdicts if verdict.score is not None]
-    tokens = sum(len(c.token_ids) for c in completions)
+    tokens = sum(len(c.sampled_ids) for c in completions)
     parts: dict[str, list[float]] = {}
     for verdict in verdicts:
         for name, value in verdict.parts.items():
@@ -38,19 +41,40 @@ def rollout_metrics(
         for completion in completions:
             for name, value in penalties(completion, config).items():
                 parts.setdefault(name, []).append(value)
-    dropped = group_rewards([group for group in groups if not group.kept], config or RolloutConfig())
-    signal = sum(all_teach or has_signal(row) for row in advantages) + sum(not is_flat(row) for row in dropped)
+    signal = sum(all_teach or has_signal(row) for row in advantages) + sum(not is_uninformative(row) for row in dropped)
     return {
         "reward": sum(scores) / max(len(scores), 1),
         "correct": sum(v.correct for v in verdicts) / len(verdicts),
         "no_signal": (len(groups) - signal) / len(groups),
-        "truncated": sum(c.finish_reason == "length" for c in completions) / len(completions),
+        "truncated": sum(c.cut_off for c in completions) / len(completions),
         "unscored": sum(v.score is None for v in verdicts) / len(verdicts),
         "completion_tokens": tokens / len(completions),
         "rollout_tokens": float(tokens),
+        **turn_metrics(completions),
         **(dynamic_sampling(groups) if config is not None and config.resample_rounds else {}),
         **{f"status/{s}": n / len(verdicts) for s, n in sorted(Counter(str(v.status) for v in verdicts).items())},
         **{f"parts/{name}": sum(values) / len(values) for name, values in sorted(parts.items())},
+    }
+
+
+def turn_metrics(completions: Sequence[Completion]) -> dict[str, float]:
+    """Return the metrics of rollouts with an environment; none of others.
+
+    Per rollout: "turns/count" of the model, "turns/replies" to them, "turns/reply_tokens", "turns/reward" of all its
+    turns. "turns/void": the share of the model's turns. "finish/": the share of rollouts that ended for each reason.
+    """
+    if not any(completion.turns for completion in completions):
+        return {}
+    own = [turn for completion in completions for turn in completion.turns if turn.sampled]
+    replies = [turn for completion in completions for turn in completion.turns if not turn.sampled]
+    count = len(completions)
+    return {
+        "turns/count": len(own) / count,
+        "turns/replies": len(replies) / count,
+        "turns/reply_tokens": sum(turn.length for turn in replies) / count,
+        "turns/reward": sum(turn.reward for turn in own) / count,
+        "turns/void": sum(turn.void for turn in own) / max(len(own), 1),
+        **{f"finish/{r}": n / count for r, n in sorted(Counter(c.finish_reason for c in completions).items())},
     }
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlvr.algo.batch import Batch, chosen, collate, minibatches
+from rlvr.algo.credit import Advantage
 from rlvr.algo.losses import batch_loss, loss_denominator, value_loss
 from rlvr.config import Config
 from rlvr.distributed import gather, sum_gradients, sum_stats
@@ -33,7 +34,7 @@ def update(
     learner: Learner,
     step: int,
     groups: Sequence[Group],
-    advantages: Sequence[Sequence[float]],
+    advantages: Sequence[Sequence[Advantage]],
     warn: Callable[[str], None] = python_warning,
 ) -> dict[str, float]:
     """Do all optimizer steps of a step's groups, with their advantages (P x G). Return the metrics.
@@ -109,15 +110,16 @@ def averages(sums: Counter[str], updates: int, critic_updates: int) -> dict[str,
     return {"trained_tokens": tokens, **stats}
 
 
-def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Sequence[float]]) -> Batch:
+def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> Batch:
     """Return the rollouts that are trained on, by the algorithm's `trains_on` (rlvr/algo/algorithms.py).
 
     Rows of groups without signal have the gradient zero: they count in the loss's denominator and are not computed,
     unless the critic learns from them or a KL term in the loss gives them a gradient.
     """
-    algo, mask_truncated = learner.config.algo, learner.config.rollout.truncated == "mask"
+    algo, rollout = learner.config.algo, learner.config.rollout
+    mask_truncated, mask_void = rollout.truncated == "mask", rollout.mask_void
     if algo.row.trains_on == "chosen":
-        groups, advantages = chosen(groups, advantages, mask_truncated=mask_truncated)
+        groups, advantages = chosen(groups, advantages, mask_truncated=mask_truncated, mask_void=mask_void)
     compute_all = algo.row.trains_on == "all" or (algo.kl_coef > 0 and algo.kl_in == "loss")
     return collate(
         groups,
@@ -125,6 +127,7 @@ def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Seq
         pad_id=learner.policy.pad_id,
         device=learner.policy.device,
         mask_truncated=mask_truncated,
+        mask_void=mask_void,
         rows_per_pair=2 if algo.row.pairs else 1,
         computed=[compute_all or has_signal(row) for row in advantages],
     )

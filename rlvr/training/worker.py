@@ -11,8 +11,10 @@ from rlvr.config import Config
 from rlvr.distributed import Processes
 from rlvr.model.policy import Policy
 from rlvr.model.progress import enter
+from rlvr.training.episodes import Play
 from rlvr.training.monitor import Monitor
-from rlvr.types import BatchVerifier, Problem, Sampler
+from rlvr.traits import BatchVerifier
+from rlvr.types import Problem, Sampler
 
 # What a process is at in each phase, in words.
 PHASES = {"sample": "sampling", "verify": "verification", "train": "update", "wait": "sampling", "monitor": "monitor"}
@@ -43,6 +45,7 @@ class Timer:
 class RolloutWorker:
     """Makes the rollouts: renders problems with the policy's tokenizer, samples completions, verifies them.
 
+    With a `plan` they have several turns, in its environment.
     `verifier` gives the rewards. `monitor` scores the same rollouts and never enters the reward. `timer` measures the
     phases of the present step.
     """
@@ -55,3 +58,4 @@ class RolloutWorker:
     accelerator: Processes
     monitor: Monitor | None = None
     timer: Timer = field(default_factory=Timer)
+    plan: Play | None = None

@@ -10,7 +10,7 @@ import torch
 
 from rlvr.config import EngineConfig, VLLMConfig, VLLMServerConfig
 from rlvr.model.policy import Policy
-from rlvr.types import Completion, Sampler, Sampling
+from rlvr.types import Ask, Completion, Sampler, Sampling
 from rlvr.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Engine, Output, Request
 from rlvr.vllm.local import LocalEngine
 from rlvr.vllm.sync import (
@@ -94,6 +94,15 @@ class VLLMSampler(Sampler):
 
         self.engine.sample(requests, keep)
         return [[group[g] for g in range(len(group))] for group in groups]
+
+    def sample_rows(self, asks: Sequence[Ask], on_row: Callable[[int, Completion], None]) -> None:
+        """Sample a completion for each ask; see rlvr.types.Sampler. Raises ValueError as `stream` does."""
+        for ask in asks:
+            self._check([ask.context], ask.sampling, [[ask.seed]])
+        requests = [self._request(ask.context, ask.sampling, ask.seed) for ask in asks]
+        self.engine.sample(
+            requests, lambda place, output: on_row(place, self._completion(output, asks[place].sampling))
+        )
 
     def interrupt(self) -> None:
         """End the sampling under way in another thread; it raises RunError there, as does all later sampling."""

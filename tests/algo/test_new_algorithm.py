@@ -20,7 +20,8 @@ from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.run import Run, assemble
-from rlvr.types import BatchVerifier, Problem, Verdict, correct, incorrect
+from rlvr.traits import BatchVerifier
+from rlvr.types import Problem, Verdict, correct, incorrect
 
 
 def best_only(rewards: Rewards) -> list[float]:

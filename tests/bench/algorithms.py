@@ -42,7 +42,8 @@ from rlvr.training.collect import collect
 from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.run import Run, assemble
 from rlvr.training.update import update
-from rlvr.types import BatchVerifier, Problem, Verdict
+from rlvr.traits import BatchVerifier
+from rlvr.types import Problem, Verdict
 
 LR = 1e-6
 ALPHABET = "0123456789+-= ()"

@@ -141,7 +141,8 @@ def ours(args: argparse.Namespace, tokens: int) -> dict[str, Any]:
     from rlvr.training.rollout import rollout, verify
     from rlvr.training.run import assemble
     from rlvr.training.update import accumulate_gradient, to_batch
-    from rlvr.types import BatchVerifier, Problem, Verdict
+    from rlvr.traits import BatchVerifier
+    from rlvr.types import Problem, Verdict
 
     class Judge(BatchVerifier):
         def verify(self, pairs: list[tuple[Problem, str]]) -> list[Verdict]:

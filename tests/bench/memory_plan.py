@@ -41,7 +41,8 @@ from rlvr.training.collect import collect
 from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.run import assemble
 from rlvr.training.update import update
-from rlvr.types import BatchVerifier, Completion, Problem, Sampler, Verdict
+from rlvr.traits import BatchVerifier
+from rlvr.types import Completion, Problem, Sampler, Verdict
 
 ALPHABET = "0123456789+-= ()"
 GIB = 2**30

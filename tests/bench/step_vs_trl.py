@@ -52,7 +52,8 @@ from rlvr.training.rollout import rollout, verify
 from rlvr.training.run import assemble
 from rlvr.training.sft import sft
 from rlvr.training.update import accumulate_gradient, to_batch
-from rlvr.types import BatchVerifier, Problem, Verdict
+from rlvr.traits import BatchVerifier
+from rlvr.types import Problem, Verdict
 
 LR = 1e-6
 # What TRL is given; "medium" and eager attention are set on the process and the model.

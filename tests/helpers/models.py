@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2For
 
 from rlvr.config import ModelConfig
 from rlvr.model.policy import Policy, load_policy
+from rlvr.model.sharding import fill, full
 from rlvr.model.tiny import tiny_model, tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 
@@ -107,7 +108,7 @@ def shake(policy: Policy, size: float, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in policy.parameters():
-            weight.add_(torch.randn(weight.shape, generator=generator), alpha=size)
+            fill(weight, full(weight) + size * torch.randn(weight.shape, generator=generator))
 
 
 class OwnWeights(TorchSampler):

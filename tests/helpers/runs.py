@@ -33,7 +33,8 @@ from rlvr.training.prepare import prepare_batch
 from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.run import Run, assemble
 from rlvr.training.update import accumulate_gradient, to_batch
-from rlvr.types import BatchVerifier, Group, Problem, Sampler
+from rlvr.traits import BatchVerifier
+from rlvr.types import Group, Problem, Sampler
 from tests.helpers.models import shake
 from tests.helpers.settings import with_settings
 from tests.helpers.verifiers import PROBLEMS, NeverRight, OddDigits

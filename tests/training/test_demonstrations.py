@@ -69,7 +69,7 @@ def test_messages_are_rendered_as_training_prompts_are(tmp_path: Path) -> None:
         (b'{"prompt": [{"role": "user"}], "completion": "b"}', "line 1: the prompt is"),
         (
             b'{"prompt": "a", "completion": [{"role": "user", "content": "b"}]}',
-            "messages of user; expected a single assistant message",
+            "messages of user; expected those of the assistant only",
         ),
         (b"null", "line 1: a NoneType"),
     ],

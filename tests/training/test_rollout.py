@@ -10,8 +10,9 @@ import pytest
 
 from rlvr.config import AlgoConfig, Config, RolloutConfig
 from rlvr.runs.log import rollout_records
+from rlvr.training.credit import informative_groups
 from rlvr.training.epochs import _known_orders, _permutation, further_problems, items_of_step
-from rlvr.training.rewards import group_rewards, informative_groups, shuffle_verdicts, soft_overlong
+from rlvr.training.rewards import group_rewards, shuffle_verdicts, soft_overlong
 from rlvr.training.rollout import occurrences, rollout
 from rlvr.training.summary import rollout_metrics
 from rlvr.types import Completion, Group, Problem, Sampler, Sampling, Status, Verdict, correct, error, incorrect
@@ -166,7 +167,7 @@ def test_a_length_limit_needs_its_penalty():
 def test_informative_groups_have_different_rewards():
     """All right, all wrong, or one reward among errors: nothing to learn from."""
     groups = [group([1, 1]), group([0, 0]), group([1, None]), group([1, 0])]
-    assert informative_groups(groups, Config()) == [groups[3]]
+    assert informative_groups(groups, Config(), str) == [groups[3]]
 
 
 def test_shuffled_verdicts_are_the_same_verdicts():

@@ -17,7 +17,8 @@ from rlvr.commands.audit import main as audit
 from rlvr.registry import VERIFIERS, make_verifier, register
 from rlvr.sandbox import level
 from rlvr.sandbox import run as sandbox_run
-from rlvr.types import Problem, Status, Verdict, VerifierTraits, correct, incorrect
+from rlvr.traits import VerifierTraits
+from rlvr.types import Problem, Status, Verdict, correct, incorrect
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import ROOT
 

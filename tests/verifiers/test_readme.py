@@ -11,7 +11,8 @@ from dataclasses import fields
 import pytest
 
 from rlvr.registry import VERIFIERS, make_verifier
-from rlvr.types import Problem, Status, VerifierTraits
+from rlvr.traits import VerifierTraits
+from rlvr.types import Problem, Status
 from tests.helpers.files import ROOT, fenced
 
 FOLDER = ROOT / "verifiers"

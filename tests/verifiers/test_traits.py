@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.registry import VERIFIERS, make_verifier
-from rlvr.types import Problem, Verifier, VerifierTraits, correct
+from rlvr.traits import VerifierTraits
+from rlvr.types import Problem, Verifier, correct
 from rlvr.verifiers import Runner
 from rlvr.verifiers.runner.base import misspelt_traits
 
@@ -42,7 +43,7 @@ def test_traits_are_read_in_one_place():
     assert probes("x = getattr(verifier, 'isolate', True)") == [1]
     for folder in ("rlvr", "verifiers", "tasks", "recipes"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            if path != ROOT / "rlvr" / "types.py":
+            if path != ROOT / "rlvr" / "traits.py":
                 assert probes(path.read_text()) == [], path
 
 

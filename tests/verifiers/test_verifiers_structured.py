@@ -8,7 +8,8 @@ import time
 import pytest
 
 from rlvr.registry import make_verifier
-from rlvr.types import Problem, Status, Verdict, VerifierTraits, correct, incorrect
+from rlvr.traits import VerifierTraits
+from rlvr.types import Problem, Status, Verdict, correct, incorrect
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import verify_one
 

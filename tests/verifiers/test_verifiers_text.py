@@ -11,7 +11,8 @@ import pytest
 
 from rlvr.commands.verifier_runners import with_extraction
 from rlvr.registry import VERIFIERS, make_verifier
-from rlvr.types import Problem, Status, Verdict, VerifierTraits
+from rlvr.traits import VerifierTraits
+from rlvr.types import Problem, Status, Verdict
 from rlvr.verifiers import verify_math
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import verify_one

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from rlvr.printable import printable
 from rlvr.sandbox import forks
-from rlvr.types import Problem, RunError, Verdict, VerifierTraits, error, limit
+from rlvr.traits import VerifierTraits
+from rlvr.types import Problem, RunError, Verdict, error, limit
 
 logger = logging.getLogger("rlvr.verifiers")
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from rlvr.sandbox import forks
-from rlvr.types import Pair, Problem, RunError, Status, Verdict, Verifier, VerifierTraits
+from rlvr.traits import VerifierTraits
+from rlvr.types import Pair, Problem, RunError, Status, Verdict, Verifier
 from rlvr.verifiers.runner import by_value
 from rlvr.verifiers.runner.base import Failure, describe, guarded, log_failure, logger, misspelt_traits, verify_one
 from rlvr.verifiers.runner.budget import ErrorBudget

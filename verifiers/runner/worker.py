@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from rlvr.types import Problem, VerifierTraits
+from rlvr.traits import VerifierTraits
+from rlvr.types import Problem
 from rlvr.verifiers.runner.base import OUT_OF_MEMORY, Failure, attempt, failed
 
 LENGTH = struct.Struct("!I")

@@ -1,0 +1,135 @@
+"""The environment `tools`: the model calls tools in its turns, and a turn without a call is its answer."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal
+
+from rlvr.environments.tools.calculator import calculator
+from rlvr.environments.tools.calls import Call, Format, announcement, read_calls, shown, written
+from rlvr.environments.tools.python import python_tool
+from rlvr.environments.tools.tool import Running, SandboxFailure, Tool, ToolError, started, tool
+from rlvr.registry import did_you_mean, load, register_environment
+from rlvr.types import Problem, Reply, Verdict, error
+
+__all__ = ["SandboxFailure", "Tool", "ToolError", "Tools", "calculator", "python_tool", "tool", "tools"]
+
+BUILT_IN: Mapping[str, Callable[..., Tool]] = {"python": python_tool, "calculator": lambda: calculator}
+
+
+@register_environment("tools")
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """Tools that the model calls: python (programs in the sandbox), calculator, or your own as module:attribute.
+
+    A turn without a call is the answer, which the task's verifier judges. calls: the format of a call; fenced: a block
+    with the tool's name as its tag; hermes: <tool_call> (Qwen, Hermes); llama: JSON (Llama 3.1). state: of python; with
+    keep the programs of a rollout run one after the other in one process of the sandbox, and the limits hold for all of
+    them together. seconds, memory_mb: of a program. output_chars: of a result, more is left out in the middle.
+    calls_per_turn: further ones are refused.
+    """
+
+    tools: tuple[Any, ...] = ("python",)
+    calls: Format = "fenced"
+    state: Literal["fresh", "keep"] = "fresh"
+    seconds: float = 5.0
+    memory_mb: int = 1024
+    output_chars: int = 2000
+    calls_per_turn: int = 4
+
+    def __post_init__(self) -> None:
+        if not self.tools:
+            raise ValueError("environment 'tools' without a tool; name one, such as tools=python")
+        for name in ("output_chars", "calls_per_turn"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"environment 'tools', {name} {getattr(self, name)}: expected at least 1")
+        object.__setattr__(self, "_made", tuple(self._tool(item) for item in self.tools))
+        names = [made.name for made in self.made]
+        if len({*names}) < len(names):
+            raise ValueError(f"environment 'tools': two tools of one name among {', '.join(names)}")
+
+    @property
+    def made(self) -> Sequence[Tool]:
+        """The tools."""
+        return self._made  # type: ignore[attr-defined]
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """The tools as a chat template takes them; none where calls are fenced blocks, which templates do not know."""
+        return [] if self.calls == "fenced" else [made.schema() for made in self.made]
+
+    @property
+    def announcement(self) -> str:
+        """What tells the model of the tools where the chat template does not."""
+        return announcement(self.made, self.calls)
+
+    def __call__(self, problem: Problem, rng: Random) -> Generator[Reply | None, str, Verdict | None]:
+        running: dict[str, Running] = {}
+        try:
+            said = yield None
+            while calls := read_calls(said, self.calls, self.made):
+                results, failed = [], 0
+                for number, call in enumerate(calls[: self.calls_per_turn + 1]):
+                    try:
+                        if number == self.calls_per_turn:
+                            raise ToolError(f"error: at most {number} calls in a turn; the others were not made")
+                        results.append(self._result(call, running))
+                    except ToolError as wrong:
+                        results.append(str(wrong))
+                        failed += 1
+                    except Exception as broken:  # a tool that does not work is no answer of the model
+                        return error(f"tool {call.name}: {type(broken).__name__}: {broken}"[:300])
+                void = all(call.wrong for call in calls)
+                texts = [shown(text, self.output_chars) for text in results]
+                role = "user" if self.calls == "fenced" else "tool"
+                said = yield Reply(written(texts, self.calls), role=role, void=void)
+            return None
+        finally:
+            for one in running.values():
+                one.close()
+
+    def _result(self, call: Call, running: dict[str, Running]) -> str:
+        """Return the result of a call. Raise ToolError where the model is to blame."""
+        if call.wrong:
+            raise ToolError(f"error: {call.wrong}")
+        made = next((made for made in self.made if made.name == call.name), None)
+        if made is None:
+            raise ToolError(f"error: no tool {call.name!r:.60}; there is {', '.join(made.name for made in self.made)}")
+        parameters = made.checked(call.parameters)
+        if made.name not in running:
+            running[made.name] = started(made)
+        result = running[made.name](**parameters)
+        if not isinstance(result, str):
+            raise TypeError(f"it returned {result!r:.60}; expected text")
+        return result
+
+    def _tool(self, item: Any) -> Tool:
+        if isinstance(item, Tool):
+            return item
+        if not isinstance(item, str):
+            raise ValueError(f"environment 'tools': {item!r:.60} is no tool; expected a name, or @tool on a function")
+        if item == "python":
+            return python_tool(self.seconds, self.memory_mb, keep=self.state == "keep")
+        if item in BUILT_IN:
+            return BUILT_IN[item]()
+        if ":" not in item:
+            raise LookupError(f"no tool {item!r}; {did_you_mean(item, BUILT_IN)} (or module:attribute)")
+        return _imported(item)
+
+
+def _imported(spec: str) -> Tool:
+    """Return the tool that "module:attribute" names."""
+    module, _, attribute = spec.partition(":")
+    found = getattr(load(functools.partial(importlib.import_module, module), f"tool {spec!r}"), attribute, None)
+    if not isinstance(found, Tool):
+        raise LookupError(f"tool {spec!r}: {module} has no tool {attribute!r}; put @tool on the function")
+    return found
+
+
+def tools(*made: Tool | str, **settings: Any) -> Tools:
+    """Return the environment with these tools, by name or made by `tool`; settings as of Tools."""
+    return Tools(tools=made or ("python",), **settings)

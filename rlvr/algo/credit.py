@@ -1,0 +1,98 @@
+"""Credit per step: the steps of a rollout (its turns, or parts of a turn), returns to go, and their advantages.
+
+The advantage of step k of rollout i is
+
+    A(i, k) = G(i, k) - mean over j != i of G(j, min(k, K_j)),    G(i, k) = r(i, k) + ... + r(i, K_i)
+
+with the outcome added to the last step's reward: RLOO for each step by itself, and RLOO where there is one. It is the
+rule `rloo` of rlvr/algo/advantages.py, applied to the column k of the returns to go; other rules that subtract a mean
+are applied in the same way.
+
+The mean of sum_k A(i, k) grad log pi(step k) over all rollouts is the gradient of the expected return, since
+
+- the baseline of step k depends on other rollouts, and on i only by the number k, which is settled when step k begins;
+- rewards before step k, which G leaves out, are settled then too.
+
+So the boundary and the score of a step must be functions of the text up to its end. A rule that divides by a spread
+(grpo, or MT-GRPO's normalisation, arXiv:2505.11821) has another gradient: tests/algo/test_credit.py enumerates both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TypeAlias
+
+from rlvr.algo.advantages import BatchRule, is_flat
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """One rollout in K steps: a value of each (its reward, or its advantage), and the number of its tokens.
+
+    The lengths add up to the completion's tokens. Raises ValueError where the two differ in number, or are none.
+    """
+
+    values: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.values) != len(self.lengths) or not self.values:
+            raise ValueError(f"{len(self.values)} values of {len(self.lengths)} steps; expected one of each step")
+
+    def per_token(self) -> list[float]:
+        """Return the value of each token's step."""
+        return [value for value, length in zip(self.values, self.lengths) for _ in range(length)]
+
+    def on_last_tokens(self) -> Steps:
+        """Return the same values on the last token of each step, 0 on the others: rewards as GAE reads them."""
+        values: list[float] = []
+        lengths: list[int] = []
+        for value, length in zip(self.values, self.lengths):
+            values += [0.0, value]
+            lengths += [max(length - 1, 0), min(length, 1)]
+        return Steps(tuple(values), tuple(lengths))
+
+
+Advantage: TypeAlias = float | Steps
+StepRewards: TypeAlias = Sequence[Steps | None]  # of one group; None: without a score
+
+
+def returns_to_go(rewards: Sequence[float]) -> list[float]:
+    """Return the sum of the rewards from each step on."""
+    return list(accumulate(reversed(rewards)))[::-1]
+
+
+def columns(groups: Sequence[StepRewards]) -> list[list[list[float | None]]]:
+    """Return for k = 1, 2, ... up to the longest rollout the returns to go (P x G) from step min(k, K_j) on."""
+    returns = [[None if steps is None else returns_to_go(steps.values) for steps in group] for group in groups]
+    most = max((len(row) for group in returns for row in group if row is not None), default=0)
+    return [
+        [[None if row is None else row[min(k, len(row) - 1)] for row in group] for group in returns]
+        for k in range(most)
+    ]
+
+
+def step_advantages(groups: Sequence[StepRewards], rule: BatchRule) -> list[list[Advantage]]:
+    """Return the advantages (P x G) of all steps by a rule that subtracts a mean; 0.0 without a score.
+
+    The values of `groups` are the rewards of steps. The rule is applied to each of the `columns`.
+    """
+    ruled = [rule(column) for column in columns(groups)]
+    return [
+        [
+            0.0 if steps is None else Steps(tuple(ruled[k][p][i] for k in range(len(steps.values))), steps.lengths)
+            for i, steps in enumerate(group)
+        ]
+        for p, group in enumerate(groups)
+    ]
+
+
+def is_flat_in_all_steps(group: StepRewards) -> bool:
+    """Return whether a group carries no signal: fewer than two rollouts with a score, or equal returns in all steps.
+
+    With equal returns of whole rollouts there may still be signal: they may differ in where the rewards came from.
+    """
+    found = columns([group])
+    return not found or all(is_flat(column[0]) for column in found)

@@ -1,0 +1,360 @@
+"""Rollouts with an environment: turns of the model and replies to them, until a verdict or a limit ends them.
+
+The ids that were sampled are never encoded again: a turn's context is the prompt's ids, then sampled ids and encoded
+replies in turn. Replies are made in threads while other rows are sampled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import Any, Protocol
+
+from rlvr.config import RolloutConfig
+from rlvr.config.shared import TurnSettings
+from rlvr.model.progress import beat
+from rlvr.seeding import derive_seed
+from rlvr.training.replies import Background, Overdue
+from rlvr.types import (
+    Ask,
+    Completion,
+    Environment,
+    Finish,
+    Problem,
+    Prompt,
+    Reply,
+    RunError,
+    Sampler,
+    Sampling,
+    Task,
+    Turn,
+    Verdict,
+    error,
+)
+
+Seed = tuple[int | str, ...]
+SHOWN = 300  # characters of an exception in a reason
+FRAME = 64  # tokens that a note and a chat template may add to a reply
+
+
+class Speaks(Protocol):
+    """The part of a policy that rollouts with an environment use."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+
+    def render(self, prompt: Prompt) -> list[int]: ...
+
+    def encode_reply(self, reply: Reply, *, ended: bool) -> list[int]: ...
+
+    def shortened(self, text: str, tokens: int) -> str: ...
+
+    def check_turns(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Play:
+    """An environment and the limits of its rollouts. context: tokens of a row, prompt included; None: no limit."""
+
+    environment: Environment
+    limits: TurnSettings
+    context: int | None = None
+
+
+def plan_of(policy: Speaks, task: Task, limits: TurnSettings, *contexts: int | None) -> Play | None:
+    """Return how a task's rollouts are played; None without an environment. contexts: what the model and engine read.
+
+    Raises ValueError for a chat template that changes earlier turns.
+    """
+    if task.environment is None:
+        return None
+    policy.check_turns()
+    known = [tokens for tokens in (*contexts, limits.context_tokens) if tokens]
+    return Play(task.environment, limits, min(known, default=None))
+
+
+def longest_row(task: Task, config: RolloutConfig, prompt: int, context: int | None) -> int:
+    """Return the tokens of the longest row that a run may train on, of a prompt's number of tokens."""
+    longest = prompt + config.max_new_tokens
+    if task.environment is None:
+        return longest
+    longest += (config.max_turns - 1) * (config.reply_tokens + FRAME)
+    return min(tokens for tokens in (longest, context, config.context_tokens) if tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The environment has returned: its verdict, or None."""
+
+    verdict: Verdict | None
+
+
+Step = Reply | Ended
+
+
+@dataclass(slots=True, eq=False)
+class Episode:
+    """A rollout under way. seed: what all its random numbers are derived from."""
+
+    problem: Problem
+    prompt: tuple[int, ...]
+    seed: Seed
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    spent: int = 0
+    last: Completion | None = None
+    """The model's last turn, as it was sampled."""
+    world: Generator[Reply | None, str, Verdict | None] | None = None
+
+    @property
+    def number(self) -> int:
+        """The number of turns of the model so far."""
+        return sum(turn.sampled for turn in self.turns)
+
+
+def play(
+    policy: Speaks,
+    sampler: Sampler,
+    problems: Sequence[Problem],
+    prompts: Sequence[Sequence[int]],
+    seeds: Sequence[Sequence[Seed]],
+    sampling: Sampling,
+    plan: Play,
+    on_group: Callable[[int, list[Completion]], None] = lambda place, made: None,
+) -> list[list[Completion]]:
+    """Return for each problem a completion with its turns for each of its seeds.
+
+    sampling: of a rollout; its max_new_tokens is for all turns of the model together. The first turn is drawn with the
+    seed derive_seed(*seed), as that of a rollout without an environment. `on_group(place, completions)` gets a
+    problem's rollouts as soon as all of them have ended. Raises RunError where the environment does: it cannot work.
+    """
+    made: list[list[Completion | None]] = [[None] * len(row) for row in seeds]
+    missing = [len(row) for row in seeds]
+    places = [(p, g) for p, row in enumerate(seeds) for g in range(len(row))]
+
+    def done(row: int, completion: Completion) -> None:
+        p, g = places[row]
+        made[p][g] = completion
+        missing[p] -= 1
+        if not missing[p]:
+            on_group(p, [completion for completion in made[p] if completion is not None])
+
+    episodes = [Episode(problems[p], tuple(prompts[p]), tuple(seeds[p][g])) for p, g in places]
+    with Episodes(policy, episodes, sampling, plan, done) as running:
+        sampler.converse(running.asks, running.heard)
+    return [[completion for completion in row if completion is not None] for row in made]
+
+
+class Episodes:
+    """Rollouts while they are sampled: what Sampler.converse asks for and hears, in one thread. A context manager."""
+
+    def __init__(
+        self,
+        policy: Speaks,
+        episodes: Sequence[Episode],
+        sampling: Sampling,
+        plan: Play,
+        on_done: Callable[[int, Completion], None],
+    ) -> None:
+        self.policy, self.episodes, self.sampling, self.plan, self.on_done = policy, episodes, sampling, plan, on_done
+        self.background: Background[Step] = Background(plan.limits.reply_seconds)
+        self.ready = [(row, self._ask(episode)) for row, episode in enumerate(episodes)]
+        self.waiting = 0  # rows whose reply is being made
+
+    def __enter__(self) -> Episodes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drop the replies that are still being made, and close the environments, in threads that nobody waits for."""
+        self.background.close()
+
+    def asks(self, every: bool) -> list[tuple[int, Ask]]:
+        """Return the turns to sample next, by row; see rlvr.types.Sampler.converse."""
+        while self.waiting and (every or not self.ready):
+            self._collect(wait=True)
+        self._collect(wait=False)
+        found = sorted(self.ready, key=lambda item: item[0])
+        self.ready = []
+        return found
+
+    def heard(self, row: int, completion: Completion) -> None:
+        """Take a turn of the model, and have the environment answer it."""
+        beat()
+        episode = self.episodes[row]
+        episode.last = completion
+        episode.ids += completion.token_ids
+        episode.logprobs += completion.logprobs
+        episode.spent += len(completion.token_ids)
+        episode.turns.append(Turn("assistant", completion.text, len(completion.token_ids)))
+        self.waiting += 1
+        self.background.submit(
+            row, partial(answer, self.plan.environment, episode, completion.text), partial(close, episode)
+        )
+
+    def _collect(self, *, wait: bool) -> None:
+        for row, outcome in self.background.collect(wait=wait):
+            if row < 0:  # an environment that was closed
+                continue
+            beat()
+            self.waiting -= 1
+            self._follow(row, self.episodes[row], outcome)
+
+    def _follow(self, row: int, episode: Episode, outcome: Step | BaseException) -> None:
+        """Go on with a rollout after what its environment did: the next turn, or the end."""
+        if isinstance(outcome, RunError):
+            raise outcome
+        if isinstance(outcome, Overdue):
+            reason = f"the environment gave no reply within {self.plan.limits.reply_seconds:g} s"
+            self._finish(row, "error", error(reason))
+        elif isinstance(outcome, BaseException):
+            self._finish(row, "error", error(f"the environment raised {shown(outcome)}"))
+        elif isinstance(outcome, Ended):
+            unscored = outcome.verdict is not None and outcome.verdict.score is None
+            self._finish(row, "error" if unscored else self._reason(episode), outcome.verdict)
+        else:
+            episode.turns[-1] = replace(episode.turns[-1], reward=float(outcome.reward), void=bool(outcome.void))
+            if limit := self._limit(episode) or self._reply(episode, outcome):
+                self.background.submit(-1, partial(close, episode))
+                self._finish(row, limit, None)
+            else:
+                self.ready.append((row, self._ask(episode)))
+
+    def _reason(self, episode: Episode) -> Finish:
+        """Return how a rollout ended whose environment had nothing more to say: with its last turn."""
+        assert episode.last is not None
+        if episode.last.finish_reason == "stop":
+            return "stop"
+        return "context" if self._room(episode) <= 0 < self._budget(episode) else "length"
+
+    def _limit(self, episode: Episode) -> Finish | None:
+        """Return the limit that leaves no further turn."""
+        if self._budget(episode) <= 0:
+            return "length"
+        if self._room(episode) <= 0:
+            return "context"
+        return "turns" if episode.number >= self.plan.limits.max_turns else None
+
+    def _reply(self, episode: Episode, reply: Reply) -> Finish | None:
+        """Append a reply. Return "context", and leave it out, where no token of a turn would fit after it."""
+        assert episode.last is not None
+        text = self.policy.shortened(reply.text, self.plan.limits.reply_tokens)
+        ended = bool(episode.ids) and episode.last.token_ids[-1:] != () and episode.ids[-1] in self.policy.eos_ids
+        ids = self.policy.encode_reply(replace(reply, text=text), ended=ended)
+        if self._room(episode) <= len(ids):
+            return "context"
+        episode.ids += ids
+        episode.logprobs += [0.0] * len(ids)
+        episode.turns.append(Turn(reply.role, text, len(ids)))
+        return None
+
+    def _budget(self, episode: Episode) -> int:
+        return self.sampling.max_new_tokens - episode.spent
+
+    def _room(self, episode: Episode) -> float:
+        """Return the tokens that fit into the context."""
+        return math.inf if self.plan.context is None else self.plan.context - len(episode.prompt) - len(episode.ids)
+
+    def _ask(self, episode: Episode) -> Ask:
+        """Return the next turn to sample. That it may reach the context's end is no error, but a limit."""
+        number = episode.number
+        seed = derive_seed(*episode.seed, *(("turn", number) if number else ()))
+        most = min(self._budget(episode), self.plan.limits.turn_tokens or math.inf, self._room(episode))
+        sampling = replace(self.sampling, max_new_tokens=int(most))
+        return Ask((*episode.prompt, *episode.ids), sampling, seed)
+
+    def _finish(self, row: int, reason: Finish, verdict: Verdict | None) -> None:
+        episode = self.episodes[row]
+        assert episode.last is not None
+        completion = Completion(
+            episode.last.text,
+            tuple(episode.ids),
+            tuple(episode.logprobs),
+            reason,
+            tuple(episode.turns),
+            verdict,
+        )
+        self.on_done(row, completion)
+
+
+def answer(environment: Environment, episode: Episode, said: str) -> Step:
+    """Return what the environment does after a turn. Raises what it raises, TypeError or ValueError for no Reply."""
+    try:
+        if episode.world is None:
+            episode.world = environment(episode.problem, Random(derive_seed(*episode.seed, "environment")))
+            opening = next(episode.world)
+            if opening is not None:
+                raise TypeError(f"it began with {opening!r:.80}; expected a bare `yield` first, which gives a turn")
+        return checked(episode.world.send(said))
+    except StopIteration as stop:
+        return Ended(None if stop.value is None else Verdict.of(stop.value))
+
+
+def replies(demonstrations: Sequence[tuple[Problem, Sequence[str]]], plan: Play, seed: int) -> list[Sequence[Reply]]:
+    """Return what the environment replies to each turn of demonstrations but the last.
+
+    Raises RunError where it fails, and where it ends before the last turn, naming the demonstration.
+    """
+    background: Background[Sequence[Reply]] = Background(plan.limits.reply_seconds)
+    found: dict[int, Sequence[Reply]] = {}
+    for number, (problem, turns) in enumerate(demonstrations):
+        background.submit(number, partial(replayed, plan.environment, problem, turns, seed))
+    try:
+        while len(found) < len(demonstrations):
+            for number, outcome in background.collect(wait=True):
+                if isinstance(outcome, BaseException):
+                    name = demonstrations[number][0].id
+                    late = f"TimeoutError: no reply within {plan.limits.reply_seconds:g} s"
+                    text = late if isinstance(outcome, Overdue) else shown(outcome)
+                    raise RunError(f"demonstration {name!r}: {text}") from outcome
+                found[number] = outcome
+    finally:
+        background.close()
+    return [found[number] for number in range(len(demonstrations))]
+
+
+def replayed(environment: Environment, problem: Problem, turns: Sequence[str], seed: int) -> Sequence[Reply]:
+    """Return the replies to all turns but the last. Raises RunError where the environment ends before."""
+    episode = Episode(problem, (), (seed, "demonstration", problem.id))
+    made: list[Reply] = []
+    try:
+        for said in turns[:-1]:
+            step = answer(environment, episode, said)
+            if isinstance(step, Ended):
+                reason = f": {step.verdict.status}, {step.verdict.reason}" if step.verdict else ""
+                raise RunError(f"the environment ends after turn {len(made) + 1} of {len(turns)}{reason}")
+            made.append(step)
+    finally:
+        close(episode)
+    return made
+
+
+def checked(reply: Any) -> Reply:
+    """Return what an environment yielded, text without lone surrogates. Raise TypeError or ValueError for no Reply."""
+    if not isinstance(reply, Reply):
+        raise TypeError(f"it yielded {reply!r:.80}; expected a Reply")
+    if not isinstance(reply.text, str) or not isinstance(reply.role, str):
+        raise TypeError(f"it yielded a Reply with text {reply.text!r:.80} and role {reply.role!r:.80}; expected text")
+    if reply.role == "assistant":
+        raise ValueError("it yielded a Reply of role 'assistant', which is the model's")
+    if not math.isfinite(reply.reward):
+        raise ValueError(f"it yielded a Reply with reward {reply.reward}; expected a finite number")
+    return replace(reply, text=reply.text.encode("utf-8", "replace").decode())
+
+
+def close(episode: Episode) -> Any:
+    """Close the environment of a rollout. What it raises is dropped: the rollout has ended."""
+    try:
+        if episode.world is not None:
+            episode.world.close()
+    except BaseException:
+        pass
+
+
+def shown(problem: BaseException) -> str:
+    """Return an exception as its type and the first line of its text."""
+    text = str(problem).strip().split("\n")[0][:SHOWN]
+    return f"{type(problem).__name__}: {text}".rstrip(": ")

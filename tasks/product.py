@@ -1,0 +1,85 @@
+"""Products that a small model cannot compute: it learns to write a program, and to copy what it prints.
+
+`47*386=` is answered in one turn, `=18142`, or in two: the model writes a program, which runs in the sandbox, the reply
+is what it printed, and the next turn is the answer.
+
+    47*386=   print(47*386)   (18142)   =18142
+
+Most demonstrations answer directly, and some digits are wrong there, as they are when such a model computes. Only the
+verdict tells a policy that imitates them which way is better.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+
+from rlvr.registry import register_task
+from rlvr.sandbox import Limits, RunStatus, run
+from rlvr.tasks.base import Demonstration, Generated, build_task, draw
+from rlvr.types import Problem, Reply, Task, Verdict, error
+
+LONGEST_REPLY = 24  # characters
+SECONDS = 2.0
+
+Factors = tuple[int, int]
+
+
+def programmed(problem: Problem, rng: random.Random) -> Generator[Reply | None, str, Verdict | None]:
+    """Run the first turn as a program, unless it is an answer (`=...`); what it prints is the reply."""
+    said = yield None
+    if said.startswith("="):
+        return None
+    result = run(said, limits=Limits(seconds=SECONDS))
+    if result.status is RunStatus.SANDBOX_ERROR:
+        return error(f"sandbox: {result.detail}")
+    yield Reply(result.stdout.strip()[:LONGEST_REPLY] or "?", void=not result.stdout.strip())
+    return None
+
+
+def guess(factors: Factors, stream: random.Random) -> int:
+    """Return the product with one of its inner digits changed: the first and the last can be told from the factors."""
+    digits = list(str(factors[0] * factors[1]))
+    place = stream.randrange(1, len(digits) - 1)
+    digits[place] = stream.choice([d for d in "0123456789" if d != digits[place]])
+    return int("".join(digits))
+
+
+def _propose(stream: random.Random) -> tuple[str, Factors]:
+    factors = stream.randint(11, 99), stream.randint(101, 999)
+    return f"{factors[0]}*{factors[1]}", factors
+
+
+@register_task("product")
+def product(
+    *,
+    seed: int = 0,
+    num_train: int = 4096,
+    num_test: int = 512,
+    num_demonstrations: int = 16000,
+    direct: float = 0.6,
+) -> Task:
+    """Products by a program in the sandbox, whose output is copied; most demonstrations guess instead."""
+    if not 0 <= direct <= 1:
+        raise ValueError(f"task 'product', direct {direct}: expected a probability in [0, 1]")
+
+    def problem(part: str, index: int, factors: Factors | None = None) -> Problem:
+        a, b = draw("product", part, seed, index, _propose)[1] if factors is None else factors
+        return Problem(f"product/{part}/{index}", f"{a}*{b}=", f"={a * b}")
+
+    def demonstration(index: int) -> Demonstration:
+        stream, factors = draw("product", "demonstrations", seed, index, _propose)
+        shown = problem("demonstrations", index, factors)
+        if stream.random() < direct:
+            return shown, (f"={guess(factors, stream)}",)
+        return shown, (f"print({factors[0]}*{factors[1]})", str(shown.reference))
+
+    return build_task(
+        "product",
+        train=Generated(num_train, lambda index: problem("train", index)),
+        test=Generated(num_test, lambda index: problem("test", index)),
+        verifier="exact",
+        demonstrations=Generated(num_demonstrations, demonstration),
+        environment=programmed,
+        check_references=False,
+    )

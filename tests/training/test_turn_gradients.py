@@ -1,0 +1,264 @@
+"""Loss and gradient of rollouts with several turns, against a plain computation token by token in float64."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlvr.model.sharding import fill
+from rlvr.training.credit import credited_advantages, credited_rewards
+from rlvr.training.prepare import prepare_batch
+from rlvr.training.run import Run
+from rlvr.training.update import accumulate_gradient, accumulate_value_gradient, to_batch
+from rlvr.types import Completion, Group
+from tests.helpers.models import shake
+from tests.helpers.played import played_groups
+from tests.helpers.processes import run_processes
+from tests.helpers.sharded import ALONE, gradients, make_run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+GAE = {"gamma": 0.95, "gae_lambda": 0.9}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "grpo": {"algo": {"name": "grpo", "kl_coef": 0.1, "normalize": "sequence"}},
+    "rloo": {"algo": {"name": "rloo", "loss": "sequence", "normalize": "token"}},
+    "gspo": {"algo": {"name": "dr_grpo", "loss": "gspo", "normalize": "constant"}},
+    "turns": {"algo": {"name": "rloo", "credit": "turn", "normalize": "token"}},
+    "ppo": {
+        "algo": {
+            "name": "ppo",
+            "advantage_scale": "whiten",
+            "kl_coef": 0.1,
+            "kl_in": "reward",
+            "gamma": 0.95,
+            "gae_lambda": 0.9,
+        }
+    },
+    "dpo": {"algo": {"name": "dpo"}},
+}
+TOLERANCE = 1e-6
+
+
+class Plain:
+    """Logprobs and values of single rows by plain forwards in float64."""
+
+    def __init__(self, run: Run) -> None:
+        self.causal = copy.deepcopy(run.learner.policy.causal).double()
+        critic = run.learner.critic
+        self.trunk = None if critic is None else copy.deepcopy(critic.trunk.causal).double()
+        self.head = None if critic is None else copy.deepcopy(critic.head).double()
+
+    def logprobs(self, group: Group, completion: Completion, own: Sequence[int]) -> list[Tensor]:
+        """The log-probability of each token of the completion that `own` names."""
+        ids = [*group.prompt_ids, *completion.token_ids]
+        logits = self.causal(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+        return [logits[len(group.prompt_ids) + t - 1, completion.token_ids[t]] for t in own]
+
+    def values(self, group: Group, completion: Completion, own: Sequence[int]) -> list[Tensor]:
+        """The critic's value before each of these tokens."""
+        assert self.trunk is not None
+        assert self.head is not None
+        ids = torch.tensor([[*group.prompt_ids, *completion.token_ids]])
+        hidden = self.trunk.base_model(input_ids=ids).last_hidden_state[0]
+        return [self.head(hidden[len(group.prompt_ids) + t - 1])[0] for t in own]
+
+
+def prepared(
+    tmp_path: Path, name: str, tokens: int, shard: int = 1, *, void: bool = False, alone: bool = False
+) -> tuple:
+    """A run, a batch that was prepared before its weights were moved, and the plain models before and after."""
+    settings = {key: dict(value) for key, value in SETTINGS[name].items()}
+    settings["algo"] = {"importance": "token", "minibatches": 1, "epochs": 2, **settings["algo"]}
+    if name == "dpo":
+        del settings["algo"]["importance"]
+    run = make_run(tmp_path, shard, optim={"tokens_per_microbatch": tokens}, rollout={"mask_void": void}, **settings)
+    learner = run.learner
+    if alone:
+        learner.accelerator = ALONE
+    if learner.critic is not None:
+        shake(learner.critic.trunk, 0.02, 5)
+        with torch.no_grad():
+            shape = learner.critic.head.weight.shape
+            fill(learner.critic.head.weight, 0.3 * torch.randn(shape, generator=torch.Generator().manual_seed(3)))
+    groups = played_groups(7, len(run.learner.policy.tokenizer), void=void)
+    rewards = credited_rewards(groups, run.config, run.learner.policy.decode)
+    advantages = credited_advantages(groups, rewards, run.config.algo)
+    shake(run.learner.policy, 0.02, 1)
+    before = Plain(run) if shard == 1 else None
+    batch = prepare_batch(run.learner, to_batch(run.learner, groups, advantages))
+    shake(run.learner.policy, 0.005, 2)
+    return run, batch, groups, advantages, before, Plain(run) if shard == 1 else None
+
+
+def own_tokens(completion: Completion, void: bool) -> list[list[int]]:
+    """The places of the tokens that are trained on, turn by turn."""
+    places, start = [], 0
+    for turn in completion.turns:
+        if turn.role == "assistant" and not (void and turn.void):
+            places.append(list(range(start, start + turn.length)))
+        start += turn.length
+    return places
+
+
+def clipped(ratio: Tensor, advantage: float) -> Tensor:
+    """PPO's surrogate of one token, as a loss."""
+    return -torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+
+
+def expected(
+    name: str, run: Run, groups: list[Group], advantages: Any, before: Plain, now: Plain, void: bool
+) -> Tensor:
+    """The loss of all rollouts, written out."""
+    reference = Plain(run)
+    reference.causal = copy.deepcopy(run.learner.reference.causal).double() if run.learner.reference else None
+    rows = []
+    for group, row in zip(groups, advantages, strict=True):
+        for completion, verdict, advantage in zip(group.completions, group.verdicts, row, strict=True):
+            turns = own_tokens(completion, void)
+            own = [t for turn in turns for t in turn]
+            if verdict.score is None or not own:
+                continue
+            with torch.no_grad():
+                old = [float(x) for x in before.logprobs(group, completion, own)]
+                ref = (
+                    None if reference.causal is None else [float(x) for x in reference.logprobs(group, completion, own)]
+                )
+            rows.append((group, completion, advantage, turns, own, old, ref, now.logprobs(group, completion, own)))
+    if name == "dpo":
+        return dpo(run, rows)
+    count = sum(len(own) for *_, own, _, _, _ in rows)
+    if name == "ppo":
+        rows = with_gae(run, rows, before)
+    total = torch.zeros((), dtype=torch.float64)
+    sampled = sum(len(group.completions) for group in groups)
+    for _, completion, advantage, _, own, old, ref, logprobs in rows:
+        weight = {"grpo": 1 / (len(rows) * len(own)), "gspo": 1 / (sampled * run.config.rollout.max_new_tokens)}
+        for k, t in enumerate(own):
+            ratio = (logprobs[k] - old[k]).exp()
+            if name in ("rloo", "gspo"):
+                both = sum(a - b for a, b in zip(logprobs, old, strict=True))
+                ratio = (both / (len(own) if name == "gspo" else 1)).exp()
+            value = advantage
+            if name == "turns":
+                number = [i for i, turn in enumerate(x for x in completion.turns if x.role == "assistant")]
+                value = turn_value(completion, advantage, t, len(number))
+            elif name == "ppo":
+                value = advantage[k]
+            loss = clipped(ratio, value) * min(math.exp(old[k] - completion.logprobs[t]), 2.0)
+            if name == "grpo":
+                difference = ref[k] - logprobs[k]
+                loss = loss + 0.1 * (difference.exp() - 1 - difference)
+            total = total + loss * weight.get(name, 1 / count)
+    return total
+
+
+def turn_value(completion: Completion, advantage: Any, token: int, count: int) -> float:
+    """The advantage of the turn that holds a token."""
+    assert len(advantage.values) == count
+    start = number = 0
+    for turn in completion.turns:
+        if start <= token < start + turn.length:
+            return advantage.values[number]
+        start += turn.length
+        number += turn.role == "assistant"
+    raise AssertionError
+
+
+def with_gae(run: Run, rows: list, before: Plain) -> list:
+    """The rows with GAE advantages over their own tokens, whitened over all of them."""
+    algo, found = run.config.algo, []
+    for group, completion, score, _, own, old, ref, _ in rows:
+        with torch.no_grad():
+            values = [float(v) for v in before.values(group, completion, own)]
+        rewards = [-algo.kl_coef * (a - b) for a, b in zip(old, ref, strict=True)]
+        rewards[-1] += score
+        following = future = 0.0
+        advantages = []
+        for reward, value in zip(reversed(rewards), reversed(values), strict=True):
+            future = reward + algo.gamma * following - value + algo.gamma * algo.gae_lambda * future
+            following = value
+            advantages.append(future)
+        found.append(advantages[::-1])
+    everything = torch.tensor([a for row in found for a in row], dtype=torch.float64)
+    mean, scale = float(everything.mean()), float(torch.rsqrt(everything.var() + 1e-8))
+    return [(*row[:2], [(a - mean) * scale for a in own], *row[3:]) for row, own in zip(rows, found, strict=True)]
+
+
+def dpo(run: Run, rows: list) -> Tensor:
+    """The mean over groups of -log sigmoid of the margin of best and worst."""
+    margins: dict[str, list[Tensor]] = {}
+    for group, _, advantage, _, _, _, ref, logprobs in rows:
+        if advantage:
+            gain = sum(a - b for a, b in zip(logprobs, ref, strict=True))
+            margins.setdefault(group.problem.id, []).append(advantage * run.config.algo.beta * gain)
+    pairs = [torch.stack(both).sum() for both in margins.values() if len(both) == 2]
+    assert len(pairs) > 1
+    return -torch.nn.functional.logsigmoid(torch.stack(pairs)).mean()
+
+
+def compare(found: dict[str, Tensor], loss: Tensor, now: Plain) -> None:
+    """Check each entry of the gradient, which is computed in float32, to a share of the norm of the plain one."""
+    now.causal.zero_grad()
+    loss.backward()
+    wanted = {name: weight.grad for name, weight in now.causal.named_parameters() if weight.grad is not None}
+    assert found.keys() == wanted.keys()
+    size = torch.stack([value.norm() for value in wanted.values()]).norm().item()
+    assert size > 0.1
+    for name, value in wanted.items():
+        assert (found[name].double() - value).abs().max().item() < TOLERANCE * size, name
+
+
+@pytest.mark.parametrize("void", [False, True], ids=["all turns", "void turns masked"])
+@pytest.mark.parametrize("tokens", [10_000, 25], ids=["one microbatch", "microbatches"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_loss_and_gradient_are_those_of_single_tokens(tmp_path: Path, name: str, tokens: int, void: bool) -> None:
+    """Replies enter the context and nothing else."""
+    run, batch, groups, advantages, before, now = prepared(tmp_path, name, tokens, void=void, alone=True)
+    sums = accumulate_gradient(run.learner, batch)
+    loss = expected(name, run, groups, advantages, before, now, void)
+    assert sums["loss"] == pytest.approx(loss.item(), abs=TOLERANCE)
+    compare(gradients(run.learner.policy), loss, now)
+
+
+@pytest.mark.parametrize("shard", [1, 2], ids=["replicas", "shards"])
+@pytest.mark.parametrize("name", ["grpo", "ppo", "dpo"])
+def test_two_processes_give_the_same(tmp_path: Path, name: str, shard: int) -> None:
+    """Each computes its microbatches, of whole weights or of shards."""
+    _, _, groups, advantages, before, now = prepared(tmp_path, name, 25, alone=True)
+
+    def work(rank: int) -> tuple[float, dict[str, Tensor]]:
+        run, batch, *_ = prepared(tmp_path, name, 25, shard)
+        return accumulate_gradient(run.learner, batch)["loss"], gradients(run.learner.policy)
+
+    run = make_run(tmp_path, **SETTINGS[name])
+    loss = expected(name, run, groups, advantages, before, now, void=False)
+    first, second = run_processes(2, work)
+    assert first[0] == pytest.approx(loss.item(), abs=TOLERANCE)
+    assert second[0] == first[0]
+    compare(first[1], loss, now)
+
+
+def test_the_critic_learns_at_sampled_tokens_only(tmp_path: Path) -> None:
+    """Half the squared error of values before the model's own tokens, averaged over them."""
+    run, batch, groups, _, _, now = prepared(tmp_path, "ppo", 25, alone=True)
+    assert batch.returns is not None
+    accumulate_value_gradient(run.learner, batch)
+    critic = run.learner.critic
+    rows = [(g, c) for g in groups for c, v in zip(g.completions, g.verdicts, strict=True) if v.score is not None]
+    errors = []
+    for (group, completion), returns in zip(rows, batch.returns, strict=True):
+        own = [t for turn in own_tokens(completion, False) for t in turn]
+        for t, value in zip(own, now.values(group, completion, own), strict=True):
+            errors.append((value - float(returns[len(group.prompt_ids) + t])) ** 2)
+    loss = critic.settings.value_coef * 0.5 * sum(errors) / len(errors)
+    loss.backward()
+    wanted = now.head.weight.grad
+    assert float(wanted.abs().max()) > 1e-3
+    torch.testing.assert_close(critic.head.weight.grad.double(), wanted, atol=TOLERANCE * 10, rtol=1e-5)

@@ -11,7 +11,7 @@ class Reply:
 
     text: as the model reads it; the chat template, or nothing, is put around it. role: of the chat message. reward: for
     the turn that it answers, added to that of the verdict. void: that turn held neither a call nor an answer; with
-    `rollout.mask_void` its tokens are not trained on. calls, failed: calls of tools that it answers, and how many of them
+    `rollout.mask_void` its tokens are not trained on. calls, failed: calls of tools that it answers, how many of them
     failed by the model's doing.
     """
 

@@ -50,6 +50,7 @@ from rlvr.training.resume import train_folder
 from rlvr.training.run import Run
 from rlvr.training.signals import StopRequest
 from rlvr.training.stopping import stop_requested, stopped, what_is_left
+from rlvr.training.watch import watching
 from rlvr.training.worker import RolloutWorker
 from rlvr.types import Task, Verifier
 from rlvr.verifiers.runner import Runner
@@ -92,6 +93,7 @@ def _launch(
     tune_cpu()
     disable_progress_bar()
     check_demonstrations(config, task)
+    check_turn_credit(config, task)
     folder = train_folder(config, task.fingerprint)
     folder.check()
     accelerator = open_accelerator(config)
@@ -110,7 +112,7 @@ def _launch(
         display.say(describe_start(config, task, policy, accelerator))
         all_callbacks = [TrackerCallback(accelerator), ConsoleCallback(display, config), *callbacks]
         reporter = Reporter(RunLog(config.run.out_dir), accelerator, all_callbacks)
-        with naming_lost(accelerator):
+        with naming_lost(accelerator), watching(accelerator, config.run.stall_timeout, reporter.warn):
             run, start = open_run(stack, config, task, monitor, policy, reporter, display.say, stop)
             carry_out(run, start, display)
         evaluations = run.reporter.log.read("eval")
@@ -126,6 +128,14 @@ def check_demonstrations(config: Config, task: Task) -> None:
         raise ValueError(
             f"sft.steps is {config.sft.steps} and task {task.name!r} has no demonstrations; set --sft.steps 0, "
             "or --sft.data to a file with prompt and completion"
+        )
+
+
+def check_turn_credit(config: Config, task: Task) -> None:
+    """Raise ValueError for credit per turn without an environment: a rollout is one turn then."""
+    if config.algo.credit == "turn" and task.environment is None:
+        raise ValueError(
+            f"algo.credit turn, and task {task.name!r} has no environment: a rollout is one turn, so leave it out"
         )
 
 

@@ -1,5 +1,15 @@
 """Task packs: prompts paired with a verifier. Importing this package registers the packs that come with rlvr."""
 
-from rlvr.tasks import arithmetic, code_packs, countdown, hops, jsonl, math_sets, product, tiny_code
+from rlvr.tasks import arithmetic, code_packs, countdown, higher_lower, hops, jsonl, math_sets, product, tiny_code
 
-__all__ = ["arithmetic", "code_packs", "countdown", "hops", "jsonl", "math_sets", "product", "tiny_code"]
+__all__ = [
+    "arithmetic",
+    "code_packs",
+    "countdown",
+    "higher_lower",
+    "hops",
+    "jsonl",
+    "math_sets",
+    "product",
+    "tiny_code",
+]

@@ -27,12 +27,11 @@ GroupRewards = Sequence[float | None] | Sequence[Steps | None]  # of whole rollo
 
 
 def check_credit(groups: Sequence[Group], config: Config) -> None:
-    """Raise ValueError for credit per turn where no rollout has turns, and per step where no verdict has steps."""
-    credit = config.algo.credit
-    if credit == "turn" and not any(completion.turns for group in groups for completion in group.completions):
-        raise ValueError("algo.credit turn needs a task with an environment: a rollout is one turn here; leave it out")
+    """Raise ValueError for credit per step where no verdict has steps. Credit per turn is checked before a run."""
+    if config.algo.credit != "step":
+        return
     verdicts = [v for group in groups for v in group.unshuffled_verdicts if v.score is not None]
-    if credit == "step" and verdicts and not any(verdict.steps for verdict in verdicts):
+    if verdicts and not any(verdict.steps for verdict in verdicts):
         raise ValueError("algo.credit step needs a verifier whose verdicts have steps, and this one gives none")
 
 

@@ -12,6 +12,8 @@ from rlvr.algo.batch import collate
 from rlvr.algo.credit import Steps
 from rlvr.algo.losses import loss_denominator, policy_loss
 from rlvr.config import AlgoConfig, Config, GDPOConfig, PPOConfig, RolloutConfig, make_algo
+from rlvr.launch import check_turn_credit
+from rlvr.registry import make_task
 from rlvr.training.credit import (
     check_credit,
     credit_metrics,
@@ -200,15 +202,16 @@ def test_algorithms_of_other_rewards_have_no_credit(algo):
 
 
 def test_credit_without_turns_or_steps_is_refused():
-    """Where nothing of the kind was sampled; a batch without any score is not."""
+    """Turns before the run starts; steps where no verdict has any, unless no verdict has a score."""
+    with pytest.raises(ValueError, match="has no environment"):
+        check_turn_credit(TURN, make_task("arithmetic", num_train=4, num_test=4, num_demonstrations=4))
+    check_turn_credit(TURN, make_task("hops", num_train=4, num_test=4, num_demonstrations=4))
     rows = [group([plain(2)] * 2, [correct(), incorrect()])]
-    with pytest.raises(ValueError, match="needs a task with an environment"):
-        check_credit(rows, TURN)
+    check_credit(rows, TURN)
     with pytest.raises(ValueError, match="needs a verifier whose verdicts have steps"):
         check_credit(rows, STEP)
     check_credit(rows, OUTCOME)
     check_credit([group([plain(2)] * 2, [error("x")] * 2)], STEP)
-    check_credit([group([conversation(0.0)] * 2, [correct()] * 2)], TURN)
 
 
 def test_metrics():
@@ -270,3 +273,15 @@ def test_steps_of_a_verdict_are_checked(steps):
 def test_steps_of_a_verdict_are_plain_numbers():
     """As JSON gives them back."""
     assert replace(correct(), steps=[[1, 1], (2, torch.tensor(0.5))]).steps == ((1, 1.0), (2, 0.5))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_outcomes_only_are_credited_alike(length):
+    """Without rewards of turns both settings are RLOO: every turn has the advantage of its whole rollout."""
+    verdicts = [correct(), incorrect(), correct()]
+    rows = [group([conversation(*[0.0] * length), conversation(0.0, 0.0), conversation(0.0)], verdicts)]
+    whole, turns = (
+        credited_advantages(rows, credited_rewards(rows, config, decode), config.algo)[0] for config in (OUTCOME, TURN)
+    )
+    for a, b in zip(whole, turns, strict=True):
+        assert b.values == pytest.approx([a] * len(b.values))

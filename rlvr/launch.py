@@ -50,6 +50,7 @@ from rlvr.training.resume import train_folder
 from rlvr.training.run import Run
 from rlvr.training.signals import StopRequest
 from rlvr.training.stopping import stop_requested, stopped, what_is_left
+from rlvr.training.watch import watching
 from rlvr.training.worker import RolloutWorker
 from rlvr.types import Task, Verifier
 from rlvr.verifiers.runner import Runner
@@ -111,7 +112,7 @@ def _launch(
         display.say(describe_start(config, task, policy, accelerator))
         all_callbacks = [TrackerCallback(accelerator), ConsoleCallback(display, config), *callbacks]
         reporter = Reporter(RunLog(config.run.out_dir), accelerator, all_callbacks)
-        with naming_lost(accelerator):
+        with naming_lost(accelerator), watching(accelerator, config.run.stall_timeout, reporter.warn):
             run, start = open_run(stack, config, task, monitor, policy, reporter, display.say, stop)
             carry_out(run, start, display)
         evaluations = run.reporter.log.read("eval")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import torch
 
 from rlvr.model.health import GradientWatch, dropped_updates, streak_of
+from rlvr.model.progress import enter
 from rlvr.seeding import derive_seed
-from rlvr.training.after_step import alarm_ends, check_trained, finish_step, gradient_advice, is_due, save
+from rlvr.training.after_step import alarm_ends, check_trained, finish_step, gradient_advice, is_due
 from rlvr.training.alarm import AlarmStop
 from rlvr.training.credit import check_credit, credit_metrics, credited_advantages, credited_rewards
 from rlvr.training.prefetch import RolloutPrefetcher
 from rlvr.training.prepare import kl_costs, subtracts_kl
 from rlvr.training.run import Run
+from rlvr.training.saving import CheckpointSaver
 from rlvr.training.signals import StopRequest
 from rlvr.training.stopping import stop_requested, unsaved
 from rlvr.training.update import update
@@ -30,9 +32,11 @@ def train(run: Run, start: int = 0) -> StopRequest:
         run.stop.answering(),
         run.reporter.training(config, start),
         RolloutPrefetcher(run.worker, start) as rollouts,
+        CheckpointSaver(run) as saver,
     ):
         for step in range(start, config.run.steps):
             begin_step(run, step)
+            saver.check()
 
             sampled = rollouts.take(step)
             check_credit(sampled, config)
@@ -50,7 +54,8 @@ def train(run: Run, start: int = 0) -> StopRequest:
             metrics, records, signs = finish_step(run, step + 1, sampled, advantages, costs, stats)
             gradients.observe(step + 1, *dropped_updates(metrics))
             if alarm_ends(run, step + 1, signs, metrics, records):
-                save(run, step + 1, rollouts)
+                saver.save(step + 1, rollouts.ahead)
+                saver.finish()
                 raise AlarmStop(step + 1, signs, run.reporter.log.path("alarms"))
             if stop_requested(run.stop, accelerator):
                 break
@@ -58,10 +63,10 @@ def train(run: Run, start: int = 0) -> StopRequest:
             if stop_requested(run.stop, accelerator):
                 break
             if best or is_due(step + 1, config.run.save_every) or step + 1 == config.run.steps:
-                save(run, step + 1, rollouts, keep_all=gradients.streak > 0)
+                saver.save(step + 1, rollouts.ahead, keep_all=gradients.streak > 0)
         else:
             return StopRequest()  # a signal after the last step ends nothing
-        save(run, step + 1, rollouts, keep_all=gradients.streak > 0)
+        saver.save(step + 1, rollouts.ahead, keep_all=gradients.streak > 0)
     return run.stop
 
 
@@ -70,4 +75,5 @@ def begin_step(run: Run, step: int) -> None:
     run.stop.work = f"step {step + 1}"
     run.stop.unsaved = unsaved(run.config.run.out_dir, step + 1)
     run.worker.timer.clear()
+    enter("sampling", step + 1)
     torch.manual_seed(derive_seed(run.config.run.seed, "step", step))

@@ -122,7 +122,7 @@ class Verdict:
             object.__setattr__(self, "parts", {str(name): float(part) for name, part in self.parts.items()})
         if self.extracted is not None and type(self.extracted) is not str:
             object.__setattr__(self, "extracted", str(self.extracted))
-        if self.steps:
+        if self.steps != ():
             object.__setattr__(self, "steps", _checked_steps(self.steps))
 
     @property

@@ -16,6 +16,7 @@ from functools import cache
 from rlvr.sandbox.limits import Call, Executor, Job, Level, Limits, Result, Returned, RunStatus, TestJob
 from rlvr.sandbox.pool import Pool, SandboxUnavailable
 from rlvr.sandbox.selftest import level
+from rlvr.sandbox.session import Session
 
 __all__ = [
     "Call",
@@ -28,6 +29,7 @@ __all__ = [
     "Returned",
     "RunStatus",
     "SandboxUnavailable",
+    "Session",
     "TestJob",
     "level",
     "run",

@@ -120,17 +120,18 @@ class Server:
             raise ServerDied("the fork server ended while starting")
         ours.settimeout(None)
 
-    def header(self, mode: str, limits: Limits, waits: float = 0.0) -> bytes:
+    def header(self, mode: str, limits: Limits, waits: float = 0.0, wall: float = 0.0) -> bytes:
         """Return the header of a run as JSON: its mode and the limits that server and child enforce.
 
-        `waits`: seconds during which it may wait for another run.
+        `waits`: seconds during which it may wait for another run, or for its caller. `wall`: seconds by the clock after
+        which it is ended; 0: MAX_WALL times the limit.
         """
         return json.dumps(
             {
                 "mode": mode,
                 "seconds": limits.seconds,
                 "waits": waits,
-                "wall": MAX_WALL * limits.seconds,
+                "wall": wall or MAX_WALL * limits.seconds,
                 "memory_mb": limits.memory_mb,
                 "together_mb": limits.together_mb,
                 "processes": limits.processes + self._other_tasks(),

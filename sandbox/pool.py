@@ -203,7 +203,7 @@ def _run_job(slot: _Slot, job: Job) -> Result:
     try:
         run.start(results=mode == "calls")
         supervise([run])
-        result = _result(run, _returned(run.result_bytes, len(job.calls)))
+        result = result_of(run, _returned(run.result_bytes, len(job.calls)))
         if result.status is RunStatus.OK and len(result.returned) < len(job.calls):
             detail = "the program ended before it had answered every call"
             return dataclasses.replace(result, status=RunStatus.CRASH, detail=detail)
@@ -236,8 +236,8 @@ def _run_tests(slot: _Slot, tests: TestJob) -> Result:
         tester.start((requests[1], replies[0]), results=True, waits=longer.seconds)
         supervise([tester, program])
         if not tester.status_bytes.startswith(b"R"):
-            return _result(tester, ())
-        result = _result(program, ())
+            return result_of(tester, ())
+        result = result_of(program, ())
         return _with_tests(result, *_verdict(tester))
     finally:
         for run in (program, tester):
@@ -296,7 +296,8 @@ def _answer(message: dict[str, Any]) -> Returned:
     return Returned(value, too_large=isinstance(value, plain.Opaque) and value.too_large)
 
 
-def _result(run: Run, returned: tuple[Returned, ...]) -> Result:
+def result_of(run: Run, returned: tuple[Returned, ...]) -> Result:
+    """Return the result of a run that has ended."""
     assert run.report is not None
     status, detail = _status(run, run.report)
     return Result(

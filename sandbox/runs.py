@@ -69,10 +69,12 @@ class Run:
         self._stdin = stdin
         self._open: list[int] = []
 
-    def start(self, channels: tuple[int, ...] = (), *, results: bool = False, waits: float = 0.0) -> None:
+    def start(
+        self, channels: tuple[int, ...] = (), *, results: bool = False, waits: float = 0.0, wall: float = 0.0
+    ) -> None:
         """Send the run to the server. `channels` are passed on and closed here; `results` adds a result pipe.
 
-        `waits`: seconds during which it may wait for another run.
+        `waits`, `wall`: see Server.header.
         """
         outputs = self.limits.output_kb << 10
         caps = [outputs, outputs, 1 << 12] + ([self.limits.result_kb << 10] if results else [])
@@ -85,7 +87,7 @@ class Run:
         passed = [sealed(self._payload), sealed(self._stdin), *writing[:3], *channels, *writing[3:]]
         self.started = time.monotonic()
         try:
-            self.server.send(self.server.header(self.mode, self.limits, waits), passed)
+            self.server.send(self.server.header(self.mode, self.limits, waits, wall), passed)
         finally:
             for descriptor in passed:
                 os.close(descriptor)

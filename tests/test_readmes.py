@@ -194,10 +194,26 @@ def has_target(name: str) -> bool:
     return re.search(rf"^{name}:", (ROOT / "Makefile").read_text(), re.MULTILINE) is not None
 
 
-def test_front_page_is_short_and_complete() -> None:
-    """At most 150 lines, with a picture, every command of the command line, and every algorithm."""
+@pytest.mark.parametrize("path", named(readmes()))
+def test_readme_is_short(path: Path) -> None:
+    """At most 150 lines: what outgrows them belongs to a folder below, or is two subjects."""
+    assert len(path.read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("door", ["README.md", "rlvr/README.md"])
+def test_readme_of_a_folder_is_linked_from_the_one_above(door: str) -> None:
+    """So that a reader who starts at the top finds all of them; links of rlvr/ follow its folders."""
+    above = ROOT / door
+    links = re.findall(r"\]\(([^)\s]+)\)", above.read_text())
+    linked = {(above.parent / link.partition("#")[0]).resolve() for link in links}
+    below = {path for path in readmes() if path.name == "README.md" and path.parent.parent == above.parent}
+    assert below
+    assert below - linked == set()
+
+
+def test_front_page_is_complete() -> None:
+    """With a picture, every command of the command line, and every algorithm."""
     text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 150
     assert re.search(r"^!\[.+\]\(\.github/assets/demo\.png\)$", text, re.MULTILINE)
     assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == set(ALGORITHMS)
     assert {name for name in COMMANDS if f"`rlvr {name} " not in text and f"`rlvr {name}`" not in text} == set()

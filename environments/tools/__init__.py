@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from rlvr.environments.tools.calculator import calculator
 from rlvr.environments.tools.calls import Call, Format, announcement, read_calls, shown, written
@@ -27,12 +27,15 @@ class Tools:
     """Tools that the model calls: python (programs in the sandbox), calculator, or your own as module:attribute.
 
     A turn without a call is the answer, which the task's verifier judges. calls: the format of a call; fenced: a block
-    with the tool's name as its tag; hermes: <tool_call> (Qwen, Hermes); llama: JSON (Llama 3.1). seconds, memory_mb: of
-    a program. output_chars: of a result, more is left out in the middle. calls_per_turn: further ones are refused.
+    with the tool's name as its tag; hermes: <tool_call> (Qwen, Hermes); llama: JSON (Llama 3.1). state: of python; with
+    keep the programs of a rollout run one after the other in one process of the sandbox, and the limits hold for all of
+    them together. seconds, memory_mb: of a program. output_chars: of a result, more is left out in the middle.
+    calls_per_turn: further ones are refused.
     """
 
     tools: tuple[Any, ...] = ("python",)
     calls: Format = "fenced"
+    state: Literal["fresh", "keep"] = "fresh"
     seconds: float = 5.0
     memory_mb: int = 1024
     output_chars: int = 2000
@@ -110,7 +113,7 @@ class Tools:
         if not isinstance(item, str):
             raise ValueError(f"environment 'tools': {item!r:.60} is no tool; expected a name, or @tool on a function")
         if item == "python":
-            return python_tool(self.seconds, self.memory_mb)
+            return python_tool(self.seconds, self.memory_mb, keep=self.state == "keep")
         if item in BUILT_IN:
             return BUILT_IN[item]()
         if ":" not in item:

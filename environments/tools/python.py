@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping
+from typing import Any
 
 from rlvr.environments.tools.tool import SandboxFailure, Tool, ToolError
-from rlvr.sandbox import Limits, Result, RunStatus, run
+from rlvr.sandbox import Limits, Result, RunStatus, Session, run
 
-DESCRIPTION = "Run a Python 3 program and return what it prints. Each call is a program of its own."
+DESCRIPTION = "Run a Python 3 program and return what it prints."
+FRESH, KEPT = "Each call is a program of its own.", "Names are kept between calls."
 _ENDED: Mapping[RunStatus, str] = {
     RunStatus.TIMEOUT: "stopped: time limit",
     RunStatus.MEMORY: "stopped: memory limit",
     RunStatus.OUTPUT_LIMIT: "stopped: too much output",
 }
+
+
+# The sandbox's own frame in a traceback.
+_OURS = re.compile(r'^  File "[^"\n]*/sandbox/inside/\w+\.py", line \d+, in \w+\n', re.MULTILINE)
 
 
 def result_text(result: Result) -> str:
@@ -24,17 +32,42 @@ def result_text(result: Result) -> str:
     printed = result.stdout
     if result.status is RunStatus.OK:
         return printed or "(no output)"
-    reason = _ENDED.get(result.status) or result.stderr.strip() or result.detail
-    raise ToolError("\n".join(part for part in (printed.rstrip("\n"), reason) if part))
+    reason = _ENDED.get(result.status) or _OURS.sub("", result.stderr).strip() or result.detail
+    lost = result.detail.partition("; ")[2] if result.detail.endswith("is lost") else ""
+    raise ToolError("\n".join(part for part in (printed.rstrip("\n"), reason, lost) if part))
 
 
-def python_tool(seconds: float = 5.0, memory_mb: int = 1024) -> Tool:
+class Kept:
+    """The programs of one rollout in one living process in the sandbox, which begins with the first call."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._session = Session(limits)
+
+    def __call__(self, **parameters: Any) -> str:
+        return result_text(self._session.run(parameters["code"]))
+
+    def close(self) -> None:
+        """End the process."""
+        self._session.close()
+
+
+def python_tool(seconds: float = 5.0, memory_mb: int = 1024, *, keep: bool = False) -> Tool:
     """Return the tool with limits of each program: seconds of processor time, MB of memory. Raise ValueError for one
     that is not positive.
+
+    keep: the programs of a rollout run one after the other in one process, and the limits hold for all together.
     """
     limits = Limits(seconds=seconds, memory_mb=memory_mb)
 
     def python(code: str) -> str:
         return result_text(run(code, limits=limits))
 
-    return Tool("python", DESCRIPTION, python, {"code": str}, ("code",), languages=("py", "python3"))
+    return Tool(
+        "python",
+        f"{DESCRIPTION} {KEPT if keep else FRESH}",
+        python,
+        {"code": str},
+        ("code",),
+        languages=("py", "python3"),
+        start=functools.partial(Kept, limits) if keep else None,
+    )

@@ -18,7 +18,7 @@ To add an advantage rule:
 
 A policy loss is a function in rlvr/algo/losses.py with an entry in its LOSSES, and a row in LOSSES below: `--algo.loss
 NAME` then chooses it, and an algorithm may name it as its default. Nothing else has to change, unless the loss reads a
-setting that the others do not have: rlvr/README.md says where that goes. Imports no torch.
+setting that the others do not have: rlvr/algo/README.md says where that goes. Imports no torch.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class DoctorArgs:
     """Check this machine: sandbox, cores, memory, GPU, versions, access to the Hugging Face hub."""
 
     model: str | None = None
-    """Also start vLLM with this model (hub name, folder, or tiny) and check that it agrees with the trainer, and whether
-    its chat template is fit for rollouts of several turns."""
+    """Also start vLLM with this model (hub name, folder, or tiny) and check that it agrees with the trainer. Says too
+    whether its chat template is fit for rollouts of several turns."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Computation type of that comparison."""
     timeout: float = 3.0

@@ -28,8 +28,8 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
     chat_template: Annotated[Path | None, ADVANCED] = None
-    """File with a chat template (Jinja) in place of the tokenizer's, saved with the model: rollouts of several turns need
-    one that leaves earlier turns as they are."""
+    """File with a chat template (Jinja) in place of the tokenizer's, saved with the model. Rollouts of several turns
+    need one that leaves earlier turns as they are."""
     tiny_tokens: Annotated[str, ADVANCED, WITH_TINY] = "."
     """Regular expression of the tiny model's tokens. The default makes each character a token."""
 

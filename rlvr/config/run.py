@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rlvr.config.group import ADVANCED, Used
-from rlvr.config.quantities import COUNT, COUNT_OR_NONE
+from rlvr.config.quantities import COUNT, COUNT_OR_NONE, SECONDS
 from rlvr.config.shared import EnvironmentSettings, SeedSetting, TaskSettings
 
 WITH_TRACKERS = Used(lambda config: len(config.run.trackers) > 0, "with --run.trackers")
@@ -24,6 +24,10 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     """Training steps; each samples one batch of rollouts and trains on it."""
     save_every: Annotated[int, COUNT_OR_NONE] = 25
     """Steps between checkpoints; the last step is always saved. 0: only the last."""
+    async_save: Annotated[bool, ADVANCED] = False
+    """Write checkpoints beside the training, from a copy in the CPU's memory."""
+    stall_timeout: Annotated[float, SECONDS, ADVANCED] = 1800.0
+    """Seconds without progress of a process that the others wait for, after which all end with a line that names it."""
     keep_checkpoints: Annotated[int, COUNT, ADVANCED] = 2
     """Number of checkpoints to keep; older ones are deleted."""
     keep_best: Annotated[bool, ADVANCED, WITH_EVALUATIONS] = True

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from rlvr.model.pinned import Slabs
+
 # Elements that are updated at once: with their gradients, masters and moments half a GiB in float32.
 BUCKET = 2**25
 BLOCK = 256  # elements that share a scale of their 8-bit moments
@@ -32,6 +34,10 @@ class Place(Protocol):
 
     def put(self, tensor: Tensor) -> Tensor:
         """Return a tensor of the home device as it is kept there."""
+        ...
+
+    def clear(self) -> None:
+        """Let go of the memory of what was put here: none of it is used any more."""
         ...
 
     def fetch(self, part: Tensor, device: torch.device) -> Tensor:
@@ -58,6 +64,9 @@ class Beside:
         """See Place."""
         return tensor
 
+    def clear(self) -> None:
+        """See Place."""
+
     def fetch(self, part: Tensor, device: torch.device) -> Tensor:
         """See Place."""
         return part
@@ -70,7 +79,10 @@ class Beside:
 
 
 class Pinned:
-    """The state lies in pinned memory of the CPU; a bucket of it is on the GPU while it is updated."""
+    """The state lies in page-locked memory of the CPU; a bucket of it is on the GPU while it is updated."""
+
+    def __init__(self, slabs: Slabs | None = None) -> None:
+        self.slabs = slabs or Slabs()
 
     def home(self, device: torch.device) -> torch.device:
         """See Place."""
@@ -78,7 +90,11 @@ class Pinned:
 
     def put(self, tensor: Tensor) -> Tensor:
         """See Place."""
-        return tensor.pin_memory()
+        return self.slabs.cut(tensor).copy_(tensor)
+
+    def clear(self) -> None:
+        """See Place."""
+        self.slabs.clear()
 
     def fetch(self, part: Tensor, device: torch.device) -> Tensor:
         """See Place. The CPU does not wait: copies and update are in the order of the device's stream."""
@@ -309,6 +325,7 @@ class BucketedAdamW(torch.optim.Optimizer):
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             group.update({name: value for name, value in saved.items() if name != "params"})
         self.state.clear()
+        self.place.clear()
         for number, values in state_dict["state"].items():
             weight = weights[number]
             alike = torch.empty(weight.shape, device="meta")

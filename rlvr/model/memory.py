@@ -25,6 +25,10 @@ LOGIT_TENSORS = 3
 SAMPLED_LOGITS = 3  # of a decoding step: logits, scaled logits, probabilities
 GPU = 85_000_000_000  # bytes of a GPU "of 80 GB", by which the logits' chunks are chosen
 SPARE = 4_000_000_000  # allocator, CUDA context, fragmentation
+# Layers of a model in shards that are whole at a time, measured by tests/bench/sharded_memory.py. Of weights, the one
+# that computes, and the next as it is gathered and as it is copied out; those that FSDP2 frees in the next pass only;
+# of gradients, a layer's before they are summed.
+GATHERED, LEFT, SUMMED = 3, 2, 1
 PROMPT = 150  # tokens of a prompt; the result hardly depends on it
 
 
@@ -204,7 +208,50 @@ def training_bytes(shape: Shape, config: Config) -> int:
 
 def fixed_bytes(shape: Shape, config: Config, memory: int) -> int:
     """Return what training takes whatever the microbatch, on a GPU with so many bytes of memory."""
-    return held_bytes(shape, config) + copy_bytes(shape, config) + chunk_bytes(shape, config, memory)
+    chunk, shards = chunk_bytes(shape, config, memory), config.model.shard
+    held = held_bytes(shape, config) + copy_bytes(shape, config) + gathered_bytes(shape, config, shards)
+    return held + max(chunk, summed_bytes(shape, config, shards))
+
+
+def root_weights(shape: Shape) -> int:
+    """Return the weights outside the layers: of embeddings and LM head."""
+    return shape.vocabulary * shape.hidden * (1 + shape.untied)
+
+
+def layer_weights(shape: Shape) -> int:
+    """Return the weights of a layer."""
+    return max(shape.parameters - root_weights(shape), 0) // max(shape.layers, 1)
+
+
+def gathered_bytes(shape: Shape, config: Config, shards: int) -> int:
+    """Return the bytes of whole weights in a pass of a model in shards: embeddings, LM head, some layers."""
+    if shards == 1:
+        return 0
+    each = weight_bytes(shape, config) / (shape.parameters or 1)
+    return int(each * (root_weights(shape) + (GATHERED + LEFT) * layer_weights(shape)))
+
+
+def left_bytes(shape: Shape, config: Config, shards: int) -> int:
+    """Return the bytes of whole layers that a model in shards keeps between the passes."""
+    if shards == 1:
+        return 0
+    return int(LEFT * layer_weights(shape) * weight_bytes(shape, config) / (shape.parameters or 1))
+
+
+def summed_bytes(shape: Shape, config: Config, shards: int) -> int:
+    """Return the bytes of whole gradients in a backward pass of a model in shards: a layer's, and the LM head's."""
+    if shards == 1:
+        return 0
+    head = 0 if config.model.lora_rank else shape.vocabulary * shape.hidden * stored(config)
+    return head + int(SUMMED * layer_weights(shape) * gradient_bytes(shape, config) / (shape.parameters or 1))
+
+
+def last_bytes(shape: Shape, config: Config, shards: int) -> int:
+    """Return the bytes of whole gradients when the backward pass of a model in shards ends, and activations are gone.
+
+    Those of embeddings and LM head, and the same as they are summed up.
+    """
+    return 0 if shards == 1 or config.model.lora_rank else 2 * root_weights(shape) * stored(config)
 
 
 def chunk_bytes(shape: Shape, config: Config, memory: int | None, tokens: int | None = None) -> int:

@@ -32,13 +32,17 @@ from rlvr.model.memory import (
     critic_bytes,
     critic_shape,
     engine_share,
+    gathered_bytes,
     gradient_bytes,
     kept_bytes,
+    last_bytes,
+    left_bytes,
     passing_bytes,
     reference_bytes,
     shape_of,
     state_bytes,
     stored,
+    summed_bytes,
     token_bytes,
     weight_bytes,
 )
@@ -95,13 +99,16 @@ def make_plan(shape: Shape, config: Config, *, memory: int, shards: int = 1, gpu
     items += [Item("context, fragments", SPARE, SPARE, SPARE)] if gpu else []
     tokens, longest = config.optim.tokens_per_microbatch, PROMPT + config.rollout.max_new_tokens
     each, chunk = token_bytes(shape, config), chunk_bytes(shape, config, memory if gpu else None)
+    summed = summed_bytes(shape, config, shards)
     if gpu:
-        room = memory - chunk - sum(item.training for item in items)
+        room = memory - max(chunk, summed) - sum(item.training for item in items)
         tokens = min(tokens, max(room // each, longest))
     chunk = chunk_bytes(shape, config, memory if gpu else None, tokens)
-    items.append(Item("activations", 0, tokens * kept_bytes(shape, config), 0))
-    # The logits are gone when the layers' backward passes begin.
-    items.append(Item("logits, or a layer's gradients", 0, max(chunk, tokens * passing_bytes(shape, config)), 0))
+    kept = tokens * kept_bytes(shape, config)
+    items.append(Item("activations", 0, kept, 0))
+    # The logits are gone when the layers' backward passes begin, and the activations when these end.
+    layer, last = tokens * passing_bytes(shape, config) + summed, last_bytes(shape, config, shards) - kept
+    items.append(Item("logits, or a layer's gradients", 0, max(chunk, layer, last), 0))
     if isinstance(config.sampler, TorchSamplerConfig):
         cache = cache_bytes(shape, config)
         if gpu and config.sampler.cache_gib is None:
@@ -135,12 +142,10 @@ def passing_items(shape: Shape, config: Config, shards: int) -> list[Item]:
     copy = copy_bytes(shape, config)
     items = [Item("weights in bfloat16", samples * copy, copy, 0)] if copy else []
     if shards > 1:
-        whole = weight_bytes(shape, config)
-        root = shape.vocabulary * shape.hidden * (1 + shape.untied)
-        layer = max(shape.parameters - root, 0) // max(shape.layers, 1)
-        # The embeddings and the head, one layer and the next, and the gradient of a layer before it is summed.
-        gathered = int((root + 3 * layer) * whole / (shape.parameters or 1))
-        items.append(Item("gathered weights", samples * (whole - whole // shards), gathered, 0))
+        left = left_bytes(shape, config, shards)
+        # The torch sampler has a whole copy beside the shards.
+        sampling = samples * weight_bytes(shape, config) + left
+        items.append(Item("gathered weights", sampling, gathered_bytes(shape, config, shards), left))
     if bucket := bucket_bytes(shape, config):
         items.append(Item("bucket of the update", 0, 0, bucket))
     return items

@@ -189,21 +189,35 @@ class Policy(Rendering):
         weights = gather_weights(self.model, keep=keep, device=device)
         return self._like(with_weights(self._blank, weights) if keep else self._blank, adapter_off=self.adapter_off)
 
+    def snapshot(self) -> Policy | None:
+        """Return a copy, in the CPU's memory, of the policy with whole weights, which later updates do not change.
+
+        Where they are in shards all processes must call it, and only the first one gets it. Frozen weights are shared.
+        """
+        if self.mesh is not None:
+            gathered = self.whole(keep=leads(), device="cpu")
+            return gathered if leads() else None
+        weights = {
+            name: weight.detach().to("cpu", copy=True) if weight.requires_grad else weight
+            for name, weight in self.model.named_parameters()
+        }
+        return self._like(with_weights(self.model, weights), adapter_off=self.adapter_off)
+
     def save(self, folder: Path | str) -> None:
         """Write weights (safetensors), config and tokenizer as transformers and peft load them.
 
         Where they are in shards all processes must call it, and the first one writes.
         """
         if self.mesh is not None:
-            gathered = self.whole(keep=leads(), device="cpu")
-            if leads():
+            gathered = self.snapshot()
+            if gathered is not None:
                 gathered.save(folder)
-        elif self.causal is self.model:
+            return
+        if self.causal is self.model:
             self.model.save_pretrained(folder)
         else:
             save_adapter(self.model, folder)
-        if leads() or self.mesh is None:
-            self.tokenizer.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
 
     def load_weights(self, folder: Path | str) -> None:
         """Load the weights that `save` wrote into this model, bit for bit."""
@@ -272,6 +286,8 @@ def load_policy(
         tokenizer, model = load_pretrained(source, config, stored, in_parts=in_parts)
     use_template(tokenizer, config.chat_template)
     if mesh is None:
+        if source is None or source.adapter is None:
+            model = model.to(device)  # a CPU would take minutes for the trials of a large model
         check_causal(model)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token

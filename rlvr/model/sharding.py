@@ -138,13 +138,13 @@ def allocate(model: Any, device: torch.device) -> None:
     model._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
 
 
-def with_weights(empty: Any, weights: Mapping[str, Tensor]) -> Any:
-    """Return a copy of a model on the meta device with these weights, by name; the copy holds them as they are."""
+def with_weights(model: Any, weights: Mapping[str, Tensor]) -> Any:
+    """Return a copy of a model with these weights, by name, in place of its own; the copy holds them as they are."""
     given = {
         id(weight): nn.Parameter(weights[name], requires_grad=weight.requires_grad)
-        for name, weight in empty.named_parameters()
+        for name, weight in model.named_parameters()
     }
-    return copy.deepcopy(empty, given)
+    return copy.deepcopy(model, given)
 
 
 @torch.no_grad()

@@ -25,7 +25,7 @@ def load_tokenizer(name: str, **options: Any) -> Any:
 
 
 def use_template(tokenizer: Any, file: Path | None) -> None:
-    """Give a tokenizer the chat template in a file; None leaves it its own. Raise ValueError where it cannot be read."""
+    """Give a tokenizer the chat template in a file; None leaves it as it is. Raise ValueError for an unreadable one."""
     if file is None:
         return
     try:

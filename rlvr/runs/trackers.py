@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
 from typing import Any
 
 from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+from accelerate.utils import InitProcessGroupKwargs
 
 from rlvr.config import Config, RunConfig
 from rlvr.registry import did_you_mean
@@ -14,6 +16,7 @@ from rlvr.registry import did_you_mean
 # The argument of a tracker for the run's name. tensorboard has none: there the name is a folder.
 NAME_ARGUMENT = {"wandb": "name", "trackio": "name", "mlflow": "run_name", "swanlab": "experiment_name"}
 TENSORBOARD = "tensorboard"
+MARGIN = 600.0  # seconds
 
 
 def make_accelerator(config: Config) -> Accelerator:
@@ -30,8 +33,13 @@ def make_accelerator(config: Config) -> Accelerator:
         if run.tracker_name is not None and name not in (*NAME_ARGUMENT, TENSORBOARD):
             raise ValueError(f"run.tracker_name: {name} has no run names; leave it out")
     trackers = [tensorboard(run) if name == TENSORBOARD else name for name in run.trackers]
+    # torch gives up on a process that hangs only after it has been named by rlvr.training.watch.
+    patience = InitProcessGroupKwargs(timeout=timedelta(seconds=run.stall_timeout + MARGIN))
     return Accelerator(
-        cpu=config.model.device == "cpu", log_with=trackers or None, project_dir=run.out_dir if trackers else None
+        cpu=config.model.device == "cpu",
+        log_with=trackers or None,
+        project_dir=run.out_dir if trackers else None,
+        kwargs_handlers=[patience],
     )
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rlvr.model.decoding import Decoder, SharedDecoder
 from rlvr.model.policy import Policy
+from rlvr.model.progress import beat
 from rlvr.sampling.draw import check_finite, draw, uniforms
 from rlvr.types import Completion, Sampling
 
@@ -99,6 +100,7 @@ class ContinuousBatch:
         parts, wasted = self._enter(), 0
         logits = torch.cat(parts)
         while self.rows:
+            beat()
             pending: list[Tensor] = []
             for step in range(min(self.steps_per_look, self._until_limit())):
                 if step:

@@ -1,4 +1,4 @@
-"""What follows the update of a step: checks, the monitor, logs, the alarm, checkpoints."""
+"""What follows the update of a step: checks, the monitor, logs, the alarm."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from rlvr.config import Config
 from rlvr.model.health import check_weights
 from rlvr.runs.log import rollout_records
 from rlvr.training.alarm import alarm_record
-from rlvr.training.best import best_steps, kept_steps
-from rlvr.training.checkpoint import checkpoint_folder, delete_old_checkpoints, save_checkpoint
 from rlvr.training.credit import credited_rewards
 from rlvr.training.learner import Learner
-from rlvr.training.prefetch import RolloutPrefetcher
 from rlvr.training.rewards import among_all, group_rewards
 from rlvr.training.run import Run
 from rlvr.training.summary import rollout_metrics
@@ -136,21 +133,3 @@ def alarm_ends(
     if streak == settings.patience:
         run.reporter.alarm(alarm_record(step, signs, metrics, rollouts))
     return settings.stop and streak >= settings.patience
-
-
-def save(run: Run, step: int, rollouts: RolloutPrefetcher, *, keep_all: bool = False) -> None:
-    """Write the checkpoint after `step` steps, with the rollouts that are sampled ahead.
-
-    keep_all: delete no older one; while gradients are not finite, the last good checkpoint may be among them.
-    """
-    learner, log, settings = run.learner, run.reporter.log, run.config.run
-    folder, main = checkpoint_folder(settings.out_dir, step), learner.accelerator.is_main_process
-    if main or learner.policy.mesh is not None:
-        state = {"log": log.position()} if main else {}
-        save_checkpoint(folder, step, learner.policy, learner.optimizer, state, learner.critic, rollouts.ahead)
-    if main:
-        if not keep_all:
-            kept = best_steps(settings.out_dir, log.read("eval"), kept_steps(settings.out_dir))
-            delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints, kept if settings.keep_best else ())
-        run.reporter.saved(step)
-    learner.accelerator.wait_for_everyone()

@@ -1,5 +1,6 @@
-"""Checkpoints: written atomically, loadable by transformers, and enough for an exact resume.
+"""Checkpoints: listed, checked, read and deleted; rlvr.training.snapshot writes them.
 
+They are written atomically, loadable by transformers, and enough for an exact resume.
 A checkpoint is a folder `checkpoints/step-000050` with the model (safetensors, tokenizer), `optimizer.safetensors` and
 `state.json`; with a critic also `critic.safetensors` and `critic_optimizer.safetensors`, with sampler.max_staleness
 `ahead.jsonl`, the rollouts of later steps that are already sampled. Where the weights are in shards, each process
@@ -23,16 +24,14 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch.distributed.checkpoint.api import CheckpointException
 
 from rlvr.files.write import PARTIAL
 from rlvr.model.critic import Critic
 from rlvr.model.policy import Policy
-from rlvr.model.sharding import leads
-from rlvr.training.optimizer_state import read_optimizer, write_optimizer
+from rlvr.training.optimizer_state import read_optimizer
 from rlvr.types import Completion, Group, Problem, RunError, Turn, Verdict
 
 AHEAD = "ahead.jsonl"
@@ -126,99 +125,10 @@ def set_aside(folder: Path) -> None:
     os.replace(folder, aside)
 
 
-def save_checkpoint(
-    folder: Path,
-    step: int,
-    policy: Policy,
-    optimizer: torch.optim.Optimizer | None,
-    state: Mapping[str, Any],
-    critic: Critic | None = None,
-    ahead: Mapping[int, Sequence[Group]] | None = None,
-) -> None:
-    """Write a checkpoint atomically: beside its final place, then renamed.
-
-    ahead: the rollouts of later steps that are already sampled, by step. Raises RunError, in one line, where the disk
-    is full or the like; what was written is then removed, and earlier checkpoints are untouched.
-
-    Where the weights are in shards all processes must call it, and see the same disk: the first one makes the folder
-    and renames it, and each writes its part of the optimizer's state.
-    """
-    together = policy.mesh is not None
-    main = leads() or not together
-
-    def safe() -> str:
-        beside = sorted(path for path in folder.parent.glob("step-*") if STEP.fullmatch(path.name))
-        whole = [path for path in beside if damage(path) is None]
-        resume = "run the same command (without --run.overwrite) to resume from it"
-        return f"the last complete checkpoint, {whole[-1]}, is safe: {resume}" if whole else ""
-
-    with (
-        failing_together(folder, together),  # and waiting, until it has its name
-        written_whole(folder, safe) if main else partial_of_first(folder) as partial,
-    ):
-        with failing_together(folder, together):
-            pass  # wait until there is a folder
-        with failing_together(folder, together):
-            policy.save(partial)
-        if optimizer is not None:
-            write_optimizer(optimizer, partial, "optimizer")
-        if critic is not None:
-            with failing_together(folder, together):
-                tensors = critic.tensors()
-                if main:
-                    save_file(tensors, partial / "critic.safetensors")
-            write_optimizer(critic.optimizer, partial, "critic_optimizer")
-        if main:
-            if ahead:
-                write_groups(partial / AHEAD, ahead)
-            written = sorted(path for path in partial.rglob("*") if path.is_file())
-            sizes = {str(path.relative_to(partial)): path.stat().st_size for path in written}
-            (partial / "state.json").write_text(json.dumps({"step": step, **state, "files": sizes}, indent=2))
-
-
-@contextmanager
-def failing_together(folder: Path, together: bool) -> Iterator[None]:
-    """Run what writes a part of a checkpoint, and wait for the other processes if they do so `together`.
-
-    Where one of them cannot write, all raise: that one what it raised, the others a RunError with the same reason.
-    """
-    error: Exception | None = None
-    try:
-        yield
-    except Exception as caught:
-        if not together or not cannot_write(caught):
-            raise
-        error = caught
-    if not together:
-        return
-    told = (
-        ""
-        if error is None
-        else str(error)
-        if isinstance(error, RunError)
-        else f"cannot save {folder}: {reason_of(error)}"
-    )
-    reasons = [""] * dist.get_world_size()
-    dist.all_gather_object(reasons, told)
-    if error is not None:
-        raise error
-    if any(reasons):
-        raise RunError(max(reasons, key=bool))
-
-
 def cannot_write(error: BaseException) -> bool:
     """Return whether an error is the file system's. Of Rust libraries, tokenizers raises a bare Exception."""
     known = (OSError, SafetensorError, CheckpointException, RunError)
     return isinstance(error, known) or "os error" in str(error)
-
-
-@contextmanager
-def partial_of_first(folder: Path) -> Iterator[Path]:
-    """Yield the folder of `written_whole`, which the first process makes. RunError where it cannot be written."""
-    try:
-        yield folder.with_name(folder.name + PARTIAL)
-    except (OSError, CheckpointException) as error:
-        raise RunError(f"cannot save {folder}: {reason_of(error)}") from error
 
 
 def reason_of(error: BaseException) -> str:

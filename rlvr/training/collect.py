@@ -10,6 +10,7 @@ from functools import partial
 
 from rlvr.distributed import gather, share
 from rlvr.model.health import NotFinite
+from rlvr.model.progress import beat
 from rlvr.seeding import derive_seed
 from rlvr.training.credit import informative_groups, keep_informative
 from rlvr.training.epochs import further_problems, items_of_step
@@ -111,6 +112,7 @@ class Verification:
 
     def add(self, place: int, group: Group) -> None:
         """Add a group to be verified. Raises what the verifier has raised meanwhile."""
+        beat()
         if self._error is not None:
             raise self._error
         self._waiting.put((place, group))
@@ -132,6 +134,7 @@ class Verification:
             while (items := self._next()) is not None:
                 places, groups = zip(*items)
                 self._verified.update(zip(places, with_verdicts(groups, self.verifier.verify_part)))
+                beat()
         except BaseException as error:  # raised again by add and finish
             self._error = error
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from rlvr.config import RolloutConfig
 from rlvr.config.shared import TurnSettings
+from rlvr.model.progress import beat
 from rlvr.seeding import derive_seed
 from rlvr.training.replies import Background, Overdue
 from rlvr.types import (
@@ -182,6 +183,7 @@ class Episodes:
 
     def heard(self, row: int, completion: Completion) -> None:
         """Take a turn of the model, and have the environment answer it."""
+        beat()
         episode = self.episodes[row]
         episode.last = completion
         episode.ids += completion.token_ids
@@ -197,6 +199,7 @@ class Episodes:
         for row, outcome in self.background.collect(wait=wait):
             if row < 0:  # an environment that was closed
                 continue
+            beat()
             self.waiting -= 1
             self._follow(row, self.episodes[row], outcome)
 

@@ -17,6 +17,7 @@ from accelerate import Accelerator
 
 from rlvr.distributed import gather, share
 from rlvr.files.write import writing
+from rlvr.model.progress import beat
 from rlvr.runs.log import turn_records
 from rlvr.seeding import derive_seed
 from rlvr.training.episodes import Play, Seed, Speaks, play
@@ -105,7 +106,8 @@ def answer(
     prompts = [policy.render(problem.prompt) for problem, _ in missing]
     names: list[list[Seed]] = [[(seed, "eval", problem.id, i) for i in indices] for problem, indices in missing]
     if plan is None:
-        groups = sampler.generate(prompts, sampling, [[derive_seed(*name) for name in row] for row in names])
+        seeds = [[derive_seed(*name) for name in row] for row in names]
+        groups = sampler.stream(prompts, sampling, seeds, lambda place, completions: beat())
     else:
         problems = [problem for problem, _ in missing]
         groups = play(cast(Speaks, policy), sampler, problems, prompts, names, sampling, plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rlvr.distributed import gather, share
+from rlvr.model.progress import enter
 from rlvr.training.best import best_steps, kept_steps
 from rlvr.training.evaluate import evaluate
 from rlvr.training.run import Run
@@ -33,6 +34,7 @@ class HeldOutEvaluation:
         self.measured.add(step)
         config, accelerator, reporter = self.run.config, self.run.learner.accelerator, self.run.reporter
         count = len(share(self.problems, accelerator))
+        enter("evaluation", step)
         reporter.tell(lambda callback: callback.on_evaluate_begin(step, count))
         with self.run.stop.busy(f"the evaluation of step {step}"):
             result = evaluate(
@@ -58,5 +60,5 @@ class HeldOutEvaluation:
         """Return whether a step measured best of those whose weights are there; the same on all processes."""
         best, log = list[int](), self.run.reporter.log
         if self.run.learner.accelerator.is_main_process:
-            best = best_steps(log.out_dir, log.read("eval"), kept_steps(log.out_dir) | {step})
+            best = best_steps(log.out_dir, log.read("eval"), kept_steps(log.out_dir) | self.run.being_saved | {step})
         return step in gather(best, self.run.learner.accelerator)[-1:]

@@ -21,8 +21,7 @@ SECONDS = 10.0  # in which a process that is alive finds out too, and says so
 def naming_lost(processes: Processes) -> Iterator[None]:
     """Run within what processes do together. Raises RunError, which names those that do not answer, where one is lost.
 
-    A process that is killed is noticed at once, by its connections; one that hangs at the timeout of the group (torch's
-    own: 30 minutes of gloo, 10 of NCCL).
+    A process that is killed is noticed at once, by its connections; for one that hangs see rlvr.training.watch.
     """
     try:
         yield

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rlvr.algo.batch import Batch
 from rlvr.model.policy import Policy
+from rlvr.model.progress import beat
 
 
 def microbatches(
@@ -21,4 +22,5 @@ def microbatches(
     """
     plan = batch.plan(accelerator.num_processes, max_tokens, shared_prompts=policy.packs, equal=policy.mesh is not None)
     for index, weight in plan[accelerator.process_index]:
+        beat()
         yield index, batch.rows(index), weight

@@ -25,18 +25,20 @@ from torch.distributed.tensor import DTensor
 from rlvr.model.sharding import fill
 
 
-def write_optimizer(optimizer: torch.optim.Optimizer, folder: Path, name: str) -> None:
-    """Write NAME.safetensors into a folder; of shards the folder NAME, for which all processes must call this."""
-    tensors = optimizer_tensors(optimizer)
-    if is_sharded(optimizer):
+def write_tensors(tensors: Mapping[str, Tensor], folder: Path, name: str, *, sharded: bool, group: Any = None) -> None:
+    """Write what `optimizer_tensors` returned into a folder: NAME.safetensors; of shards the folder NAME.
+
+    For the latter all processes must call this. group: of them, if not torch's own of all.
+    """
+    if sharded:
         with without_warnings():
-            save(dict(sorted(tensors.items())), checkpoint_id=folder / name)
+            save(dict(sorted(tensors.items())), checkpoint_id=folder / name, process_group=group)
     else:
         save_file({key: value.contiguous().cpu() for key, value in tensors.items()}, folder / f"{name}.safetensors")
 
 
 def read_optimizer(optimizer: torch.optim.Optimizer, folder: Path, name: str) -> None:
-    """Restore the state that `write_optimizer` wrote, however many processes there were. All must call it."""
+    """Restore the state that `write_tensors` wrote, however many processes there were. All must call it."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
 
     def room(key: str, shape: Any, dtype: torch.dtype) -> Tensor:

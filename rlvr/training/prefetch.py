@@ -37,7 +37,7 @@ class RolloutPrefetcher:
             self.ahead = read_groups(saved, worker.problems)
         # Timings of background sampling are not counted in the step, and its gathers do not meet those of the training.
         apart = Apart(worker.accelerator) if self.max_staleness else worker.accelerator
-        self._background = replace(worker, timer=Timer(), accelerator=apart)
+        self._background = replace(worker, timer=Timer(noted=False), accelerator=apart)
         self._in_flight: Future[dict[int, list[Group]]] | None = None
 
     def __enter__(self) -> RolloutPrefetcher:
@@ -81,8 +81,8 @@ class RolloutPrefetcher:
         return {step: collect(self._background, step) for step in steps}
 
 
-def in_thread(work: Callable[[], T]) -> Future[T]:
-    """Run `work` in a daemon thread, which does not keep the process alive; return its future."""
+def in_thread(work: Callable[[], T], name: str = "rlvr-sampling") -> Future[T]:
+    """Run `work` in a daemon thread of this name, which does not keep the process alive; return its future."""
     future: Future[T] = Future()
 
     def call() -> None:
@@ -91,5 +91,5 @@ def in_thread(work: Callable[[], T]) -> Future[T]:
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=call, name="rlvr-sampling", daemon=True).start()
+    threading.Thread(target=call, name=name, daemon=True).start()
     return future

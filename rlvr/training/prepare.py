@@ -15,6 +15,7 @@ from rlvr.distributed import sum_tensor
 from rlvr.model.logprobs import token_logprobs
 from rlvr.model.memory import microbatch_tokens
 from rlvr.model.policy import Policy
+from rlvr.model.progress import enter
 from rlvr.training.learner import Learner
 from rlvr.training.microbatches import microbatches
 from rlvr.types import Group
@@ -116,6 +117,7 @@ def learner_microbatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tenso
 def over_rows(learner: Learner, batch: Batch, compute: Callable[[Batch], Tensor], *, count: int = 1) -> Tensor:
     """Return (count, B, T) from `compute(microbatch)`, (count, b, t); each process computes its share of the rows."""
     result = batch.sampler_logprobs.new_zeros(count, *batch.tokens.shape)
+    enter("scoring")
     for index, micro, weight in learner_microbatches(learner, batch):
         part = compute(micro)
         if weight:

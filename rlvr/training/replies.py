@@ -63,10 +63,10 @@ class Background(Generic[T]):
                 self._changed.wait(max(0.0, min(nearest - time.monotonic(), self.seconds)))
 
     def close(self) -> None:
-        """Begin no more calls. Those under way come to their end, and what they return is dropped."""
+        """Begin no more calls, but those of negative keys, which clean up. What calls return is dropped."""
         with self._changed:
             self._closed = True
-            self._waiting.clear()
+            self._waiting = deque(call for call in self._waiting if call.key < 0)
             self._changed.notify_all()
 
     def _staff(self) -> None:

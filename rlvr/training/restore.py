@@ -8,12 +8,13 @@ from pathlib import Path
 from rlvr.model.critic import Critic
 from rlvr.model.memory import microbatch_tokens
 from rlvr.runs.log import STREAMS
-from rlvr.training.checkpoint import damage, load_checkpoint, newest_whole, save_checkpoint
+from rlvr.training.checkpoint import damage, load_checkpoint, newest_whole
 from rlvr.training.episodes import plan_of
 from rlvr.training.learner import Learner
 from rlvr.training.reporter import Reporter
 from rlvr.training.sft import sft
 from rlvr.training.signals import StopRequest
+from rlvr.training.snapshot import save_checkpoint
 from rlvr.types import Task
 
 

@@ -29,6 +29,8 @@ RESUMABLE: dict[str, dict[str, str]] = {
         "out_dir": "where it is written",
         "steps": "how long",
         "save_every": "when it is saved",
+        "stall_timeout": "when the run gives up",
+        "async_save": "how it is saved: the same bytes",
         "keep_checkpoints": "what is kept",
         "keep_best": "what is kept",
         "overwrite": "about the folder only",

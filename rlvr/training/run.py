@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
 import torch
@@ -27,7 +27,8 @@ class Run:
     """What is trained (`learner`), what samples and verifies (`worker`), and what is told to whom (`reporter`).
 
     `evaluate(step)` measures pass@k on held-out problems and logs it; it returns whether the weights are to be saved,
-    as the best so far. `stop` is set by a signal; the run then ends after a checkpoint.
+    as the best so far. `stop` is set by a signal; the run then ends after a checkpoint. `being_saved`: the steps whose
+    checkpoint is being written beside the training.
     """
 
     learner: Learner
@@ -35,6 +36,7 @@ class Run:
     reporter: Reporter
     evaluate: Callable[[int], bool] | None = None
     stop: StopRequest = field(default_factory=StopRequest)
+    being_saved: Set[int] = frozenset()
 
     @property
     def config(self) -> Config:

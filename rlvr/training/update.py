@@ -17,6 +17,7 @@ from rlvr.distributed import gather, sum_gradients, sum_stats
 from rlvr.model.health import count_not_finite, python_warning
 from rlvr.model.logprobs import of_tokens, token_logprobs
 from rlvr.model.optim import learning_rate, optimizer_step
+from rlvr.model.progress import enter
 from rlvr.seeding import derive_seed
 from rlvr.training.learner import Learner
 from rlvr.training.mismatch import mismatch, warn_of_mismatch
@@ -46,6 +47,7 @@ def update(
     """
     config, algo, critic = learner.config, learner.config.algo, learner.critic
     batch = prepare_batch(learner, to_batch(learner, groups, advantages))
+    enter("update")
     lr = learning_rate(step, config.optim, config.run.steps)
     sums: Counter[str] = Counter()
     norms: list[float] = []

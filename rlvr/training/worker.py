@@ -10,17 +10,22 @@ from dataclasses import dataclass, field
 from rlvr.config import Config
 from rlvr.distributed import Processes
 from rlvr.model.policy import Policy
+from rlvr.model.progress import enter
 from rlvr.training.episodes import Play
 from rlvr.training.monitor import Monitor
 from rlvr.traits import BatchVerifier
 from rlvr.types import Problem, Sampler
 
+# What a process is at in each phase, in words.
+PHASES = {"sample": "sampling", "verify": "verification", "train": "update", "wait": "sampling", "monitor": "monitor"}
+
 
 class Timer:
-    """Seconds of a step by phase ("sample", "verify", "train", "wait", "monitor")."""
+    """Seconds of a step by phase (PHASES). Without `noted`, for work beside the training, no phase is entered."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, noted: bool = True) -> None:
         self.seconds: dict[str, float] = {}
+        self.noted = noted
 
     def clear(self) -> None:
         """Forget all phases: a step begins."""
@@ -29,6 +34,8 @@ class Timer:
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         """Add the time spent within to `seconds[phase]`."""
+        if self.noted:
+            enter(PHASES[phase])
         start = time.perf_counter()
         yield
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start

@@ -243,6 +243,26 @@ def _serve(names: dict[str, Any], job: dict[str, Any]) -> None:
     service.serve(names, FIRST_CHANNEL, FIRST_CHANNEL + 1, _end_copies)
 
 
+def _converse(job: dict[str, Any]) -> None:
+    """Run programs one after the other in one namespace, as they come in; after each, tell how it ended.
+
+    "x" is the exit code: 0, EXIT_CRASH after an uncaught exception, EXIT_MEMORY out of memory.
+    """
+    asked = _getpid()
+    _compile("", "main.py")
+    names = _module("__main__")
+    requests = open(FIRST_CHANNEL, "rb", closefd=False)  # noqa: SIM115
+    for number, line in enumerate(iter(requests.readline, b"")):
+        try:
+            exec(_parsed(plain.loads(line), f"call{number + 1}.py"), names)
+            code = 0
+        except BaseException as error:
+            code = _exit_code(error)
+        _end_copies(asked)
+        interpreter.flush_streams()
+        service.send(FIRST_CHANNEL + 1, {"n": number, "x": code})
+
+
 def _test(job: dict[str, Any]) -> None:
     sys.modules.update(_ours)
     # Imported in advance by servers for tests. The others do without: each page of memory slows all forks down.
@@ -258,5 +278,6 @@ MODES: dict[str, Callable[[dict[str, Any]], None]] = {
     "plain": _run_plain,
     "calls": lambda job: _run_loaded(_answer_calls, job),
     "serve": lambda job: _run_loaded(_serve, job),
+    "session": _converse,
     "test": _test,
 }

@@ -283,6 +283,9 @@ def _time_left(header: dict[str, Any], meter: usage.Meter, begun: float, delayed
     left = header["seconds"] - own
     if left <= 0 and load.cpu < header["seconds"] and elapsed < header["wall"] and meter.starved():
         left = _LOOK_EVERY
+    if header["waits"] and left > 0:
+        # What is left of its processor time says nothing of when it will use it.
+        left = max(left, _LOOK_EVERY)
     return min(left, header["wall"] - elapsed)
 
 

@@ -8,6 +8,7 @@ own; the first `--warm` steps are not counted.
     pip install trl==1.16.0
     python tests/bench/gpu_step.py --size 1.5B --tokens 512 2048 8192
     python tests/bench/gpu_step.py --size 7B --lora-rank 32 --tokens 1024 --peer none
+    python tests/bench/gpu_step.py --size 7B --weights bfloat16 --offload 1 --sleep 1 --tokens 1024 --peer none
     python tests/bench/gpu_step.py --size tiny --tokens 16 --sampler torch --peer none    # on a CPU, to try it
 
 Floor: what the same step would take at the rates that are measured first, of bare matmuls and copies. Training counts
@@ -56,7 +57,7 @@ SIZES = {
     "0.5B": Size(896, 24, 14, 2, 4864, True),
     "1.5B": Size(1536, 28, 12, 2, 8960, True),
     "3B": Size(2048, 36, 16, 2, 11008, True),
-    "7B": Size(3584, 28, 28, 4, 18944, False),
+    "7B": Size(3584, 28, 28, 4, 18944, False, 152_064),
 }
 
 
@@ -149,9 +150,16 @@ def ours(args: argparse.Namespace, tokens: int) -> dict[str, Any]:
 
     engine = TorchSamplerConfig() if args.sampler == "torch" else VLLMConfig(sleep=args.sleep, sync_check_every=0)
     config = Config(
-        model=ModelConfig(name=args.model, lora_rank=args.lora_rank, gradient_checkpointing=tokens >= 1024),
+        model=ModelConfig(
+            name=args.model,
+            lora_rank=args.lora_rank,
+            weights=args.weights,
+            gradient_checkpointing=tokens >= 1024,
+        ),
         rollout=RolloutConfig(problems_per_step=args.prompts, group_size=args.group_size, max_new_tokens=tokens),
-        optim=OptimConfig(lr=LR, tokens_per_microbatch=args.microbatch),
+        optim=OptimConfig(
+            lr=LR, tokens_per_microbatch=args.microbatch, name=args.optimizer, offload=bool(args.offload)
+        ),
         sampler=engine,
     )
     policy = load_policy(config.model)
@@ -309,6 +317,9 @@ def main() -> None:
     parser.add_argument("--group-size", type=int, default=8 if on_gpu else 4)
     parser.add_argument("--microbatch", type=int, default=16_384, help="tokens in one forward pass of training")
     parser.add_argument("--lora-rank", type=int, default=0)
+    parser.add_argument("--weights", choices=["float32", "bfloat16"], default="float32", help="ours only")
+    parser.add_argument("--optimizer", choices=["adamw", "adamw8bit"], default="adamw", help="ours only")
+    parser.add_argument("--offload", type=int, choices=[0, 1], default=0, help="of the optimizer's state; ours only")
     parser.add_argument("--sampler", choices=["vllm", "torch"], default="vllm" if on_gpu else "torch")
     parser.add_argument("--sleep", type=int, choices=[0, 1, 2], default=0, help="free vLLM's memory while training")
     parser.add_argument("--peer", choices=["trl", "none"], default="trl" if on_gpu else "none")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
+
+from tests.helpers.gpu import tolerate_warnings
 
 MEASURED = pytest.StashKey[list[tuple[str, str]]]()
 
@@ -28,6 +31,13 @@ def cuda(device: torch.device) -> torch.device:
 def measured(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Adds a row to the table at the end: what was measured, and its value."""
     return lambda what, value: request.config.stash.setdefault(MEASURED, []).append((what, value))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On a GPU let the warnings of others pass, and begin with what needs all of its memory: vLLM may keep some."""
+    if torch.cuda.is_available():
+        tolerate_warnings([item for item in items if item.path.is_relative_to(Path(__file__).parent)])
+        items.sort(key=lambda item: item.path.name != "test_large.py")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

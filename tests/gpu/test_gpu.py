@@ -11,22 +11,27 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from _pytest.config import parse_warning_filter
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlvr.algo.transfer import copy_to
-from rlvr.config import ModelConfig, VLLMConfig
+from rlvr.config import ModelConfig, OptimConfig, VLLMConfig
+from rlvr.model.causal import check_causal
 from rlvr.model.logprobs import token_logprobs
+from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy, load_policy
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
+from rlvr.training.optimizer_state import optimizer_tensors
 from rlvr.types import Sampling
 from tests.helpers.files import ROOT
+from tests.helpers.gpu import tolerate_warnings
 from tests.helpers.models import shake
 from tests.helpers.runs import make_run, weights_of
 
@@ -113,6 +118,23 @@ def test_logprobs_and_gradients_are_those_of_the_cpu(device, measured: Measured)
     error = float((found[1] - expected[1]).abs().max() / expected[1].abs().max())
     assert error < 1e-3
     measured("largest error of a gradient against the CPU, float32", f"{error:.1e} of the largest entry")
+
+
+@pytest.mark.parametrize("settings", [{}, {"lora_rank": 4}, {"weights": "bfloat16"}])
+def test_a_model_is_tried_where_it_runs(device, monkeypatch: pytest.MonkeyPatch, settings: dict) -> None:
+    """All trials at the start compute on the device, and an adapter begins with the numbers that it has on a CPU."""
+    tried = []
+
+    def check(causal) -> None:
+        tried.append(next(causal.parameters()).device.type)
+        check_causal(causal)
+
+    monkeypatch.setattr("rlvr.model.policy.check_causal", check)
+    found = load_policy(ModelConfig(device=str(device), dtype="bfloat16", **settings), corpus=CORPUS, seed=3)
+    expected = load_policy(ModelConfig(device="cpu", dtype="bfloat16", **settings), corpus=CORPUS, seed=3)
+    assert tried == [device.type, "cpu"]
+    pairs = zip(found.parameters(), expected.parameters(), strict=True)
+    assert all(torch.equal(a.cpu(), b) and a.device.type == device.type for a, b in pairs)
 
 
 def test_copies_arrive_whole(device) -> None:
@@ -211,6 +233,26 @@ def test_runs_repeat(device, tmp_path: Path, measured: Measured) -> None:
     assert same or device.type == "cuda"
 
 
+@pytest.mark.parametrize("name", ["adamw", "adamw8bit"])
+def test_a_state_in_page_locked_memory_changes_no_number(device, name: str) -> None:
+    """Weights in bfloat16 after six updates, and the state, are those of a state beside the weights; on a GPU only."""
+    if name == "adamw8bit":
+        pytest.importorskip("bitsandbytes")
+    ends = []
+    for offload in (False, device.type == "cuda"):
+        torch.manual_seed(0)
+        weights = [torch.nn.Parameter(torch.randn(n, 512).to(device, torch.bfloat16)) for n in (3, 700, 1)]
+        optimizer = make_optimizer(weights, OptimConfig(name=name, offload=offload))
+        for step in range(6):
+            for weight in weights:
+                weight.grad = torch.randn(weight.shape).to(device, torch.bfloat16)
+            optimizer_step(optimizer, lr=1e-3 * (step + 1), max_grad_norm=1.0)
+        state = {key: value.cpu() for key, value in optimizer_tensors(optimizer).items()}
+        ends.append(state | {str(n): weight.detach().cpu() for n, weight in enumerate(weights)})
+    assert ends[0].keys() == ends[1].keys()
+    assert all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0])
+
+
 @contextmanager
 def engine(policy: Policy, **settings) -> Iterator[object]:
     """vLLM in this process."""
@@ -265,6 +307,22 @@ def test_the_bench_of_a_step_runs(device, measured: Measured) -> None:
     assert (tokens, len(done.stdout.splitlines())) == ("16", 3)
     assert float(step) == pytest.approx(float(sampling) + float(training) + float(push), abs=2e-3)
     measured("tiny GRPO step of tests/bench/gpu_step.py", f"{step} s, {rate} tokens/s")
+
+
+@pytest.mark.parametrize(
+    ("module", "fails"),
+    [("torch._inductor.compile_fx", False), ("triton.runtime", False), ("rlvr.model.attention", True)],
+)
+def test_only_warnings_of_rlvr_are_errors_on_a_gpu(request: pytest.FixtureRequest, module: str, fails: bool) -> None:
+    """The compiler's own would end the trial of flex_attention, and with it every test."""
+    tolerate_warnings([request.node])
+    mark = request.node.own_markers[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for text in mark.args:
+            warnings.filterwarnings(*parse_warning_filter(text, escape=False))
+        with pytest.raises(UserWarning) if fails else nullcontext():
+            warnings.warn_explicit("told", UserWarning, "file", 1, module=module)
 
 
 def test_the_script_says_what_it_needs(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor
 
 from rlvr.config import Config, CriticConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig
@@ -14,6 +15,7 @@ from rlvr.model.critic import Critic
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.sharding import full, make_mesh
+from rlvr.training.checkpoint import checkpoint_folder, load_checkpoint
 from rlvr.training.run import Run
 from tests.helpers.runs import CHARACTERS, build_run, changed
 
@@ -27,15 +29,20 @@ def tiny_policy(shard: int = 1, **settings) -> Policy:
     return load_policy(config, corpus=[CHARACTERS], seed=0, mesh=make_mesh(shard, CPU))
 
 
-def make_run(out_dir: Path, shard: int = 1, *, model: Mapping | None = None, **groups) -> Run:
-    """Return a run of this process's group, with what the algorithm needs; keyword arguments replace settings."""
+def make_config(out_dir: Path, shard: int = 1, *, model: Mapping | None = None, **groups) -> Config:
+    """Return the settings of a run of three steps; keyword arguments replace them."""
     config = Config(
         run=RunConfig(out_dir=out_dir, steps=3, sample_every=0, save_every=0),
         model=ModelConfig(**{"device": "cpu", "dtype": "float32", "shard": shard, **(model or {})}),
         rollout=RolloutConfig(problems_per_step=5, group_size=4, max_new_tokens=12),
         optim=OptimConfig(lr=1e-3, max_grad_norm=1e6, tokens_per_microbatch=60),
     )
-    config = changed(config, **groups)
+    return changed(config, **groups)
+
+
+def make_run(out_dir: Path, shard: int = 1, *, model: Mapping | None = None, **groups) -> Run:
+    """Return a run of this process's group, with what the algorithm needs; keyword arguments replace settings."""
+    config = make_config(out_dir, shard, model=model, **groups)
     run = build_run(config, policy=tiny_policy(shard, **(model or {})))
     learner = run.learner
     if config.algo.needs_reference:
@@ -67,6 +74,29 @@ def state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {
         f"{number}.{name}": full(held[number][name]).clone() for number in sorted(held) for name in sorted(held[number])
     }
+
+
+def trained_parts(run: Run) -> dict:
+    """What a run trains, and its optimizers' states, gathered."""
+    learner = run.learner
+    found = {**weights(learner.policy), **state(learner.optimizer)}
+    if learner.critic is not None:
+        found |= {f"critic {name}": value.clone() for name, value in learner.critic.tensors().items()}
+        found |= {f"critic {name}": value for name, value in state(learner.critic.optimizer).items()}
+    return found
+
+
+def load(run: Run, step: int) -> None:
+    """Put a run where its checkpoint after a step is, as the command line does."""
+    out_dir = run.config.run.out_dir
+    held = load_checkpoint(
+        checkpoint_folder(out_dir, step), run.learner.policy, run.learner.optimizer, run.learner.critic
+    )
+    accelerator = Accelerator(cpu=True)
+    if accelerator.is_main_process:
+        run.reporter.log.truncate_to(held["log"], step)
+    accelerator.wait_for_everyone()
+    run.worker.sampler.load_weights(run.learner.policy)
 
 
 def same(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:

@@ -45,6 +45,10 @@ RUN = Config(
 )
 
 
+HEAD = 152_064 * 3584
+LAYER = (QWEN_7B.parameters - 2 * HEAD) // 28  # weights of a layer, with a share of the last norm
+
+
 def items(config: Config, stage: str, **options) -> dict[str, int]:
     """The bytes of a stage by kind, for a 7B model on a GPU of 79 GiB."""
     plan = make_plan(QWEN_7B, config, memory=79 * GIB, **options)
@@ -92,9 +96,28 @@ def test_shards_divide_what_is_held(shards: int) -> None:
     whole, part = (items(RUN, "training", shards=count) for count in (1, shards))
     for name in ("weights", "gradients", "optimizer", "reference"):
         assert part[name] == whole[name] // shards
-    assert part["gathered weights"] >= 4 * 2 * 152_064 * 3584
     sampling = items(RUN, "sampling", shards=shards)
-    assert sampling["weights"] + sampling["gathered weights"] == pytest.approx(whole["weights"], abs=shards)
+    # The sampler's whole copy beside the shards, and the layers that were gathered last.
+    assert sampling["gathered weights"] == pytest.approx(whole["weights"] + 4 * 2 * LAYER, abs=100)
+    assert items(RUN, "update", shards=shards)["gathered weights"] == pytest.approx(4 * 2 * LAYER, abs=100)
+
+
+@pytest.mark.parametrize(
+    ("settings", "each", "gradients"),
+    [({}, 4, 4), ({"model": {"weights": "bfloat16"}}, 2, 2), ({"model": {"lora_rank": 32}}, 2, 0)],
+)
+def test_what_a_pass_of_shards_gathers(settings: dict, each: int, gradients: int) -> None:
+    """Whole: embeddings, LM head and five layers; then gradients of a layer and of the head, at the end of both."""
+    config = with_settings(RUN, **settings, optim={"tokens_per_microbatch": 1})
+    plan = items(config, "training", shards=8)
+    adapters = 4 * QWEN_7B.adapters(32) / QWEN_7B.parameters if "lora_rank" in settings.get("model", {}) else 0
+    assert plan["gathered weights"] == pytest.approx((each + adapters) * (2 * HEAD + 5 * LAYER), rel=1e-3)
+    summed = 2 * 2 * HEAD * gradients  # more than the head's and a layer's
+    if gradients:
+        few = with_settings(config, rollout={"max_new_tokens": 1})
+        assert items(few, "training", shards=8)["logits, or a layer's gradients"] == pytest.approx(summed, rel=0.05)
+    without = items(config, "training")
+    assert "gathered weights" not in without
 
 
 @pytest.mark.parametrize("gib", [24, 40, 79, 141])

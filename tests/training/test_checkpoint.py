@@ -24,8 +24,8 @@ from rlvr.training.checkpoint import (
     list_checkpoints,
     load_checkpoint,
     newest_whole,
-    save_checkpoint,
 )
+from rlvr.training.snapshot import save_checkpoint
 from rlvr.types import RunError
 
 

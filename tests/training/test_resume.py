@@ -108,11 +108,27 @@ def wait_for_lines(path: Path, count: int, process: subprocess.Popen[str] | warm
         time.sleep(0.01)
 
 
+# Replies that come at other times in each run.
+WITH_TURNS = ("--run.environment", "tests.helpers.played:slow_digits", "--rollout.max-turns", "3")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("start", "minibatches"), [(forked, "1"), (interpreter, "4")])
-def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, start, minibatches):
+@pytest.mark.parametrize(
+    ("start", "minibatches", "more"), [(forked, "1", ()), (interpreter, "4", ()), (forked, "1", WITH_TURNS)]
+)
+def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, start, minibatches, more):
     """SIGKILL in the middle of a step after the last save: the steps since are repeated exactly."""
-    flags = ("--run.steps", "8", "--run.save-every", "3", "--algo.minibatches", minibatches, "--optim.lr", "1e-4")
+    flags = (
+        "--run.steps",
+        "8",
+        "--run.save-every",
+        "3",
+        "--algo.minibatches",
+        minibatches,
+        "--optim.lr",
+        "1e-4",
+        *more,
+    )
     whole = start(tmp_path / "whole", *flags)
     _, errors = whole.communicate()
     assert whole.returncode == 0, errors

@@ -1,0 +1,187 @@
+"""What a checkpoint holds of the training, and how it is written: from the weights, or from a copy of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+
+from rlvr.files.write import PARTIAL
+from rlvr.model.critic import Critic
+from rlvr.model.policy import Policy
+from rlvr.model.sharding import leads
+from rlvr.training.checkpoint import AHEAD, STEP, cannot_write, damage, reason_of, write_groups, written_whole
+from rlvr.training.optimizer_state import is_sharded, optimizer_tensors, write_tensors
+from rlvr.types import Group, RunError
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What this process writes of a checkpoint.
+
+    policy: with whole weights; None where another process writes them. critic: its weights by name, on that process.
+    optimizers: states by the name of their file or folder; of those in shards (`sharded`) the parts of this process.
+    state: what state.json holds besides sizes. together: all processes write, because the weights are in shards.
+    """
+
+    step: int
+    policy: Policy | None
+    critic: Mapping[str, Tensor] | None
+    optimizers: Mapping[str, Mapping[str, Tensor]]
+    sharded: bool
+    together: bool
+    state: Mapping[str, Any] = field(default_factory=dict)
+    ahead: Mapping[int, Sequence[Group]] = field(default_factory=dict)
+
+    @property
+    def main(self) -> bool:
+        """Whether this process makes the folder, and renames it."""
+        return leads() or not self.together
+
+    def write(self, folder: Path, group: Any = None) -> None:
+        """Write the checkpoint atomically: beside its final place, then renamed.
+
+        group: the processes that write together, if not torch's own of all. Raises RunError, in one line, where the
+        disk is full or the like; what was written is then removed, and earlier checkpoints are untouched.
+        """
+
+        def step() -> Any:
+            return failing_together(folder, self.together, group)
+
+        with (
+            step(),  # and waiting, until it has its name
+            written_whole(folder, lambda: safe(folder)) if self.main else partial_of_first(folder) as partial,
+        ):
+            with step():
+                pass  # wait until there is a folder
+            with step():
+                if self.policy is not None:
+                    self.policy.save(partial)
+                if self.critic is not None:
+                    save_file(dict(self.critic), partial / "critic.safetensors")
+            for name, tensors in self.optimizers.items():
+                write_tensors(tensors, partial, name, sharded=self.sharded, group=group)
+            if self.main:
+                self.complete(partial)
+
+    def complete(self, partial: Path) -> None:
+        """Write what only one process writes, and state.json, with the sizes of all files, last."""
+        if self.ahead:
+            write_groups(partial / AHEAD, self.ahead)
+        written = sorted(path for path in partial.rglob("*") if path.is_file())
+        sizes = {str(path.relative_to(partial)): path.stat().st_size for path in written}
+        text = json.dumps({"step": self.step, **self.state, "files": sizes}, indent=2)
+        (partial / "state.json").write_text(text)
+
+
+def take_snapshot(
+    step: int,
+    policy: Policy,
+    optimizer: torch.optim.Optimizer | None,
+    state: Mapping[str, Any],
+    critic: Critic | None = None,
+    ahead: Mapping[int, Sequence[Group]] | None = None,
+    *,
+    copied: bool,
+) -> Snapshot:
+    """Return what a checkpoint after `step` steps holds. Where the weights are in shards all processes must call it.
+
+    ahead: the rollouts of later steps that are already sampled, by step. copied: later updates do not change it; else
+    it shares the memory of what is trained. A copy is in the CPU's memory.
+    """
+    together = policy.mesh is not None
+    states = {"optimizer": optimizer, "critic_optimizer": critic.optimizer if critic is not None else None}
+    held = {name: optimizer_tensors(found) for name, found in states.items() if found is not None}
+    values = critic.tensors() if critic is not None else {}
+    if copied:
+        held = {name: {key: on_cpu(value) for key, value in tensors.items()} for name, tensors in held.items()}
+        values = {name: value.clone() for name, value in values.items()}
+    written_here = leads() or not together
+    return Snapshot(
+        step,
+        policy.snapshot() if copied or together else policy,
+        values if critic is not None and written_here else None,
+        held,
+        any(is_sharded(found) for found in states.values() if found is not None),
+        together,
+        dict(state),
+        {later: list(groups) for later, groups in (ahead or {}).items()},
+    )
+
+
+def on_cpu(tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor, or of the shard of it that is here, in the CPU's memory."""
+    return tensor.detach().to("cpu", copy=True)
+
+
+def save_checkpoint(
+    folder: Path,
+    step: int,
+    policy: Policy,
+    optimizer: torch.optim.Optimizer | None,
+    state: Mapping[str, Any],
+    critic: Critic | None = None,
+    ahead: Mapping[int, Sequence[Group]] | None = None,
+) -> None:
+    """Write a checkpoint, and return when it is on the disk. See `take_snapshot` and `Snapshot.write`.
+
+    Where the weights are in shards all processes must call it, and see the same disk: the first one makes the folder
+    and renames it, and each writes its part of the optimizer's state.
+    """
+    take_snapshot(step, policy, optimizer, state, critic, ahead, copied=False).write(folder)
+
+
+def safe(folder: Path) -> str:
+    """Return the end of the line that says why `folder` was not written: which checkpoint before it is whole."""
+    beside = sorted(path for path in folder.parent.glob("step-*") if STEP.fullmatch(path.name))
+    whole = [path for path in beside if damage(path) is None]
+    resume = "run the same command (without --run.overwrite) to resume from it"
+    return f"the last complete checkpoint, {whole[-1]}, is safe: {resume}" if whole else ""
+
+
+@contextmanager
+def failing_together(folder: Path, together: bool, group: Any = None) -> Iterator[None]:
+    """Run what writes a part of a checkpoint, and wait for the other processes if they do so `together`.
+
+    Where one of them cannot write, all raise: that one what it raised, the others a RunError with the same reason.
+    """
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as caught:
+        if not together or not cannot_write(caught):
+            raise
+        error = caught
+    if not together:
+        return
+    told = (
+        ""
+        if error is None
+        else str(error)
+        if isinstance(error, RunError)
+        else f"cannot save {folder}: {reason_of(error)}"
+    )
+    reasons = [""] * dist.get_world_size()
+    dist.all_gather_object(reasons, told, group=group)
+    if error is not None:
+        raise error
+    if any(reasons):
+        raise RunError(max(reasons, key=bool))
+
+
+@contextmanager
+def partial_of_first(folder: Path) -> Iterator[Path]:
+    """Yield the folder of `written_whole`, which the first process makes. RunError where it cannot be written."""
+    try:
+        yield folder.with_name(folder.name + PARTIAL)
+    except (OSError, CheckpointException) as error:
+        raise RunError(f"cannot save {folder}: {reason_of(error)}") from error

@@ -74,6 +74,7 @@ class CombineVerifier:
     primary: the part or gate whose status the verdict has, so that pass@k counts its correct answers; by default the
     first part. references: "shared": all get the problem's reference; "by_part": each its own of {name: reference}.
 
+    Process rewards (`Verdict.steps`) of a part count with its weight, whatever reduce is; behind a closed gate not.
     The verdict's `parts` hold each part's and gate's score before whitening and clipping. If one has no score (error,
     bad_reference), neither has the whole.
     """
@@ -173,7 +174,8 @@ class CombineVerifier:
         reasons = [f"gate {name} is closed" for name in closed]
         reasons += [f"{name}: {verdict.reason}" for name, verdict in verdicts.items() if verdict.reason]
         main = verdicts[self.primary]
-        return Verdict(main.status, score, "; ".join(reasons), main.extracted, scores)
+        steps = () if closed else self._steps(verdicts)
+        return Verdict(main.status, score, "; ".join(reasons), main.extracted, scores, steps=steps)
 
     def check_reference(self, reference: Any) -> None:
         """Raise ValueError where a part cannot use its reference."""
@@ -181,6 +183,11 @@ class CombineVerifier:
             check = VerifierTraits.of(verifier).check_reference
             if check is not None:
                 run_check(check, self._reference_for(name, reference))
+
+    def _steps(self, verdicts: Mapping[str, Verdict]) -> tuple[tuple[int, float], ...]:
+        """The process rewards of all parts, each times its part's weight, in order."""
+        found = [(end, weight * score) for name, weight in self.weights.items() for end, score in verdicts[name].steps]
+        return tuple(sorted(found, key=lambda step: step[0]))
 
     def _closed_score(self) -> float:
         return 0.0 if self.closed_score is None else self.closed_score

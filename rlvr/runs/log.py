@@ -170,6 +170,7 @@ def rollout_records(
             "reason": verdict.reason,
             "extracted": verdict.extracted,
             "parts": dict(verdict.parts),
+            **({"steps": [list(step) for step in verdict.steps]} if verdict.steps else {}),
             "finish_reason": completion.finish_reason,
             "tokens": len(completion.sampled_ids),
             **turn_records(completion),

@@ -239,7 +239,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
     """Return a verdict as JSON, without its duration."""
     record = {**dataclasses.asdict(verdict), "parts": dict(verdict.parts)}
     del record["seconds"]
-    return record
+    return {name: value for name, value in record.items() if value or name != "steps"}
 
 
 def read_groups(path: Path, problems: Iterable[Problem]) -> dict[int, list[Group]]:

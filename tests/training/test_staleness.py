@@ -131,7 +131,7 @@ def test_groups_are_stored_to_the_last_bit(tmp_path):
     """Written and read again they are equal; a problem that the task has no more is named."""
     groups = collect(make_run(tmp_path).worker, 0)
     groups = [dataclasses.replace(g, verdicts=tuple(v.timed(0.0) for v in g.verdicts)) for g in groups]
-    odd = dataclasses.replace(groups[0].verdicts[0], parts={"a": 0.1}, reason="\u2028 \n é")
+    odd = dataclasses.replace(groups[0].verdicts[0], parts={"a": 0.1}, reason="\u2028 \n é", steps=((1, 0.1),))
     groups[0] = dataclasses.replace(groups[0], verdicts=(odd, *groups[0].verdicts[1:]))
     groups[1] = dataclasses.replace(groups[1], kept=False, round=2)
     write_groups(tmp_path / AHEAD, {7: groups, 8: groups[:2]})

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from rlvr.registry import make_verifier
-from rlvr.types import Problem, Status
+from rlvr.registry import VERIFIERS, make_verifier
+from rlvr.types import Problem, Status, Verdict
 from rlvr.verifiers.runner import Runner
 
 MODELS = '''
@@ -32,6 +32,37 @@ def model(tmp_path, monkeypatch) -> str:
     monkeypatch.syspath_prepend(tmp_path)
     yield "scripted_models:Model"
     sys.modules.pop("scripted_models", None)
+
+
+class Stepwise:
+    """Scores 1, and each half of a completion by itself."""
+
+    isolate = False
+
+    def __call__(self, problem: Problem, completion: str) -> Verdict:
+        return Verdict(Status.CORRECT, 1.0, steps=((len(completion) // 2, 0.25), (len(completion), 0.5)))
+
+
+@pytest.mark.parametrize(
+    ("completion", "reduce", "steps"),
+    [
+        ("aaaa", "sum", ((2, 0.5), (2, -0.25), (4, 1.0), (4, -0.5))),
+        ("aaaa", "min", ((2, 0.5), (2, -0.25), (4, 1.0), (4, -0.5))),
+        ("bbbb", "sum", ()),
+    ],
+)
+def test_process_rewards_of_parts(completion, reduce, steps, monkeypatch):
+    """Each times the weight of its part, in order; behind a closed gate there are none."""
+    monkeypatch.setitem(VERIFIERS._entries, "stepwise", Stepwise)
+    combine = make_verifier(
+        "combine",
+        parts="a=stepwise:2,b=stepwise:-1",
+        gates="regex",
+        options=("regex.pattern=a+",),
+        reduce=reduce,
+        closed_score=-3.0,
+    )
+    assert combine(Problem("1", ""), completion).steps == steps
 
 
 def scores(completions: list[str], **options: object) -> list[float | None]:

@@ -11,13 +11,16 @@ class Reply:
 
     text: as the model reads it; the chat template, or nothing, is put around it. role: of the chat message. reward: for
     the turn that it answers, added to that of the verdict. void: that turn held neither a call nor an answer; with
-    `rollout.mask_void` its tokens are not trained on.
+    `rollout.mask_void` its tokens are not trained on. calls, failed: calls of tools that it answers, how many of them
+    failed by the model's doing.
     """
 
     text: str
     role: str = "tool"
     reward: float = 0.0
     void: bool = False
+    calls: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class Turn:
     """One turn of a rollout with an environment: the model's (role "assistant"), or a reply to it (its role).
 
     length: how many of the completion's token ids it has; what the chat template puts around a reply belongs to the
-    reply. reward and void: of a turn of the model, from the reply to it.
+    reply. reward and void: of a turn of the model, from the reply to it. calls and failed: of a reply.
     """
 
     role: str
@@ -33,6 +36,8 @@ class Turn:
     length: int
     reward: float = 0.0
     void: bool = False
+    calls: int = 0
+    failed: int = 0
 
     @property
     def sampled(self) -> bool:

@@ -310,12 +310,10 @@ class Sampler(Protocol):
         prompts: P lists of token ids. seeds: P lists, one integer per completion to sample (G may differ between
         prompts). `Completion` says what its fields hold.
         """
-        ...
 
     @abstractmethod
     def load_weights(self, policy: Any) -> None:
         """Sample from the present weights of the policy from now on. Called after each step."""
-        ...
 
     def stream(
         self,
@@ -326,9 +324,8 @@ class Sampler(Protocol):
     ) -> list[list[Completion]]:
         """Do as `generate`, and call `on_group(p, completions)` once for each prompt that has seeds.
 
-        Override it to call `on_group` as soon as the completions of prompt p are complete, in the calling thread: they
-        are then verified while others are being sampled. By default all calls come at the end. What `on_group` raises
-        ends the sampling.
+        Override it to make each call as soon as a prompt's completions are complete, in the calling thread: they are
+        then verified while others are sampled. By default all come at the end. What `on_group` raises ends sampling.
         """
         groups = self.generate(prompts, sampling, seeds)
         for p, (completions, wanted) in enumerate(zip(groups, seeds)):
@@ -368,7 +365,10 @@ class Sampler(Protocol):
 
     def sleep(self) -> None:
         """Free memory until the next `load_weights`; called after sampling, before training. Default: nothing."""
-        return
+
+    def measures(self) -> dict[str, float]:
+        """Return metrics of the last `load_weights`; a step logs those of the weights before it. Default: none."""
+        return {}
 
     def interrupt(self) -> None:
         """End a `generate` or `stream` in another thread: it raises there, as all later calls do. Default: nothing."""

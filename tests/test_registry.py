@@ -383,6 +383,6 @@ def test_what_is_no_environment_is_refused_in_one_line(spec, options, said):
 def test_list_shows_environments_by_name_and_by_place(capsys):
     """A generator function, or a class whose call is one, is an environment."""
     assert described(f"{__name__}:counting")[0].startswith(f"{__name__}:counting (environment, ")
-    assert 'make_environment("' in described(f"{__name__}:Countdown")[0]
+    assert "--run.environment-option start=VALUE" in described(f"{__name__}:Countdown")[0]
     assert list_main([]) == 0
     assert "\nenvironments\n" in capsys.readouterr().out

@@ -86,7 +86,7 @@ class Tools:
                 void = all(call.wrong for call in calls)
                 texts = [shown(text, self.output_chars) for text in results]
                 role = "user" if self.calls == "fenced" else "tool"
-                said = yield Reply(written(texts, self.calls), role=role, void=void)
+                said = yield Reply(written(texts, self.calls), role, void=void, calls=len(results), failed=failed)
             return None
         finally:
             for one in running.values():

@@ -22,9 +22,9 @@ from rlvr.registry import ENVIRONMENTS, TASKS, VERIFIERS, Registry, did_you_mean
 USES = {
     "verifier": ("verifier", "rlvr grade FILE.jsonl --verifier {name}"),
     "task": ("task pack", "rlvr eval --model M --task {name}"),
-    "environment": ("environment", 'Task(..., environment=make_environment("{name}"{options}))'),
+    "environment": ("environment", "rlvr train RECIPE --run.environment {name}"),
 }
-OPTION_FLAGS = {"verifier": "--verifier-option", "task": "--task-option"}
+OPTION_FLAGS = {"verifier": "--verifier-option", "task": "--task-option", "environment": "--run.environment-option"}
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,8 @@ def entry(registry: Registry, name: str) -> str:
     widths = [max((len(row[i]) for row in options), default=0) for i in (0, 1)]
     lines = [f"    {key:{widths[0]}}  {hint:{widths[1]}}  {default}" for key, hint, default in options]
     kind, use = USES[registry.kind]
-    if registry is ENVIRONMENTS:
-        use, given = use.replace("{options}", f", {options[0][0]}=..." if options else ""), ""
-    else:
-        given = f" {OPTION_FLAGS[registry.kind]} {options[0][0]}=VALUE" if options else ""
-        given = " --data PATH" if options and options[0][0] == "data" else given
+    given = f" {OPTION_FLAGS[registry.kind]} {options[0][0]}=VALUE" if options else ""
+    given = " --data PATH" if options and options[0][0] == "data" else given
     return "\n".join(
         [f"{name} ({kind}, {place(made)})", "", indented(documentation(made)), ""]
         + (["  options", *lines, ""] if lines else ["  no options", ""])

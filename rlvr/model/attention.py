@@ -20,7 +20,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlvr.algo.transfer import copy_to
-from rlvr.model import blockwise, flex, kernels
+from rlvr.model import blockwise, flex, fused_rows, kernels
 from rlvr.model.boundaries import text_configs
 from rlvr.model.llama import llama_hidden_states
 from rlvr.model.packing import ContextRows, Pad, Rows, Unpad, rectangles
@@ -56,8 +56,9 @@ class PackedGroups:
     completion's first. With `keep`, the keys and values of the prompts stay in `kept[layer]`, each (P, H_kv, Lp, D).
 
     Few scores are computed in padded rectangles of rows of similar lengths (`rectangles`), whose tokens lie together:
-    `score_elements` counts the query-key pairs in them. More scores, and any that are not plain, are computed tile by
-    tile (rlvr.model.blockwise), or on a GPU by flex_attention (rlvr.model.flex): in memory linear in the tokens.
+    `score_elements` counts the query-key pairs in them. Long rows are computed by torch's fused kernel for CPUs
+    (rlvr.model.fused_rows); other rows with more scores, and any scores that are not plain, tile by tile
+    (rlvr.model.blockwise), or on a GPU by flex_attention (rlvr.model.flex): in memory linear in the tokens.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class PackedGroups:
             np.concatenate([none, first[parents[order]]]),
             np.concatenate([none, prompt_lengths[parents[order]]]),
         )
+        self._calls = fused_rows.RowsPlan(*self._rows)
         self._plans: dict[tuple[int | None, int], Any] = {}
 
     def attend(
@@ -123,6 +125,8 @@ class PackedGroups:
                 self.kept[layer] = Pad.apply(key[: self.sizes[0]], rows), Pad.apply(value[: self.sizes[0]], rows)
             if device.type == "cuda" and flex.available(device):
                 return flex.attention(query, key, value, self._plan(scores, 0, device), scores)
+            if scores is None and self._calls.pays and fused_rows.fits(query, key, value):
+                return fused_rows.attention(query, key, value, self._calls)
             if scores is None and (held or device.type == "cuda"):
                 return self._in_rectangles(layer, query, key, value)
             return blockwise.attention(query, key, value, self._plan(scores, query.shape[1], device), scores)

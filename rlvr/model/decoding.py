@@ -129,7 +129,6 @@ class DecodeCache:
         self.longest_prompt = prompts.longest
         self.own: dict[int, tuple[Tensor, Tensor]] = {}  # (B, H_kv, capacity, D)
         self.length = 0
-        self.mask, self.mask_length = torch.empty(0), -1
         self._arrange()
 
     def _arrange(self) -> None:
@@ -196,8 +195,7 @@ class DecodeCache:
             seen = seen.masked_fill(self.prompt_mask, float("-inf"))
         own = _products(query, own_k)
         if scores is None or scores.plain_within(self.longest_prompt + self.length + 1):
-            both = torch.cat([self._by_row(seen), own + self._unwritten(own_k)], dim=3)
-            probs = both.softmax(-1, dtype=torch.float32).to(dtype)
+            probs = self._side_by_side(self._by_row(seen), own).softmax(-1).to(dtype)
         else:
             both = torch.cat([self._by_row(seen), own], dim=3).view(rows, heads, 1, -1)
             probs = scores.probabilities(both, self._hidden(scores.window, prompt_k, own_k)[:, None, None]).to(dtype)
@@ -215,19 +213,20 @@ class DecodeCache:
             empty = value.new_zeros(*value.shape[:2], self.BLOCK, value.shape[2])
             self.own[layer] = value.new_zeros(*key.shape[:2], self.BLOCK, key.shape[2]), empty
         elif self.own[layer][0].shape[2] == self.length:
+            k, v = self.own[layer]
             more = self._more()
-            self.own[layer] = tuple(torch.nn.functional.pad(x, (0, 0, 0, more)) for x in self.own[layer])  # type: ignore[assignment]
+            self.own[layer] = _longer(k, more), _longer(v, more)
         k, v = self.own[layer]
         k[:, :, self.length], v[:, :, self.length] = key, value
         return k, v
 
-    def _unwritten(self, keys: Tensor) -> Tensor:
-        """Return -inf for the places of the buffers that hold nothing yet, else 0: (capacity,)."""
-        if self.mask_length != self.length or len(self.mask) != keys.shape[2]:
-            self.mask = keys.new_zeros(keys.shape[2])
-            self.mask[self.length + 1 :] = float("-inf")
-            self.mask_length = self.length
-        return self.mask
+    def _side_by_side(self, seen: Tensor, own: Tensor) -> Tensor:
+        """Return both scores (B, H_kv, R, n) side by side in float32; -inf where the buffers hold nothing yet."""
+        width = seen.shape[3]
+        both = own.new_empty(*own.shape[:3], width + own.shape[3], dtype=torch.float32)
+        both[..., :width], both[..., width:] = seen, own
+        both[..., width + self.length + 1 :] = float("-inf")
+        return both
 
     def _hidden(self, window: int | None, prompt_keys: Tensor, own_keys: Tensor) -> Tensor:
         """Return which keys each row's new token does not see: of its prompt, then its own, (B, Lp + capacity)."""
@@ -250,6 +249,11 @@ class DecodeCache:
         """Rearrange (P, H_kv, G * R, D) to (B, H_kv, R, D)."""
         x = x.unflatten(2, (self.group_size, -1)).transpose(1, 2).flatten(0, 1)
         return x if self.slots is None else x[self.slots]
+
+
+def _longer(x: Tensor, more: int) -> Tensor:
+    """Return x (B, H, L, D) with so many zeros behind it: (B, H, L + more, D)."""
+    return torch.cat([x, x.new_zeros(*x.shape[:2], more, x.shape[3])], dim=2)
 
 
 def _products(query: Tensor, keys: Tensor) -> Tensor:

@@ -56,8 +56,8 @@ def tune_cpu() -> None:
     "medium" lets oneDNN do float32 matmuls, which makes them about twice as fast on some CPUs with AVX-512, with an
     error near that of plain float32. CPUs with AMX round the factors to bfloat16 then, which is not what float32 says:
     there, as the product of two matrices shows, nothing is changed. "medium" also makes torch's CPU flash attention
-    several times slower, which is why rlvr.model multiplies matrices itself. On a GPU it would round float32 matmuls to
-    TF32: where there is one, nothing is changed.
+    in float32 several times slower, which is why rlvr.model multiplies matrices itself then, and for short rows. On a
+    GPU it would round float32 matmuls to TF32: where there is one, nothing is changed.
     """
     if torch.cuda.is_available():
         return

@@ -3,7 +3,8 @@
 At the sizes where this project samples and trains, transformers' forward spends most of its time between the matmuls:
 casts (one for each projection of the same input), norms and rotations made of many small operations. Here a norm and a
 rotation are one operation each, with a gradient worked out by hand, and the cast is done once. The weights stay in
-transformers' modules, whose projections and MLP are called as they are, so that adapters and experts work.
+transformers' modules, whose projections and MLP are called as they are, so that adapters and experts work; only plain
+ones are computed here (rlvr.model.projection).
 `is_llama_like` tells whether a model has the parts; rlvr.model.probe tries whether this gives the same result before it
 is used.
 """
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from rlvr.model.projection import gated, is_gated, project
 from rlvr.model.scores import layer_scores
 
 ATTENTION_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "head_dim", "scaling", "layer_idx")
@@ -63,8 +65,8 @@ def decoder_layer(layer: Any, layout: Any, x: Tensor, cos: Tensor, sin: Tensor, 
     attention, norm = layer.self_attn, layer.input_layernorm
     h = RMSNorm.apply(x, norm.weight, norm.variance_epsilon, dtype)
     query, key, value = (
-        project(h).unflatten(-1, (-1, attention.head_dim))
-        for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+        project(linear, h).unflatten(-1, (-1, attention.head_dim))
+        for linear in (attention.q_proj, attention.k_proj, attention.v_proj)
     )
     if hasattr(attention, "q_norm"):
         query, key = attention.q_norm(query), attention.k_norm(key)
@@ -72,10 +74,10 @@ def decoder_layer(layer: Any, layout: Any, x: Tensor, cos: Tensor, sin: Tensor, 
     mixed = layout.attend(
         attention.layer_idx, query, key, value, attention.scaling, layer_scores(getattr(attention, "rlvr_window", None))
     )
-    x = x + attention.o_proj(mixed.flatten(1))
+    x = x + project(attention.o_proj, mixed.flatten(1))
     norm = layer.post_attention_layernorm
     h = RMSNorm.apply(x, norm.weight, norm.variance_epsilon, dtype)
-    return x + layer.mlp(h[None])[0]
+    return x + (gated(layer.mlp, h) if is_gated(layer.mlp) else layer.mlp(h[None])[0])
 
 
 class RMSNorm(torch.autograd.Function):

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr.model.projection import project
+
 LOGIT_ADJUSTMENTS = {
     "logit_scale": lambda logits, scale: logits * scale,  # Cohere
     "logits_scaling": lambda logits, scale: logits / scale,  # Granite
@@ -22,7 +24,7 @@ def output_logits(causal: Any, hidden: Tensor) -> Tensor:
 
 def narrow_logits(causal: Any, hidden: Tensor) -> Tensor:
     """Return the same in the dtype that the LM head gives, half the size under autocast; adjusted ones in float32."""
-    logits = causal.get_output_embeddings()(hidden)
+    logits = project(causal.get_output_embeddings(), hidden)
     config = causal.config.get_text_config()
     for name, adjust in LOGIT_ADJUSTMENTS.items():
         value = getattr(config, name, None)

@@ -133,6 +133,7 @@ def turn_records(completion: Completion) -> dict[str, Any]:
             "tokens": turn.length,
             **({"reward": turn.reward} if turn.reward else {}),
             **({"void": True} if turn.void else {}),
+            **({"calls": turn.calls, "failed": turn.failed} if turn.calls else {}),
         }
         for turn in completion.turns
     ]

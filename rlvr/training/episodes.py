@@ -248,7 +248,7 @@ class Episodes:
             return "context"
         episode.ids += ids
         episode.logprobs += [0.0] * len(ids)
-        episode.turns.append(Turn(reply.role, text, len(ids)))
+        episode.turns.append(Turn(reply.role, text, len(ids), calls=reply.calls, failed=reply.failed))
         return None
 
     def _budget(self, episode: Episode) -> int:

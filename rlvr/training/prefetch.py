@@ -74,8 +74,12 @@ class RolloutPrefetcher:
             self.worker.sampler.load_weights(self.worker.policy)
 
     def describe(self, step: int) -> dict[str, float]:
-        """Return the metrics of a step's policy lag: "staleness" in steps, if sampler.max_staleness is set."""
-        return {"staleness": float(self.worker.config.staleness(step))} if self.max_staleness else {}
+        """Return the sampler's metrics, and those of a step's policy lag.
+
+        That is "staleness" in steps, if sampler.max_staleness is set.
+        """
+        lag = {"staleness": float(self.worker.config.staleness(step))} if self.max_staleness else {}
+        return self.worker.sampler.measures() | lag
 
     def _collect_all(self, steps: Iterable[int]) -> dict[int, list[Group]]:
         return {step: collect(self._background, step) for step in steps}

@@ -86,9 +86,12 @@ class Judge:
         return sorted(busy or [rank for rank, sign in behind.items() if sign.beats == least])
 
     def stalled(self, now: float) -> str:
-        """Return the line that names the processes without which nothing goes on; "" while something does."""
+        """Return the line that names the processes without which nothing goes on; "" while something does.
+
+        What any process does counts: one that has been waited for, and has just arrived, is not waited for any more.
+        """
         last = self.last(now)
-        if not last or now - max(self.seen[rank].moved for rank in last) <= self.timeout:
+        if not last or now - max(seen.moved for seen in self.seen.values()) <= self.timeout:
             return ""
         silent = now - max(self.seen[rank].heard for rank in last) > self.timeout / 2
         sign = self.seen[last[0]].sign

@@ -61,19 +61,22 @@ def turn_metrics(completions: Sequence[Completion]) -> dict[str, float]:
     """Return the metrics of rollouts with an environment; none of others.
 
     Per rollout: "turns/count" of the model, "turns/replies" to them, "turns/reply_tokens", "turns/reward" of all its
-    turns. "turns/void": the share of the model's turns. "finish/": the share of rollouts that ended for each reason.
+    turns. "turns/void": the share of the model's turns. "tools/calls": per rollout; "tools/failed": the share of the
+    calls. "finish/": the share of rollouts that ended for each reason.
     """
     if not any(completion.turns for completion in completions):
         return {}
     own = [turn for completion in completions for turn in completion.turns if turn.sampled]
     replies = [turn for completion in completions for turn in completion.turns if not turn.sampled]
-    count = len(completions)
+    count, calls = len(completions), sum(turn.calls for turn in replies)
     return {
         "turns/count": len(own) / count,
         "turns/replies": len(replies) / count,
         "turns/reply_tokens": sum(turn.length for turn in replies) / count,
         "turns/reward": sum(turn.reward for turn in own) / count,
         "turns/void": sum(turn.void for turn in own) / max(len(own), 1),
+        "tools/calls": calls / count,
+        "tools/failed": sum(turn.failed for turn in replies) / max(calls, 1),
         **{f"finish/{r}": n / count for r, n in sorted(Counter(c.finish_reason for c in completions).items())},
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,7 +36,10 @@ LONGEST_BLOCK = 128
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One completion to sample. `stop_ids` and stop strings end it and are kept in it."""
+    """One completion to sample. `stop_ids` and stop strings end it and are kept in it.
+
+    scores_prompt: the output has logprobs of the prompt too, computed anew and not from a cache.
+    """
 
     prompt: Sequence[int]
     seed: int
@@ -46,10 +49,11 @@ class Request:
     top_k: int
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
+    scores_prompt: bool = False
 
     def parameters(self) -> dict[str, Any]:
         """Return vLLM's SamplingParams as a dict."""
-        return {
+        parameters = {
             "max_tokens": self.max_new_tokens,
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -62,15 +66,27 @@ class Request:
             "detokenize": bool(self.stop),
             "logprobs": 0,  # of the sampled token only
         }
+        return {**parameters, "prompt_logprobs": 0} if self.scores_prompt else parameters
+
+
+def prompt_logprobs(
+    found: Sequence[Mapping[Any, Any] | None] | None, read: Callable[[Any], float]
+) -> tuple[float, ...]:
+    """Return vLLM's logprobs of a prompt's tokens but the first, each read from its entry; () where it gave none."""
+    return tuple(read(next(iter(at.values()))) for at in found or () if at)
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A sampled completion: token ids and logprobs (n), and the stop id or string that ended it, None at the limit."""
+    """A sampled completion: token ids and logprobs (n), and the stop id or string that ended it, None at the limit.
+
+    prompt_logprobs: of the prompt's tokens but the first, where they were asked for.
+    """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     stop_reason: int | str | None
+    prompt_logprobs: tuple[float, ...] = ()
 
 
 def ignore_output(index: int, output: Output) -> None:
@@ -121,6 +137,10 @@ class Engine(Protocol):
 
         Every process of a run calls it, and all get the same.
         """
+        ...
+
+    def measures(self) -> dict[str, float]:
+        """Return metrics of the last `load`."""
         ...
 
     def sleep(self, level: int) -> None:

@@ -26,6 +26,7 @@ from rlvr.vllm.engine import (
     first_line,
     ignore_output,
     import_vllm,
+    prompt_logprobs,
     start_failure,
     start_options,
 )
@@ -90,7 +91,7 @@ class LocalEngine:
                 for request_output in step(engine):
                     if request_output.finished:
                         index = indices[request_output.request_id]
-                        outputs[index] = read_output(request_output.outputs[0])
+                        outputs[index] = read_output(request_output)
                         on_output(index, outputs[index])
         except BaseException:
             engine.abort_request(ids, internal=True)  # or the next call would receive their outputs
@@ -132,6 +133,10 @@ class LocalEngine:
         self.adapter = request
         self.reset_cache()
         shutil.rmtree(folder.with_name(str(number - 1)), ignore_errors=True)
+
+    def measures(self) -> dict[str, float]:
+        """Return none."""
+        return {}
 
     def sleep(self, level: int) -> None:
         """Free the GPU memory of the KV cache and the weights until the next push: 1 keeps a copy on the CPU, 2 none.
@@ -184,9 +189,12 @@ def step(engine: Any) -> Any:
         raise RunError(f"vLLM failed while it sampled: {type(error).__name__}: {first_line(str(error))}") from error
 
 
-def read_output(output: Any) -> Output:
-    """Return vLLM's CompletionOutput as ours. Raises RunError for one that was aborted."""
+def read_output(request_output: Any) -> Output:
+    """Return vLLM's RequestOutput as ours. Raises RunError for one that was aborted."""
+    output = request_output.outputs[0]
     if output.finish_reason not in ("stop", "length"):
         raise RunError(f"vLLM ended a request with {output.finish_reason!r}")
     logprobs = tuple(at[token].logprob for at, token in zip(output.logprobs, output.token_ids))
-    return Output(tuple(output.token_ids), logprobs, output.stop_reason if output.finish_reason == "stop" else None)
+    of_prompt = prompt_logprobs(request_output.prompt_logprobs, lambda at: float(at.logprob))
+    ended_by = output.stop_reason if output.finish_reason == "stop" else None
+    return Output(tuple(output.token_ids), logprobs, ended_by, of_prompt)

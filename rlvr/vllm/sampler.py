@@ -18,6 +18,7 @@ from rlvr.vllm.sync import (
     SyncCheck,
     WeightsDiffer,
     compare_continuations,
+    shortened,
     sync_prompt,
 )
 
@@ -106,6 +107,10 @@ class VLLMSampler(Sampler):
     def interrupt(self) -> None:
         """End the sampling under way in another thread; it raises RunError there, as does all later sampling."""
         self.engine.interrupt()
+
+    def measures(self) -> dict[str, float]:
+        """Return how far the last push moved the trainer's logprobs, and how far engines are from them."""
+        return self.engine.measures()
 
     def sleep(self) -> None:
         """Free the engine's GPU memory until the next push, if sampler.sleep asks for it."""
@@ -198,11 +203,6 @@ class VLLMSampler(Sampler):
         reason: Literal["stop", "length"] = "length" if output.stop_reason is None else "stop"
         logprobs = output.logprobs if sampling.temperature > 0 else (0.0,) * len(output.logprobs)
         return Completion(text[: min(ends)] if ends else text, output.token_ids, logprobs, reason)
-
-
-def shortened(names: Sequence[str]) -> str:
-    """Return the first names, and how many there are."""
-    return f"{', '.join(names[:8])}{' ...' if len(names) > 8 else ''} ({len(names)} tensors)"
 
 
 def warn_of_unreadable(names: Sequence[str]) -> None:

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rlvr.http import JSONClient, ServerLost
+from rlvr.http import JSONClient, ServerLost, UnexpectedResponse
 from rlvr.types import RunError
-from rlvr.vllm.engine import Output, Request, check_version
+from rlvr.vllm.engine import Output, Request, check_version, prompt_logprobs
 
 SCHEMA = "vLLM's schema"
 RESETS = 50  # attempts to reset the prefix cache, 0.1 s apart
@@ -59,7 +59,7 @@ class Server:
         check_version(version)
 
     def get(self, path: str, take: Callable[[Any], T]) -> T:
-        """Return `take` of the answer to a GET. Raises ServerLost, ValueError."""
+        """Return `take` of the answer to a GET. Raises ServerLost, ValueError where the server refuses it."""
         return self.read(path, self.client.get(path), take)
 
     def post(self, path: str, body: Any, *, timeout: float | None = None) -> Any:
@@ -67,8 +67,11 @@ class Server:
         return self.client.post(path, body, timeout=timeout)
 
     def read(self, path: str, answer: Any, take: Callable[[Any], T]) -> T:
-        """Return `take(answer)`. Raises ValueError where the answer does not follow vLLM's schema."""
-        return self.client.read(path, answer, take, SCHEMA)
+        """Return `take(answer)`. Raises ServerLost where the answer does not follow vLLM's schema."""
+        try:
+            return self.client.read(path, answer, take, SCHEMA)
+        except UnexpectedResponse as error:
+            raise ServerLost(str(error)) from error
 
     def sample(self, request: Request, version: str) -> Output:
         """Return the output of a request, sampled from the weights of a version.
@@ -78,7 +81,7 @@ class Server:
         path = "/inference/v1/generate"
         body = {"token_ids": list(request.prompt), "sampling_params": request.parameters(), "stream": False}
         answer = self.client.post(path, body, idempotent=True)  # the seed decides: a second time gives the same
-        output, versions = self.read(path, answer, lambda found: read_choice(found["choices"][0]))
+        output, versions = self.read(path, answer, read_answer)
         if versions != [version]:
             shown = " and ".join(map(repr, versions)) or "none"
             raise StaleWeights(
@@ -112,11 +115,12 @@ class Server:
         self.client.close()
 
 
-def read_choice(choice: dict[str, Any]) -> tuple[Output, list[str]]:
-    """Return a choice of vLLM's response as an Output, and the versions of the weights that it was sampled from.
+def read_answer(answer: dict[str, Any]) -> tuple[Output, list[str]]:
+    """Return vLLM's response as an Output, and the versions of the weights that it was sampled from.
 
     Raises ServerLost for one that was cut off.
     """
+    choice = answer["choices"][0]
     tokens = choice["token_ids"]
     logprobs = [at["logprob"] for at in choice["logprobs"]["content"]]
     if len(logprobs) != len(tokens):
@@ -125,4 +129,6 @@ def read_choice(choice: dict[str, Any]) -> tuple[Output, list[str]]:
     if reason not in ("stop", "length"):
         raise ServerLost(f"the vLLM server ended a request with {reason!r}")
     versions = [str(span["version"]) for span in choice.get("weight_versions") or ()]
-    return Output(tuple(tokens), tuple(logprobs), choice["stop_reason"] if reason == "stop" else None), versions
+    of_prompt = prompt_logprobs(answer.get("prompt_logprobs"), lambda at: float(at["logprob"]))
+    ended_by = choice["stop_reason"] if reason == "stop" else None
+    return Output(tuple(tokens), tuple(logprobs), ended_by, of_prompt), versions

@@ -1,7 +1,8 @@
 """vLLM on one server or several: started here, or running ones by their URLs, on this machine or others.
 
-Weights go to all of them at once (rlvr.vllm.transfer), requests to the one with the fewest outstanding tokens
-(rlvr.vllm.routing). Of a run's processes each samples its share, and the first one pushes.
+Weights go to all of them at once (rlvr.vllm.transfer), and each proves that it has them (rlvr.vllm.proof); requests go
+to the one with the fewest outstanding tokens (rlvr.vllm.routing). Of a run's processes each samples its share, and the
+first one pushes.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from rlvr.http import ServerLost
 from rlvr.model.policy import Policy
 from rlvr.types import RunError
 from rlvr.vllm.engine import Interrupted, Output, Request, ignore_output
+from rlvr.vllm.proof import Proof, own_logprobs, proof_text
 from rlvr.vllm.ranks import from_all, is_first, on_first, processes
 from rlvr.vllm.routing import CONNECTIONS, Router
-from rlvr.vllm.server import HOW_TO_START, Server
+from rlvr.vllm.server import HOW_TO_START, Server, StaleWeights
 from rlvr.vllm.starter import Starter
+from rlvr.vllm.sync import shortened
 from rlvr.vllm.transfer import CHANNELS, Transfer, TransferBroken
 from rlvr.vllm.weights import engine_weights
 
@@ -46,9 +49,10 @@ class Outcome:
 class ServersEngine:
     """vLLM servers; implements rlvr.vllm.engine.Engine.
 
-    A server that dies or does not answer for `timeout` seconds is lost: what it had not finished is sampled by the
-    others, which have the same weights. One that was started here is replaced at the next push, at once where no other
-    is left; `max_restarts` bounds how often. Of the servers at sampler.url the run goes on with those that are left.
+    A server that dies, does not answer for `timeout` seconds, or does not have the weights that were pushed is lost:
+    what it had not finished is sampled by the others, which have them. One that was started here is replaced at the
+    next push, at once where no other is left; `max_restarts` bounds how often. Of the servers at sampler.url the run
+    goes on with those that are left.
     """
 
     def __init__(self, policy: Policy, config: VLLMServerConfig) -> None:
@@ -57,6 +61,8 @@ class ServersEngine:
         self.servers: list[Server] = []
         self.lost: set[str] = set()  # URLs since the last push
         self.kept: dict[str, Tensor] = {}  # the last push's weights, for servers started here that must be replaced
+        self.proof = Proof(policy.dtype)
+        self.unreadable: set[str] | None = None  # tensors that servers do not give back; known after a first comparison
         self.transfer: Transfer | None = None
         self.starter: Starter | None = None
         self._interrupted = threading.Event()
@@ -70,6 +76,7 @@ class ServersEngine:
             urls, run, self.max_model_len = on_first(lambda: self._open(policy))
             self._adopt(urls)
             self.run, self.pushes = run, 0
+            self.text = proof_text(policy, self.max_model_len)
             self.load(policy)
         except BaseException:
             self.close()
@@ -107,24 +114,35 @@ class ServersEngine:
         self._close_clients()
 
     def load(self, policy: Policy) -> None:
-        """Sample from the policy's weights, adapters merged, from now on. Every process of a run calls it."""
-        self.push(lambda: engine_weights(policy))
+        """Sample from the policy's weights, adapters merged, from now on. Every process of a run calls it.
 
-    def push(self, source: Source) -> None:
+        A server that does not sample from them is lost before it samples.
+        """
+        own = own_logprobs(policy, self.text)
+        self.push(lambda: engine_weights(policy), own)
+        while doubtful := on_first(lambda: list(self.proof.doubtful)):
+            found = self._compare(lambda: engine_weights(policy))
+            if not on_first(partial(self._settle, doubtful, found)):
+                return
+            self.push(lambda: engine_weights(policy), own)
+
+    def push(self, source: Source, own: Sequence[float]) -> None:
         """Load the weights that `source` yields, each time anew, in place on all servers; reset the prefix caches.
 
-        Every process takes them from its `source`: gathering a tensor of a sharded model needs all.
+        Every process takes them from its `source`: gathering a tensor of a sharded model needs all. own: the trainer's
+        logprobs of `text` under them.
         """
         lost = {url for urls in from_all(sorted(self.lost)) for url in urls}
         if is_first():
             for server in [server for server in self.servers if server.url in lost]:
                 self._give_up(server)
         self.pushes += 1
+        self.proof.begin(self.pushes, own)
         if is_first() and self.starter is not None:
             self.kept = {name: value.detach().to("cpu", self.dtype, copy=True) for name, value in source()}
             urls = on_first(self._push_kept).urls
         elif self.config.url:
-            urls = self._with_all(source, lambda transfer, weights: transfer.push(weights, self.version)).urls
+            urls = self._with_all(source, lambda t, weights: t.push(weights, self.version), proves=True).urls
         else:  # the first process has servers of its own, and the weights that this one helps to gather
             for _ in source():
                 pass
@@ -134,9 +152,44 @@ class ServersEngine:
 
     def differing(self, policy: Policy) -> list[str]:
         """Return the names of the policy's tensors whose values differ on a server, or are missing there."""
-        found: list[str] = []
-        self._with_all(lambda: engine_weights(policy), lambda t, weights: found.extend(t.differing(weights)))
+        found = self._compare(lambda: engine_weights(policy))
+        names = list(dict.fromkeys(name for of_server in found.values() for name in of_server))
+        if self.unreadable is None:
+            self.unreadable = set(names)
+        if self.unreadable.issuperset(names):
+            self.proof.trust()
+        return names
+
+    def _compare(self, source: Source) -> dict[str, list[str]]:
+        """Return by server's URL the names of the weights that differ there, to all processes."""
+        found: dict[str, list[str]] = {}
+
+        def compare(transfer: Transfer, weights: Iterable[tuple[str, Tensor]]) -> None:
+            found.clear()
+            found.update(transfer.differing(weights))
+
+        self._with_all(source, compare)
         return on_first(lambda: found)
+
+    def _settle(self, doubtful: Sequence[str], found: dict[str, list[str]]) -> bool:
+        """Lose the doubtful servers of which tensors differ, and return whether there is one."""
+        lost = False
+        for server in [server for server in self.servers if server.url in doubtful]:
+            names = [name for name in found.get(server.url, ()) if name not in (self.unreadable or ())]
+            if names:
+                reason = f"tensors that differ: {shortened(names)}"
+                self._lose(server, ServerLost(self._has_others(server, reason)), replaces=False)
+                lost = True
+        if not lost and all(server.workers == 1 for server in self.servers):  # one of several compares nothing
+            self.proof.trust()
+        return lost
+
+    def _has_others(self, server: Server, reason: str) -> str:
+        return f"{server.name} does not have the weights of push {self.pushes}: {reason}"
+
+    def measures(self) -> dict[str, float]:
+        """Return metrics of the last push's proof; none on processes that do not push."""
+        return self.proof.measures() if is_first() else {}
 
     def sleep(self, level: int) -> None:
         """Raise ValueError: a server keeps its memory."""
@@ -193,33 +246,35 @@ class ServersEngine:
     def _ask(self, server: Server, request: Request) -> Output:
         return server.sample(request, self.version)
 
-    def _with_all(self, source: Source, act: Act) -> Outcome:
+    def _with_all(self, source: Source, act: Act, *, proves: bool = False) -> Outcome:
         """Have the first process act with a transfer to all servers, until none is lost meanwhile.
 
         Every process takes each weight from its `source`.
         """
         while True:
             weights = iter(source())
-            outcome, error = self._tried(act, weights) if is_first() else (Outcome(), None)
+            outcome, error = self._tried(act, weights, proves=proves) if is_first() else (Outcome(), None)
             for _ in weights:  # what is left: the other processes gather it too
                 pass
             outcome = on_first(partial(told, outcome, error))
             if not outcome.again:
                 return outcome
 
-    def _tried(self, act: Act, weights: Iterator[tuple[str, Tensor]]) -> tuple[Outcome, Exception | None]:
+    def _tried(
+        self, act: Act, weights: Iterator[tuple[str, Tensor]], *, proves: bool
+    ) -> tuple[Outcome, Exception | None]:
         """Return the outcome of an attempt, or the error that ends the run: other processes are to hear of it."""
         try:
             if not self.servers:
                 self._push_kept()
-            return self._attempt(lambda transfer: act(transfer, weights)), None
+            return self._attempt(lambda transfer: act(transfer, weights), proves=proves), None
         except (ValueError, RunError) as error:
             return Outcome(), error
 
-    def _attempt(self, act: Callable[[Transfer], object]) -> Outcome:
+    def _attempt(self, act: Callable[[Transfer], object], *, proves: bool) -> Outcome:
         """Act once with a transfer to all servers that are there. Where one is lost it is to be done again.
 
-        Raises RunError where none is left.
+        proves: each is to prove afterwards that it has the weights. Raises RunError where none is left.
         """
         try:
             if self.transfer is None:
@@ -228,7 +283,7 @@ class ServersEngine:
                         server.look()
                 self.transfer = Transfer(self.servers, self.dtype, self.device)
             act(self.transfer)
-            failed = self._reset_caches()
+            failed = self._reset_caches() | (self._disproved() if proves else {})
         except TransferBroken as broken:
             self.transfer = None
             for server, reason in broken.lost.items():
@@ -248,6 +303,26 @@ class ServersEngine:
                 failed[server] = error
         return failed
 
+    def _disproved(self) -> dict[Server, ServerLost]:
+        """Ask each server for its logprobs of the text; return those that do not have the weights, or are lost."""
+        request = Request(self.text, seed=0, max_new_tokens=1, temperature=0.0, top_p=1.0, top_k=0, scores_prompt=True)
+
+        def ask(server: Server) -> Output | ServerLost:
+            try:
+                return self._ask(server, request)
+            except StaleWeights as error:
+                return ServerLost(str(error))
+            except ServerLost as error:
+                return error
+
+        failed: dict[Server, ServerLost] = {}
+        for server, answer in zip(self.servers, list(self._pool.map(ask, self.servers)), strict=True):
+            if isinstance(answer, ServerLost):
+                failed[server] = answer
+            elif reason := self.proof.judge(server.url, answer.prompt_logprobs):
+                failed[server] = ServerLost(self._has_others(server, reason))
+        return failed
+
     def _push_kept(self) -> Outcome:
         """Replace servers of this process's own that are lost, and push the weights that are kept."""
         assert self.starter is not None
@@ -257,7 +332,7 @@ class ServersEngine:
                 url = self.starter.replace(self._check_interrupted)
                 self._leave_group()
                 self._adopt([*(server.url for server in self.servers), url])
-            outcome = self._attempt(lambda transfer: transfer.push(self.kept.items(), self.version))
+            outcome = self._attempt(lambda transfer: transfer.push(self.kept.items(), self.version), proves=True)
             if not outcome.again:
                 return outcome
 

@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,3 +126,8 @@ def compare_continuations(policy: Policy, prompt: list[int], tokens: list[int], 
     if same < len(own):
         difference = max(difference, ours[same] - theirs[same])
     return SyncCheck(difference, same, TOLERANCE[policy.dtype])
+
+
+def shortened(names: Sequence[str]) -> str:
+    """Return the first names, and how many there are."""
+    return f"{', '.join(names[:8])}{' ...' if len(names) > 8 else ''} ({len(names)} tensors)"

@@ -175,9 +175,9 @@ class Transfer:
             self._exchange(part, "/update_weights", lambda info: {"update_info": info})
         self._together("/finish_weight_update", lambda server: {"weight_version": version})
 
-    def differing(self, weights: Iterable[tuple[str, Tensor]]) -> list[str]:
-        """Return the names of the tensors whose values differ on any server, or are missing. Raises TransferBroken."""
-        names: dict[str, None] = {}
+    def differing(self, weights: Iterable[tuple[str, Tensor]]) -> dict[str, list[str]]:
+        """Return by server's URL the tensors whose values differ there, or are missing. Raises TransferBroken."""
+        names: dict[str, list[str]] = {server.url: [] for server in self.servers}
         for part in parts(weights, PART_BYTES):
             answers = self._exchange(
                 part,
@@ -185,8 +185,15 @@ class Transfer:
                 lambda info: {"method": "differing_weights", "kwargs": {"update_info": info}},
             )
             for server, answer in answers.items():
-                names |= dict.fromkeys(server.read("/collective_rpc", answer, lambda found: sum(found["results"], [])))
-        return list(names)
+                try:
+                    of_workers: list[str] = server.read(
+                        "/collective_rpc", answer, lambda found: sum(found["results"], [])
+                    )
+                except ServerLost as error:
+                    self.close()
+                    raise TransferBroken({server: str(error)}) from error
+                names[server.url] += dict.fromkeys(of_workers)
+        return names
 
     def close(self) -> None:
         """Leave the group, and have the servers leave it; those that do not answer are left alone."""

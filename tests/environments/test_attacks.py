@@ -12,6 +12,7 @@ from rlvr.config.shared import TurnSettings
 from rlvr.environments.tools import tools
 from rlvr.model.rendering import Rendering
 from rlvr.training.episodes import Play, play
+from rlvr.training.summary import turn_metrics
 from rlvr.types import Completion, Problem, Reply, Sampler, Sampling, Status, Verdict
 from tests.helpers.attacks import SECRET, Attack, misbehaving, programs
 from tests.helpers.chat_templates import chat_tokenizer
@@ -137,6 +138,8 @@ def test_honest_rollouts_are_rewarded_and_the_checks_can_fail():
     made = rollout(honest)
     assert (made.text, made.verdict, made.finish_reason) == (HONEST[1], None, "stop")
     assert "18142" in made.turns[1].text
+    metrics = turn_metrics([made, rollout(Attack("fails", ("1 / 0",))), rollout(Attack("answers", ("The end.",)))])
+    assert (metrics["tools/calls"], metrics["tools/failed"]) == (pytest.approx(2 / 3), 0.5)
     told = Attack("told", (f"print({SECRET!r})",))
     with pytest.raises(AssertionError):
         checked(told, rollout(told), Speaker("qwen3_kept"))

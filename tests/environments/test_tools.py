@@ -50,6 +50,8 @@ def test_what_a_program_prints_or_how_it_failed_is_the_reply(program, result):
     for form, write in (("fenced", fenced), ("hermes", hermes), ("llama", llama)):
         environment = tools("python", seconds=0.5, calls=form)
         [reply], verdict = conversation(environment, PROBLEM, [write("python", program), "It is 4."])
+        fails = any(word in program for word in ("/ 0", "'a", "exit", "while", "10 **"))
+        assert (reply.calls, reply.failed) == (1, int(fails))
         assert result in reply.text or (result == "MemoryError" and "stopped: memory" in reply.text)
         assert reply.role == ("user" if form == "fenced" else "tool")
         assert not reply.void
@@ -148,6 +150,7 @@ def test_several_calls_in_a_turn_are_answered_in_order():
     [reply], _ = conversation(tools(repeat, calls="hermes"), PROBLEM, [said, ""])
     assert reply.text.splitlines()[1] == "[2] bb"
     assert not reply.void
+    assert (reply.calls, reply.failed) == (2, 1)
 
 
 def test_a_tool_that_does_not_work_leaves_the_rollout_without_a_score():

@@ -103,6 +103,19 @@ class VLLMLike(ThreadingHTTPServer):
         held = self.policy.causal.state_dict()
         return [name for name, value in received.items() if not torch.equal(held[name], value)]
 
+    def score(self, prompt: list[int]) -> list[dict[str, Any] | None]:
+        """The logprobs of a prompt's tokens, in vLLM's form."""
+        row = torch.tensor([prompt])
+        with self.computing, torch.no_grad():
+            logprobs = token_logprobs(self.policy, row, torch.arange(len(prompt))[None] >= 1)[0][0, 1:].tolist()
+        return [None, *({str(token): {"logprob": value}} for token, value in zip(prompt[1:], logprobs, strict=True))]
+
+    def generate(self, body: dict[str, Any]) -> dict[str, Any]:
+        """vLLM's response."""
+        scored = "prompt_logprobs" in body["sampling_params"]
+        of_prompt = {"prompt_logprobs": self.score(body["token_ids"])} if scored else {}
+        return {"choices": [self.complete(body)], **of_prompt}
+
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """A choice of vLLM's response."""
         asked, prompt = body["sampling_params"], body["token_ids"]
@@ -212,7 +225,7 @@ ROUTES: dict[str, Callable[[VLLMLike, dict[str, Any]], Any]] = {
     "/finish_weight_update": finish,
     "/shutdown_weight_transfer_engine": leave,
     "/reset_prefix_cache": lambda server, body: {"success": True},
-    GENERATE: lambda server, body: {"choices": [server.complete(body)]},
+    GENERATE: lambda server, body: server.generate(body),
 }
 
 
@@ -274,6 +287,12 @@ def babbles(server: VLLMLike, handler: Handler) -> bool:
     return True
 
 
+def misshapes(server: VLLMLike, handler: Handler) -> bool:
+    """JSON of another form."""
+    handler.reply({"choices": [], "results": None})
+    return True
+
+
 def is_silent(server: VLLMLike, handler: Handler) -> bool:
     """No answer."""
     time.sleep(60)
@@ -284,6 +303,33 @@ def agrees(server: VLLMLike, handler: Handler) -> bool:
     """Says yes, and does nothing."""
     handler.reply({"message": "done"})
     return True
+
+
+def loads_nothing(server: VLLMLike) -> None:
+    """From now on the server takes weights, says so, and loads none."""
+    server.load = lambda received: None  # type: ignore[method-assign]
+
+
+def loads_half(server: VLLMLike) -> None:
+    """From now on the server loads every second tensor of what it takes."""
+    load = server.load
+    server.load = lambda received: load(dict(list(received.items())[::2]))  # type: ignore[method-assign]
+
+
+def loads_the_push_before(server: VLLMLike) -> None:
+    """From now on the server keeps what it takes, and loads what the push before it brought."""
+    load, held = server.load, {name: value.clone() for name, value in server.policy.causal.state_dict().items()}
+
+    def late(received: dict[str, torch.Tensor]) -> None:
+        load({name: held[name] for name in received if name in held})
+        held.update(received)
+
+    server.load = late  # type: ignore[method-assign]
+
+
+def claims_equality(server: VLLMLike) -> None:
+    """From now on the server says of all tensors that they are those of the trainer."""
+    server.differing = lambda received: []  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -19,7 +19,16 @@ from rlvr.vllm.weights import engine_weights
 from tests.helpers import warm
 from tests.helpers.files import lines
 from tests.helpers.models import small_policy
-from tests.helpers.vllm_servers import GENERATE, VLLMLike, after, dies, vllm_servers
+from tests.helpers.vllm_servers import (
+    GENERATE,
+    VLLMLike,
+    after,
+    claims_equality,
+    dies,
+    loads_half,
+    loads_nothing,
+    vllm_servers,
+)
 
 PACK = "--run.task-option num_train=64 num_test=8 num_demonstrations=256 --model.device cpu".split()
 FLAGS = (
@@ -229,6 +238,28 @@ def test_server_that_one_process_loses_is_lost_for_all(whole, tmp_path, path):
     """After the next push none of them asks it; the answers are those of two servers."""
     with vllm_servers(small_policy()) as servers:
         servers[0].faults[path] = after(4 if path == GENERATE else 1, dies)
+        broken = in_processes(2, PUSHES, tmp_path, *(server.url for server in servers))
+    for process, other in zip(broken, whole, strict=True):
+        assert process["error"] == ""
+        assert process["tokens"] == other["tokens"]
+        assert process["servers"] == [servers[1].url]
+
+
+@pytest.mark.parametrize("sabotage", [loads_nothing, loads_half], ids=lambda sabotage: sabotage.__name__)
+@pytest.mark.parametrize("lies", [False, True], ids=["honest", "lies"])
+def test_server_without_the_pushed_weights_is_lost_for_all(whole, tmp_path, sabotage, lies):
+    """The first process refuses it before any of them samples; the answers are those of two servers."""
+    with vllm_servers(small_policy()) as servers:
+        begin = servers[0].load
+
+        def at_the_first(received):
+            begin(received)
+            servers[0].load = begin
+            sabotage(servers[0])
+            if lies:
+                claims_equality(servers[0])
+
+        servers[0].load = at_the_first
         broken = in_processes(2, PUSHES, tmp_path, *(server.url for server in servers))
     for process, other in zip(broken, whole, strict=True):
         assert process["error"] == ""

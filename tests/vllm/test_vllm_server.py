@@ -30,23 +30,27 @@ from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train
 from rlvr.training.run import Run
 from rlvr.types import RunError, Sampling
+from tests.helpers.files import ROOT
+from tests.helpers.models import shake
 from tests.helpers.runs import AfterStep, build_run
 from tests.helpers.verifiers import PROBLEMS
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1800)]
 try:
     importlib.import_module("vllm")
     from rlvr.vllm.doctor import check_engine
     from rlvr.vllm.engine import start_failure, start_options
     from rlvr.vllm.gloo import free_port
-    from rlvr.vllm.process import REQUIRED_FLAGS, error_in, server_command, server_environment
+    from rlvr.vllm.process import EXTENSION, REQUIRED_FLAGS, error_in, server_command, server_environment
     from rlvr.vllm.sampler import VLLMSampler
     from rlvr.vllm.sync import shared_folder
     from rlvr.vllm.weights import write_config
+    from tests.helpers import sabotaged_worker
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 
 STEPS, KILLED_AFTER = 10, 5
+START_SECONDS = 600  # beside other work a start takes minutes
 
 
 def pids_of(sampler: VLLMSampler) -> list[int]:
@@ -177,7 +181,7 @@ def foreign_server(tmp_path):
     """Starts servers that are not the sampler's, without weights."""
     started = []
 
-    def start(*, flags: bool = True) -> tuple[str, subprocess.Popen]:
+    def start(*, flags: bool = True, extension: str = EXTENSION, **environment: str) -> tuple[str, subprocess.Popen]:
         model = ModelConfig(name="tiny", device="cpu", dtype="float32")
         policy = load_policy(model, corpus=["0123456789+= "], seed=1)
         folder, port = tmp_path / "model", free_port()
@@ -188,16 +192,18 @@ def foreign_server(tmp_path):
         if not flags:
             without = {*REQUIRED_FLAGS.split(), "--weight-transfer-config", '{"backend": "rlvr_gloo"}'}
             command = [part for part in command if part not in without]
+        command = [extension if part == EXTENSION else part for part in command]
         log = (tmp_path / "log").open("wb")
-        process = subprocess.Popen(command, env=server_environment(on_cpu=True), stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=server_environment(on_cpu=True) | environment, stdout=log, stderr=log)
         started.append(process)
-        client, deadline = JSONClient(f"http://127.0.0.1:{port}", timeout=5.0), time.monotonic() + 300
-        while time.monotonic() < deadline:
-            assert process.poll() is None, (tmp_path / "log").read_text()
+        client, deadline = JSONClient(f"http://127.0.0.1:{port}", timeout=5.0), time.monotonic() + START_SECONDS
+        while True:
             try:
                 client.get("/health")
                 break
             except ServerLost:
+                assert process.poll() is None, (tmp_path / "log").read_text()
+                assert time.monotonic() < deadline, "the server does not answer"
                 time.sleep(0.3)
         client.close()
         return f"http://127.0.0.1:{port}", process
@@ -205,7 +211,11 @@ def foreign_server(tmp_path):
     yield start
     for process in started:
         process.terminate()
-        process.wait(60)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:  # it does not take signals while it starts
+            process.kill()
+            process.wait(60)
 
 
 def test_server_of_somebody_else(foreign_server):
@@ -232,6 +242,27 @@ def test_server_of_somebody_else(foreign_server):
     with pytest.raises(
         RunError,
         match=rf"lost the vLLM server: the vLLM server {url}/.* is unreachable: .*; the same command resumes",
+    ):
+        sampler.load_weights(policy)
+    sampler.close()
+
+
+@pytest.mark.parametrize("kind", ["nothing", "half"])
+def test_push_that_is_taken_and_not_loaded_is_refused(foreign_server, tmp_path, kind):
+    """The server reports the new version, and has the weights of the push before, or one layer of them."""
+    what = tmp_path / "what"
+    what.write_text("")
+    environment = {sabotaged_worker.FILE: str(what), "PYTHONPATH": str(ROOT)}
+    url, _ = foreign_server(extension="tests.helpers.sabotaged_worker.Sabotaged", **environment)
+    policy = load_policy(ModelConfig(name="tiny", device="cpu", dtype="float32"), corpus=["0123456789+= "], seed=0)
+    sampler = VLLMSampler(policy, VLLMServerConfig(url=(url,), sync_check_every=0))
+    for seed in range(3):
+        shake(policy, 1e-3, seed)
+        sampler.load_weights(policy)
+    what.write_text(kind)
+    shake(policy, 1e-3, 3)
+    with pytest.raises(
+        RunError, match=rf"lost the vLLM server: the vLLM server {url} does not have the weights of push 5"
     ):
         sampler.load_weights(policy)
     sampler.close()

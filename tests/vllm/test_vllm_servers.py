@@ -5,19 +5,18 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.files import ROOT, lines
+from tests.helpers.files import lines
+from tests.helpers.served import ENVIRONMENT, rlvr, server_at, serving, torchrun
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200)]
 try:
@@ -25,8 +24,6 @@ try:
 except ImportError as error:
     pytest.skip(f"vLLM cannot be imported: {error}", allow_module_level=True)
 
-START_SECONDS = 600
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TORCH_COMPILE_DISABLE": "1"}
 PACK = "--run.task-option num_train=64 num_test=16 num_demonstrations=1024 --model.device cpu --sft.steps 300".split()
 # Many completions have a 7 in them, and many have none, so that there is something to learn from the first step on.
 REWARD = "--run.verifier regex --run.verifier-option pattern=7.*7 match=search".split()
@@ -34,10 +31,6 @@ FLAGS = (
     "--rollout.problems-per-step 6 --rollout.group-size 4 --run.steps 5 --run.sample-every 0 --eval.every 5 --eval.k 1 "
     "--eval.num-problems 16 --eval.samples 4 --optim.lr 1e-4 --sampler.sync-check-every 1 --algo.importance none"
 ).split()
-
-
-def rlvr(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "rlvr", *arguments]
 
 
 @pytest.fixture(scope="module")
@@ -49,31 +42,11 @@ def fine_tuned(tmp_path_factory) -> Path:
     return folder
 
 
-@contextmanager
-def serving(model: Path, logs: Path, *flags: str) -> Iterator[tuple[list[str], subprocess.Popen]]:
-    """URLs that `rlvr serve` prints once its servers answer, and its process."""
-    command = rlvr("serve", str(model), "--log-dir", str(logs), *flags)
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        told = process.stdout.readline()
-        urls = re.findall(r"http://\S+", told)
-        assert urls, told + process.communicate(timeout=60)[0]
-        yield urls, process
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-
-
 @pytest.fixture(scope="module")
 def two_servers(fine_tuned, tmp_path_factory) -> Iterator[tuple[list[str], subprocess.Popen]]:
     logs = tmp_path_factory.mktemp("logs")
     with serving(fine_tuned / "start", logs, "--servers", "2", "--port", "18300") as started:
         yield started
-
-
-def torchrun(processes: int, *command: str) -> list[str]:
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    return [*start, *command]
 
 
 LOGPROBS = """
@@ -140,19 +113,6 @@ def outcome(folder: Path) -> tuple[list, list]:
     return rollouts, [(row["step"], row["pass@1"], row["pass@1_ci"]) for row in lines(folder / "eval.jsonl")]
 
 
-def children(pid: int, port: str) -> list[int]:
-    """The children of a process that listen at a port."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and port in (folder / "cmdline").read_text().split("\0"):
-                found.append(int(folder.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found
-
-
 def test_two_trainers_lose_one_of_two_servers(fine_tuned, two_servers, tmp_path):
     """Killed between two steps: the run ends byte for byte as one that lost none, and the same command resumes.
 
@@ -172,8 +132,7 @@ def test_two_trainers_lose_one_of_two_servers(fine_tuned, two_servers, tmp_path)
     while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
         assert trainers.poll() is None, trainers.communicate()[0]
         time.sleep(0.1)
-    [victim] = children(process.pid, urls[1].rpartition(":")[2])
-    os.kill(victim, signal.SIGKILL)
+    os.kill(server_at(process.pid, urls[1]), signal.SIGKILL)
     printed, _ = trainers.communicate(timeout=400)
     assert trainers.returncode == 0, printed
     assert "1 of 2 are left" in printed

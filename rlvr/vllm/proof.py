@@ -1,0 +1,169 @@
+"""Whether an engine holds the weights of a push: told by its logprobs of a fixed text, not by what it says of itself.
+
+The trainer scores the same text. Both have scored it after earlier pushes too: an engine that loaded nothing has not
+moved where the trainer has, and one that loaded a part has not moved as far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rlvr.model.logprobs import token_logprobs
+from rlvr.model.policy import Policy
+from rlvr.vllm.sync import sync_prompt
+
+TEXT_TOKENS = 128
+# Root mean square by which two implementations differ at equal weights, at least. More is measured.
+ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+TOLD, DOUBTED, REFUSED = 3.0, 3.0, 10.0  # times the rounding
+STAYED = 0.25  # of the trainer's move
+RECENT, MOST = 3, 32  # pushes that are remembered
+
+
+@dataclass
+class Push:
+    """Logprobs (n) of the text after a push: the trainer's, and those of the engines by their names."""
+
+    number: int
+    own: Tensor
+    engines: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Proof:
+    """Compares engines with the trainer after each push.
+
+    rounding: root mean square of their difference where the tensors have been compared and are equal. doubtful: the
+    engines whose tensors are to be compared, since their logprobs do not tell.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.rounding = ROUNDING.get(dtype, ROUNDING[torch.bfloat16])
+        self.pushes: list[Push] = []
+        self.doubtful: dict[str, float] = {}
+        self.seen = 0.0  # largest difference of an engine since the push
+
+    def begin(self, number: int, own: Sequence[float]) -> None:
+        """Take the trainer's logprobs (n) under the weights of push `number`; engines are compared with them."""
+        self._forget()
+        self.pushes.append(Push(number, torch.tensor(own, dtype=torch.float64)))
+        self.doubtful.clear()
+        self.seen = 0.0
+
+    def measures(self) -> dict[str, float]:
+        """Return metrics of the last push, none of the first: how far the trainer moved, how far the engines are off.
+
+        All are root mean squares of logprobs. Below 3 times rounding a move does not show in the push that made it.
+        """
+        if self.first:
+            return {}
+        return {"push/moved": self.moved, "push/difference": self.seen, "push/rounding": self.rounding}
+
+    @property
+    def moved(self) -> float:
+        """Return how far the last push moved the trainer's logprobs: a root mean square, 0 for the first."""
+        return size(self.pushes[-1].own - self.pushes[-2].own) if len(self.pushes) > 1 else 0.0
+
+    @property
+    def first(self) -> bool:
+        """Return whether there has been one push only: nothing is known of the rounding yet."""
+        return len(self.pushes) < 2
+
+    def judge(self, engine: str, logprobs: Sequence[float]) -> str:
+        """Return why an engine with these logprobs (n) does not have the last push's weights; "" where it may.
+
+        It may and is `doubtful` where both moved so little, or differ so little, that only the tensors tell.
+        """
+        last = self.pushes[-1]
+        found = torch.tensor(logprobs, dtype=torch.float64)
+        if not bool(last.own.isfinite().all()):
+            return ""  # the trainer's weights are broken, and it says so itself
+        if found.shape != last.own.shape:
+            return f"it returned {len(found)} logprobs of a text of which {len(last.own)} were asked for"
+        difference = size(found - last.own)
+        known = any(engine in push.engines for push in self.pushes)
+        reason = self._stale(engine, found) or self._partial(difference, known=known)
+        if reason:
+            return reason
+        if not self.first and not difference <= DOUBTED * self.rounding:
+            self.doubtful[engine] = difference
+        last.engines[engine] = found
+        self.seen = max(self.seen, difference)
+        return ""
+
+    def trust(self) -> None:
+        """Take the differences of the last push for rounding, and doubt none: engines say that the tensors are equal.
+
+        Differences as large as what pushes have moved are not taken: an engine that says so without having loaded them
+        is refused when they add up.
+        """
+        last = self.pushes[-1].own
+        moved = max((size(last - push.own) for push in self.pushes[:-1]), default=float("inf"))
+        if self.seen <= STAYED * moved:
+            self.rounding = max(self.rounding, self.seen)
+        self.doubtful.clear()
+
+    def _stale(self, engine: str, found: Tensor) -> str:
+        """Return after which push the engine has not moved, though the trainer has.
+
+        What moved the trainer by more than rounding moves an engine that has the same weights as far, up to rounding.
+        """
+        own = self.pushes[-1].own
+        for push in reversed(self.pushes[:-1]):
+            if engine not in push.engines:
+                continue
+            expected, moved = size(own - push.own), size(found - push.engines[engine])
+            if moved < STAYED * expected:
+                if expected > TOLD * self.rounding:
+                    return (
+                        f"its logprobs of a fixed text have moved by {moved:.2g} since push {push.number}, the "
+                        f"trainer's by {expected:.2g}"
+                    )
+                self.doubtful[engine] = expected
+        return ""
+
+    def _partial(self, difference: float, *, known: bool) -> str:
+        """Return by how much an engine differs, where that is neither rounding nor small beside what the push moved."""
+        if self.first or difference <= REFUSED * self.rounding or (known and difference <= STAYED * self.moved):
+            return ""
+        return (
+            f"its logprobs of a fixed text differ from the trainer's by {difference:.2g}, and rounding by "
+            f"{self.rounding:.2g}"
+        )
+
+    def _forget(self) -> None:
+        """Keep the last pushes, and those since when the weights have moved by more than rounding."""
+        if not self.pushes:
+            return
+        last = self.pushes[-1].own
+        far = [i for i, push in enumerate(self.pushes) if size(last - push.own) > TOLD * self.rounding]
+        start = min(max(far, default=0), max(len(self.pushes) - RECENT, 0))
+        self.pushes = self.pushes[start:]
+        if len(self.pushes) > MOST:
+            self.pushes = [*self.pushes[:-RECENT:2], *self.pushes[-RECENT:]]
+
+
+def proof_text(policy: Policy, longest: int) -> list[int]:
+    """Return the text of the proof: fixed tokens, fewer than `longest`."""
+    return sync_prompt(policy, max(2, min(TEXT_TOKENS, longest - 1)))
+
+
+def own_logprobs(policy: Policy, text: Sequence[int]) -> list[float]:
+    """Return the trainer's logprobs (len(text) - 1) of all tokens but the first.
+
+    Of weights in shards all processes must ask for them.
+    """
+    row = torch.tensor([list(text)])
+    mask = torch.ones_like(row, dtype=torch.bool)
+    mask[:, 0] = False
+    with torch.no_grad():
+        logprobs: list[float] = token_logprobs(policy, row, mask)[0][0, 1:].tolist()
+    return logprobs
+
+
+def size(difference: Tensor) -> float:
+    """Return the root mean square of differences (n)."""
+    return float(difference.square().mean().sqrt())

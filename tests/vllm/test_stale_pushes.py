@@ -1,0 +1,238 @@
+"""Servers that say yes to a push and do not have its weights, whatever they say. Without vLLM."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from rlvr.config import VLLMServerConfig
+from rlvr.model.policy import Policy
+from rlvr.types import RunError, Sampling
+from rlvr.vllm import transfer
+from rlvr.vllm.proof import Proof, own_logprobs, proof_text
+from rlvr.vllm.sampler import VLLMSampler
+from tests.helpers.models import shake, small_policy
+from tests.helpers.vllm_servers import (
+    GENERATE,
+    VLLMLike,
+    agrees,
+    babbles,
+    claims_equality,
+    dies,
+    fails,
+    is_silent,
+    loads_half,
+    loads_nothing,
+    loads_the_push_before,
+    misshapes,
+    vllm_servers,
+)
+
+SAMPLING = Sampling(max_new_tokens=6)
+SEEDS = [[10 * p + g for g in range(2)] for p in range(4)]
+LOSES = "ignore:a vLLM server is lost:RuntimeWarning"
+Sabotage = Callable[[VLLMLike], None]
+SABOTAGES = [loads_nothing, loads_half, loads_the_push_before]
+FAULTS = [dies, fails, babbles, misshapes, is_silent, agrees]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(transfer, "STALLED", 3.0)
+    monkeypatch.setattr(transfer, "GRACE", 0.2)
+
+
+@pytest.fixture
+def policy() -> Policy:
+    return small_policy()
+
+
+@pytest.fixture
+def servers(policy) -> Iterator[list[VLLMLike]]:
+    with vllm_servers(policy) as made:
+        yield made
+
+
+def open_sampler(policy: Policy, servers: list[VLLMLike], **settings) -> VLLMSampler:
+    settings = {"timeout": 20.0, "sync_check_every": 0, **settings}
+    return VLLMSampler(policy, VLLMServerConfig(url=tuple(server.url for server in servers), **settings))
+
+
+def draw(sampler: VLLMSampler) -> list[list[tuple[int, ...]]]:
+    prompts = [sampler.policy.encode(f"{p}+{p + 1}=") for p in range(len(SEEDS))]
+    return [[c.token_ids for c in group] for group in sampler.generate(prompts, SAMPLING, SEEDS)]
+
+
+def train(policy: Policy, sampler: VLLMSampler, size: float, seed: int) -> None:
+    shake(policy, size, seed)
+    sampler.load_weights(policy)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("lies", [False, True], ids=["honest", "lies"])
+@pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
+def test_server_without_the_pushed_weights_is_refused_before_it_samples(policy, servers, sabotage, lies, place):
+    """It reports the new version, and that all tensors are equal; the warning names it, and the other samples all."""
+    sampler = open_sampler(policy, servers)
+    train(policy, sampler, 0.01, 0)
+    sabotage(servers[place])
+    if lies:
+        claims_equality(servers[place])
+    servers[place].answered.clear()
+    with pytest.warns(RuntimeWarning, match=rf"{servers[place].url} does not have the weights of push 3.*1 of 2 are"):
+        train(policy, sampler, 0.01, 1)
+    assert servers[place].version.startswith(sampler.engine.run)
+    draw(sampler)
+    assert {seed for _, seed in servers[place].answered} <= {0}  # the proof's own request, and no completion
+    assert [server.url for server in sampler.engine.servers] == [servers[1 - place].url]
+    train(policy, sampler, 0.01, 2)
+    draw(sampler)
+    sampler.close()
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
+def test_only_server_without_the_pushed_weights_ends_the_run_with_one_line(policy, servers, sabotage):
+    sampler = open_sampler(policy, servers[:1])
+    train(policy, sampler, 0.01, 0)
+    sabotage(servers[0])
+    expected = rf"lost the vLLM server: the vLLM server {servers[0].url} does not have the weights of push 3: .*resumes"
+    with pytest.raises(RunError, match=expected) as caught:
+        train(policy, sampler, 0.01, 1)
+    assert "\n" not in str(caught.value)
+    sampler.close()
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
+def test_where_logprobs_do_not_tell_the_tensors_do(policy, servers, sabotage):
+    """Of a push that moves logprobs hardly more than rounding the tensors are compared, and those that differ named."""
+    sampler = open_sampler(policy, servers)
+    train(policy, sampler, 0.01, 0)
+    before = torch.tensor(own_logprobs(policy, sampler.engine.text))
+    sabotage(servers[1])
+    shake(policy, 1e-3, 1)
+    moved = float((torch.tensor(own_logprobs(policy, sampler.engine.text)) - before).square().mean().sqrt())
+    sampler.engine.proof.rounding = moved / (8 if sabotage is loads_half else 2)
+    with pytest.warns(RuntimeWarning, match=r"does not have the weights of push 3: tensors that differ: \S+\."):
+        sampler.load_weights(policy)
+    assert [server.url for server in sampler.engine.servers] == [servers[0].url]
+    draw(sampler)
+    sampler.close()
+
+
+@pytest.mark.filterwarnings(LOSES)
+@pytest.mark.parametrize("sabotage", SABOTAGES[:2], ids=lambda sabotage: sabotage.__name__)
+def test_small_pushes_add_up(policy, servers, sabotage):
+    """A server that says of all tensors that they are equal is refused once logprobs tell that they are not."""
+    sampler = open_sampler(policy, servers)
+    sampler.engine.proof.rounding = 0.01
+    sabotage(servers[0])
+    claims_equality(servers[0])
+    left = []
+    for _ in range(30):
+        train(policy, sampler, 2e-3, 0)  # in one direction
+        left.append(len(sampler.engine.servers))
+    assert left[0] == 2
+    assert left[-1] == 1
+    sampler.close()
+
+
+@pytest.mark.filterwarnings(LOSES)
+@pytest.mark.parametrize("size", [0.0, 1e-7, 1e-5, 1e-3, 0.1])
+def test_healthy_servers_are_never_refused(policy, servers, size):
+    """Whatever a push changes, nothing included."""
+    sampler = open_sampler(policy, servers)
+    assert sampler.measures() == {}
+    for seed in range(5):
+        train(policy, sampler, size, seed)
+    assert len(sampler.engine.servers) == 2
+    found = sampler.measures()
+    assert found["push/difference"] < 1e-6
+    assert (found["push/moved"] > 3 * found["push/rounding"]) == (size >= 1e-5)
+    sampler.close()
+
+
+def bf16_engine(policy: Policy) -> Callable[[list[int]], list[float]]:
+    """Another implementation in bfloat16: weights rounded, no autocast, no packing, logits in bfloat16."""
+    model = copy.deepcopy(policy.causal).to(torch.bfloat16)
+
+    def score(text: list[int]) -> list[float]:
+        row = torch.tensor([text])
+        with torch.no_grad():
+            logits = model(row).logits[0, :-1].float()
+        return logits.log_softmax(-1).gather(1, row[0, 1:, None])[:, 0].tolist()
+
+    return score
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
+def test_rounding_of_bfloat16_is_no_reason_to_refuse(policy, rate):
+    """Every weight moves by the rate at each of 30 pushes, as Adam's do; the engine rounds otherwise than the trainer.
+
+    Beside it one that stays at push 10: never trusted once logprobs tell, and doubted before.
+    """
+    policy.dtype = torch.bfloat16
+    text, proof = proof_text(policy, 200), Proof(torch.bfloat16)
+    generator = torch.Generator().manual_seed(0)
+    doubted, stays, held = 0, "", list[float]()
+    for push in range(30):
+        proof.begin(push, own_logprobs(policy, text))
+        found = bf16_engine(policy)(text)
+        assert proof.judge("healthy", found) == ""
+        if not push:
+            proof.trust()
+        doubted += "healthy" in proof.doubtful
+        held = found if push <= 10 else held
+        if not stays:
+            stays = proof.judge("stays", held)
+        with torch.no_grad():
+            for weight in policy.parameters():
+                weight.add_(torch.randn(weight.shape, generator=generator).sign(), alpha=rate)
+    assert doubted <= 3
+    if rate >= 1e-3:
+        assert "since push" in stays or "differ from the trainer's" in stays
+    if rate == 0:
+        assert stays == ""
+
+
+@pytest.mark.parametrize("values", [[0.0] * 3, [], [float("nan")] * 5], ids=["short", "none", "nan"])
+def test_answer_that_is_no_score_of_the_text_is_refused(values):
+    proof = Proof(torch.float32)
+    for push in (1, 2):
+        proof.begin(push, [-1.0, -2.0, -3.0, -4.0, -5.0])
+    assert proof.judge("server", values) != ""
+
+
+def test_a_trainer_without_finite_logprobs_refuses_nobody():
+    """Its own weights are at fault."""
+    proof = Proof(torch.float32)
+    proof.begin(1, [-1.0, -2.0])
+    assert proof.judge("server", [-1.0, -2.0]) == ""
+    proof.begin(2, [float("nan"), -2.0])
+    assert proof.judge("server", [-1.0, -2.0]) == ""
+
+
+def test_what_is_remembered_is_bounded():
+    """Of many pushes that move nothing, and of many that move far."""
+    for step in (0.0, 1e-6, 1.0):
+        proof = Proof(torch.float32)
+        for push in range(200):
+            proof.begin(push, [-1.0 - step * push, -2.0])
+            assert proof.judge("server", [-1.0 - step * push, -2.0]) == ""
+        assert len(proof.pushes) <= 33
+
+
+@pytest.mark.filterwarnings(LOSES)
+@pytest.mark.parametrize(
+    "fault", [dies, fails, babbles, misshapes, is_silent, agrees], ids=lambda fault: fault.__name__
+)
+def test_server_that_is_lost_while_it_proves_its_weights(policy, servers, fault):
+    """The other has the push, and samples."""
+    sampler = open_sampler(policy, servers, timeout=3.0)
+    servers[0].faults[GENERATE] = fault
+    train(policy, sampler, 0.01, 0)
+    assert [server.url for server in sampler.engine.servers] == [servers[1].url]
+    draw(sampler)
+    sampler.close()

@@ -2,7 +2,7 @@
 
 A model of 0.9M parameters is fine-tuned on conversations of which most guess the product, and some write a program and
 copy what it prints. Then RL sees nothing but the verdicts, and the model gives up guessing. On two cores the whole run
-takes two to three minutes; held-out pass@1 rises from about .4 to above .95.
+takes two to three minutes; held-out pass@1 rises from about .35 to about .94.
 
     rlvr train tiny_product
     rlvr train tiny_product --rollout.max-turns 1       # control: no program's output is seen

@@ -136,24 +136,25 @@ class Batch:
 
     def _cost(self, rows: Sequence[int], shared_prompts: bool) -> int:
         """Return the tokens of some rows of one group."""
-        lengths, prompts = self.lengths[list(rows)], self.scored[list(rows)].int().argmax(-1)
-        return int((lengths - prompts).sum() + prompts[0]) if shared_prompts else int(lengths.sum())
+        lengths, prompts = self.lengths[list(rows)], self.prompt_lengths[list(rows)]
+        return int((lengths - prompts).sum() + prompts.unique().sum()) if shared_prompts else int(lengths.sum())
 
     def _cut(self, rows: Sequence[int], max_tokens: int, shared_prompts: bool) -> list[list[int]]:
         """Return rows in parts of at most `max_tokens` tokens, in their order; pairs stay together."""
         lengths, groups = self.lengths.tolist(), self.groups.tolist()
         prompts = self.prompt_lengths.tolist() if shared_prompts else [0] * len(self)
         found: list[list[int]] = []
+        shared: set[tuple[int, int]] = set()  # prompts of the part, by group and length: a masked turn lengthens one
         total = 0
         for i in range(0, len(rows), self.rows_per_pair):
             pair = rows[i : i + self.rows_per_pair]
-            own, prompt = sum(lengths[row] - prompts[row] for row in pair), prompts[pair[0]]
-            is_first = not found or groups[found[-1][-1]] != groups[pair[0]]
-            cost = own + prompt if is_first else own
+            own, read = sum(lengths[row] - prompts[row] for row in pair), {(groups[row], prompts[row]) for row in pair}
+            cost = own + sum(length for _, length in read - shared)
             if not found or total + cost > max_tokens:
                 found.append([])
-                total, cost = 0, own + prompt
+                total, shared, cost = 0, set(), own + sum(length for _, length in read)
             found[-1] += pair
+            shared |= read
             total += cost
         return found
 

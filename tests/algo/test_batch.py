@@ -148,3 +148,15 @@ def test_plan_balances_tokens():
 def test_plan_of_nothing_is_empty():
     """A minibatch without rows has no microbatch on any process."""
     assert batch().rows(torch.arange(0)).plan(3, 10, equal=True) == [[], [], []]
+
+
+@pytest.mark.parametrize(("budget", "parts"), [(23, [[0, 1, 2]]), (22, [[0, 1], [2]]), (16, [[0], [1, 2]])])
+def test_a_masked_first_turn_is_not_shared(budget, parts):
+    """Rows of 10, 7 and 8 tokens after a prompt of 2, the second's first 4 tokens masked: 2 + 8, 6 + 1, and 6."""
+    lengths = torch.tensor([10, 7, 8])
+    scored = torch.arange(10) < lengths[:, None]
+    for row, start in enumerate([2, 6, 2]):
+        scored[row, :start] = False
+    grid = torch.zeros(3, 10)
+    made = Batch(grid.long(), scored, scored, grid, torch.zeros(3), lengths, torch.zeros(3, dtype=torch.long))
+    assert [index.tolist() for index, _ in made.split(budget)] == parts

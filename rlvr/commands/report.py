@@ -29,7 +29,8 @@ table { border-collapse: collapse; margin: 1rem 0; } td, th { padding: .25rem .8
 th { border-bottom: 2px solid #1f2328; } td { border-bottom: 1px solid #d0d7de; }
 td:first-child, th:first-child { text-align: left; } img { width: 100%; }
 pre { background: #f6f8fa; padding: .7rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
-.prompt { color: #57606a; } .status { font-weight: 600; color: #9a6700; }
+.prompt { color: #57606a; } .role { color: #0969da; } .void { font-style: italic; }
+.status { font-weight: 600; color: #9a6700; }
 .correct { color: #1a7f37; } .incorrect { color: #cf222e; } summary { cursor: pointer; }
 """
 TITLE = "<title>rlvr: "
@@ -173,8 +174,29 @@ def sample(row: Record) -> str:
     return (
         f'<p>{html.escape(head)}<span class="status {html.escape(status)}">{html.escape(status)}</span>'
         f"{html.escape(reason)} {html.escape(numbers + describe_shuffled(row))}</p>"
-        f"<pre><span class=prompt>{html.escape(str(prompt))}</span>{html.escape(str(row.get('completion', '')))}</pre>"
+        f"<pre><span class=prompt>{html.escape(str(prompt))}</span>{spoken(row)}</pre>"
     )
+
+
+def spoken(row: Record) -> str:
+    """Return the completion as HTML; of several turns each with its role, the replies in the colour of the prompt."""
+    turns = row.get("turns")
+    if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
+        return html.escape(str(row.get("completion", "")))
+    parts = []
+    for number, turn in enumerate(turns, 1):
+        sampled = turn.get("role") == "assistant"
+        facts = [f"{turn.get('role')}, {turn.get('tokens')} tokens", *(["void"] if turn.get("void") else [])]
+        if is_number(turn.get("reward")):
+            facts.append(f"reward {turn['reward']:+g}")
+        if turn.get("calls"):
+            facts.append(f"{turn['calls']} calls, {turn.get('failed', 0)} failed")
+        kind = ("void" if turn.get("void") else "turn") if sampled else "prompt"
+        label = html.escape(f"[{number}: {', '.join(facts)}]")
+        parts.append(
+            f"\n<span class=role>{label}</span>\n<span class={kind}>{html.escape(str(turn.get('text')))}</span>"
+        )
+    return "".join(parts)
 
 
 def alternate(rows: Sequence[Record]) -> list[Record]:

@@ -170,6 +170,26 @@ def test_shuffled_rollouts_say_so(folder: Path) -> None:
     assert '<span class="status incorrect">incorrect</span>' in text
 
 
+def test_turns_are_shown_with_their_roles(folder: Path) -> None:
+    """What the model said and what was replied, in order and escaped; replies have the prompt's colour."""
+    turns = [
+        {"role": "assistant", "text": "<call>", "tokens": 3, "void": True},
+        {"role": "tool", "text": "4 & 5", "tokens": 7},
+        {"role": "assistant", "text": "nine", "tokens": 2, "reward": 0.5, "calls": 2, "failed": 1},
+    ]
+    write(folder / "rollouts.jsonl", [rollout(10, "last", 0, "correct", "nine") | {"turns": turns}])
+    text = write_report(folder).read_text()
+    shown = [
+        "[1: assistant, 3 tokens, void]</span>\n<span class=void>&lt;call&gt;<",
+        "[2: tool, 7 tokens]</span>\n<span class=prompt>4 &amp; 5<",
+        "[3: assistant, 2 tokens, reward +0.5, 2 calls, 1 failed]</span>\n<span class=turn>nine<",
+    ]
+    assert [text.count(part) for part in shown] == [1, 1, 1]
+    assert sorted(shown, key=text.index) == shown
+    write(folder / "rollouts.jsonl", [rollout(10, "last", 0, "correct", "nine") | {"turns": ["damaged"]}])
+    assert "</span>nine</pre>" in write_report(folder).read_text()
+
+
 def test_running_mean_by_hand() -> None:
     """Width 2 over 1, 3, 5: 1, then 2, then 4."""
     assert running_mean([1, 3, 5], 2) == [1, 2, 4]

@@ -31,11 +31,17 @@ _EXAMPLES = {"verifier": "mine:shouting", "task": "mine:squares", "environment":
 _IMPORTERS = {__file__, importlib.__file__, importlib.metadata.__file__}
 
 
+# By how much more a known name must be like a mistyped one for the others not to be suggested.
+CLEARLY = 0.15
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message: the nearest known names, else all of them."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
+        likeness = [difflib.SequenceMatcher(None, other, name).ratio() for other in near]
+        near = [other for other, ratio in zip(near, likeness) if ratio > max(likeness) - CLEARLY]
         return f"did you mean {' or '.join(near)}?"
     return f"known: {', '.join(names)}" if names else "none is registered"
 

@@ -209,7 +209,7 @@ class PolicyGradientSettings(ImportanceSettings, NormalizeSetting):
 class RewardSettings(PolicyGradientSettings):
     """Settings of algorithms whose advantages are made of whole rewards."""
 
-    credit: Literal["outcome", "turn", "step"] = "outcome"
+    credit: Annotated[Literal["outcome", "turn", "step"], ADVANCED] = "outcome"
     """What a token is credited with: the reward of its whole rollout; that of its turn and the turns after it; or of
     its step and what follows, where a verifier scores the steps of a turn. The expected gradient is the same."""
     advantage_scale: Annotated[Literal["auto", "none", "batch_std", "whiten"], ADVANCED] = "auto"

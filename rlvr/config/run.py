@@ -40,7 +40,7 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     """Project name in the trackers (tensorboard: a folder in out_dir)."""
     tracker_name: Annotated[str | None, WITH_TRACKERS] = None
     """Run name in the trackers. None: the name of out_dir."""
-    sample_every: Annotated[int, COUNT_OR_NONE] = 10
+    sample_every: Annotated[int, COUNT_OR_NONE, ADVANCED] = 10
     """Steps between rollouts printed to the terminal. 0: none."""
     shuffle_rewards: Annotated[bool, ADVANCED] = False
     """Control experiment: permute the rewards within each batch, so that they carry no information."""

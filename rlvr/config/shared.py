@@ -54,7 +54,7 @@ class EnvironmentSettings(Group):
 
     environment: str | None = None
     """Environment to play the problems in, over several turns, instead of the pack's own (if it has one)."""
-    environment_option: tuple[str, ...] = ()
+    environment_option: Annotated[tuple[str, ...], ADVANCED] = ()
     """Options of that environment, as key=value."""
 
     def rules(self, at: str) -> Rules:
@@ -188,7 +188,7 @@ class VerifierSettings(Group):
 class TurnSettings(Group):
     """Rollouts with an environment. max_new_tokens is what the model may sample in all turns of one together."""
 
-    max_turns: Annotated[int, COUNT] = 8
+    max_turns: Annotated[int, COUNT, ADVANCED] = 8
     """With an environment: turns of the model in a rollout."""
     turn_tokens: Annotated[int | None, COUNT, ADVANCED] = None
     """With an environment: maximum number of tokens in one turn. None: what is left of max_new_tokens."""

@@ -168,14 +168,15 @@ def test_gsm8k_from_the_shared_data(rlvr_data: DataSets, tmp_path: Path) -> None
 
 
 def test_list_has_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    """Verifiers, packs and recipes, each with its summary; options on demand."""
+    """Verifiers, packs, environments and recipes, each with its summary; options on demand."""
     # In a process of its own: other tests register verifiers that have no docstring.
     listed = subprocess.run([sys.executable, "-m", "rlvr", "list"], capture_output=True, text=True, timeout=120)
     assert listed.returncode == 0, listed.stderr
     lines = listed.stdout.splitlines()
-    assert [line for line in lines if not line.startswith(" ")] == ["verifiers", "task packs", "recipes"]
+    heads = [line for line in lines if not line.startswith(" ")]
+    assert heads == ["verifiers", "task packs", "environments", "recipes"]
     entries = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if line.startswith("  ")}
-    assert {"math", "arithmetic", "gsm8k", "jsonl", "tiny_math"} <= entries.keys()
+    assert {"math", "arithmetic", "gsm8k", "jsonl", "tools", "tiny_math"} <= entries.keys()
     assert all(entries.values())
     assert main(["list", "--options"]) == 0
     assert "num_train=4096" in capsys.readouterr().out

@@ -26,9 +26,14 @@ def told(path: Path) -> dict[str, str]:
     return {name: value.strip() for name, _, value in rows}
 
 
-def youngest_descendant() -> Path:
-    """Return the directory in /proc of the last process of the chain of children that starts here."""
-    known = {path.parent: told(path) for path in Path("/proc").glob("[0-9]*/status")}
+def numbers() -> set[str]:
+    """The processes of this machine."""
+    return {path.name for path in Path("/proc").glob("[0-9]*")}
+
+
+def youngest_descendant(before: set[str]) -> Path:
+    """Return the directory in /proc of the last of the chain of children that starts here, without those of before."""
+    known = {path.parent: told(path) for path in Path("/proc").glob("[0-9]*/status") if path.parent.name not in before}
     found, parent = Path("/proc/self"), str(os.getpid())
     while children := [path for path, row in known.items() if row.get("PPid") == parent]:
         found = children[-1]
@@ -40,13 +45,13 @@ def youngest_descendant() -> Path:
 def test_a_run_has_no_rights_and_its_own_limits(number: int):
     """What the server has done once for all runs holds in each, and the limits are those of the run."""
     available(number)
-    limits = Limits(seconds=2, memory_mb=300, files=40, file_mb=3)
+    limits, before = Limits(seconds=2, memory_mb=300, files=40, file_mb=3), numbers()
     with Pool(1, level=number) as pool:
         pool.run(Job("pass"))
         thread = threading.Thread(target=pool.run, args=[Job("import time; time.sleep(1.5)", limits=limits)])
         thread.start()
         time.sleep(0.7)
-        process = youngest_descendant()
+        process = youngest_descendant(before)
         rights, limited = told(process / "status"), (process / "limits").read_text()
         thread.join()
     empty = ["CapInh", "CapPrm", "CapEff", "CapAmb"] + ["CapBnd"] * (number == 3)

@@ -26,6 +26,7 @@ from rlvr.training.checkpoint import checkpoint_folder, damage, list_checkpoints
 from rlvr.training.run import Run
 from rlvr.training.snapshot import Snapshot
 from rlvr.types import RunError
+from tests.helpers.models import OwnWeights
 from tests.helpers.processes import run_processes
 from tests.helpers.runs import AfterStep, changed, tiny
 from tests.helpers.sharded import load, make_run, same, trained_parts
@@ -49,6 +50,7 @@ def make(folder: Path, shard: int = 1, **settings) -> Run:
     run = make_run(folder, shard, run={**SAVING, **settings.pop("run", {})}, **settings)
     if sampler is not None:
         run.config = dataclasses.replace(run.config, sampler=sampler)
+        run.worker.sampler = OwnWeights(run.learner.policy)  # batches ahead need weights that the training leaves alone
     return run
 
 

@@ -272,5 +272,5 @@ def test_no_metrics_of_turns_without_an_environment():
         for g in groups
     ]
     names = set(rollout_metrics(groups, [])) - set(rollout_metrics(plain, []))
-    assert {name.split("/")[0] for name in names} <= {"turns", "finish", "parts"}
+    assert {name.split("/")[0] for name in names} <= {"turns", "tools", "finish", "parts"}
     assert names

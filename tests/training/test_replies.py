@@ -9,6 +9,21 @@ import pytest
 
 from rlvr.training.replies import Background, Overdue
 
+OPENED: list[Background] = []
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    """No thread outlives its test."""
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+def opened(seconds: float, at_once: int = 128) -> Background:
+    OPENED.append(Background(seconds, at_once))
+    return OPENED[-1]
+
 
 def collected(background: Background, count: int) -> dict:
     found: dict = {}
@@ -19,7 +34,7 @@ def collected(background: Background, count: int) -> dict:
 
 def test_calls_run_at_the_same_time():
     """Fifty of 50 ms take far less than their sum."""
-    background = Background(5.0)
+    background = opened(5.0)
     start = time.monotonic()
     for number in range(50):
         background.submit(number, lambda number=number: time.sleep(0.05) or number)
@@ -40,7 +55,7 @@ def test_no_more_run_than_may():
         with lock:
             under_way -= 1
 
-    background = Background(5.0, at_once=3)
+    background = opened(5.0, at_once=3)
     for number in range(12):
         background.submit(number, work)
     collected(background, 12)
@@ -50,7 +65,7 @@ def test_no_more_run_than_may():
 def test_a_call_that_hangs_is_given_up_and_its_place_goes_to_others():
     """Its answer, when it comes, is dropped, and `late` is told."""
     release, told = threading.Event(), threading.Event()
-    background = Background(0.2, at_once=1)
+    background = opened(0.2, at_once=1)
     background.submit(0, lambda: release.wait(30) and "late", told.set)
     background.submit(1, lambda: "next")
     found = collected(background, 2)
@@ -64,7 +79,7 @@ def test_a_call_that_hangs_is_given_up_and_its_place_goes_to_others():
 
 def test_an_answer_after_the_limit_is_late_even_if_nobody_has_looked():
     """What counts is when it came, not when it was collected."""
-    background, told = Background(0.05), threading.Event()
+    background, told = opened(0.05), threading.Event()
     background.submit(0, lambda: time.sleep(0.2) or "late", told.set)
     assert told.wait(10)
     ((_, outcome),) = background.collect(wait=True)
@@ -78,7 +93,7 @@ def test_what_a_call_raises_is_its_outcome(raised: BaseException):
     def work() -> None:
         raise raised
 
-    background = Background(5.0, at_once=1)
+    background = opened(5.0, at_once=1)
     background.submit(0, work)
     background.submit(1, lambda: "next")
     assert collected(background, 2) == {0: raised, 1: "next"}
@@ -87,7 +102,7 @@ def test_what_a_call_raises_is_its_outcome(raised: BaseException):
 def test_what_is_under_way_when_it_is_closed_is_dropped():
     """And what waits is never begun."""
     begun = []
-    background = Background(5.0, at_once=1)
+    background = opened(5.0, at_once=1)
     background.submit(0, lambda: time.sleep(0.1))
     background.submit(1, lambda: begun.append(1))
     time.sleep(0.02)

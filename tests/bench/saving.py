@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -22,6 +23,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from rlvr.model.policy import Policy
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.training.saving import CheckpointSaver
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.helpers.processes import run_processes
 from tests.helpers.runs import CHARACTERS, build_run
 from tests.helpers.sharded import make_config

@@ -13,13 +13,16 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.helpers.files import lines
 from tests.helpers.served import ENVIRONMENT, children, rlvr, server_at, serving, torchrun
 
@@ -117,6 +120,9 @@ def main() -> None:
         help="folder for the runs, which are deleted otherwise; what of them is there is used again",
     )
     args = parser.parse_args()
+    if find_spec("vllm") is None:
+        print("vLLM cannot be imported here: nothing is measured; see .ci/vllm for an environment that has it")
+        return
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

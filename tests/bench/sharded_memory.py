@@ -35,6 +35,8 @@ from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.sft import accumulate
 from rlvr.types import Sampling
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.helpers.processes import run_processes
 
 MB = 1e6

@@ -21,10 +21,16 @@ LIMITS = RolloutConfig(max_turns=4, turn_tokens=6)
 
 
 def play_rows(policy: Policy, sampler: Sampler, environment: Environment, **options) -> list[Group]:
-    """Return groups of two rollouts of each problem. options: of `rollout`, and `limits`, `context` and `sampling`."""
+    """Return groups of two rollouts of each of PROBLEMS. options: of `rollout`, and `limits` and `context`."""
     plan = Play(environment, options.pop("limits", LIMITS), options.pop("context", None))
-    settings = {"group_size": 2, "seed": (0, "rollout", 3), "sampling": Sampling(max_new_tokens=24), **options}
-    return rollout(policy, sampler, PROBLEMS, plan=plan, **settings)
+    settings = {
+        "problems": PROBLEMS,
+        "group_size": 2,
+        "seed": (0, "rollout", 3),
+        "sampling": Sampling(max_new_tokens=24),
+        **options,
+    }
+    return rollout(policy, sampler, plan=plan, **settings)
 
 
 def completions(groups: list[Group]) -> list[Completion]:

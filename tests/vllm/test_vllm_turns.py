@@ -14,7 +14,8 @@ from dataclasses import replace
 import pytest
 
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.types import Reply, RunError, Sampling
+from rlvr.types import Problem, Reply, RunError, Sampling
+from rlvr.vllm.engine import CPU_BLOCK
 from tests.helpers.played import digits, slow_digits
 from tests.helpers.turn_rows import LIMITS, PROBLEMS, LastOfAll, completions, in_rounds, play_rows, unscored
 from tests.helpers.vllm_policies import greedy_tokens, make_policy
@@ -59,6 +60,34 @@ def test_a_row_goes_on_while_the_reply_to_another_is_made(vllm_tied):
     with in_rounds(vllm_tied):
         groups = play_rows(policy, vllm_tied, LastOfAll(8), limits=replace(LIMITS, reply_seconds=2.0))
     assert unscored(groups) == {"p0"}
+
+
+def test_the_context_of_a_turn_is_read_from_the_cache(vllm_tied, monkeypatch):
+    """All whole blocks of prompt, turns and replies before it, but the last reply: 32 tokens each on a CPU."""
+    policy, engine, seen = vllm_tied.policy, vllm_tied.engine.llm.llm_engine, {}
+    step = engine.step
+
+    def noted():
+        made = step()
+        seen.update({tuple(o.prompt_token_ids): o.num_cached_tokens for o in made if o.finished})
+        return made
+
+    vllm_tied.load_weights(policy)  # which empties the cache
+    monkeypatch.setattr(engine, "step", noted)
+    problems = [Problem(f"p{i}", f"{i}" * 40) for i in range(3)]
+    groups = play_rows(policy, vllm_tied, digits, problems=problems, group_size=1)
+    lengths = {}
+    for group in groups:
+        row, known = (*group.prompt_ids, *completions([group])[0].token_ids), 0
+        start = len(group.prompt_ids)
+        for turn in completions([group])[0].turns:
+            if turn.sampled:
+                lengths[row[:start]] = known
+                known = start + turn.length - 1  # the last sampled token was never read
+            start += turn.length
+    assert seen.keys() == lengths.keys()
+    assert {context: known // CPU_BLOCK * CPU_BLOCK for context, known in lengths.items()} == seen
+    assert max(seen.values()) >= CPU_BLOCK
 
 
 def test_a_failure_in_the_middle_leaves_nothing_behind(vllm_tied):

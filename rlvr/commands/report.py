@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import html
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,10 @@ from tyro.conf import Positional
 from rlvr.commands import curves
 from rlvr.commands.arguments import parse
 from rlvr.commands.curves import MARK, series
-from rlvr.files.jsonl import check_file, parse_object
 from rlvr.files.write import check_replaceable, write_whole
 from rlvr.printable import printable
-from rlvr.runs.records import describe_shuffled, graded, is_number, pass_names, present_names, with_interval
-
-Record = dict[str, Any]
+from rlvr.runs.reading import Record, check_run, read_alarms, read_lines, rollouts
+from rlvr.runs.records import describe_shuffled, graded, is_number, pass_names, with_interval
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1150px; margin: 2rem auto; padding: 0 1rem; color: #1f2328; }
@@ -48,10 +44,7 @@ class ReportArgs:
 def main(argv: Sequence[str]) -> int:
     """Run `rlvr report RUN` and return its exit code."""
     folder = parse(ReportArgs, argv, prog="rlvr report").run
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder")
-    if not any((folder / name).exists() for name in ("metrics.jsonl", "eval.jsonl")):
-        raise FileNotFoundError(f"{folder}: neither metrics.jsonl nor eval.jsonl; expected the folder of a run")
+    check_run(folder)
     written = (folder / "report.html").exists()
     check_replaceable(folder / "report.html", "rlvr report:", (TITLE.encode(),))
     if not written:  # a report that exists vouches for the figure beside it
@@ -227,55 +220,9 @@ def edge_rollouts(folder: Path) -> tuple[list[Record], list[Record]]:
     return first, last
 
 
-def rollouts(path: Path) -> Iterator[Record]:
-    """Yield the records of one file of rollouts. Raise ValueError where a compressed file is damaged."""
-    if path.suffix != ".gz":
-        yield from read_lines(path)
-        return
-    try:
-        with gzip.open(path) as lines:
-            yield from whole_lines(lines, path)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is damaged ({error}); restore or remove it") from None
-
-
 def config_section(path: Path) -> str:
     """Return the run's settings as HTML, collapsed."""
     if not path.exists():
         return ""
     text = html.escape(path.read_text("utf-8", "replace"))
     return f"<details><summary>config.json</summary><pre>{text}</pre></details>"
-
-
-def read_lines(path: Path) -> list[Record]:
-    """Return the records of a run's file, an empty list where it does not exist."""
-    if not path.exists():
-        return []
-    check_file(path)
-    with path.open("rb") as lines:
-        return list(whole_lines(lines, path))
-
-
-def read_alarms(folder: Path) -> list[Record]:
-    """Return the records of alarms.jsonl. Raise ValueError naming a line that lacks a field of an alarm."""
-    path = folder / "alarms.jsonl"
-    alarms = read_lines(path)
-    for number, alarm in enumerate(alarms, 1):
-        for name, kind in (("step", int), ("signs", dict), ("figures", dict), ("rollouts", list)):
-            if not isinstance(alarm.get(name), kind):
-                raise ValueError(
-                    f"{path}, line {number}: {name} is {alarm.get(name)!r:.80}; expected a {kind.__name__}"
-                )
-        alarm["figures"] = present_names(alarm["figures"])
-        alarm["rollouts"] = [present_names(row) for row in alarm["rollouts"]]
-    return alarms
-
-
-def whole_lines(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
-    """Yield each line as a record, with the names of today. NaN, which a run may log, is accepted.
-
-    Skip a last line without a line end: a crash cut it off. Raise ValueError naming a line that is not a JSON object.
-    """
-    for number, line in enumerate(lines, 1):
-        if line.endswith(b"\n"):
-            yield present_names(parse_object(line, f"{path}, line {number}", finite=False))

@@ -25,7 +25,7 @@ def check_run(folder: Path, names: Sequence[str] = ("metrics.jsonl", "eval.jsonl
         raise FileNotFoundError(f"{folder}: neither {' nor '.join(names)}; expected the folder of a run")
 
 
-def rollouts(path: Path) -> Iterator[Record]:
+def read_rollouts(path: Path) -> Iterator[Record]:
     """Yield the records of one file of rollouts. Raise ValueError where a compressed file is damaged."""
     if path.suffix != ".gz":
         yield from read_lines(path)

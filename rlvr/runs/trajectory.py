@@ -52,13 +52,13 @@ def masks_of(folder: Path) -> Masks:
         return Masks()
 
 
-def parts_of_rollout(record: Record, masks: Masks = Masks()) -> list[Part]:
+def parts_of_rollout(record: Record, masks: Masks) -> list[Part]:
     """Return the parts of a line of rollouts.jsonl, those of its prompt first."""
     cut = masks.truncated and record.get("finish_reason") in CUT_OFF
     trained = bool(record.get("kept", True)) and not cut
     turns = record.get("turns")
     if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
-        facts = (f"{record['tokens']} tokens",) if is_number(record.get("tokens")) else ()
+        facts = (counted(record["tokens"], "token"),) if is_number(record.get("tokens")) else ()
         return [*prompt_parts(record), Part("completion", str(record.get("completion", "")), trained, facts=facts)]
     return [*prompt_parts(record), *(turn_part(turn, trained, masks) for turn in turns)]
 
@@ -74,13 +74,18 @@ def prompt_parts(record: Record) -> list[Part]:
 def turn_part(turn: Record, trained: bool, masks: Masks) -> Part:
     """Return a turn as a part; trained: what the model sampled in this rollout is in the loss."""
     sampled, void = turn.get("role") == "assistant", bool(turn.get("void"))
-    facts = [f"{turn.get('tokens')} tokens", *(["void"] if void else [])]
+    facts = [counted(turn.get("tokens"), "token"), *(["void"] if void else [])]
     if is_number(turn.get("reward")):
         facts.append(f"reward {turn['reward']:+g}")
     if turn.get("calls"):
-        facts.append(f"{turn['calls']} calls, {turn.get('failed', 0)} failed")
+        facts.append(f"{counted(turn['calls'], 'call')}, {turn.get('failed', 0)} failed")
     kept = trained and sampled and not (void and masks.void)
     return Part(str(turn.get("role")), str(turn.get("text")), kept, void, tuple(facts))
+
+
+def counted(number: Any, thing: str) -> str:
+    """Return a number of things: "1 token", "2 tokens"."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def verdict_line(record: Record) -> str:

@@ -1,6 +1,17 @@
 """Task packs: prompts paired with a verifier. Importing this package registers the packs that come with rlvr."""
 
-from rlvr.tasks import arithmetic, code_packs, countdown, higher_lower, hops, jsonl, math_sets, product, tiny_code
+from rlvr.tasks import (
+    arithmetic,
+    code_packs,
+    countdown,
+    higher_lower,
+    hops,
+    jsonl,
+    math_sets,
+    product,
+    reasoning_gym,
+    tiny_code,
+)
 
 __all__ = [
     "arithmetic",
@@ -11,5 +22,6 @@ __all__ = [
     "jsonl",
     "math_sets",
     "product",
+    "reasoning_gym",
     "tiny_code",
 ]

@@ -11,6 +11,7 @@ from rlvr.tasks import (
     product,
     reasoning_gym,
     tiny_code,
+    verifiers_pack,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "product",
     "reasoning_gym",
     "tiny_code",
+    "verifiers_pack",
 ]

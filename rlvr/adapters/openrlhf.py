@@ -18,12 +18,12 @@ from typing import Any
 from rlvr.adapters.judging import Judge, Unscored
 
 
-def reward_func(pack: Judge) -> Callable[..., dict[str, Any]]:
+def reward_func(pack: Judge, *, ends: Sequence[str] = ()) -> Callable[..., dict[str, Any]]:
     """Return `reward_func(queries, prompts, labels)`: rewards, scores and extra_logs, tensors of shape (n,).
 
-    A query is prompt and response as one text. OpenRLHF has no value for a sample without score, and 0 would be a wrong
-    one: a verdict without score raises Unscored, which ends the run. Raise ValueError for a query that does not begin
-    with its prompt.
+    A query is prompt and response as one text, special tokens included: `ends` are those that are cut off its end,
+    such as "<|im_end|>". A verdict without score raises Unscored, which OpenRLHF logs: the reward of that sample is
+    then None. Raise ValueError for a query without its prompt.
     """
     by_id = any(pack.parts.values())
 
@@ -32,9 +32,10 @@ def reward_func(pack: Judge) -> Callable[..., dict[str, Any]]:
 
         pairs = []
         for query, prompt, label in zip(queries, prompts, labels, strict=True):
-            if not query.startswith(prompt):
-                raise ValueError(f"the query {query[:60]!r} does not begin with its prompt {prompt[:60]!r}")
-            pairs.append((pack.problem(label if by_id else None, prompt, label), query[len(prompt) :]))
+            _, found, response = query.partition(prompt)
+            if not found:
+                raise ValueError(f"the query {query[:60]!r} does not hold its prompt {prompt[:60]!r}")
+            pairs.append((pack.problem(label if by_id else None, prompt, label), _without(response, ends)))
         verdicts = pack.verdicts(pairs)
         failed = next((verdict for verdict in verdicts if verdict.score is None), None)
         if failed is not None:
@@ -44,3 +45,10 @@ def reward_func(pack: Judge) -> Callable[..., dict[str, Any]]:
         return {"rewards": rewards, "scores": rewards, "extra_logs": {"correct": correct}}
 
     return score
+
+
+def _without(response: str, ends: Sequence[str]) -> str:
+    """Return a response without special tokens at its end."""
+    while end := next((end for end in ends if end and response.endswith(end)), ""):
+        response = response[: -len(end)]
+    return response

@@ -97,8 +97,17 @@ def test_openrlhf_scores(math_judge):
     assert found["extra_logs"]["correct"].tolist() == [1.0, 0.0]
     with pytest.raises(Unscored, match="bad_reference"):
         reward(["2+2? " + GOOD], ["2+2? "], [None])
-    with pytest.raises(ValueError, match="does not begin with its prompt"):
+    with pytest.raises(ValueError, match="does not hold its prompt"):
         reward([GOOD], ["2+2?"], ["4"])
+
+
+def test_openrlhf_queries_end_with_special_tokens():
+    """They are cut off where they are named; an exact answer is then exact."""
+    with judge("exact") as made:
+        query = ["<s>2+2? 4</s><|end|>"]
+        assert openrlhf_adapter.reward_func(made)(query, ["2+2? "], ["4"])["rewards"].tolist() == [0.0]
+        cut = openrlhf_adapter.reward_func(made, ends=["</s>", "<|end|>"])
+        assert cut(query, ["2+2? "], ["4"])["rewards"].tolist() == [1.0]
 
 
 def test_openrlhf_labels_are_problems(sums):

@@ -366,3 +366,50 @@ def test_skyrl_makes_a_registered_pack():
     problem = pack.part("train")[0]
     world = skyrl_gym.make("rlvr_sums", extras={"problem": problem.id})
     assert world.step(answered(problem))["reward"] == 1.0
+
+
+@needs("verl")
+def test_verl_loads_a_reward_file(tmp_path):
+    """As custom_reward_function.path names it, and its reward manager for a row of ours."""
+    pytest.importorskip("tensordict")
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.reward import get_custom_reward_fn
+
+    from rlvr.adapters.verl import rows
+
+    (tmp_path / "reward.py").write_text(
+        "from rlvr.adapters import judge\n"
+        "from rlvr.adapters.verl import compute_score as of\n"
+        "pack = judge(task='arithmetic', num_train=1, num_test=2)\n"
+        "compute_score = of(pack)\n"
+    )
+    named = {"path": str(tmp_path / "reward.py"), "name": "compute_score"}
+    score = get_custom_reward_fn(OmegaConf.create({"reward": {"custom_reward_function": named}}))
+    with judge(task="arithmetic", num_train=1, num_test=2) as pack:
+        row, problem = rows(pack, "sums", "test")[1], pack.part("test")[1]
+    asked = {
+        "data_source": row["data_source"],
+        "ground_truth": row["reward_model"]["ground_truth"],
+        "extra_info": {**row["extra_info"], "num_turns": None, "rollout_reward_scores": {}},
+    }
+    assert score(solution_str=answered(problem), **asked)["score"] == 1.0
+    assert score(solution_str="?", **asked)["acc"] == 0.0
+
+
+@needs("openrlhf")
+def test_openrlhf_calls_a_reward_file(tmp_path):
+    """Its executor loads the file and asks for the reward of a query; what fails leaves no reward there."""
+    pytest.importorskip("pylatexenc")
+    from openrlhf.utils.agent import SingleTurnAgentExecutor
+
+    (tmp_path / "reward.py").write_text(
+        "from rlvr.adapters import judge\n"
+        "from rlvr.adapters.openrlhf import reward_func as of\n"
+        "reward_func = of(judge('math'), ends=['<|im_end|>'])\n"
+    )
+    executor = SingleTurnAgentExecutor(str(tmp_path / "reward.py"))
+    fetch = executor._fetch_rewards_via_func
+    (right,) = asyncio.run(fetch(["2+2? \\boxed{4}<|im_end|>"], ["2+2? "], ["4"]))
+    assert right["rewards"].tolist() == [1.0]
+    with pytest.raises(Unscored, match="bad_reference"):
+        asyncio.run(fetch(["2+2? \\boxed{4}"], ["2+2? "], [None]))

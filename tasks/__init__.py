@@ -19,6 +19,7 @@ from rlvr.tasks import (
     product,
     reasoning_gym,
     tiny_code,
+    verifiers_pack,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "product",
     "reasoning_gym",
     "tiny_code",
+    "verifiers_pack",
 ]

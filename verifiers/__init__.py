@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         regex,
         repetition,
         unit_tests,
+        verifiers_task,
     )
     from rlvr.verifiers.math import MathVerifier, verify_math, verify_math_async, verify_math_batch
     from rlvr.verifiers.runner import ErrorBudget, PoolError, Runner, VerifierErrors
@@ -45,6 +46,7 @@ BUILT_IN = (
     "regex",
     "repetition",
     "unit_tests",
+    "verifiers_task",
 )
 _LATER = {
     "ErrorBudget": "runner",
@@ -80,6 +82,7 @@ __all__ = [
     "regex",
     "repetition",
     "unit_tests",
+    "verifiers_task",
     "verify_math",
     "verify_math_async",
     "verify_math_batch",

@@ -21,7 +21,7 @@ from rlvr.model.policy import Policy, load_policy
 from tests.helpers.openai_like import Handler, OpenAILike, chat_answer, openai_like, policy_answer
 
 KEY = "sk-9f8e7d6c5b4a"
-SIZES = ["--max-new-tokens", "8", "--max-problems", "6", "--samples", "4", "--k", "1", "4"]
+SIZES = ["--workers", "1", "--max-new-tokens", "8", "--max-problems", "6", "--samples", "4", "--k", "1", "4"]
 
 
 @pytest.fixture(scope="module")

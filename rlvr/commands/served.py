@@ -49,13 +49,14 @@ def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], sto
         )
         stop.doing = "evaluating"
         display.start("evaluating", len(problems))
-        with open_runners(task.verifier, workers=args.workers, timeout=args.timeout) as runners:
+        with open_runners(task.verifier, args.select_by(), workers=args.workers, timeout=args.timeout) as runners:
             result = evaluate_served(
                 Served(endpoint, speaker, args.concurrency),
                 problems,
                 runners["verifier"],
                 runners.get("lenient"),
                 runners.get("strict"),
+                runners.get("selector"),
                 sampling=args.sampling(),
                 samples=args.samples,
                 ks=args.k,

@@ -17,7 +17,7 @@ from rlvr.seeding import derive_seed
 from rlvr.served.requests import Outcome, Requests
 from rlvr.served.speakers import Speaker
 from rlvr.training.episodes import Episode, Episodes, Play, Seed
-from rlvr.training.evaluate import append_answers, as_lines, check_problems, read_answers, summarize, verified
+from rlvr.training.evaluate import append_answers, as_lines, check_problems, named, read_answers, summarize, verified
 from rlvr.traits import BatchVerifier
 from rlvr.types import Ask, Completion, Problem, RunError, Sampling
 
@@ -96,6 +96,7 @@ def evaluate_served(
     verifier: BatchVerifier,
     lenient: BatchVerifier | None = None,
     strict: BatchVerifier | None = None,
+    selector: BatchVerifier | None = None,
     *,
     sampling: Sampling,
     samples: int,
@@ -116,7 +117,7 @@ def evaluate_served(
     rows = [(problem, i) for problem in problems for i in range(samples)]
     held = read_answers(answers_file)
     open_rows = [(problem, i) for problem, i in rows if (problem.id, i) not in held]
-    others = {name: other for name, other in (("lenient", lenient), ("strict", strict)) if other is not None}
+    others = named(lenient=lenient, strict=strict, selector=selector)
     missing = defaultdict(int, {problem.id: 0 for problem in problems})
     for problem, _ in open_rows:
         missing[problem.id] += 1

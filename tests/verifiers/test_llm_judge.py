@@ -30,7 +30,7 @@ def seal(body: Body) -> str:
 
 def answer(body: Body) -> str:
     """The text between the marks, as a judge finds it by its code."""
-    [mark] = re.findall(r"The answer ends at the mark ([0-9a-f]{12})>>>", question(body))
+    mark = re.findall(r"The answer ends at the mark ([0-9a-f]{12})>>>", question(body))[-1]
     return question(body).split(f"<<<{mark}\n")[1].split(f"\n{mark}>>>")[0]
 
 

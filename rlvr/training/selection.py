@@ -98,7 +98,8 @@ def vote(row: Answer) -> str | None:
     """Return what a sample votes for; None where it gives no answer."""
     if row.get("extracted") is not None:
         return str(row["extracted"])
-    return None if row["status"] in NO_ANSWER else str(row["completion"]).strip()
+    text = row.get("completion")
+    return None if row["status"] in NO_ANSWER or text is None else str(text).strip()
 
 
 def by_problem(rows: Sequence[Answer]) -> dict[str, list[Answer]]:

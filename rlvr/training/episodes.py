@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, pairwise
 from random import Random
 from typing import Any, Protocol
 
@@ -49,9 +50,11 @@ class Speaks(Protocol):
 
     def render(self, prompt: Prompt) -> list[int]: ...
 
-    def encode_reply(self, reply: Reply, *, ended: bool) -> list[int]: ...
+    def encode_reply(self, reply: Reply, *, ended: int | None) -> list[int]: ...
 
-    def shortened(self, text: str, tokens: int) -> str: ...
+    def heard(self, ids: Sequence[int], text: str, marks: Sequence[str]) -> str: ...
+
+    def shortened(self, text: str, tokens: int, payload: Sequence[tuple[int, int]] = ()) -> str: ...
 
     def check_turns(self) -> None: ...
 
@@ -195,11 +198,11 @@ class Episodes:
         episode.ids += completion.token_ids
         episode.logprobs += completion.logprobs
         episode.spent += len(completion.token_ids)
-        episode.turns.append(Turn("assistant", completion.text, len(completion.token_ids)))
+        marks = getattr(self.plan.environment, "marks", ())
+        said = self.policy.heard(completion.token_ids, completion.text, marks)
+        episode.turns.append(Turn("assistant", said, len(completion.token_ids)))
         self.waiting += 1
-        self.background.submit(
-            row, partial(answer, self.plan.environment, episode, completion.text), partial(close, episode)
-        )
+        self.background.submit(row, partial(answer, self.plan.environment, episode, said), partial(close, episode))
 
     def drop(self, row: int) -> None:
         """Give up a rollout whose next turn cannot be sampled: it ends, and nobody is told of it."""
@@ -261,8 +264,8 @@ class Episodes:
     def _reply(self, episode: Episode, reply: Reply) -> Finish | None:
         """Append a reply. Return "context", and leave it out, where no token of a turn would fit after it."""
         assert episode.last is not None
-        text = self.policy.shortened(reply.text, self.plan.limits.reply_tokens)
-        ended = bool(episode.ids) and episode.last.token_ids[-1:] != () and episode.ids[-1] in self.policy.eos_ids
+        text = self.policy.shortened(reply.text, self.plan.limits.reply_tokens, reply.payload)
+        ended = next((last for last in episode.last.token_ids[-1:] if last in self.policy.eos_ids), None)
         ids = self.policy.encode_reply(replace(reply, text=text), ended=ended)
         if self._room(episode) <= len(ids):
             return "context"
@@ -369,6 +372,9 @@ def checked(reply: Any) -> Reply:
         raise ValueError("it yielded a Reply of role 'assistant', which is the model's")
     if not math.isfinite(reply.reward):
         raise ValueError(f"it yielded a Reply with reward {reply.reward}; expected a finite number")
+    places = [0, *chain.from_iterable(reply.payload), len(reply.text)]
+    if any(before > after for before, after in pairwise(places)):
+        raise ValueError(f"it yielded a Reply with payload {reply.payload!r:.80}; expected parts of its text, in order")
     return replace(reply, text=reply.text.encode("utf-8", "replace").decode())
 
 

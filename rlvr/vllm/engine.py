@@ -264,6 +264,9 @@ def server_options(
     }
     if on_cpu:
         options["block_size"] = CPU_BLOCK
+        # Where a prompt is read in several steps, vLLM takes back a draw from the request's generator; torch's on a CPU
+        # cannot do that, and the engine fails.
+        options["enable_chunked_prefill"] = False
         # VLLM_CPU_KVCACHE_SPACE is the cache's size; a share of the machine's memory would only be checked.
         del options["gpu_memory_utilization"]
     if trust_remote_code:

@@ -184,10 +184,12 @@ def test_server_starts_without_weights_and_knows_nothing_of_torchrun(monkeypatch
     assert environment["CUDA_VISIBLE_DEVICES"] == "2,3"
     assert not {"RANK", "WORLD_SIZE", "MASTER_PORT"} & set(environment)
     assert environment["VLLM_SERVER_DEV_MODE"] == "1"
-    command = server_command("model", "0.0.0.0", 8001, "rlvr_nccl", {"tensor_parallel_size": 2, "enforce_eager": True})
+    options = {"tensor_parallel_size": 2, "enforce_eager": True, "enable_chunked_prefill": False}
+    command = server_command("model", "0.0.0.0", 8001, "rlvr_nccl", options)
     told = " ".join(command)
-    for part in ("--load-format dummy", "--port 8001", "--host 0.0.0.0", "--tensor-parallel-size 2", "--enforce-eager"):
+    for part in ("--load-format dummy", "--port 8001", "--host 0.0.0.0", "--tensor-parallel-size 2"):
         assert part in told
+    assert {"--enforce-eager", "--no-enable-chunked-prefill"} <= set(command)
     assert command[command.index("--weight-transfer-config") + 1] == '{"backend": "rlvr_nccl"}'
     assert command[command.index("--worker-extension-cls") + 1] == "rlvr.vllm.worker.WorkerExtension"
 

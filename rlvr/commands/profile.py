@@ -18,8 +18,9 @@ from rlvr.commands.eval import EvalArgs, ModelOnTask, run
 from rlvr.config.quantities import COUNT
 from rlvr.config.shared import Samples
 from rlvr.files.write import write_whole
-from rlvr.training.evaluate import is_right, read_answers
+from rlvr.training.evaluate import read_answers
 from rlvr.training.passk import pass_at_k, pass_power_k
+from rlvr.training.selection import is_right
 
 BINS = 10
 

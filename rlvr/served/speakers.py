@@ -6,12 +6,16 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlvr.endpoint import Generated, Question
 from rlvr.files.jsonl import check_encodable
 from rlvr.model.rendering import Rendering
-from rlvr.served.endpoint import Generated, Question
 from rlvr.types import Completion, Finish, Message, Prompt, Reply, Sampling
 
 CHARACTERS = 4  # that a token stands for where no tokenizer tells
+NO_IDS = (
+    "the server returns no token ids (vLLM does), without which turns would be encoded anew; leave out --tokenizer, "
+    "and use --api chat"
+)
 
 
 class TokenSpeaker(Rendering):
@@ -23,11 +27,17 @@ class TokenSpeaker(Rendering):
     def __init__(self, tokenizer: Any, *, system_prompt: str | None, chat: str) -> None:
         super().__init__(tokenizer, system_prompt=system_prompt, chat=chat)
         self._eos_ids = frozenset({tokenizer.eos_token_id} - {None})
+        self.needs_ids = False
 
     @property
     def eos_ids(self) -> frozenset[int]:
         """The ids that end a turn."""
         return self._eos_ids
+
+    def check_turns(self) -> None:
+        """Do as Rendering's; from then on completions must come with their ids."""
+        super().check_turns()
+        self.needs_ids = True
 
     def question(self, context: Sequence[int]) -> Question:
         """Return what the server is asked with."""
@@ -39,6 +49,8 @@ class TokenSpeaker(Rendering):
         Without ids from the server its text is kept, and placeholders count the tokens.
         """
         reason: Finish = "stop" if answer.finish == "stop" else "length"
+        if answer.ids is None and self.needs_ids:
+            raise ValueError(NO_IDS)
         if answer.ids is None:
             return Completion(answer.text, (-1,) * answer.tokens, (0.0,) * answer.tokens, reason)
         by_eos = reason == "stop" and not answer.stop and bool(answer.ids)

@@ -39,7 +39,6 @@ from rlvr.types import (
 
 Seed = tuple[int | str, ...]
 SHOWN = 300  # characters of an exception in a reason
-FRAME = 64  # tokens that a note and a chat template may add to a reply
 
 
 class Speaks(Protocol):
@@ -82,11 +81,9 @@ def plan_of(policy: Speaks, task: Task, limits: TurnSettings, *contexts: int | N
 
 def longest_row(task: Task, config: RolloutConfig, prompt: int, context: int | None) -> int:
     """Return the tokens of the longest row that a run may train on, of a prompt's number of tokens."""
-    longest = prompt + config.max_new_tokens
     if task.environment is None:
-        return longest
-    longest += (config.max_turns - 1) * (config.reply_tokens + FRAME)
-    return min(tokens for tokens in (longest, context, config.context_tokens) if tokens)
+        return prompt + config.max_new_tokens
+    return config.longest_row(prompt, config.max_new_tokens, context)
 
 
 @dataclass(frozen=True, slots=True)

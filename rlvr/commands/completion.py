@@ -32,6 +32,7 @@ ARGUMENTS = {
     "list": "rlvr.commands.list:ListArgs",
     "merge": "rlvr.commands.merge:MergeArgs",
     "profile": "rlvr.commands.profile:ProfileArgs",
+    "regrade": "rlvr.commands.regrade:RegradeArgs",
     "report": "rlvr.commands.report:ReportArgs",
     "serve": "rlvr.commands.serve:ServeArgs",
     "watch": "rlvr.commands.watch:WatchArgs",

@@ -249,6 +249,8 @@ def main(argv: Sequence[str]) -> int:
     result = run(args)
     display = Display()
     display.print_table(result_table(result, args.k))
+    if table := packs_table(result, args.k):
+        display.print_table(table)
     display.console.print(describe(result))
     if hint := threshold_hint(result, args.k):
         display.say(hint, wrap=True)
@@ -272,6 +274,19 @@ def result_table(result: dict[str, Any], ks: Sequence[int]) -> Table:
             cells = [with_interval(result, f"{prefix}pass@{k}", 2) for k in ks]
             cells += [with_interval(result, "score", 2) if not prefix else ""] if shows_score else []
             table.add_row(name, *map(escape, cells))
+    return table
+
+
+def packs_table(result: dict[str, Any], ks: Sequence[int]) -> Table | None:
+    """Return a table of pass@k with a row for each pack of a mixture; None for other tasks."""
+    if "packs" not in result:
+        return None
+    table = Table(title="by pack", title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("pack", "problems", *(f"pass@{k}" for k in ks)):
+        table.add_column(name, justify="left" if name == "pack" else "right", no_wrap=True)
+    for pack, held in result["packs"].items():
+        cells = [with_interval(held, f"pass@{k}", 2) for k in ks] if held else ["unscored"] * len(ks)
+        table.add_row(escape(pack), str(held["num_problems"] if held else ""), *map(escape, cells))
     return table
 
 

@@ -220,6 +220,7 @@ def open_run(
     stop.doing = "starting the sampler"
     sampler = stack.enter_context(open_sampler(config.sampler, policy))
     worker = RolloutWorker(config, policy, sampler, task.train, runners["verifier"], accelerator)
+    worker.shares = task.shares
     worker.plan = plan_of(policy, task, config.rollout, run_limit(config, policy.causal.config))
     if monitors:
         assert config.monitor is not None

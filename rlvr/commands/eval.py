@@ -301,6 +301,8 @@ def main(argv: Sequence[str]) -> int:
     display.print_table(result_table(result, args.k))
     if max(args.k) > 1:
         display.print_table(selection_table(result, args.k))
+    if table := packs_table(result, args.k):
+        display.print_table(table)
     display.console.print(describe(result))
     if hint := threshold_hint(result, args.k):
         display.say(hint, wrap=True)
@@ -337,6 +339,19 @@ def selection_table(result: dict[str, Any], ks: Sequence[int]) -> Table:
         table.add_column(columns[name], justify="right", no_wrap=True)
     for k in (k for k in ks if k > 1):
         table.add_row(str(k), *(escape(with_interval(result, name.replace("k", str(k)), 2)) for name in shown))
+    return table
+
+
+def packs_table(result: dict[str, Any], ks: Sequence[int]) -> Table | None:
+    """Return a table of pass@k with a row for each pack of a mixture; None for other tasks."""
+    if "packs" not in result:
+        return None
+    table = Table(title="by pack", title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("pack", "problems", *(f"pass@{k}" for k in ks)):
+        table.add_column(name, justify="left" if name == "pack" else "right", no_wrap=True)
+    for pack, held in result["packs"].items():
+        cells = [with_interval(held, f"pass@{k}", 2) for k in ks] if held else ["unscored"] * len(ks)
+        table.add_row(escape(pack), str(held["num_problems"] if held else ""), *map(escape, cells))
     return table
 
 

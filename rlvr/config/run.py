@@ -18,6 +18,9 @@ WITH_EVALUATIONS = Used(lambda config: config.eval.every >= 0, "with --eval.ever
 class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     """What is trained on, for how long, and where the results are written."""
 
+    leave_out: Annotated[Path | None, ADVANCED] = None
+    """File with ids of problems that are not trained on, an id or a JSON object with one on each line, as
+    `rlvr audit --against ... --found FILE` writes it."""
     out_dir: Path = Path("runs/run")
     """Output folder. A run that is already in it is resumed."""
     steps: Annotated[int, COUNT_OR_NONE] = 100

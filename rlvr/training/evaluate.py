@@ -25,7 +25,7 @@ from rlvr.training.passk import Estimate, clustered, estimate_pass_at_k, estimat
 from rlvr.training.rollout import count_given, judge
 from rlvr.training.selection import is_right, majorities, selected
 from rlvr.traits import BatchVerifier
-from rlvr.types import Completion, Problem, Prompt, Sampler, Sampling, Verdict
+from rlvr.types import PACK, Completion, Problem, Prompt, Sampler, Sampling, Verdict
 
 Answer = dict[str, Any]
 Key = tuple[str, int]
@@ -141,9 +141,11 @@ def verified(
 def _record(
     problem: Problem, sample: int, completion: Completion, verdict: Verdict, others: Mapping[str, Verdict]
 ) -> Answer:
+    pack = problem.info.get(PACK)
     return {
         "id": problem.id,
         "sample": sample,
+        **({"pack": pack} if isinstance(pack, str) else {}),
         "completion": completion.text,
         "status": str(verdict.status),
         "score": verdict.score,
@@ -172,7 +174,8 @@ def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | N
 
     Verdicts without a score (bad_reference, error) are the verifier's fault: they are left out of n, and counted in
     "unscored". A problem with fewer than k scored samples is left out of pass@k; those without any are counted in
-    "unscored_problems". Raises ValueError where no problem is left.
+    "unscored_problems". "packs": of a mixture, the same for each of its packs. Raises ValueError where no problem is
+    left.
     """
     scored = [row for row in answers if row["score"] is not None]
     status = Counter(row["status"] for row in answers)
@@ -195,9 +198,26 @@ def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | N
         # From the same answers, so that the numbers can be compared.
         if scored and all(f"{prefix}{field}" in row for row in scored):
             result |= _pass_at(scored, prefix, ks, status, threshold)
+    if by_pack := packs_of(answers, ks, threshold):
+        result["packs"] = by_pack
     score = score_estimate(scored)
     known = math.isfinite(score.low) and math.isfinite(score.high)
     return {**result, "score": score.mean, "score_ci": [score.low, score.high] if known else None}
+
+
+def packs_of(answers: Sequence[Answer], ks: Sequence[int], threshold: float | None) -> dict[str, Any]:
+    """Return what `summarize` gives for the answers of each pack of a mixture, None for one that cannot be measured."""
+    packs = sorted({row["pack"] for row in answers if "pack" in row})
+    found: dict[str, Any] = {}
+    for pack in packs:
+        own = [
+            {name: held for name, held in row.items() if name != "pack"} for row in answers if row.get("pack") == pack
+        ]
+        try:
+            found[pack] = summarize(own, ks, threshold)
+        except ValueError:  # too few samples with a score
+            found[pack] = None
+    return found
 
 
 def score_estimate(rows: Sequence[Answer]) -> Estimate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -45,7 +45,7 @@ class Timer:
 class RolloutWorker:
     """Makes the rollouts: renders problems with the policy's tokenizer, samples completions, verifies them.
 
-    With a `plan` they have several turns, in its environment.
+    With a `plan` they have several turns, in its environment. `shares`: of the packs of a mixture.
     `verifier` gives the rewards. `monitor` scores the same rollouts and never enters the reward. `timer` measures the
     phases of the present step.
     """
@@ -59,3 +59,4 @@ class RolloutWorker:
     monitor: Monitor | None = None
     timer: Timer = field(default_factory=Timer)
     plan: Play | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)

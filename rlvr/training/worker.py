@@ -11,6 +11,7 @@ from rlvr.config import Config
 from rlvr.distributed import Processes
 from rlvr.model.policy import Policy
 from rlvr.model.progress import enter
+from rlvr.training.draws import Draws
 from rlvr.training.episodes import Play
 from rlvr.training.monitor import Monitor
 from rlvr.traits import BatchVerifier
@@ -45,9 +46,9 @@ class Timer:
 class RolloutWorker:
     """Makes the rollouts: renders problems with the policy's tokenizer, samples completions, verifies them.
 
-    With a `plan` they have several turns, in its environment.
-    `verifier` gives the rewards. `monitor` scores the same rollouts and never enters the reward. `timer` measures the
-    phases of the present step.
+    With a `plan` they have several turns, in its environment. `draws` chooses the problems of a step; one is made
+    of the settings unless it is given. `verifier` gives the rewards. `monitor` scores the same rollouts and never
+    enters the reward. `timer` measures the phases of the present step.
     """
 
     config: Config
@@ -59,3 +60,8 @@ class RolloutWorker:
     monitor: Monitor | None = None
     timer: Timer = field(default_factory=Timer)
     plan: Play | None = None
+    draws: Draws = field(default=None)  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        if self.draws is None:
+            self.draws = Draws(self.config, self.problems)

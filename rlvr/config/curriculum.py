@@ -25,16 +25,16 @@ WITH_RATES = Used(
 class CurriculumConfig(Group):
     """Which problems are trained on, by their pass rates: the mean score p of a problem's completions."""
 
-    profile: Path | None = None
+    profile: Annotated[Path | None, ADVANCED] = None
     """File with the problems' pass rates before the run: profile.jsonl, which `rlvr profile` writes."""
-    pass_rate: Annotated[tuple[float, ...], SHARE] = (0.0, 1.0)
+    pass_rate: Annotated[tuple[float, ...], SHARE, ADVANCED] = (0.0, 1.0)
     """Train only on problems whose pass rate in the profile is from the first number to the second. With other numbers
     than 0 and 1 problems that are not in the profile are left out."""
-    draw: Literal["epochs", "signal"] = "epochs"
+    draw: Annotated[Literal["epochs", "signal"], ADVANCED] = "epochs"
     """How problems are drawn. epochs: each once before any comes again. signal: with a probability in proportion to
     the expected p(1-p), from the profile and the run's own outcomes. What is maximised is then the mean reward under
     that distribution, which follows the policy, not over all problems alike."""
-    floor: Annotated[float, SHARE, WITH_SIGNAL] = 0.1
+    floor: Annotated[float, SHARE, ADVANCED, WITH_SIGNAL] = 0.1
     """Share of the probability that is spread over all problems alike, so that none is never drawn."""
     half_life: Annotated[float, POSITIVE, ADVANCED, WITH_RATES] = 50.0
     """Steps after which an outcome, or the profile, counts half: the policy has changed since."""

@@ -44,6 +44,7 @@ from rlvr.training.held_out import HeldOutEvaluation
 from rlvr.training.learner import Learner
 from rlvr.training.lost import naming_lost
 from rlvr.training.monitor import Monitor
+from rlvr.training.pass_rates import choose_problems
 from rlvr.training.reporter import Reporter
 from rlvr.training.restore import restore
 from rlvr.training.resume import train_folder
@@ -86,7 +87,8 @@ def _launch(
     check_sampler(config.sampler)
     check_optimizer(config.optim, pick_device(config.model.device))
     named = task is None and verifier is None
-    task = with_demonstrations(sealed(task or build_task(config)), config.sft)
+    task, chosen = choose_problems(sealed(task or build_task(config)), config.curriculum)
+    task = with_demonstrations(task, config.sft)
     task = dataclasses.replace(task, verifier=verifier or task.verifier)
     check_turns(task, config.rollout, "rollout.")
     monitor = build_monitor(config, task)
@@ -98,6 +100,8 @@ def _launch(
     folder.check()
     accelerator = open_accelerator(config)
     display = Display(enabled=accelerator.is_main_process)
+    if chosen:
+        display.say(chosen)
     if config.run.dry_run:
         dry_run(config, task, display.say)
         return []
@@ -219,8 +223,7 @@ def open_run(
         raise stopped(stop, config, f"after the fine-tuning, which is saved in {config.run.out_dir / 'start'}")
     stop.doing = "starting the sampler"
     sampler = stack.enter_context(open_sampler(config.sampler, policy))
-    worker = RolloutWorker(config, policy, sampler, task.train, runners["verifier"], accelerator)
-    worker.shares = task.shares
+    worker = RolloutWorker(config, policy, sampler, task.train, runners["verifier"], accelerator, shares=task.shares)
     worker.plan = plan_of(policy, task, config.rollout, run_limit(config, policy.causal.config))
     if monitors:
         assert config.monitor is not None

@@ -13,8 +13,6 @@ from rlvr.model.health import NotFinite
 from rlvr.model.progress import beat
 from rlvr.seeding import derive_seed
 from rlvr.training.credit import informative_groups, keep_informative
-from rlvr.training.epochs import further_problems, items_of_step
-from rlvr.training.mixing import further_mixed, mixed_items
 from rlvr.training.rewards import shuffle_verdicts
 from rlvr.training.rollout import occurrences, rollout, verify_shared, with_verdicts
 from rlvr.training.worker import RolloutWorker
@@ -36,28 +34,17 @@ def collect(worker: RolloutWorker, step: int) -> list[Group]:
 
 def sample_step(worker: RolloutWorker, step: int) -> list[Group]:
     """Do as `collect`; errors do not name the step."""
-    config, seed = worker.config, worker.config.run.seed
-    count = config.rollout.problems_per_step
-    groups = sample_and_verify(worker, problems_of_step(worker, count, step), step)
+    config, count = worker.config, worker.config.rollout.problems_per_step
+    groups = sample_and_verify(worker, worker.draws.of_step(step), step)
     for round_number in range(config.rollout.resample_rounds):
         if len(informative_groups(groups, config, worker.policy.decode)) >= count:
             break
-        used = {group.problem.id for group in groups}
-        more = partial(further_mixed, shares=worker.shares) if worker.shares else further_problems
-        extra = more(worker.problems, count=count, seed=seed, step=step, round_number=round_number, used=used)
+        extra = worker.draws.further(step, round_number, {group.problem.id for group in groups})
         if not extra:
             break
         fresh = sample_and_verify(worker, extra, step, groups)
         groups += [replace(group, round=round_number + 1) for group in fresh]
     return keep_informative(groups, count, config, worker.policy.decode) if config.rollout.resample_rounds else groups
-
-
-def problems_of_step(worker: RolloutWorker, count: int, step: int) -> list[Problem]:
-    """Return the problems that a step begins with: a function of the seed and the step."""
-    seed = worker.config.run.seed
-    if worker.shares:
-        return mixed_items(worker.problems, worker.shares, count, seed=seed, step=step)
-    return items_of_step(worker.problems, count, seed=seed, step=step)
 
 
 def sample_and_verify(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -136,7 +137,7 @@ def test_short_operations_have_one_thread(nbytes, inside) -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        with pytest.raises(KeyError), device.threads_for(nbytes, torch.device("cpu")):
+        with contextlib.suppress(KeyError), device.threads_for(nbytes, torch.device("cpu")):
             assert torch.get_num_threads() == inside
             raise KeyError
         assert torch.get_num_threads() == 2

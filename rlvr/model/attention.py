@@ -133,7 +133,7 @@ class PackedGroups:
             return blockwise.attention(query, key, value, self._plan(scores, query.shape[1], device), scores)
 
     def bytes_per_layer(self) -> float:
-        """Return that attention of many queries is worth all threads."""
+        """Return infinity: attention of many queries takes longer than reading their keys."""
         return math.inf
 
     def _plan(self, scores: Scores | None, heads: int, device: torch.device) -> Any:

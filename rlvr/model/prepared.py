@@ -18,8 +18,11 @@ from torch import Tensor, nn
 from rlvr.model.device import threads_for
 from rlvr.model.llama import normed, rotated
 from rlvr.model.lm_head import adjusted
-from rlvr.model.projection import FEW_ROWS, is_gated, times
+from rlvr.model.projection import is_gated, times
 from rlvr.model.scores import layer_scores
+
+# Rows up to which a product in bfloat16 takes the time of reading its weights.
+MEMORY_BOUND_ROWS = 64
 
 
 def can_prepare(causal: Any) -> bool:
@@ -74,6 +77,11 @@ class Joined:
         return self(x).split(self.sizes, dim=1)
 
 
+def bytes_read(joined: Joined, x: Tensor) -> float:
+    """Return the bytes of the weights that x (n, in) is multiplied by, if that takes the time of reading them."""
+    return joined.nbytes if joined.dtype is torch.bfloat16 and len(x) <= MEMORY_BOUND_ROWS else math.inf
+
+
 class PreparedLayer:
     """A decoder layer."""
 
@@ -88,20 +96,14 @@ class PreparedLayer:
     def __call__(self, layout: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Return x (N, hidden) after attention and MLP; cos and sin (N, 1, D)."""
         attention = self.layer.self_attn
-        few = self.few_bytes(x)
-        with threads_for(few, x.device):
+        read = max(bytes_read(joined, x) for joined in (self.project, self.gate, self.down))
+        with threads_for(read, x.device):
             query, key, value = self.heads_of(x, cos, sin)
         scores = layer_scores(getattr(attention, "rlvr_window", None))
         with threads_for(layout.bytes_per_layer(), x.device):
             mixed = layout.attend(attention.layer_idx, query, key, value, attention.scaling, scores)
-        with threads_for(few, x.device):
+        with threads_for(read, x.device):
             return self.after_attention(x, mixed)
-
-    def few_bytes(self, x: Tensor) -> float:
-        """Return the bytes of the largest weights, if multiplying x (n, hidden) takes the time of reading them."""
-        if len(x) > FEW_ROWS:
-            return math.inf
-        return max(joined.nbytes for joined in (self.project, self.gate, self.down))
 
     def heads_of(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, (N, H, D), (N, H_kv, D) twice."""
@@ -145,6 +147,6 @@ class Prepared:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return float32 logits (n, V) of last hidden states (n, hidden)."""
-        nbytes = math.inf if len(hidden) > FEW_ROWS else self.head.nbytes
-        with torch.autocast("cpu", enabled=False), threads_for(nbytes, hidden.device):
+        read = bytes_read(self.head, hidden)
+        with torch.autocast("cpu", enabled=False), threads_for(read, hidden.device):
             return adjusted(self.causal, self.head(hidden)).float()

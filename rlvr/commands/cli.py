@@ -17,6 +17,8 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "sft": ("train", "sft_main", "only the supervised fine-tuning of a recipe"),
         "rm": ("reward_model", "main", "train a reward model on preference pairs, given or sampled"),
         "serve": ("serve", "main", "start vLLM servers that training runs sample from"),
+        "export": ("export", "export_main", "a checkpoint of a run as a model with a card"),
+        "push": ("export", "push_main", "upload a checkpoint of a run with a card to the hub"),
         "merge": ("merge", "main", "merge a LoRA checkpoint into its base model"),
     },
     "measure": {

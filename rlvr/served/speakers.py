@@ -9,6 +9,7 @@ from typing import Any
 from rlvr.endpoint import Generated, Question
 from rlvr.files.jsonl import check_encodable
 from rlvr.model.rendering import Rendering
+from rlvr.model.shortened import shorten
 from rlvr.types import Completion, Finish, Message, Prompt, Reply, Sampling
 
 CHARACTERS = 4  # that a token stands for where no tokenizer tells
@@ -97,15 +98,18 @@ class MessageSpeaker:
             messages.insert(0, {"role": "system", "content": self.system_prompt})
         return self._hold(messages)
 
-    def encode_reply(self, reply: Reply, *, ended: bool) -> list[int]:
+    def encode_reply(self, reply: Reply, *, ended: int | None) -> list[int]:
         """Return the ids that stand for a reply."""
         role = self.tool_role if reply.role == "tool" else reply.role
         return self._hold([{"role": role, "content": reply.text}])
 
-    def shortened(self, text: str, tokens: int) -> str:
-        """Return a text cut to so many tokens of four characters, with a note that tells how much was left out."""
-        most = tokens * CHARACTERS
-        return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} more characters]\n"
+    def heard(self, ids: Sequence[int], text: str, marks: Sequence[str]) -> str:
+        """Return a turn's text: the server gives no other."""
+        return text
+
+    def shortened(self, text: str, tokens: int, payload: Sequence[tuple[int, int]] = ()) -> str:
+        """Return a text cut to so many tokens of four characters, as Rendering's does."""
+        return shorten(text, tokens, payload, lambda part, most: len(part) <= most * CHARACTERS)
 
     def check_turns(self) -> None:
         """Raise ValueError where replies cannot be put between turns of the model."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
 
-from rlvr.config.served import KEY_VARIABLE
+from rlvr.files.urls import KEY_VARIABLE
 from rlvr.http import FIRST_DELAY, LONGEST_DELAY, JSONClient, RequestRefused, ServerLost, UnexpectedResponse
 from rlvr.registry import did_you_mean
 from rlvr.types import Message, Sampling

@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr.vllm": (*FOUNDATION, "rlvr.config", "rlvr.http", "rlvr.model"),
     "rlvr.sampling": (*FOUNDATION, "rlvr.config", "rlvr.model", "rlvr.vllm"),
     "rlvr.training": (*FOUNDATION, "rlvr", "rlvr.config", "rlvr.distributed", "rlvr.runs", "rlvr.algo", "rlvr.model"),
-    "rlvr.endpoint": (*FOUNDATION, "rlvr.config", "rlvr.http"),
+    "rlvr.endpoint": (*FOUNDATION, "rlvr.http"),
     "rlvr.served": (*FOUNDATION, "rlvr.config", "rlvr.http", "rlvr.endpoint", "rlvr.model", "rlvr.training"),
     "rlvr.train": (*FOUNDATION, "rlvr.config", "rlvr.distributed", "rlvr.runs", "rlvr.model", "rlvr.training"),
     "rlvr.reward_model": (

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlvr.config.served import KEY_VARIABLE, is_plain
+from rlvr.files.urls import KEY_VARIABLE, is_plain
 from rlvr.registry import register
 from rlvr.seeding import derive_seed
 from rlvr.types import Pair, Problem, Prompt, RunError, Sampling, Status, Verdict, error, limit, no_answer

@@ -104,12 +104,12 @@ class MessageSpeaker:
         return self._hold([{"role": role, "content": reply.text}])
 
     def heard(self, ids: Sequence[int], text: str, marks: Sequence[str]) -> str:
-        """Return a turn's text as the server told it: which marks it leaves out is the server's choice."""
+        """Return a turn's text: the server gives no other."""
         return text
 
     def shortened(self, text: str, tokens: int, payload: Sequence[tuple[int, int]] = ()) -> str:
-        """Do as Rendering's, with tokens of four characters."""
-        return shorten(text, tokens, payload, lambda text, tokens: len(text) <= tokens * CHARACTERS)
+        """Return a text cut to so many tokens of four characters, as Rendering's does."""
+        return shorten(text, tokens, payload, lambda part, most: len(part) <= most * CHARACTERS)
 
     def check_turns(self) -> None:
         """Raise ValueError where replies cannot be put between turns of the model."""

@@ -238,6 +238,13 @@ def test_profile_of_a_served_model(
     assert len(server.bodies) == 20
 
 
+def test_a_selector_needs_several_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line: of one sample nothing is selected."""
+    command = ["eval", "--task", "arithmetic", "--model", "m", "--url", "http://x/v1", "--out-dir", str(tmp_path / "o")]
+    assert main([*command, "--selector", "length"]) == 2
+    assert "--selector selects one of k samples: set --k above 1" in capsys.readouterr().err
+
+
 def test_selected_answers_of_a_served_model(folder: Path, server: OpenAILike, tmp_path: Path) -> None:
     """With --selector: the same best@k as in this process, and its scores beside each answer."""
     flags = ["--selector", "repetition", "--selector-option", "n=1", "--verifier", "length"]
@@ -269,7 +276,6 @@ def test_selected_answers_of_a_served_model(folder: Path, server: OpenAILike, tm
         (["--concurrency", "3"], "concurrency 3 would have no effect"),
         (["--selector", "no_such"], "no verifier 'no_such'"),
         (["--selector-option", "n=1"], "--selector-option without a selector"),
-        (["--selector", "length", "--k", "1"], "set --k above 1"),
         (["--tokenizer", "x"], "tokenizer x would have no effect"),
     ],
 )

@@ -61,8 +61,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """vLLM with the model's weights, as anybody would serve it."""
     port, log = free_port(), tmp_path_factory.mktemp("log") / "server.log"
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder), "--served-model-name", "m"]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager", "--seed", "0"]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
+    command += [
+        "--served-model-name",
+        "m",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--dtype",
+        "float32",
+        "--enforce-eager",
+    ]
     with log.open("w") as file:
         environment = server_environment(on_cpu=True, gpus=())
         process = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT)

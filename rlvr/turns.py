@@ -12,7 +12,8 @@ class Reply:
     text: as the model reads it; the chat template, or nothing, is put around it. role: of the chat message. reward: for
     the turn that it answers, added to that of the verdict. void: that turn held neither a call nor an answer; with
     `rollout.mask_void` its tokens are not trained on. calls, failed: calls of tools that it answers, how many of them
-    failed by the model's doing.
+    failed by the model's doing. payload: (start, end) of parts of `text`, in order; of a reply that is too long only
+    they are cut, so that the marks around them stay whole. Without them the text is cut at its end.
     """
 
     text: str
@@ -21,6 +22,7 @@ class Reply:
     void: bool = False
     calls: int = 0
     failed: int = 0
+    payload: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from rlvr.tasks import (
     mixture,
     plus_tests,
     product,
+    reasoning_gym,
     tiny_code,
 )
 
@@ -39,5 +40,6 @@ __all__ = [
     "mixture",
     "plus_tests",
     "product",
+    "reasoning_gym",
     "tiny_code",
 ]

@@ -10,11 +10,12 @@ from random import Random
 from typing import Any, Literal
 
 from rlvr.environments.tools.calculator import calculator
-from rlvr.environments.tools.calls import Call, Format, announcement, read_calls, shown, written
+from rlvr.environments.tools.calls import MARKS, Call, Format, announcement, read_calls, shown, written
 from rlvr.environments.tools.python import python_tool
 from rlvr.environments.tools.tool import Running, SandboxFailure, Tool, ToolError, started, tool
 from rlvr.registry import did_you_mean, load, register_environment
 from rlvr.types import Problem, Reply, Verdict, error
+from rlvr.verifiers.extract import THINKING
 
 __all__ = ["SandboxFailure", "Tool", "ToolError", "Tools", "calculator", "python_tool", "tool", "tools"]
 
@@ -63,6 +64,11 @@ class Tools:
         return [] if self.calls == "fenced" else [made.schema() for made in self.made]
 
     @property
+    def marks(self) -> Sequence[str]:
+        """The marks of calls and of thinking, which are to be in the text of a turn where they are special tokens."""
+        return (*MARKS[self.calls], *THINKING)
+
+    @property
     def announcement(self) -> str:
         """What tells the model of the tools where the chat template does not."""
         return announcement(self.made, self.calls)
@@ -86,7 +92,8 @@ class Tools:
                 void = all(call.wrong for call in calls)
                 texts = [shown(text, self.output_chars) for text in results]
                 role = "user" if self.calls == "fenced" else "tool"
-                said = yield Reply(written(texts, self.calls), role, void=void, calls=len(results), failed=failed)
+                text, payload = written(texts, self.calls)
+                said = yield Reply(text, role, void=void, calls=len(results), failed=failed, payload=payload)
             return None
         finally:
             for one in running.values():

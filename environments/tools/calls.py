@@ -17,6 +17,12 @@ MAX_READ = 200_000  # characters of a turn
 _TAG = "<|python_tag|>"
 _OPENING = re.compile(r"[ \t]{0,3}```[ \t]*(\w+)[ \t]*")
 _CLOSING = re.compile(r"[ \t]{0,3}```[ \t]*")
+# Of each format the marks that a model may write as one special token, which decoding leaves out.
+MARKS: Mapping[str, Sequence[str]] = {
+    "fenced": (),
+    "hermes": ("<tool_call>", "</tool_call>"),
+    "llama": (_TAG,),
+}
 # What would end the block or the message that a result is in, or begin another one.
 _MARKS = re.compile(r"`{3}|</?(?:tool_call|tool_response|think|start_of_turn|end_of_turn|s)>|<\|\w{1,40}\|>")
 
@@ -141,13 +147,20 @@ def _short(error: BaseException) -> str:
     return " ".join(str(error).split())[:80]
 
 
-def written(results: Sequence[str], form: Format) -> str:
-    """Return results as the text of a reply: fenced blocks, or each after its number where there are several."""
-    if form == "fenced":
-        return "".join(f"```output\n{text}\n```\n" for text in results)
-    if len(results) == 1:
-        return results[0]
-    return "\n".join(f"[{number}] {text}" for number, text in enumerate(results, 1))
+def written(results: Sequence[str], form: Format) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Return results as the text of a reply, and where each begins and ends in it.
+
+    They are fenced blocks, or each after its number where there are several.
+    """
+    text, places = "", []
+    for number, result in enumerate(results, 1):
+        if form == "fenced":
+            text += "```output\n"
+        elif len(results) > 1:
+            text += f"[{number}] " if number == 1 else f"\n[{number}] "
+        places.append((len(text), len(text) + len(result)))
+        text += result + ("\n```\n" if form == "fenced" else "")
+    return text, tuple(places)
 
 
 def shown(text: str, most: int) -> str:

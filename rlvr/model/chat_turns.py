@@ -30,6 +30,9 @@ _TURNS = (
 )
 _REPLIES = ("2", " \n 2 \n", "", "<tool_response>2</tool_response>")
 _ROLES = ("tool", "user")
+# What a template may call the role of a reply, the first that it takes.
+_CALLED = {"tool": ("tool", "observation", "user")}
+_MARK = re.compile(r"<\|\w+\|>")
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Frame:
     """What a template puts around a reply: the text from the end of the turn to the reply, and from it to the next.
 
     head: the end-of-turn token included; closing: the part of it that the turn's end-of-sequence token stands for.
-    role: of the message, "user" for a tool where the template has no such role.
+    role: of the message as the template calls it; for a tool "observation" or "user" where it has no such role.
     """
 
     head: str
@@ -46,17 +49,20 @@ class Frame:
     role: str
 
 
-def reply_ids(tokenizer: Any, *, chat: bool, ended_with_eos: bool, reply: Reply) -> tuple[int, ...]:
+def reply_ids(tokenizer: Any, *, chat: bool, ended: int | None, reply: Reply) -> tuple[int, ...]:
     """Return the ids that follow those of a turn of the model: the reply, and what the next turn begins with.
 
-    With chat that is what the template renders from the end of the turn to the end of the generation prompt, without
-    the end-of-turn token where the turn has one (`ended_with_eos`). Without chat it is the reply's text. Raise
-    ValueError for a template that takes no reply.
+    ended: the end-of-sequence token at the end of the turn, if it has one. With chat what follows is what the template
+    renders from the end of the turn to the end of the generation prompt, without the end-of-turn token where the turn
+    has one. Where a turn ends as the next message begins (GLM-4), the reply is in the message that the model has begun.
+    Without chat it is the reply's text. Raise ValueError for a template that takes no reply.
     """
     tokens = _tokens_of(tokenizer)
     if not chat:
         return tuple(tokens.plain(reply.text))
     frame = tokens.frame(reply.role)
+    begun = None if ended is None or frame.closing else tokens.begun(ended, reply.role)
+    frame = begun or frame
     text = _as_rendered(tokenizer, frame, reply.text)
     opening, before = _cut_behind(tokens.control, frame.head)
     behind, rest = _cut_before(tokens.control, frame.tail)
@@ -65,7 +71,9 @@ def reply_ids(tokenizer: Any, *, chat: bool, ended_with_eos: bool, reply: Reply)
         ids = tokens.anchored(frame.head + text + frame.tail)
     else:
         ids = [*tokens.anchored(opening), *tokens.plain(before + text + behind), *tokens.anchored(rest)]
-    return tuple(ids[tokens.closing_length(ids, frame) :] if ended_with_eos else ids)
+    if ended is None:
+        return tuple(ids)
+    return tuple(ids[1 if begun else tokens.closing_length(ids, frame) :])
 
 
 def append_only(tokenizer: Any) -> str:
@@ -93,22 +101,33 @@ def _violation(tokenizer: Any) -> str:
     for role in _ROLES:
         frame = _tokens_of(tokenizer).frame(role)
         for turns, texts in product(_several(_TURNS), _several(_REPLIES, 2)):
-            messages: list[Mapping[str, str]] = [_ASK]
-            rendered = _render(tokenizer, messages, ask=True)
-            for turn, text in zip(turns, [*texts, None]):
-                messages.append({"role": "assistant", "content": turn})
-                said = _render(tokenizer, messages)
-                if not said.startswith(rendered):
-                    return _changed(rendered, said)
-                if text is None:
-                    break
-                messages.append({"role": frame.role, "content": text})
-                rendered = _render(tokenizer, messages, ask=True)
-                if not rendered.startswith(said):
-                    return _changed(said, rendered)
-                added = _as_rendered(tokenizer, frame, text)
-                if not rendered.endswith(frame.head + added + frame.tail):
-                    return f"what it puts around the reply {text!r} depends on what came before"
+            if reason := _violated_by(tokenizer, frame, turns, texts):
+                return reason
+    return ""
+
+
+def _violated_by(tokenizer: Any, frame: Frame, turns: Sequence[str], texts: Sequence[str]) -> str:
+    """Return how a conversation shows that adding to it changes it; "" where it does not, or leaves out empty text."""
+    messages: list[Mapping[str, str]] = [_ASK]
+    rendered = _render(tokenizer, messages, ask=True)
+    for turn, text in zip(turns, [*texts, None]):
+        messages.append({"role": "assistant", "content": turn})
+        said = _render(tokenizer, messages)
+        if not turn and said == _render(tokenizer, messages[:-1]):
+            return ""
+        if not said.startswith(rendered):
+            return _changed(rendered, said)
+        if text is None:
+            break
+        messages.append({"role": frame.role, "content": text})
+        rendered = _render(tokenizer, messages, ask=True)
+        if not text and rendered == _render(tokenizer, messages[:-1], ask=True):
+            return ""
+        if not rendered.startswith(said):
+            return _changed(said, rendered)
+        added = _as_rendered(tokenizer, frame, text)
+        if not rendered.endswith(frame.head + added + frame.tail):
+            return f"what it puts around the reply {text!r} depends on what came before"
     return ""
 
 
@@ -184,6 +203,14 @@ class _Tokens:
             return 0
         return next(place for place, number in enumerate(ids) if number in self._ids) + 1
 
+    def begun(self, ended: int, role: str) -> Frame | None:
+        """Return the frame of a reply whose first token is the one that ended the turn, this role's before others."""
+        for tried in dict.fromkeys((role, *_ROLES)):
+            frame = self.frame(tried)
+            if self.anchored(frame.head)[:1] == [ended]:
+                return frame
+        return None
+
     def frame(self, role: str) -> Frame:
         """Return what the template puts around a reply of a role. Raise ValueError where it takes none."""
         key = (role, str(self._tokenizer.chat_template))
@@ -194,7 +221,7 @@ class _Tokens:
     def _framed(self, role: str) -> Frame:
         said = {"role": "assistant", "content": _SAID}
         reasons = []
-        for tried in dict.fromkeys((role, "user")):
+        for tried in _CALLED.get(role, (role, "user")):
             try:
                 whole = _render(self._tokenizer, [_ASK, said, {"role": tried, "content": _TEXT}], ask=True)
                 turn = _render(self._tokenizer, [_ASK, said])
@@ -205,6 +232,10 @@ class _Tokens:
                 reasons.append(f"it leaves out what the role {tried} says")
                 continue
             head, tail = whole.split(_SAID)[1].split(_TEXT)
+            spelled = [mark for mark in _MARK.findall(head) if not self.control.fullmatch(mark)]
+            if spelled:
+                reasons.append(f"it writes {spelled[-1]} before a reply of the role {tried}, which is no token")
+                continue
             closing = self.control.search(turn.split(_SAID)[1])
             if closing is not None and not head.startswith(turn.split(_SAID)[1][: closing.end()]):
                 reasons.append("the end of a turn is another one when a reply follows")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from rlvr.files.jsonl import check_encodable
 from rlvr.model.chat_turns import append_only, reply_ids
+from rlvr.model.shortened import shorten
 from rlvr.types import Prompt, Reply
 
 # Characters that a token may stand for: the longest of published vocabularies are runs of white space.
@@ -83,31 +85,50 @@ class Rendering:
         """Return the token ids of a text in which nothing stands for a special token, whatever it looks like."""
         return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids)
 
-    def encode_reply(self, reply: Reply, *, ended: bool) -> list[int]:
+    def encode_reply(self, reply: Reply, *, ended: int | None) -> list[int]:
         """Return the token ids of a reply, as they follow the ids of the model's turn.
 
-        ended: that turn ended with an end-of-sequence token. No text of the reply becomes a special token.
+        ended: the end-of-sequence token that ended that turn, if any. No text of the reply becomes a special token.
         """
-        return list(reply_ids(self.tokenizer, chat=self.chat, ended_with_eos=ended, reply=reply))
+        return list(reply_ids(self.tokenizer, chat=self.chat, ended=ended, reply=reply))
 
     def check_turns(self) -> None:
         """Raise ValueError where replies cannot be put between turns of the model."""
         if self.chat and (reason := append_only(self.tokenizer)):
             raise ValueError(reason)
 
-    def shortened(self, text: str, tokens: int) -> str:
-        """Return a text cut to this many tokens, with a note that tells how much was left out; unchanged if it fits."""
-        start = text[: tokens * LONGEST_TOKEN]
-        if start == text and len(self.encode_literally(text)) <= tokens:
+    def shortened(self, text: str, tokens: int, payload: Sequence[tuple[int, int]] = ()) -> str:
+        """Return a text cut to this many tokens, with a note that tells how much was left out; unchanged if it fits.
+
+        payload: see `Reply`. All of its parts are cut to the same number of characters, with a note in each; those at
+        the end are left out where not even the notes fit. One is always there, at most cut to its note.
+        """
+        return shorten(text, tokens, payload, self._fits)
+
+    def _fits(self, text: str, tokens: int) -> bool:
+        """Whether a text has at most so many tokens."""
+        return len(text) <= tokens * LONGEST_TOKEN and len(self.encode_literally(text)) <= tokens
+
+    def heard(self, ids: Sequence[int], text: str, marks: Sequence[str]) -> str:
+        """Return a turn's text with those marks in it that are special tokens of the tokenizer, which `text` lacks.
+
+        ids: of the turn; text: what `decode` makes of them, perhaps ended earlier, by a stop string.
+        """
+        kept = {number for mark in marks if (number := self._special.get(mark)) is not None}
+        if kept.isdisjoint(ids):
             return text
-        fits, too_long = 0, len(start) + 1
-        while too_long - fits > 1:
-            middle = (fits + too_long) // 2
-            if len(self.encode_literally(start[:middle])) <= tokens:
-                fits = middle
-            else:
-                too_long = middle
-        return f"{text[:fits]}\n[{len(text) - fits} more characters]\n"
+        left_out = set(self._special.values()) - kept
+        whole = self.decode([number for number in ids if number not in left_out], special=True)
+        return whole[: len(whole) - (len(self.decode(ids)) - len(text))]
+
+    @cached_property
+    def _special(self) -> dict[str, int]:
+        """The tokens that `decode` leaves out, by their text."""
+        added = self.tokenizer.added_tokens_decoder
+        named = zip(self.tokenizer.all_special_tokens, self.tokenizer.all_special_ids)
+        return {str(token): number for token, number in named} | {
+            str(token): number for number, token in added.items() if token.special
+        }
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Return the text of token ids, without special tokens unless `special`."""

@@ -1,7 +1,8 @@
 """Rollouts with an environment: turns of the model and replies to them, until a verdict or a limit ends them.
 
 The ids that were sampled are never encoded again: a turn's context is the prompt's ids, then sampled ids and encoded
-replies in turn. Replies are made in threads while other rows are sampled.
+replies in turn. Replies are made in threads while other rows are sampled. The sampler decides when rows are sampled: in
+rounds, or each as soon as its reply is there (rlvr.types.Sampler.converse); what an episode does is the same.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, pairwise
 from random import Random
 from typing import Any, Protocol
 
@@ -48,9 +50,11 @@ class Speaks(Protocol):
 
     def render(self, prompt: Prompt) -> list[int]: ...
 
-    def encode_reply(self, reply: Reply, *, ended: bool) -> list[int]: ...
+    def encode_reply(self, reply: Reply, *, ended: int | None) -> list[int]: ...
 
-    def shortened(self, text: str, tokens: int) -> str: ...
+    def heard(self, ids: Sequence[int], text: str, marks: Sequence[str]) -> str: ...
+
+    def shortened(self, text: str, tokens: int, payload: Sequence[tuple[int, int]] = ()) -> str: ...
 
     def check_turns(self) -> None: ...
 
@@ -145,12 +149,12 @@ def play(
 
     episodes = [Episode(problems[p], tuple(prompts[p]), tuple(seeds[p][g])) for p, g in places]
     with Episodes(policy, episodes, sampling, plan, done) as running:
-        sampler.converse(running.asks, running.heard)
+        sampler.converse(running)
     return [[completion for completion in row if completion is not None] for row in made]
 
 
 class Episodes:
-    """Rollouts while they are sampled: what Sampler.converse asks for and hears, in one thread. A context manager."""
+    """Rollouts while they are sampled: the Conversations of Sampler.converse. A context manager."""
 
     def __init__(
         self,
@@ -163,7 +167,8 @@ class Episodes:
         self.policy, self.episodes, self.sampling, self.plan, self.on_done = policy, episodes, sampling, plan, on_done
         self.background: Background[Step] = Background(plan.limits.reply_seconds)
         self.ready = [(row, self._ask(episode)) for row, episode in enumerate(episodes)]
-        self.waiting = 0  # rows whose reply is being made
+        self.open = len(episodes)
+        self.waiting = 0  # open rows whose reply is being made
 
     def __enter__(self) -> Episodes:
         return self
@@ -172,14 +177,18 @@ class Episodes:
         """Drop the replies that are still being made, and close the environments, in threads that nobody waits for."""
         self.background.close()
 
-    def asks(self, every: bool) -> list[tuple[int, Ask]]:
-        """Return the turns to sample next, by row; see rlvr.types.Sampler.converse."""
-        while self.waiting and (every or not self.ready):
+    def on_reply(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called when a reply was made; see rlvr.types.Conversations."""
+        self.background.wake = wake
+
+    def asks(self, *, every: bool) -> list[tuple[int, Ask]] | None:
+        """Return the turns to sample next, by row; see rlvr.types.Conversations. Raises RunError as `play`."""
+        while self.waiting and every:
             self._collect(wait=True)
         self._collect(wait=False)
         found = sorted(self.ready, key=lambda item: item[0])
         self.ready = []
-        return found
+        return found if self.open else None
 
     def heard(self, row: int, completion: Completion) -> None:
         """Take a turn of the model, and have the environment answer it."""
@@ -189,11 +198,11 @@ class Episodes:
         episode.ids += completion.token_ids
         episode.logprobs += completion.logprobs
         episode.spent += len(completion.token_ids)
-        episode.turns.append(Turn("assistant", completion.text, len(completion.token_ids)))
+        marks = getattr(self.plan.environment, "marks", ())
+        said = self.policy.heard(completion.token_ids, completion.text, marks)
+        episode.turns.append(Turn("assistant", said, len(completion.token_ids)))
         self.waiting += 1
-        self.background.submit(
-            row, partial(answer, self.plan.environment, episode, completion.text), partial(close, episode)
-        )
+        self.background.submit(row, partial(answer, self.plan.environment, episode, said), partial(close, episode))
 
     def _collect(self, *, wait: bool) -> None:
         for row, outcome in self.background.collect(wait=wait):
@@ -241,8 +250,8 @@ class Episodes:
     def _reply(self, episode: Episode, reply: Reply) -> Finish | None:
         """Append a reply. Return "context", and leave it out, where no token of a turn would fit after it."""
         assert episode.last is not None
-        text = self.policy.shortened(reply.text, self.plan.limits.reply_tokens)
-        ended = bool(episode.ids) and episode.last.token_ids[-1:] != () and episode.ids[-1] in self.policy.eos_ids
+        text = self.policy.shortened(reply.text, self.plan.limits.reply_tokens, reply.payload)
+        ended = next((last for last in episode.last.token_ids[-1:] if last in self.policy.eos_ids), None)
         ids = self.policy.encode_reply(replace(reply, text=text), ended=ended)
         if self._room(episode) <= len(ids):
             return "context"
@@ -277,6 +286,7 @@ class Episodes:
             tuple(episode.turns),
             verdict,
         )
+        self.open -= 1
         self.on_done(row, completion)
 
 
@@ -342,6 +352,9 @@ def checked(reply: Any) -> Reply:
         raise ValueError("it yielded a Reply of role 'assistant', which is the model's")
     if not math.isfinite(reply.reward):
         raise ValueError(f"it yielded a Reply with reward {reply.reward}; expected a finite number")
+    places = [0, *chain.from_iterable(reply.payload), len(reply.text)]
+    if any(before > after for before, after in pairwise(places)):
+        raise ValueError(f"it yielded a Reply with payload {reply.payload!r:.80}; expected parts of its text, in order")
     return replace(reply, text=reply.text.encode("utf-8", "replace").decode())
 
 

@@ -96,8 +96,9 @@ def demonstrated(policy: Policy, said: Sequence[str], heard: Sequence[Reply], pl
         ids += own
         turns.append(Turn("assistant", text, len(own)))
         if plan is not None and number + 1 < len(said):
-            reply = replace(heard[number], text=policy.shortened(heard[number].text, plan.limits.reply_tokens))
-            other = policy.encode_reply(reply, ended=True)
+            reply = heard[number]
+            reply = replace(reply, text=policy.shortened(reply.text, plan.limits.reply_tokens, reply.payload))
+            other = policy.encode_reply(reply, ended=policy.eos_id)
             ids += other
             turns.append(Turn(reply.role, reply.text, len(other)))
     return Completion(said[-1], tuple(ids), (0.0,) * len(ids), turns=tuple(turns) if plan is not None else ())

@@ -94,6 +94,36 @@ TEMPLATES = {
         "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
     ),
 }
+_GLM_ASK = "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+# Of GLM-4: a turn ends where the next message begins, with a token of its role; a tool is called observation.
+GLM_TEMPLATES = {
+    "glm4": (
+        "{{ '[gMASK]<sop>' }}{% for item in messages %}{% if item['content'] %}"
+        "{{ '<|' + item['role'] + '|>' + (item['metadata'] | default('')) + '\\n' + item['content'] }}"
+        "{% endif %}{% endfor %}" + _GLM_ASK
+    ),
+    "glm4_0414": (
+        "{{ '[gMASK]<sop>' }}{% for message in messages %}{% if message.role == 'user' %}{{ '<|user|>\\n' }}"
+        "{{ message.content }}{% elif message.role == 'assistant' %}{{ '<|assistant|>\\n' + message.content }}"
+        "{% elif message.role == 'observation' %}{{ '<|observation|>\\n' + message.content }}{% endif %}{% endfor %}"
+        + _GLM_ASK
+    ),
+    # It writes an empty thought into the turns before the last question, and a tool's reply as an observation.
+    "glm4.5": (
+        "{{ '[gMASK]<sop>' }}{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}"
+        "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}{% for m in messages %}{% if m.role == 'user' %}"
+        "{{ '<|user|>\\n' + m.content }}{% elif m.role == 'assistant' %}{{ '<|assistant|>' }}"
+        "{% set content = m.content %}{% set thought = '' %}{% if '</think>' in content %}"
+        "{% set thought = content.split('</think>')[0].split('<think>')[-1] %}"
+        "{% set content = content.split('</think>')[-1] %}{% endif %}"
+        "{% if loop.index0 > ns.last and thought %}{{ '\\n<think>' + thought | trim + '</think>' }}"
+        "{% else %}{{ '\\n<think></think>' }}{% endif %}"
+        "{% if content | trim %}{{ '\\n' + content | trim }}{% endif %}"
+        "{% elif m.role == 'tool' %}{{ '<|observation|>\\n<tool_response>\\n' + m.content + '\\n</tool_response>' }}"
+        "{% endif %}{% endfor %}" + _GLM_ASK
+    ),
+}
+_GLM = ["<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"]
 _CHATML = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 _MARKS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
 # By family: control tokens, added tokens that are not, the token that ends a turn, the one that begins a text.
@@ -126,6 +156,7 @@ _TOKENS: dict[str, tuple[list[str], list[str], str, str | None]] = {
     ),
     "phi3": (["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"], [], "<|end|>", None),
     "plain": (["</s>"], [], "</s>", None),
+    **dict.fromkeys(GLM_TEMPLATES, (_GLM, ["<think>", "</think>"], "<|endoftext|>", None)),
 }
 FAMILIES = tuple(name for name in TEMPLATES if name != "qwen3")
 _CORPUS = ["user assistant model ipython: the answer is 12 and 7.\n\nadd: 1 + 1 = 2\n", 'Traceback: print("12")'] * 4
@@ -157,6 +188,6 @@ def chat_tokenizer(family: str) -> PreTrainedTokenizerFast:
     tokenizer.add_special_tokens([AddedToken(text, rstrip=family == "phi3", normalized=False) for text in special])
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in others])
     made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, pad_token=end, bos_token=begin)
-    made.chat_template = TEMPLATES[family]
+    made.chat_template = {**TEMPLATES, **GLM_TEMPLATES}[family]
     made.name_or_path = f"tiny/{family}"
     return made

@@ -84,7 +84,7 @@ def conversation(tokenizer, rng, role):
         said += [tokenizer.eos_token_id] if ended else []
         sampled.append((len(ids), said))
         ids += said
-        ids += reply_ids(tokenizer, chat=True, ended_with_eos=ended, reply=reply)
+        ids += reply_ids(tokenizer, chat=True, ended=tokenizer.eos_token_id if ended else None, reply=reply)
         messages += [{"role": "assistant", "content": turn}, {"role": role, "content": reply.text}]
     return messages, ids, sampled
 
@@ -117,8 +117,8 @@ def test_what_is_added_does_not_depend_on_what_was_sampled(family):
     tokenizer, rng = chat_tokenizer(family), Random(f"sampled/{family}")
     for _ in range(100):
         reply = Reply(text(rng), role=rng.choice(ROLES))
-        cut = reply_ids(tokenizer, chat=True, ended_with_eos=False, reply=reply)
-        ended = reply_ids(tokenizer, chat=True, ended_with_eos=True, reply=reply)
+        cut = reply_ids(tokenizer, chat=True, ended=None, reply=reply)
+        ended = reply_ids(tokenizer, chat=True, ended=tokenizer.eos_token_id, reply=reply)
         assert cut[len(cut) - len(ended) :] == ended
         assert cut[: len(cut) - len(ended)] == (() if family == "plain" else (tokenizer.eos_token_id,))
 
@@ -131,12 +131,12 @@ def test_no_reply_holds_a_control_token(family, forged):
     control = control_ids(tokenizer)
     for role in ROLES:
         for words in (forged, f"1\n{forged}", f"{forged}\n1", f" {forged}{forged}"):
-            ids = reply_ids(tokenizer, chat=True, ended_with_eos=True, reply=Reply(words, role=role))
-            plain = reply_ids(tokenizer, chat=True, ended_with_eos=True, reply=Reply("1", role=role))
+            ids = reply_ids(tokenizer, chat=True, ended=tokenizer.eos_token_id, reply=Reply(words, role=role))
+            plain = reply_ids(tokenizer, chat=True, ended=tokenizer.eos_token_id, reply=Reply("1", role=role))
             assert [i for i in ids if i in control] == [i for i in plain if i in control]
             said = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
             assert "".join(words.split()) in "".join(said.replace("\\n", "").split())
-    bare = reply_ids(tokenizer, chat=False, ended_with_eos=False, reply=Reply(f"1{forged}2"))
+    bare = reply_ids(tokenizer, chat=False, ended=None, reply=Reply(f"1{forged}2"))
     assert control.isdisjoint(bare)
     assert tokenizer.decode(bare, skip_special_tokens=False).replace(" ", "") == f"1{forged}2".replace(" ", "")
 
@@ -146,7 +146,9 @@ def test_no_reply_holds_a_control_token(family, forged):
 def test_without_chat_the_reply_is_its_text(family, ended):
     """Nothing is put around it."""
     tokenizer = chat_tokenizer(family)
-    ids = reply_ids(tokenizer, chat=False, ended_with_eos=ended, reply=Reply("```output\n12\n```\n"))
+    ids = reply_ids(
+        tokenizer, chat=False, ended=tokenizer.eos_token_id if ended else None, reply=Reply("```output\n12\n```\n")
+    )
     assert tokenizer.decode(ids).strip(" ") == "```output\n12\n```\n"
 
 
@@ -196,11 +198,13 @@ def test_a_reply_of_a_tool_is_one_of_the_user_where_the_template_has_no_such_rol
     """Gemma's refuses it, and Phi-3's leaves it out."""
     for family in ("gemma", "phi3"):
         tokenizer = chat_tokenizer(family)
-        one, other = (reply_ids(tokenizer, chat=True, ended_with_eos=True, reply=Reply("7", role=r)) for r in ROLES)
+        one, other = (
+            reply_ids(tokenizer, chat=True, ended=tokenizer.eos_token_id, reply=Reply("7", role=r)) for r in ROLES
+        )
         assert one == other
     tokenizer = chat_tokenizer("qwen2.5")
     assert "<tool_response>\n7\n" in tokenizer.decode(
-        reply_ids(tokenizer, chat=True, ended_with_eos=True, reply=Reply("7"))
+        reply_ids(tokenizer, chat=True, ended=tokenizer.eos_token_id, reply=Reply("7"))
     )
 
 

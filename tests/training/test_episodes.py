@@ -203,6 +203,18 @@ def test_a_long_reply_is_cut_and_says_so(policy):
     assert made.turns[1].length == len(made.turns[1].text)
 
 
+def test_of_a_long_reply_with_a_payload_only_that_is_cut(policy):
+    """Here a token is a character; with the note it is within the limit."""
+
+    def floods(problem, rng):
+        yield
+        yield Reply(f"<{'7' * 900}>", payload=((1, 901),))
+
+    made = one(policy, floods, "1", limits=replace(LIMITS, reply_tokens=40, max_turns=2))
+    assert made.turns[1].text == f"<{'7' * 15}\n[885 more characters]\n>"
+    assert made.turns[1].length == 40
+
+
 def test_a_reply_forges_no_special_token(policy):
     """Its text is what it spells."""
 
@@ -246,6 +258,16 @@ def pays_infinity(problem, rng):
     yield Reply("1", reward=float("inf"))
 
 
+def cuts_elsewhere(problem, rng):
+    yield
+    yield Reply("12", payload=((1, 4),))
+
+
+def cuts_twice(problem, rng):
+    yield
+    yield Reply("1234", payload=((0, 3), (2, 4)))
+
+
 def is_no_generator(problem, rng):
     return "42"
 
@@ -269,6 +291,8 @@ def returns_text(problem, rng):
         (speaks_first, "it began with"),
         (speaks_for_the_model, "role 'assistant'"),
         (pays_infinity, "reward inf"),
+        (cuts_elsewhere, "payload ((1, 4),); expected parts of its text"),
+        (cuts_twice, "payload ((0, 3), (2, 4)); expected"),
         (is_no_generator, "TypeError"),
         (gives_up, "SystemExit: 1"),
         (returns_text, "TypeError"),
@@ -369,3 +393,38 @@ def test_replies_are_made_beside_the_sampling_and_each_other(policy):
     start = time.monotonic()
     played(policy, waits, group_size=8)
     assert time.monotonic() - start < 40 * 3 * 0.2 / 3
+
+
+class Samples(Says):
+    """Says texts in which marks are special tokens; as text it gives what is left without these, as samplers do."""
+
+    def generate(self, prompts, sampling, seeds):
+        made = super().generate(prompts, sampling, seeds)
+        return [[replace(c, text=self.policy.decode(c.token_ids)) for c in row] for row in made]
+
+
+class Hears:
+    """Keeps what it hears of the first turn, then replies once."""
+
+    def __init__(self, marks: tuple[str, ...]) -> None:
+        self.marks, self.said = marks, []
+
+    def __call__(self, problem, rng):
+        self.said.append((yield))
+        self.said.append((yield Reply("5")))
+
+
+@pytest.mark.parametrize("marks", [("<call>",), ("<call>", "</call>"), ()])
+def test_an_environment_hears_the_marks_that_it_names(marks):
+    """As special tokens of the tokenizer; the verifier sees the last turn without them, as of a single turn."""
+    policy = load_policy(ModelConfig(name="tiny", device="cpu"), corpus=["0123456789+=<eos>? []morechats\n"], seed=0)
+    policy.tokenizer.add_special_tokens({"additional_special_tokens": ["<call>", "</call>"]})
+    environment = Hears(marks)
+    sampler = Samples(policy, "<call>1</call>2", "<call>3")
+    (made,) = completions(played(policy, environment, sampler=sampler, problems=PROBLEMS[:1], group_size=1))
+    expected = ["<call>1</call>2", "<call>3"]
+    for mark in {"<call>", "</call>"} - {*marks}:
+        expected = [text.replace(mark, "") for text in expected]
+    assert environment.said == expected
+    assert [turn.text for turn in made.turns if turn.sampled] == expected
+    assert made.text == "3"

@@ -16,11 +16,12 @@ from rlvr.verifiers.extract.lenient import Readable, last_expression
 from rlvr.verifiers.extract.marks import announced_behind, marked
 from rlvr.verifiers.extract.rejected import denied, refused_value
 from rlvr.verifiers.extract.retracted import MAX_BEHIND, alternative, taken_back
-from rlvr.verifiers.extract.thinking import BYTE_ORDER_MARK, after_thinking
+from rlvr.verifiers.extract.thinking import BYTE_ORDER_MARK, THINKING, after_thinking
 
 __all__ = [
     "BYTE_ORDER_MARK",
     "MAX_COMPLETION",
+    "THINKING",
     "Box",
     "Conflict",
     "Extracted",

@@ -7,6 +7,7 @@ BYTE_ORDER_MARK = "\ufeff"  # some editors put it before a text
 _TAGS = ("think", "thinking", "thought", "reasoning")
 _OPENERS = (*(f"<{tag}>" for tag in _TAGS), "<|begin_of_thought|>")
 _CLOSERS = (*(f"</{tag}>" for tag in _TAGS), "<|end_of_thought|>")
+THINKING = (*_OPENERS, *_CLOSERS)
 
 
 def after_thinking(text: str) -> str | None:

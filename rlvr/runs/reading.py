@@ -20,7 +20,7 @@ CHECKED = 256  # bytes before the place read up to, by which a file that was tru
 def check_run(folder: Path, names: Sequence[str] = ("metrics.jsonl", "eval.jsonl")) -> None:
     """Raise FileNotFoundError where a path is not the folder of a run: it has none of the files `names`."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+        raise FileNotFoundError(f"{folder}: no such folder{', but a file' if folder.exists() else ''}")
     if not any((folder / name).exists() for name in names):
         raise FileNotFoundError(f"{folder}: neither {' nor '.join(names)}; expected the folder of a run")
 

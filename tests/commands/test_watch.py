@@ -331,7 +331,7 @@ def test_a_pipe_gets_a_line_for_each_step(folder: Path) -> None:
     "arguments, expected",
     [
         (["nowhere"], "no such folder"),
-        ([__file__], "not a folder"),
+        ([__file__], "no such folder, but a file"),
         (["."], "expected the folder of a run"),
         (["RUN", "--verdict", "corect"], "correct"),
         (["RUN", "--step", "99"], "no rollouts of it; the last is 4"),

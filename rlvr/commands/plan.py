@@ -10,6 +10,8 @@ from typing import Any
 from rlvr.commands.choices import take_option
 from rlvr.commands.train import check_model_flag, load_recipe, recipe_config
 from rlvr.config import Config
+from rlvr.registry import TASKS
+from rlvr.types import Task
 
 GIB = 2**30
 DEFAULT_GIB = 80.0
@@ -67,13 +69,20 @@ def show(config: Config, machine: Machine) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from rlvr.model.plan import STAGES, advice, make_plan
+    from rlvr.model.context import run_limit
+    from rlvr.model.plan import STAGES, advice, longest_row, make_plan, shape_of_config
 
     shards, memory = shards_of(config, machine), int(machine.gib * GIB)
-    shape, gpu = shape_for(config), config.model.device not in ("cpu", "mps")
+    task = task_of(config)
+    settings, trust = settings_for(config, task), config.model.trust_remote_code
+    shape, gpu = shape_of_config(settings, trust_remote_code=trust), config.model.device not in ("cpu", "mps")
+    rows: dict[str, Any] = {
+        "turns": config.run.environment is not None or (task is not None and task.environment is not None),
+        "context": run_limit(config, settings),
+    }
     if not gpu and config.model.dtype == "auto":
         config = replace(config, model=replace(config.model, dtype="float32"))
-    plan = make_plan(shape, config, memory=memory, shards=shards, gpu=gpu)
+    plan = make_plan(shape, config, memory=memory, shards=shards, gpu=gpu, **rows)
     each = f"GiB on each of {machine.gpus} GPUs" if machine.gpus > 1 else "GiB"
     table = Table(f"{each}, {shards} shards" if shards > 1 else each, *STAGES)
     for column in table.columns[1:]:
@@ -86,8 +95,10 @@ def show(config: Config, machine: Machine) -> int:
     console = Console()
     console.print(table)
     say = f"{shape.parameters / 1e9:.2f}B weights, microbatches of {plan.tokens} tokens"
+    if rows["turns"]:
+        say += f", rows of up to {longest_row(config, **rows)} with replies"
     if plan.host:
-        say += f", {plan.host / GIB:.1f} GiB of CPU memory for each process's optimizer state"
+        say += f", {plan.host / GIB:.1f} GiB of CPU memory for each process: {held_by_host(config)}"
     console.print(say, highlight=False, soft_wrap=True)
     verdict = f"{plan.peak / GIB:.1f} of {machine.gib:g} GiB"
     if plan.fits:
@@ -95,17 +106,35 @@ def show(config: Config, machine: Machine) -> int:
         return 0
     console.print(f"does not fit: {verdict}", highlight=False)
     if gpu:
-        told = advice(shape, config, memory=memory, gpus=machine.gpus, shards=shards)
+        told = advice(shape, config, memory=memory, gpus=machine.gpus, shards=shards, **rows)
         console.print(told, highlight=False, soft_wrap=True)
     return 1
 
 
-def shape_for(config: Config) -> Any:
-    """Return the shape of a config's model, from its config only; the tiny model's vocabulary comes from the task."""
-    from rlvr.commands.task import build_task, corpus
-    from rlvr.model.plan import model_settings, shape_of_config
+def held_by_host(config: Config) -> str:
+    """Return what a run on a GPU has in the CPU's memory."""
+    kinds = [(config.optim.offload, "optimizer state"), (config.run.async_save, "the copy of a checkpoint")]
+    return ", ".join(name for there, name in kinds if there)
+
+
+def task_of(config: Config) -> Task | None:
+    """Return the run's task, which may bring an environment, and gives the tiny model its vocabulary.
+
+    None for a task whose problems come from the hub: they are not downloaded for a plan.
+    """
+    from rlvr.commands.task import build_task
+
+    downloads = config.run.data is None and "data" in TASKS.options(config.run.task)
+    return None if downloads and config.model.name != "tiny" else build_task(config)
+
+
+def settings_for(config: Config, task: Task | None) -> Any:
+    """Return transformers' config of a run's model."""
+    from rlvr.commands.task import corpus
+    from rlvr.model.plan import model_settings
     from rlvr.model.policy import load_rendering
 
-    if config.model.name == "tiny":
-        return shape_of_config(load_rendering(config.model, corpus=corpus(build_task(config)))[1])
-    return shape_of_config(model_settings(config), trust_remote_code=config.model.trust_remote_code)
+    if config.model.name != "tiny":
+        return model_settings(config)
+    assert task is not None
+    return load_rendering(config.model, corpus=corpus(task))[1]

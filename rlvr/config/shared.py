@@ -184,6 +184,9 @@ class VerifierSettings(Group):
     """Seconds allowed to verify one completion; after that its worker is killed and the score is 0."""
 
 
+FRAME = 64  # tokens that a note and a chat template may add to a reply
+
+
 @dataclass(frozen=True)
 class TurnSettings(Group):
     """Rollouts with an environment. max_new_tokens is what the model may sample in all turns of one together."""
@@ -198,6 +201,14 @@ class TurnSettings(Group):
     """With an environment: tokens of a rollout, prompt and replies included. None: what the model reads."""
     reply_seconds: Annotated[float, SECONDS, ADVANCED] = 60.0
     """With an environment: seconds for a reply; after that the rollout has no score, and counts as an error."""
+
+    def longest_row(self, prompt: int, sampled: int, context: int | None) -> int:
+        """Return the tokens of the longest rollout with an environment: prompt, what is sampled, and replies.
+
+        sampled: tokens of all turns of the model. context: tokens that the model reads; None: no limit.
+        """
+        longest = prompt + sampled + (self.max_turns - 1) * (self.reply_tokens + FRAME)
+        return min(tokens for tokens in (longest, context, self.context_tokens) if tokens)
 
 
 Ks = Annotated[tuple[int, ...], COUNT]

@@ -344,18 +344,30 @@ def sampling_bytes(shape: Shape, config: Config) -> int:
     return held + copy_bytes(shape, config) + cache_bytes(shape, config)
 
 
-def cache_bytes(shape: Shape, config: Config) -> int:
+def snapshot_bytes(shape: Shape, config: Config, shards: int) -> int:
+    """Return the bytes of the copy that run.async_save writes a checkpoint from, on the process that takes most.
+
+    The trained weights and the optimizer's state, the critic's too. Of a model in shards that is its part of the state,
+    and all weights, gathered.
+    """
+    weights, state = critic_bytes(shape, config)
+    gathered = trained(shape, config) * stored(config) if shards == 1 else weight_bytes(shape, config)
+    return gathered + weights + (state + state_bytes(shape, config)) // shards
+
+
+def cache_bytes(shape: Shape, config: Config, row: int | None = None) -> int:
     """Return what the torch sampler takes beside what is held.
 
     Keys and values of all layers for sampler.batch_size completions, in the computation's dtype, at most
-    sampler.cache_gib, in one layer a copy for every head, and the logits of a step.
+    sampler.cache_gib, in one layer a copy for every head, and the logits of a step. row: the tokens of a rollout of
+    several turns, whose rows share no prompt after the first.
     """
     r, number = config.rollout, computed(config)
     rows = min(config.sampler.batch_size, r.problems_per_step * r.group_size)
-    cache = 2 * number * shape.layers * shape.kv_width * rows * r.max_new_tokens
+    cache = 2 * number * shape.layers * shape.kv_width * rows * (row or r.max_new_tokens)
     if config.sampler.cache_gib is not None:
         cache = min(cache, int(config.sampler.cache_gib * 2**30))
-    repeated = 2 * number * shape.heads_width * rows * (r.max_new_tokens + PROMPT)
+    repeated = 2 * number * shape.heads_width * rows * (row or r.max_new_tokens + PROMPT)
     return cache + repeated + SAMPLED_LOGITS * FP32 * rows * shape.vocabulary
 
 

@@ -40,6 +40,7 @@ from rlvr.model.memory import (
     passing_bytes,
     reference_bytes,
     shape_of,
+    snapshot_bytes,
     state_bytes,
     stored,
     summed_bytes,
@@ -65,7 +66,10 @@ class Item:
 
 @dataclass(frozen=True)
 class Plan:
-    """What each GPU holds, by kind; memory: the bytes it has. tokens: of a microbatch. host: bytes of CPU memory."""
+    """What each GPU holds, by kind; memory: the bytes it has. tokens: of a microbatch.
+
+    host: bytes of CPU memory, of the process that takes most.
+    """
 
     items: tuple[Item, ...]
     memory: int
@@ -87,22 +91,33 @@ class Plan:
         return self.peak <= self.memory
 
 
-def make_plan(shape: Shape, config: Config, *, memory: int, shards: int = 1, gpu: bool = True) -> Plan:
+def make_plan(
+    shape: Shape,
+    config: Config,
+    *,
+    memory: int,
+    shards: int = 1,
+    gpu: bool = True,
+    turns: bool = False,
+    context: int | None = None,
+) -> Plan:
     """Return the plan of a run on GPUs of `memory` bytes, its weights and their state cut into `shards`.
 
     A microbatch has at most optim.tokens_per_microbatch tokens, fewer where memory is short, and at least one row.
-    gpu False: the process of a run on a CPU, whose microbatches are never cut by memory.
+    gpu False: the process of a run on a CPU, whose microbatches are never cut by memory. turns: the rollouts have
+    several, and their rows hold replies; context: tokens that the model reads, which end them.
     """
     items = [*held_items(shape, config, shards), *passing_items(shape, config, shards)]
     engine = engine_item(config, memory)
     items += [engine] if engine is not None else []
     items += [Item("context, fragments", SPARE, SPARE, SPARE)] if gpu else []
-    tokens, longest = config.optim.tokens_per_microbatch, PROMPT + config.rollout.max_new_tokens
+    tokens, longest = config.optim.tokens_per_microbatch, longest_row(config, turns, context)
     each, chunk = token_bytes(shape, config), chunk_bytes(shape, config, memory if gpu else None)
     summed = summed_bytes(shape, config, shards)
     if gpu:
         room = memory - max(chunk, summed) - sum(item.training for item in items)
-        tokens = min(tokens, max(room // each, longest))
+        tokens = min(tokens, room // each)
+    tokens = max(tokens, longest)
     chunk = chunk_bytes(shape, config, memory if gpu else None, tokens)
     kept = tokens * kept_bytes(shape, config)
     items.append(Item("activations", 0, kept, 0))
@@ -110,14 +125,24 @@ def make_plan(shape: Shape, config: Config, *, memory: int, shards: int = 1, gpu
     layer, last = tokens * passing_bytes(shape, config) + summed, last_bytes(shape, config, shards) - kept
     items.append(Item("logits, or a layer's gradients", 0, max(chunk, layer, last), 0))
     if isinstance(config.sampler, TorchSamplerConfig):
-        cache = cache_bytes(shape, config)
+        cache = cache_bytes(shape, config, longest if turns else None)
         if gpu and config.sampler.cache_gib is None:
             free = memory - sum(item.sampling for item in items)
             cache = min(cache, max(0, int(CACHE_SHARE * free)))
         items.append(Item("sampler's cache, logits", cache, 0, 0))
     critic = critic_bytes(shape, config)[1]
     host = (state_bytes(shape, config) + critic) // shards if config.optim.offload else 0
+    if config.run.async_save:
+        copied = snapshot_bytes(shape, config, shards)
+        items += [] if gpu else [throughout("copy of a checkpoint", copied)]
+        host += copied if gpu else 0
     return Plan(tuple(items), memory, tokens, host)
+
+
+def longest_row(config: Config, turns: bool, context: int | None) -> int:
+    """Return the tokens of the longest row, its prompt of PROMPT tokens; with `turns` replies are counted."""
+    sampled = config.rollout.max_new_tokens
+    return config.rollout.longest_row(PROMPT, sampled, context) if turns else PROMPT + sampled
 
 
 def held_items(shape: Shape, config: Config, shards: int) -> list[Item]:
@@ -191,24 +216,38 @@ def changes(config: Config, shards: int) -> list[Change]:
     return found
 
 
-def advice(shape: Shape, config: Config, *, memory: int, gpus: int, shards: int) -> str:
+def advice(
+    shape: Shape,
+    config: Config,
+    *,
+    memory: int,
+    gpus: int,
+    shards: int,
+    turns: bool = False,
+    context: int | None = None,
+) -> str:
     """Return the fewest changes with which a run fits on GPUs of `memory` bytes, as flags; or how many GPUs it needs.
 
-    Shards over all GPUs are tried where there are more GPUs than shards, then LoRA, then more GPUs.
+    Shards over all GPUs are tried where there are more GPUs than shards, then LoRA, then more GPUs. turns, context: see
+    `make_plan`.
     """
+
+    def fits(changed: Config, count: int = 1) -> bool:
+        return make_plan(shape, changed, memory=memory, shards=count, turns=turns, context=context).fits
+
     shardable = config.optim.name == "adamw" and not config.optim.offload
     counts = [shards, *([gpus] if shardable and gpus > shards else [])]
     for flags, changed, count in combinations(config, counts):
-        if make_plan(shape, changed, memory=memory, shards=count).fits:
+        if fits(changed, count):
             flags += [f"--model.shard {count}"] * (count != shards)
             return f"it fits with {' '.join(flags)}" if flags else "it fits as it is"
     adapted = replace(config.model, lora_rank=LORA_RANK, weights="float32", gradient_checkpointing=True)
-    if not config.model.lora_rank and make_plan(shape, replace(config, model=adapted), memory=memory).fits:
+    if not config.model.lora_rank and fits(replace(config, model=adapted)):
         recomputed = "" if config.model.gradient_checkpointing else " --model.gradient-checkpointing"
         return f"all weights cannot be trained; it fits with --model.lora-rank {LORA_RANK}{recomputed}"
     for count in more_gpus(gpus) if shardable else []:
         for flags, changed, _ in combinations(config, [count]):
-            if make_plan(shape, changed, memory=memory, shards=count).fits:
+            if fits(changed, count):
                 return f"it fits on {count} GPUs with {' '.join([*flags, f'--model.shard {count}'])}"
     return "no setting makes it fit: take a smaller model, or GPUs with more memory"
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
-import threading
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlvr.types import Pair, Problem, Prompt, RunError, Status, Verdict, error
+from rlvr.reward_model.learned import Learned, check_options, common_rules, folder_rule
+from rlvr.types import Prompt, Status, Verdict, error
 
 if TYPE_CHECKING:
     from rlvr.reward_model.loading import LoadedRewardModel
-    from rlvr.reward_model.text import Encoded, Renderer
+    from rlvr.reward_model.text import Encoded
 
 Reduce = Literal["min", "product", "last"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardModel:
+class RewardModel(Learned):
     """The score of a sequence-classification model (hub or folder), on the trainer's device or behind a server.
 
     model: hub name or folder, adapters included; with url it still provides the tokenizer. revision: branch, tag or
@@ -71,79 +68,31 @@ class RewardModel:
     def __post_init__(self) -> None:
         rules = [
             (bool(self.model), "model: name a hub model or a folder (with url too, for its tokenizer)"),
-            (self.batch_size >= 1, f"batch_size {self.batch_size}: expected at least 1"),
-            (self.max_tokens >= 0, f"max_tokens {self.max_tokens}: expected tokens, or 0 for the model's limit"),
+            *common_rules(self),
             (self.timeout > 0, f"timeout {self.timeout}: expected seconds above 0"),
             (self.retries >= 0, f"retries {self.retries}: expected at least 0"),
             (self.std is None or self.std > 0, f"std {self.std}: expected a number above 0"),
             (not (self.separator and self.url), "separator: a server cannot score steps; leave out url"),
             (self.url is not None or self.route == "classify", "route score: only a server has it; give its url"),
-            (
-                not is_folder(self.model) or Path(self.model).is_dir(),
-                f"model {self.model!r}: no such folder; `rlvr rm` trains one",
-            ),
+            folder_rule(self.model, "; `rlvr rm` trains one"),
         ]
-        for holds, message in rules:
-            if not holds:
-                raise ValueError(f"reward_model {message}")
-        object.__setattr__(self, "_lock", threading.Lock())
-        object.__setattr__(self, "_loaded", None)
-
-    @property
-    def reads_prompt(self) -> bool:
-        """True: the score is of prompt and completion together."""
-        return True
+        check_options("reward_model", rules)
+        super().__post_init__()
 
     @property
     def whole_batch(self) -> bool:
         """True in this process, where a score's rounding depends on its batch: callers must not cut one."""
         return self.url is None
 
-    def __call__(self, problem: Problem, completion: str) -> Verdict:
-        return self.verify_batch([(problem, completion)])[0]
-
-    def verify_batch(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Return the verdict of each pair, in order; calls from several threads take turns.
-
-        The first call raises RunError where the model or the server cannot be used at all.
-        """
-        lock: threading.Lock = self._lock  # type: ignore[attr-defined]
-        start = time.perf_counter()
-        with lock:
-            first = self._loaded is None  # type: ignore[attr-defined]
-            loaded = self._load() if first else self._loaded  # type: ignore[attr-defined]
-            texts = [self._encode(loaded.renderer, problem.prompt, completion) for problem, completion in pairs]
-            scores = self._score(loaded, pairs, texts)
-            if first and scores and all(isinstance(score, str) for score in scores):
-                raise RunError(str(scores[0]))
-            object.__setattr__(self, "_loaded", loaded)
-        share = (time.perf_counter() - start) / max(len(pairs), 1)
-        return [self._verdict(score, text, loaded).timed(share) for score, text in zip(scores, texts)]
-
     def _load(self) -> LoadedRewardModel:
         from rlvr.reward_model.loading import load_reward_model
 
         return load_reward_model(self)
 
-    def _encode(self, renderer: Renderer, prompt: Prompt, completion: str) -> Encoded | str:
-        try:
-            if self.separator:
-                return renderer.encode_steps(prompt, completion, self.separator)
-            return renderer.encode(prompt, completion)
-        except ValueError as error:
-            return str(error)
-
-    def _score(
-        self, loaded: LoadedRewardModel, pairs: Sequence[Pair], texts: Sequence[Encoded | str]
-    ) -> list[tuple[float, ...] | str]:
-        """Return log-odds for each text, or why there are none; a str among the texts is such a reason already."""
-        encoded = [(pair, text) for pair, text in zip(pairs, texts) if not isinstance(text, str)]
-        try:
-            scores = iter(loaded.backend.score([pair for pair, _ in encoded], [text for _, text in encoded]))
-        except MemoryError as error:
-            # Callers score a MemoryError 0, as if the completion had caused it.
-            raise RuntimeError("the reward model ran out of memory; use a smaller batch_size") from error
-        return [text if isinstance(text, str) else next(scores) for text in texts]
+    def _encode(self, loaded: LoadedRewardModel, prompt: Prompt, completion: str) -> Encoded:
+        if self.separator:
+            return loaded.renderer.encode_steps(prompt, completion, self.separator)
+        return loaded.renderer.encode(prompt, completion)
 
     def _verdict(self, scored: tuple[float, ...] | str, text: Encoded | str, loaded: LoadedRewardModel) -> Verdict:
         if isinstance(scored, str) or isinstance(text, str):
@@ -159,11 +108,6 @@ class RewardModel:
 
 
 REDUCE: dict[str, Any] = {"min": min, "product": math.prod, "last": lambda probabilities: probabilities[-1]}
-
-
-def is_folder(name: str) -> bool:
-    """Return whether a name must be a path: hub names have at most one slash and start with a letter or digit."""
-    return name.startswith(("/", ".", "~")) or name.count("/") > 1
 
 
 def sigmoid(x: float) -> float:

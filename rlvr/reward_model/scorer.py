@@ -229,14 +229,21 @@ def load_classifier(
     return Classifier(model, pad_id=int(pad), padding_side=padding_side or tokenizer.padding_side), tokenizer
 
 
-def load_weights(name: str, parts: Parts, dtype: torch.dtype, *, trust_remote_code: bool) -> tuple[Any, list[str]]:
+def load_weights(
+    name: str,
+    parts: Parts,
+    dtype: torch.dtype,
+    *,
+    trust_remote_code: bool,
+    kind: Any = AutoModelForSequenceClassification,
+) -> tuple[Any, list[str]]:
     """Load the weights, an adapter merged into them, and return them with the names that no file has, sorted.
 
-    Raises ValueError where they cannot be loaded.
+    kind: the class of the model. Raises ValueError where they cannot be loaded.
     """
     source = parts.source
     with load_errors_as_value_error(name, KIND), quietly(), torch.random.fork_rng(devices=[]):
-        model, report = AutoModelForSequenceClassification.from_pretrained(
+        model, report = kind.from_pretrained(
             source.weights.name,
             config=parts.config,
             dtype=torch.float32 if source.adapter else dtype,

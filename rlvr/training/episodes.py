@@ -39,7 +39,6 @@ from rlvr.types import (
 
 Seed = tuple[int | str, ...]
 SHOWN = 300  # characters of an exception in a reason
-FRAME = 64  # tokens that a note and a chat template may add to a reply
 
 
 class Speaks(Protocol):
@@ -82,11 +81,9 @@ def plan_of(policy: Speaks, task: Task, limits: TurnSettings, *contexts: int | N
 
 def longest_row(task: Task, config: RolloutConfig, prompt: int, context: int | None) -> int:
     """Return the tokens of the longest row that a run may train on, of a prompt's number of tokens."""
-    longest = prompt + config.max_new_tokens
     if task.environment is None:
-        return longest
-    longest += (config.max_turns - 1) * (config.reply_tokens + FRAME)
-    return min(tokens for tokens in (longest, context, config.context_tokens) if tokens)
+        return prompt + config.max_new_tokens
+    return config.longest_row(prompt, config.max_new_tokens, context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +201,20 @@ class Episodes:
         self.waiting += 1
         self.background.submit(row, partial(answer, self.plan.environment, episode, said), partial(close, episode))
 
+    def drop(self, row: int) -> None:
+        """Give up a rollout whose next turn cannot be sampled: it ends, and nobody is told of it."""
+        self.open -= 1
+        self.background.submit(-1, partial(close, self.episodes[row]))
+
+    def cut(self, row: int) -> bool:
+        """End a rollout whose next turn does not fit the context any more; return False where it is the first turn."""
+        if not self.episodes[row].turns:
+            return False
+        self._leave_out_reply(self.episodes[row])
+        self.background.submit(-1, partial(close, self.episodes[row]))
+        self._finish(row, "context", None)
+        return True
+
     def _collect(self, *, wait: bool) -> None:
         for row, outcome in self.background.collect(wait=wait):
             if row < 0:  # an environment that was closed
@@ -259,6 +270,12 @@ class Episodes:
         episode.logprobs += [0.0] * len(ids)
         episode.turns.append(Turn(reply.role, text, len(ids), calls=reply.calls, failed=reply.failed))
         return None
+
+    def _leave_out_reply(self, episode: Episode) -> None:
+        """Take the last reply away again: a completion ends with a turn of the model."""
+        while not episode.turns[-1].sampled:
+            length = episode.turns.pop().length
+            del episode.ids[len(episode.ids) - length :], episode.logprobs[len(episode.logprobs) - length :]
 
     def _budget(self, episode: Episode) -> int:
         return self.sampling.max_new_tokens - episode.spent

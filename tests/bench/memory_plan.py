@@ -30,7 +30,8 @@ from accelerate import Accelerator
 from step_vs_trl import peak_memory_growth
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, VLLMServerConfig, make_algo
+from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig, VLLMServerConfig, make_algo
+from rlvr.model.context import run_limit
 from rlvr.model.critic import Critic
 from rlvr.model.memory import QWEN_7B, QWEN_15B, QWEN_32B
 from rlvr.model.optim import make_optimizer
@@ -38,11 +39,13 @@ from rlvr.model.plan import Plan, advice, make_plan, model_settings, shape_of_co
 from rlvr.model.policy import load_policy
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.training.collect import collect
+from rlvr.training.episodes import Play
 from rlvr.training.rewards import group_advantages, group_rewards
 from rlvr.training.run import assemble
+from rlvr.training.snapshot import take_snapshot
 from rlvr.training.update import update
 from rlvr.traits import BatchVerifier
-from rlvr.types import Completion, Problem, Sampler, Verdict
+from rlvr.types import Completion, Problem, Reply, Sampler, Verdict
 
 ALPHABET = "0123456789+-= ()"
 GIB = 2**30
@@ -54,6 +57,8 @@ CONFIGURATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "LoRA, reference": {"algo": {"name": "grpo", "kl_coef": 0.05}, "model": {"lora_rank": 16}},
     "bfloat16 computed": {"algo": {"name": "grpo", "kl_coef": 0.05}, "model": {"dtype": "bfloat16"}},
     "bfloat16 weights": {"algo": {"name": "grpo", "kl_coef": 0.05}, "model": {"weights": "bfloat16"}},
+    "several turns": {"algo": {"name": "grpo"}, "rollout": {"max_turns": 3}},
+    "asynchronous checkpoint": {"algo": {"name": "grpo"}, "run": {"async_save": True}},
     "checkpointing": {"algo": {"name": "grpo", "kl_coef": 0.05}, "model": {"gradient_checkpointing": True}},
 }
 SHAPES = {"1.5B": QWEN_15B, "7B": QWEN_7B, "32B": QWEN_32B}
@@ -76,6 +81,13 @@ class AnyTokens(Sampler):
 
     def load_weights(self, policy: Any) -> None:
         """Nothing to update."""
+
+
+def talkative(problem: Problem, rng: random.Random) -> Any:
+    """Reply at length to every turn, which ends none."""
+    said = yield None
+    while True:
+        said = yield Reply("0123456789" * 200 + said[:0])
 
 
 class Lengths(BatchVerifier):
@@ -113,17 +125,42 @@ def make_config(name: str, args: argparse.Namespace) -> Config:
     model = {"name": str(args.model), "device": "cpu", **groups.get("model", {})}
     if "weights" not in model:
         model.setdefault("dtype", "float32")
+    # Rows of several turns are microbatches of their own: what they hold of replies decides.
+    tokens = args.length // 4 if "rollout" in groups else args.rows * args.length + 100
     return Config(
         model=ModelConfig(**model),
-        rollout=RolloutConfig(problems_per_step=2, group_size=args.rows, max_new_tokens=args.length),
+        rollout=RolloutConfig(**rollout_settings(groups, args)),
         algo=make_algo(**groups["algo"]),
-        optim=OptimConfig(lr=1e-6, tokens_per_microbatch=args.rows * args.length + 100, **groups.get("optim", {})),
+        optim=OptimConfig(lr=1e-6, tokens_per_microbatch=tokens, **groups.get("optim", {})),
+        run=RunConfig(**groups.get("run", {})),
     )
+
+
+def rollout_settings(groups: dict[str, dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]:
+    """The settings of rollouts: of a turn, or of several, most of whose tokens are those of replies."""
+    made = {"problems_per_step": 2, "group_size": args.rows, "max_new_tokens": args.length}
+    turns = groups.get("rollout", {}).get("max_turns")
+    if turns is None:
+        return made
+    sampled, replies = args.length // 4, args.rows * args.length // turns
+    return made | {
+        "max_turns": turns,
+        "max_new_tokens": sampled,
+        "turn_tokens": sampled // turns,
+        "reply_tokens": replies,
+    }
 
 
 def planned(config: Config) -> Plan:
     """The plan of a run on a CPU."""
-    return make_plan(shape_of_config(model_settings(config)), config, memory=0, gpu=False)
+    settings, turns = model_settings(config), several_turns(config)
+    context = run_limit(config, settings)
+    return make_plan(shape_of_config(settings), config, memory=0, gpu=False, turns=turns, context=context)
+
+
+def several_turns(config: Config) -> bool:
+    """Whether the rollouts of a configuration have several turns."""
+    return config.rollout.turn_tokens is not None
 
 
 def two_steps(config: Config, vocabulary: int) -> None:
@@ -133,11 +170,18 @@ def two_steps(config: Config, vocabulary: int) -> None:
     problems = [Problem(str(i), f"{i}+{i}=", "") for i in range(100)]
     run = assemble(config, policy, optimizer, AnyTokens(vocabulary), problems, Lengths(), None, accelerator)  # type: ignore[arg-type]
     run.learner.reference = policy.reference() if config.algo.needs_reference else None
+    if several_turns(config):
+        run.worker = replace(run.worker, plan=Play(talkative, config.rollout, run_limit(config, policy.causal.config)))
     run.learner.critic = Critic(policy, config.critic, config.optim) if config.critic is not None else None
+    held: list[Any] = []
     for step in range(2):
         groups = collect(run.worker, step)
         advantages = group_advantages(groups, group_rewards(groups, config.rollout), config.algo)
         update(run.learner, step, groups, advantages, lambda text: None)
+        if config.run.async_save:  # written while the second step trains
+            held[:] = (
+                [take_snapshot(step, policy, optimizer, {}, run.learner.critic, copied=True)] if not step else held
+            )
 
 
 def measured(name: str, argv: list[str], folder: str) -> float:

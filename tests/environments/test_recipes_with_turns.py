@@ -10,6 +10,7 @@ import pytest
 from rlvr.commands.cli import main
 from rlvr.model.tiny import tiny_model
 from rlvr.sandbox.selftest import level
+from rlvr.tasks.base import BOXED
 from tests.helpers.chat_templates import chat_tokenizer
 from tests.helpers.environments import hermes
 from tests.helpers.files import lines
@@ -59,7 +60,10 @@ def test_tool_math(tmp_path: Path) -> None:
     for name, part in (("train", rows[:8]), ("test", rows[8:])):
         write(tmp_path / "gsm8k" / f"{name}.jsonl", part)
     shown = [
-        {"prompt": f"What is {i}+{i}?", "completion": [said(hermes("python", "print(12)")), said("\\boxed{12}")]}
+        {
+            "prompt": f"What is {i}+{i}?\n{BOXED}",
+            "completion": [said(hermes("python", "print(12)")), said("\\boxed{12}")],
+        }
         for i in range(20, 28)
     ]
     found = run(

@@ -9,10 +9,12 @@ import os
 import re
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,6 +24,7 @@ import httpx2
 KEEP_ALIVE = 2.0
 FIRST_DELAY, LONGEST_DELAY, LONGEST_RETRY_AFTER = 0.1, 5.0, 30.0
 QUOTED = 300  # characters of a server's answer that a message quotes
+READ_FOR_QUOTES = 100_000  # bytes of it that are read for them
 T = TypeVar("T")
 
 for _name in ("httpx2", "httpcore2"):
@@ -83,6 +86,7 @@ class JSONClient:
         if api_key is not None:
             sent["Authorization"] = f"Bearer {api_key}"
         check_headers(sent, name)
+        self._key = api_key
         self.url = str(base.copy_with(userinfo=b"")).rstrip("/")
         self.name = name
         self.timeout = timeout
@@ -145,7 +149,7 @@ class JSONClient:
                 raise ServerLost(f"{where}: the client was closed") from error
             problem = "is unreachable" if isinstance(error, httpx2.ConnectError) else "failed"
             raise ServerLost(f"{where} {problem}: {one_line(str(error)) or type(error).__name__}") from error
-        return decode(response, where)
+        return decode(response, where, self._key)
 
     def _locate(self, path: str) -> str:
         return f"the {self.name} {self.url}{path}"
@@ -309,14 +313,17 @@ def check_headers(headers: Mapping[str, str], name: str) -> None:
             raise ValueError(f"header {field} for the {name}: expected printable ASCII without spaces around it")
 
 
-def decode(response: httpx2.Response, where: str) -> Any:
-    """Return the JSON of a response, None for an empty one. Raises ServerLost or RequestRefused by its status."""
+def decode(response: httpx2.Response, where: str, key: str | None = None) -> Any:
+    """Return the JSON of a response, None for an empty one. Raises ServerLost or RequestRefused by its status.
+
+    key: left out of what their messages quote.
+    """
     status, content = response.status_code, response.content
-    quoted = one_line(content[: 4 * QUOTED].decode(errors="replace"))
+    quoted = one_line(without_key(content[:READ_FOR_QUOTES].decode(errors="replace"), key))
     if status >= 500:
         raise ServerLost(f"{where} returned {status}: {quoted}", retry_after(response))
     if 300 <= status < 400:
-        target = one_line(response.headers.get("location", "nowhere"))
+        target = one_line(without_key(response.headers.get("location", "nowhere"), key))
         raise RequestRefused(f"{where} redirects ({status}) to {target}; use that URL", status)
     if status >= 400:
         raise RequestRefused(f"{where} refused the request ({status}): {quoted}", status, retry_after(response))
@@ -327,9 +334,24 @@ def decode(response: httpx2.Response, where: str) -> Any:
 
 
 def retry_after(response: httpx2.Response) -> float:
-    """Return the seconds of a Retry-After header, 30 at most; 0 without one, or where it is a date."""
+    """Return the seconds until the time of a Retry-After header, from 0 to 30; 0 without one that can be read."""
     value = response.headers.get("retry-after", "")
-    return min(float(value), LONGEST_RETRY_AFTER) if re.fullmatch(r"\d{1,9}", value, re.ASCII) else 0.0
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value, re.ASCII):
+        return min(float(value), LONGEST_RETRY_AFTER)
+    try:
+        seconds = parsedate_to_datetime(value).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return 0.0
+    return max(0.0, min(seconds, LONGEST_RETRY_AFTER))
+
+
+def without_key(text: str, key: str | None) -> str:
+    """Return a text without a key, which some servers repeat where they refuse it; also not the start of one."""
+    if not key:
+        return text
+    text = text.replace(key, "[key]")
+    cut = next((n for n in range(min(len(key), len(text)), 3, -1) if text.endswith(key[:n])), 0)
+    return text[: len(text) - cut] + "[key]" if cut else text
 
 
 def one_line(text: str) -> str:

@@ -5,19 +5,20 @@ Standard library only.
 
 from __future__ import annotations
 
-import unicodedata
+import re
+from functools import cache
 
 # Cc: control characters, the escape among them; Cs: half of a surrogate pair, which UTF-8 cannot hold; the others of
 # Cf that turn the direction of text, so that it reads otherwise than it is stored.
-HIDDEN = frozenset({"Cc", "Cs"})
-TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+HIDDEN = "\x00-\x1f\x7f-\x9f\ud800-\udfff"
+TURNING = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:
     """`text` with control characters (but those of `keep`) written as escapes such as \\x1b. The rest is unchanged."""
     if text.isprintable():
         return text
-    return "".join(_escaped(character) if _is_hidden(character, keep) else character for character in text)
+    return _hidden(keep).sub(lambda found: _escaped(found[0]), text)
 
 
 def in_one_line(text: str) -> str:
@@ -25,10 +26,11 @@ def in_one_line(text: str) -> str:
     return printable(" ".join(text.split()), keep="")
 
 
-def _is_hidden(character: str, keep: str) -> bool:
-    if character in keep:
-        return False
-    return unicodedata.category(character) in HIDDEN or character in TURNING
+@cache
+def _hidden(keep: str) -> re.Pattern[str]:
+    """Return what matches a character to escape."""
+    kept = f"(?![{re.escape(keep)}])" if keep else ""
+    return re.compile(f"{kept}[{HIDDEN}{TURNING}]")
 
 
 def _escaped(character: str) -> str:

@@ -1,7 +1,7 @@
 """Names for verifiers, task packs and environments. Standard library only.
 
 There are three ways to name one: the registered name, `"module:attribute"`, and an entry point of an installed package
-in the group `rlvr.verifiers` (or `rlvr.tasks`, `rlvr.environments`).
+in the group `rlvr.verifiers` (or `rlvr.tasks`, `rlvr.environments`). A registered name may have members: "name:member".
 """
 
 from __future__ import annotations
@@ -89,9 +89,12 @@ class Registry:
         self.kind = kind
         self.builtins = builtins
         self._entries: dict[str, Callable[..., Any]] = {}
+        self._members: dict[str, str] = {}
 
-    def register(self, name: str) -> Callable[[T], T]:
+    def register(self, name: str, *, member: str = "") -> Callable[[T], T]:
         """Decorator: register under `name`. Raise ValueError for a name that another object has.
+
+        member: an option whose value may follow the name: "name:value" is the maker with it.
 
         The same definition registered again (a module run as a script and imported, or reloaded; a notebook cell run
         twice) replaces the former one.
@@ -108,6 +111,7 @@ class Registry:
                     f"{self.kind} {name!r} is registered twice: by {_where(held)} and by {_where(made)}; rename one"
                 )
             self._entries[name] = made
+            self._members[name] = member
             return made
 
         return add
@@ -119,7 +123,7 @@ class Registry:
     def get(self, spec: str) -> Callable[..., Any]:
         """Return the maker that `spec` names. Raise LookupError with the nearest names where there is none."""
         if ":" in spec:
-            return self._import(spec)
+            return self._bound(spec) if self.has_member(spec) else self._import(spec)
         if made := self._built_in(spec) or self._entries.get(spec):
             return made
         for point in entry_points(group=self.builtins):
@@ -170,6 +174,17 @@ class Registry:
             return self._entries[name]
         return None
 
+    def has_member(self, spec: str) -> bool:
+        """Whether `spec` is the name of a maker with members, and one of these, which need not be there."""
+        name, colon, _ = spec.partition(":")
+        if colon and name not in self._entries:
+            self._built_in(name)
+        return bool(colon and self._members.get(name))
+
+    def _bound(self, spec: str) -> Callable[..., Any]:
+        name, _, value = spec.partition(":")
+        return _with_option(self._entries[name], self._members[name], value)
+
     def _import(self, spec: str) -> Callable[..., Any]:
         module_name, _, attribute = spec.partition(":")
         if module_name.endswith(".py") or not all(part.isidentifier() for part in module_name.split(".")):
@@ -188,6 +203,19 @@ class Registry:
         if not callable(made):
             raise LookupError(f"{self.kind} {spec!r} is a {type(made).__name__}; expected a function or a class")
         return typing.cast(Callable[..., Any], made)
+
+
+def _with_option(made: Callable[..., Any], option: str, value: str) -> Callable[..., Any]:
+    """Return a maker with the value of an option; it has the others."""
+
+    @functools.wraps(made)
+    def bound(**options: Any) -> Any:
+        return made(**{option: value}, **options)
+
+    signature = inspect.signature(made)
+    left = [p for name, p in signature.parameters.items() if name != option]
+    bound.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+    return bound
 
 
 def _replaces(made: Callable[..., Any], held: Callable[..., Any]) -> bool:

@@ -271,6 +271,25 @@ class Ask:
     seed: int
 
 
+class Conversations(Protocol):
+    """Rollouts of several turns, numbered rows, as a sampler sees them. One thread calls the methods."""
+
+    def asks(self, *, every: bool) -> Sequence[tuple[int, Ask]] | None:
+        """Return the turns that may be sampled now, by row, and each once; None when all rollouts have ended.
+
+        every: wait for the replies to all open rows, and return the turns of all; else wait for nothing.
+        """
+        ...
+
+    def heard(self, row: int, completion: Completion) -> None:
+        """Take a turn that was sampled, and begin to make the reply to it."""
+        ...
+
+    def on_reply(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called from now on, in any thread, when a reply was made."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """The G completions of one problem; `verdicts` is empty until they are verified.
@@ -347,19 +366,16 @@ class Sampler(Protocol):
 
             self.stream(prompts, sampling, seeds, pass_on)
 
-    def converse(
-        self, asks: Callable[[bool], Sequence[tuple[int, Ask]]], heard: Callable[[int, Completion], None]
-    ) -> None:
-        """Sample the turns of rollouts that are numbered rows; `heard(row, completion)` takes each, in this thread.
+    def converse(self, rollouts: Conversations) -> None:
+        """Sample the turns of rollouts until all have ended.
 
-        `asks(every)` waits for the replies to all open rows (every), or to one of them at least, and returns the turns
-        that are to be sampled next, by row; none when all rollouts have ended. By default in rounds: which rows are
-        sampled together depends on no timing.
+        By default in rounds: which rows are sampled together depends on no timing. Override it to sample a row's next
+        turn as soon as its reply is there.
         """
-        while turns := asks(True):
+        while turns := rollouts.asks(every=True):
 
             def pass_on(place: int, made: Completion, turns: Sequence[tuple[int, Ask]] = turns) -> None:
-                heard(turns[place][0], made)
+                rollouts.heard(turns[place][0], made)
 
             self.sample_rows([ask for _, ask in turns], pass_on)
 

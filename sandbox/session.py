@@ -8,10 +8,12 @@ import os
 import select
 import time
 import weakref
+from collections.abc import Sequence
 
 from rlvr.sandbox.client import Server, ServerDied, ServerRefused, ServerSetting
 from rlvr.sandbox.inside import plain
 from rlvr.sandbox.limits import MAX_PROGRAM, MAX_WALL, Limits, Result, RunStatus
+from rlvr.sandbox.packages import files as package_files
 from rlvr.sandbox.pool import result_of
 from rlvr.sandbox.runs import Run
 
@@ -28,31 +30,36 @@ class Session:
     It has a fork server of its own, with the guarantees of a single run. `limits` hold for all its programs together:
     `seconds` is processor time, counted while they run and while threads of theirs do; by the clock each program has
     MAX_WALL times as many. A program that exceeds a limit, or ends the process, ends the session; the next one begins
-    with a new one, and `Result.detail` of the former says so. Raises SandboxUnavailable below level 2.
+    with a new one, and `Result.detail` of the former says so. `packages`: what programs may import, as of Pool. Raises
+    SandboxUnavailable below level 2, ValueError for a package that is not installed.
     """
 
-    def __init__(self, limits: Limits | None = None, level: int | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, level: int | None = None, packages: Sequence[str] = ()) -> None:
         from rlvr.sandbox.selftest import permitted
 
         self.limits = limits or Limits()
-        self._level = permitted(level, allow_weak=False, unsafe=False).number
+        package_files(tuple(packages))
+        self._setting = ServerSetting(permitted(level, allow_weak=False, unsafe=False).number, packages=tuple(packages))
         self._open: _Conversation | None = None
         self._finalizer = weakref.finalize(self, lambda: None)
 
-    def run(self, program: str) -> Result:
-        """Run a program in the session's namespace. Its result holds what was printed since the last one."""
+    def run(self, program: str, wall: float | None = None) -> Result:
+        """Run a program in the session's namespace. Its result holds what was printed since the last one.
+
+        wall: seconds by the clock after which it is ended, by default MAX_WALL times those of the limits.
+        """
         if len(program) > MAX_PROGRAM:
             detail = f"program of {len(program)} characters; at most {MAX_PROGRAM}"
             return Result(RunStatus.COMPILE_ERROR, detail=detail)
         try:
             if self._open is None:
-                self._open = _Conversation(self._level, self.limits)
+                self._open = _Conversation(self._setting, self.limits)
                 self._finalizer.detach()
                 self._finalizer = weakref.finalize(self, self._open.close)
-            result = self._open.run(program)
+            result = self._open.run(program, wall or MAX_WALL * self.limits.seconds)
         except (ServerDied, ServerRefused, OSError) as error:
             self.close()
-            return Result(RunStatus.SANDBOX_ERROR, level=self._level, detail=str(error))
+            return Result(RunStatus.SANDBOX_ERROR, level=self._setting.level, detail=str(error))
         if self._open.over:
             self.close()
         return result
@@ -64,6 +71,13 @@ class Session:
             self._finalizer.detach()
             opened.close()
 
+    def abandon(self) -> None:
+        """Let go of the process in a forked child of the caller, to whom it belongs."""
+        self._finalizer.detach()
+        if self._open is not None:
+            self._open.abandon()
+        self._open = None
+
     def __enter__(self) -> Session:
         return self
 
@@ -74,12 +88,12 @@ class Session:
 class _Conversation:
     """One process of a session, and its server."""
 
-    def __init__(self, level: int, limits: Limits) -> None:
+    def __init__(self, setting: ServerSetting, limits: Limits) -> None:
         self.over = False
         self._limits = limits
         self._number = 0
         self._said = b""
-        self._server = Server(ServerSetting(level))
+        self._server = Server(setting)
         requests, replies = os.pipe(), os.pipe()
         self._requests, self._replies = requests[1], replies[0]
         self._pipes = [self._requests, self._replies]
@@ -93,13 +107,13 @@ class _Conversation:
             self.close()
             raise
 
-    def run(self, program: str) -> Result:
-        """Send a program and wait for its end. Raises ServerDied."""
+    def run(self, program: str, wall: float) -> Result:
+        """Send a program and wait for its end, `wall` seconds by the clock at most. Raises ServerDied."""
         started = time.monotonic()
         for stream in self._run.streams[:2]:
             stream.data.clear()
         left = memoryview(plain.dumps(program) + b"\n")
-        until = started + MAX_WALL * self._limits.seconds
+        until = started + wall
         code: int | None = None
         late = False
         poll = select.poll()
@@ -122,7 +136,7 @@ class _Conversation:
                     code = self._answer()
                 elif not self._run.read(ready):
                     self._silent.add(ready)
-        return self._result(code, late, started)
+        return self._result(code, wall if late else None, started)
 
     def _sent(self, data: memoryview) -> int:
         """Return how many bytes the process takes; all of them where it has closed the pipe."""
@@ -149,7 +163,7 @@ class _Conversation:
                     return int(message["x"])
         return None
 
-    def _result(self, code: int | None, late: bool, started: float) -> Result:
+    def _result(self, code: int | None, late: float | None, started: float) -> Result:
         run = self._run
         self._number += 1
         if run.report is None:
@@ -162,8 +176,8 @@ class _Conversation:
             self.over = True
             run.finish()
             ended = result_of(run, ())
-            if late:
-                detail = f"over {MAX_WALL * self._limits.seconds:g} s by the clock"
+            if late is not None:
+                detail = f"over {late:g} s by the clock"
                 ended = dataclasses.replace(ended, status=RunStatus.TIMEOUT, detail=detail)
             elif ended.status is RunStatus.OK:
                 ended = dataclasses.replace(ended, status=RunStatus.CRASH, detail="the process has ended")
@@ -184,6 +198,13 @@ class _Conversation:
             detail=detail,
         )
         return _lost(found) if self.over else found
+
+    def abandon(self) -> None:
+        """Close this process's ends only."""
+        self._server.abandon()
+        self._run.close()
+        while self._pipes:
+            os.close(self._pipes.pop())
 
     def close(self) -> None:
         """End the process and its server."""

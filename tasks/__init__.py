@@ -1,15 +1,43 @@
 """Task packs: prompts paired with a verifier. Importing this package registers the packs that come with rlvr."""
 
-from rlvr.tasks import arithmetic, code_packs, countdown, higher_lower, hops, jsonl, math_sets, product, tiny_code
+from rlvr.tasks import (
+    arithmetic,
+    choice_sets,
+    code_packs,
+    contest_code,
+    countdown,
+    higher_lower,
+    hops,
+    hub,
+    instruction_sets,
+    jsonl,
+    knights,
+    math_held_out,
+    math_sets,
+    math_train,
+    plus_tests,
+    product,
+    reasoning_gym,
+    tiny_code,
+)
 
 __all__ = [
     "arithmetic",
+    "choice_sets",
     "code_packs",
+    "contest_code",
     "countdown",
     "higher_lower",
     "hops",
+    "hub",
+    "instruction_sets",
     "jsonl",
+    "knights",
+    "math_held_out",
     "math_sets",
+    "math_train",
+    "plus_tests",
     "product",
+    "reasoning_gym",
     "tiny_code",
 ]

@@ -14,6 +14,7 @@ from typing import Any
 from rlvr.registry import register_task
 from rlvr.tasks.base import build_task, normalized
 from rlvr.tasks.rows import Row, column, first, read_file, read_hub
+from rlvr.tasks.sources import Source, published
 from rlvr.types import Problem, Task
 from rlvr.verifiers.code.extract import prompt_prelude
 from rlvr.verifiers.unit_tests import integrity
@@ -24,6 +25,8 @@ ANSWER = "Answer with the whole program, imports included, in one ```python bloc
 MBPP_TEST = range(11, 511)
 MBPP_TRAIN = range(601, 975)
 EVERY_MBPP_SPLIT = "train+test+validation+prompt"
+HUMANEVAL = Source(hub="openai/openai_humaneval", licence="MIT", size="164")
+MBPP = Source(hub="google-research-datasets/mbpp", licence="CC BY 4.0", size="974 (427 sanitized)")
 HUMANEVAL_FILES = ("HumanEval.jsonl",)
 MBPP_FILES = {False: ("mbpp.jsonl",), True: ("sanitized-mbpp.json",)}
 
@@ -87,9 +90,10 @@ def check_columns(rows: Sequence[Row], columns: Sequence[str], pack: str) -> Non
 
 
 @register_task("humaneval")
+@published(HUMANEVAL)
 def humaneval(*, data: Path | None = None, num_test: int | None = None) -> Task:
     """HumanEval: 164 Python functions to complete from a docstring, checked by hidden tests; test only."""
-    hub = ("openai/openai_humaneval", None, "test")
+    hub = (HUMANEVAL.hub, None, "test")
     rows = read_hub(*hub) if data is None else code_rows(Path(data), HUMANEVAL_FILES)
     check_columns(rows, ("task_id", "prompt", "entry_point", "test"), "humaneval")
     # prefix: an answer that is only a function's body continues the prompt
@@ -101,6 +105,7 @@ def humaneval(*, data: Path | None = None, num_test: int | None = None) -> Task:
 
 
 @register_task("mbpp")
+@published(MBPP)
 def mbpp(
     *,
     data: Path | None = None,
@@ -117,7 +122,7 @@ def mbpp(
     """
     if visible_tests < 1:
         raise ValueError(f"task 'mbpp', visible_tests {visible_tests}: expected at least 1: it names the function")
-    hub = ("google-research-datasets/mbpp", "sanitized" if sanitized else "full", EVERY_MBPP_SPLIT)
+    hub = (MBPP.hub, "sanitized" if sanitized else "full", EVERY_MBPP_SPLIT)
     rows = read_hub(*hub) if data is None else code_rows(Path(data), MBPP_FILES[sanitized])
     check_columns(rows, ("task_id", "test_list"), "mbpp")
     for name, number in (("num_train", num_train), ("num_test", num_test)):

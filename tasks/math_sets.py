@@ -10,8 +10,26 @@ from pathlib import Path
 
 from rlvr.registry import register_task
 from rlvr.tasks.base import BOXED, build_task
-from rlvr.tasks.rows import Row, column, first, read_hub, read_split
+from rlvr.tasks.rows import Row, column, first, read_split
+from rlvr.tasks.sources import Source, published
 from rlvr.types import Problem, Task
+
+GSM8K = Source(
+    hub="openai/gsm8k",
+    revision="740312add88f781978c0658806c59bc2815b9866",
+    licence="MIT",
+    size="7,473 + 1,319",
+    configs=("main",),
+    splits={"train": "train", "test": "test"},
+)
+MATH_500 = Source(
+    hub="HuggingFaceH4/MATH-500",
+    revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
+    licence="MIT",
+    size="500 of MATH's test problems",
+)
+SVAMP = Source(hub="ChilleD/SVAMP", licence="MIT", size="1,000", splits={"test": "train+test"})
+AIME_24 = Source(hub="HuggingFaceH4/aime_2024", licence="not stated", size="30", splits={"test": "train"})
 
 Convert = Callable[[Row, str], tuple[str, str]]
 
@@ -58,37 +76,39 @@ def problems(name: str, split: str, rows: list[Row], convert: Convert) -> list[P
     return made
 
 
-def evaluation_task(
-    name: str, data: Path | None, num_test: int | None, hub: tuple[str, str | None, str], convert: Convert
-) -> Task:
-    """Build a pack that has a test split only. hub: name, configuration, split."""
-    rows = read_hub(*hub) if data is None else read_split(Path(data), "test", alone=True)
+def evaluation_task(name: str, data: Path | None, num_test: int | None, source: Source, convert: Convert) -> Task:
+    """Build a pack that has a test split only."""
+    rows = list(source.rows(data, "test"))
     return build_task(name, train=(), test=problems(name, "test", first(rows, num_test, "num_test"), convert))
 
 
 @register_task("gsm8k")
+@published(GSM8K)
 def gsm8k(*, data: Path | None = None, num_train: int | None = None, num_test: int | None = None) -> Task:
     """Grade-school word problems with whole-number answers: 7,473 to train on, 1,319 to test."""
     splits = {}
     for split, limit in (("train", num_train), ("test", num_test)):
-        rows = read_hub("openai/gsm8k", "main", split) if data is None else read_split(Path(data), split, alone=False)
+        rows = list(GSM8K.rows(None, split)) if data is None else read_split(Path(data), split, alone=False)
         splits[split] = problems("gsm8k", split, first(rows, limit, f"num_{split}"), from_gsm8k)
     return build_task("gsm8k", train=splits["train"], test=splits["test"])
 
 
 @register_task("math500")
+@published(MATH_500)
 def math500(*, data: Path | None = None, num_test: int | None = None) -> Task:
     """MATH-500: 500 competition problems with LaTeX answers; test only."""
-    return evaluation_task("math500", data, num_test, ("HuggingFaceH4/MATH-500", None, "test"), from_competition)
+    return evaluation_task("math500", data, num_test, MATH_500, from_competition)
 
 
 @register_task("svamp")
+@published(SVAMP)
 def svamp(*, data: Path | None = None, num_test: int | None = None) -> Task:
     """SVAMP: 1,000 one-step word problems with distracting numbers; test only."""
-    return evaluation_task("svamp", data, num_test, ("ChilleD/SVAMP", None, "train+test"), from_svamp)
+    return evaluation_task("svamp", data, num_test, SVAMP, from_svamp)
 
 
 @register_task("aime24")
+@published(AIME_24)
 def aime24(*, data: Path | None = None, num_test: int | None = None) -> Task:
     """AIME 2024: 30 olympiad-level problems with answers from 0 to 999; test only."""
-    return evaluation_task("aime24", data, num_test, ("HuggingFaceH4/aime_2024", None, "train"), from_competition)
+    return evaluation_task("aime24", data, num_test, AIME_24, from_competition)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,17 @@ def read_json(path: Path) -> list[Row]:
 
 def read_parquet(path: Path) -> list[Row]:
     """Return the rows of a parquet file (pyarrow comes with `datasets`)."""
+    return list(stream_parquet(path))
+
+
+def stream_parquet(path: Path) -> Iterator[Row]:
+    """Yield the rows of a parquet file, a batch in memory at a time. Raise ValueError for what cannot be read."""
     from pyarrow import ArrowException, parquet  # not needed for plain files
 
     check_file(path)
     try:
-        return [dict(row) for row in parquet.ParquetFile(path).read().to_pylist()]
+        for batch in parquet.ParquetFile(path).iter_batches(batch_size=4096):
+            yield from batch.to_pylist()
     except (ArrowException, OSError) as error:
         raise ValueError(f"{path}: no parquet file that can be read: {str(error).splitlines()[0]}") from None
 
@@ -71,25 +77,37 @@ def located(path: Path) -> list[tuple[str, Row]]:
     return rows
 
 
+def stream(path: Path) -> Iterator[Row]:
+    """Yield the rows of one file as `read_file`, JSON Lines and parquet without holding all of them."""
+    if path.suffix == ".parquet":
+        rows = stream_parquet(path)
+    elif path.suffix == ".jsonl":
+        rows = (row for _, row in read_objects(path))
+    else:
+        rows = iter(read_file(path))
+    empty = True
+    for row in rows:
+        empty = False
+        yield row
+    if empty:
+        raise ValueError(f"{path} has no rows: the data set is empty")
+
+
 def find_split(folder: Path, split: str) -> list[Path]:
-    """Return the files of one split in a folder: `test.jsonl`, or `test-*.parquet`, there or one folder below."""
-    for pattern in (f"{split}.*", f"{split}-*", f"*/{split}.*", f"*/{split}-*"):
+    """Return the files of one split in a folder: `test.jsonl`, or `test-*.parquet`, there or one folder below; or all
+    files of a folder `test` in it."""
+    for pattern in (f"{split}.*", f"{split}-*", f"*/{split}.*", f"*/{split}-*", f"{split}/*"):
         found = sorted(path for path in folder.glob(pattern) if path.suffix in READERS)
         if found:
             return found
     return []
 
 
-def read_split(data: Path, split: str, *, alone: bool) -> list[Row]:
-    """Return the rows of one split of local data.
-
-    data: a folder with a file of that name, or one file. A single file is the train split where its name begins with
-    "train", else the test split; the other split is empty. `alone`: the pack has this split only, so that any file is
-    it, and the only data file of a folder too. Raise FileNotFoundError where there is none.
-    """
+def split_files(data: Path, split: str, *, alone: bool) -> list[Path]:
+    """Return the files of one split of local data; see `read_split`."""
     if data.is_file():
         whole = "train" if data.stem.startswith("train") else "test"
-        return read_file(data) if alone or whole == split else []
+        return [data] if alone or whole == split else []
     if not data.is_dir():
         raise FileNotFoundError(f"{data}: no such file or folder")
     found = find_split(data, split)
@@ -99,24 +117,47 @@ def read_split(data: Path, split: str, *, alone: bool) -> list[Row]:
             raise ValueError(f"{data} holds {', '.join(path.name for path in found)}; name one of the files")
     if not found:
         raise FileNotFoundError(f"{data}: no {split} file; expected {split}.jsonl, .json or .parquet")
-    return [row for path in found for row in read_file(path)]
+    return found
 
 
-def read_hub(name: str, config: str | None, split: str) -> list[Row]:
+def read_split(data: Path, split: str, *, alone: bool) -> list[Row]:
+    """Return the rows of one split of local data.
+
+    data: a folder with a file of that name, or one file. A single file is the train split where its name begins with
+    "train", else the test split; the other split is empty. `alone`: the pack has this split only, so that any file is
+    it, and the only data file of a folder too. Raise FileNotFoundError where there is none.
+    """
+    return [row for path in split_files(data, split, alone=alone) for row in read_file(path)]
+
+
+def read_hub(name: str, config: str | None, split: str, revision: str | None = None) -> list[Row]:
     """Return the rows of one split of a data set on the hub (or of a local folder of that layout).
 
-    Raise OSError with advice where it can be neither downloaded nor found in the cache.
+    revision: a commit; None: the newest. Raise OSError with advice where it can be neither downloaded nor found in the
+    cache.
     """
+    return list(stream_hub(name, config, split, revision))
+
+
+def stream_hub(
+    name: str, config: str | None, split: str, revision: str | None = None, files: Sequence[str] = ()
+) -> Iterator[Row]:
+    """Yield the rows of a data set on the hub as `read_hub`; with `files` those of these JSON Lines files in it."""
     from datasets import load_dataset  # seconds to import, and not needed for local files
 
     try:
-        return [dict(row) for row in load_dataset(name, config, split=split)]
+        if files:
+            at = f"hf://datasets/{name}@{revision or 'main'}"
+            rows = load_dataset("json", data_files=[f"{at}/{file}" for file in files], split="train")
+        else:
+            rows = load_dataset(name, config, split=split, revision=revision)
     except (OSError, ValueError) as error:
         first = str(error).split("\n")[0]
         raise OSError(
             f"data set {name!r} could not be loaded ({first}); give a local copy: --run.data PATH to train, "
             "--data PATH for other commands"
         ) from error
+    yield from (dict(row) for row in rows)
 
 
 def first(rows: list[Row], number: int | None, option: str) -> list[Row]:

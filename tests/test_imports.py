@@ -57,6 +57,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr.vllm": (*FOUNDATION, "rlvr.config", "rlvr.http", "rlvr.model"),
     "rlvr.sampling": (*FOUNDATION, "rlvr.config", "rlvr.model", "rlvr.vllm"),
     "rlvr.training": (*FOUNDATION, "rlvr", "rlvr.config", "rlvr.distributed", "rlvr.runs", "rlvr.algo", "rlvr.model"),
+    "rlvr.served": (*FOUNDATION, "rlvr.config", "rlvr.http", "rlvr.model", "rlvr.training"),
     "rlvr.train": (*FOUNDATION, "rlvr.config", "rlvr.distributed", "rlvr.runs", "rlvr.model", "rlvr.training"),
     "rlvr.reward_model": (
         *FOUNDATION,
@@ -72,6 +73,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr.verifiers.runner": (*FOUNDATION, "rlvr.sandbox"),
     "rlvr.verifiers.extract": FOUNDATION,
     "rlvr.verifiers.math": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.verifiers.runner"),
+    "rlvr.verifiers.reasoning_gym": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.sandbox"),
     "rlvr.verifiers.code": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.sandbox", "rlvr.sandbox.inside"),
     "rlvr.verifiers": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
     "rlvr.environments.tools": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),

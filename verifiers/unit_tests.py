@@ -78,9 +78,10 @@ class UnitTests:
         {"type": "check", "entry": "f", "code": "def check(candidate): ..."}
         {"type": "stdio", "cases": [{"input": "2\\n", "output": "4\\n"}]}
         {"type": "calls", "entry": "f", "cases": [{"args": [2], "expected": 4}]}
-    with an optional "prelude" (code before the program, also known to the tests), and an optional "setup" (code after
-    the program, before its tests; for stdio before it). Neither may hold an expected value. What
-    they define is the tests' own: a program that redefines it changes nothing for them.
+    (stdio with an optional "compare", "lines" or "tokens", and for tokens a "tolerance" of numbers and "ignore_case"),
+    each with an optional "prelude" (code before the program, also known to the tests), and an optional "setup" (code
+    after the program, before its tests; for stdio before it). Neither may hold an expected value. What they define is
+    the tests' own: a program that redefines it changes nothing for them.
     `problem.info["prefix"]` is put before a completion that does not define the entry itself.
 
     The completion, of at most 1,048,576 characters, is a program, or holds one in its last python fence. `timeout`

@@ -18,9 +18,9 @@ from tyro.conf import Positional
 
 from rlvr.commands.arguments import parse
 from rlvr.commands.curves import finish, running_mean, series
-from rlvr.commands.report import read_alarms, read_lines
 from rlvr.files.write import check_replaceable, write_whole
 from rlvr.printable import printable
+from rlvr.runs.reading import read_alarms, read_lines
 from rlvr.runs.records import graded, pass_names
 
 if TYPE_CHECKING:

@@ -34,6 +34,7 @@ ARGUMENTS = {
     "profile": "rlvr.commands.profile:ProfileArgs",
     "report": "rlvr.commands.report:ReportArgs",
     "serve": "rlvr.commands.serve:ServeArgs",
+    "watch": "rlvr.commands.watch:WatchArgs",
 }
 WITH_RECIPE = ("train", "sft", "show-prompt", "rm")
 # Configs that together have every group and setting.

@@ -14,14 +14,16 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from rlvr.commands import served
 from rlvr.commands.arguments import key_values, parse_settings
 from rlvr.commands.console import Display, colored
 from rlvr.commands.settings import values_of
 from rlvr.commands.task import check_turns, with_environment
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import ModelConfig, SamplerConfig, TorchSamplerConfig
-from rlvr.config.group import Rules, check_groups
+from rlvr.config.group import Rules, Used, check_groups
 from rlvr.config.quantities import COUNT
+from rlvr.config.served import WITHOUT_URL, ServedSettings, renders_here
 from rlvr.config.shared import (
     AnswerSettings,
     AttentionSetting,
@@ -46,7 +48,11 @@ from rlvr.types import Problem, Sampling, Task
 from rlvr.verifiers.runner.base import check_references
 
 # Settings that may change on resume: they affect how many answers are sampled or how fast, never their content.
-RESUMABLE = {"k", "threshold", "samples", "max_problems", "workers", "out_dir", "device", "timeout", "reply_seconds"}
+RESUMABLE = {
+    *("k", "threshold", "samples", "max_problems", "workers", "out_dir", "device", "timeout", "reply_seconds"),
+    *("concurrency", "key_env", "retry_seconds", "request_seconds"),
+}
+RENDERS_HERE = Used(renders_here, "without --url, or with --tokenizer")
 # Earlier names of settings in settings.json.
 RENAMED = {"option": "verifier_option"}
 
@@ -61,6 +67,7 @@ class ModelOnTask(
     SeedSetting,
     TurnSettings,
     EnvironmentSettings,
+    ServedSettings,
     TaskSettings,
 ):
     """Settings of `rlvr eval` and `rlvr profile`: a model, a task pack, and how its problems are answered."""
@@ -69,18 +76,32 @@ class ModelOnTask(
     NOT_READ: ClassVar = {
         "sampler": ("max_staleness", "sync_check_every", "mismatch_alarm", "lora", "sleep"),
     }
+    USES: ClassVar = {
+        **dict.fromkeys(("attention", "dtype", "device"), WITHOUT_URL),
+        **dict.fromkeys(("chat", "revision", "trust_remote_code", "max_prompt_tokens"), RENDERS_HERE),
+    }
 
     model: str
-    """Hub name or folder of a causal LM or of an adapter on one; tiny: a small untrained model."""
+    """Hub name or folder of a causal LM or of an adapter on one; tiny: a small untrained model. With --url: its name
+    there."""
     max_problems: Annotated[int | None, COUNT] = None
     """Maximum number of problems, from the start. None: all."""
     sampler: SamplerConfig = field(default_factory=TorchSamplerConfig)
 
     def rules(self, at: str) -> Rules:
-        """Return rules about the model's name."""
-        check_path(self.model)
+        """Return rules about the model's name, and against a sampler beside a server."""
+        if self.url is None:
+            check_path(self.model)
         named = bool(self.model.strip())
-        return [(named, f"{at}model is empty; expected a hub name, a folder, or tiny"), *super().rules(at)]
+        own = TorchSamplerConfig()
+        return [
+            (named, f"{at}model is empty; expected a hub name, a folder, or tiny"),
+            (
+                self.url is None or self.sampler == own,
+                f"{at}sampler would have no effect: with {at}url the server samples; leave it out",
+            ),
+            *super().rules(at),
+        ]
 
     def check(self, at: str = "--") -> None:
         """Raise ValueError with one line for the first setting that cannot work."""
@@ -129,7 +150,9 @@ def present_layout(held: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a settings.json by their present names, and the sampler by its name."""
     settings = {RENAMED.get(name, name): value for name, value in held.items()}
     sampler = settings.pop("sampler")
-    return settings | {"sampler": sampler["name"] if isinstance(sampler, dict) else sampler}
+    # A server may come back at another port; what it serves has a name.
+    served = {"url": "a server" if settings.pop("url", None) else None}
+    return settings | {"sampler": sampler["name"] if isinstance(sampler, dict) else sampler} | served
 
 
 def eval_folder(args: EvalArgs, fingerprint: str) -> RunFolder:
@@ -175,6 +198,8 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
     with folder.locked() as lines:
         for line in (*lines, *folder.claim()):
             print(line)
+        if args.url is not None:
+            return served.answer_problems(args, task, problems, stop)
         return answer_problems(args, task, problems, stop)
 
 

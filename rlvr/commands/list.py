@@ -70,6 +70,9 @@ def described(name: str) -> list[str]:
 
     Which of them "module:attribute" is, is told by its parameters, and whether it is a generator function.
     """
+    members = [registry for registry in (VERIFIERS, TASKS, ENVIRONMENTS) if registry.has_member(name)]
+    if members:
+        return [entry(registry, name) for registry in members]
     if ":" in name:
         made = VERIFIERS.get(name)
         call = made.__call__ if inspect.isclass(made) else made
@@ -118,6 +121,7 @@ def documentation(made: Any) -> str:
 
 def place(made: Any) -> str:
     """Return file and line of a definition, or its module if the file is not known."""
+    made = inspect.unwrap(made)
     try:
         return f"{inspect.getsourcefile(made)} line {inspect.getsourcelines(made)[1]}"
     except (OSError, TypeError):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import html
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,24 +14,20 @@ from tyro.conf import Positional
 from rlvr.commands import curves
 from rlvr.commands.arguments import parse
 from rlvr.commands.curves import MARK, series
-from rlvr.files.jsonl import check_file, parse_object
+from rlvr.commands.report_rollouts import browser, spoken
 from rlvr.files.write import check_replaceable, write_whole
 from rlvr.printable import printable
-from rlvr.runs.records import describe_shuffled, graded, is_number, pass_names, present_names, with_interval
+from rlvr.runs.reading import Record, check_run, parts_of, read_alarms, read_lines, read_rollouts
+from rlvr.runs.records import describe_shuffled, graded, is_number, pass_names, with_interval
+from rlvr.runs.trajectory import Masks, masks_of, parts_of_rollout, verdict_line
 
-Record = dict[str, Any]
-
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1150px; margin: 2rem auto; padding: 0 1rem; color: #1f2328; }
-table { border-collapse: collapse; margin: 1rem 0; } td, th { padding: .25rem .8rem; text-align: right; }
-th { border-bottom: 2px solid #1f2328; } td { border-bottom: 1px solid #d0d7de; }
-td:first-child, th:first-child { text-align: left; } img { width: 100%; }
-pre { background: #f6f8fa; padding: .7rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
-.prompt { color: #57606a; } .role { color: #0969da; } .void { font-style: italic; }
-.status { font-weight: 600; color: #9a6700; }
-.correct { color: #1a7f37; } .incorrect { color: #cf222e; } summary { cursor: pointer; }
-"""
 TITLE = "<title>rlvr: "
+POLICY = (
+    '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+    "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
+)
+VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">'
+NO_MASKS = Masks()
 SAMPLES = 6  # rollouts shown for the first step and for the last
 
 
@@ -48,10 +42,7 @@ class ReportArgs:
 def main(argv: Sequence[str]) -> int:
     """Run `rlvr report RUN` and return its exit code."""
     folder = parse(ReportArgs, argv, prog="rlvr report").run
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder")
-    if not any((folder / name).exists() for name in ("metrics.jsonl", "eval.jsonl")):
-        raise FileNotFoundError(f"{folder}: neither metrics.jsonl nor eval.jsonl; expected the folder of a run")
+    check_run(folder)
     written = (folder / "report.html").exists()
     check_replaceable(folder / "report.html", "rlvr report:", (TITLE.encode(),))
     if not written:  # a report that exists vouches for the figure beside it
@@ -78,13 +69,20 @@ def write_report(folder: Path) -> Path:
     ]
     if picture is not None:
         write_whole(folder / "curves.png", picture)
-        sections.append(f'<img alt="curves" src="data:image/png;base64,{base64.b64encode(picture).decode()}">')
-    sections += [alarms_section(alarms), samples_section(folder), config_section(folder / "config.json")]
+        source = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+        sections.append(f'<div class="wide"><img class="curves" alt="curves" src="{source}"></div>')
+    sections += [alarms_section(alarms), rollouts_section(folder), config_section(folder / "config.json")]
     path = folder / "report.html"
-    head = f'<html lang="en"><meta charset="utf-8">{TITLE}{html.escape(folder.resolve().name)}</title>'
-    body = "\n".join(filter(None, sections))
-    write_whole(path, printable(f"<!doctype html>\n{head}<style>{STYLE}</style>\n{body}\n</html>\n"))
+    write_whole(path, page(folder.resolve().name, "\n".join(filter(None, sections))))
     return path
+
+
+def page(name: str, body: str) -> str:
+    """Return the whole page: it loads nothing, and runs no script but its own (report.js)."""
+    style, script = (Path(__file__).with_name(f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    head = f'<html lang="en"><meta charset="utf-8">{POLICY}{VIEWPORT}{TITLE}{html.escape(name)}</title>'
+    text = f"<!doctype html>\n{head}<style>{style}</style>\n<body>{body}\n"
+    return f"{printable(text)}<script>{script}</script></body></html>\n"
 
 
 def pass_table(evaluations: Sequence[Record]) -> str:
@@ -131,7 +129,8 @@ def table(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
     def line(cells: Iterable[Any], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
 
-    return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
+    lines = line(head, "th") + "".join(line(row, "td") for row in rows)
+    return f'<div class="wide"><table>{lines}</table></div>'
 
 
 def alarms_section(alarms: Sequence[Record]) -> str:
@@ -148,55 +147,31 @@ def alarms_section(alarms: Sequence[Record]) -> str:
     return "<h2>Alarms</h2>" + intro + "".join(parts) if parts else ""
 
 
-def samples_section(folder: Path) -> str:
-    """Return rollouts of the first and the last logged step as HTML, correct and incorrect ones alternating."""
+def rollouts_section(folder: Path) -> str:
+    """Return the rollouts as HTML: a browser for all, and for pages without scripts a few of the first and last step.
+
+    Of those, correct and incorrect ones alternate.
+    """
     first, last = edge_rollouts(folder)
     steps = {rows[0].get("step"): rows for rows in (first, last) if rows}
+    masks = masks_of(folder)
     shown = [
-        f"<h3>step {html.escape(str(step))}</h3>{''.join(map(sample, alternate(rows)[:SAMPLES]))}"
+        f"<h3>step {html.escape(str(step))}</h3>" + "".join(sample(row, masks) for row in alternate(rows)[:SAMPLES])
         for step, rows in steps.items()
     ]
-    return "<h2>Rollouts</h2>" + "".join(shown) if shown else ""
+    if not shown:
+        return ""
+    return f'<h2>Rollouts</h2><div id="samples">{"".join(shown)}</div>{browser(folder)}'
 
 
-def sample(row: Record) -> str:
-    """Return one rollout as HTML: prompt, completion, verdict, reward and advantage."""
-    prompt = row.get("prompt", "")
-    if isinstance(prompt, list) and all(isinstance(message, Mapping) for message in prompt):
-        prompt = "\n".join(f"[{message.get('role')}] {message.get('content')}" for message in prompt)
-    numbers = ", ".join(
-        f"{name} {row[name]:+.3f}" for name in ("reward", "advantage", "monitor_score") if is_number(row.get(name))
-    )
-    if not row.get("kept", True):
-        numbers += ", not trained on (dropped by dynamic sampling)"
-    reason = f" ({row['reason']})" if row.get("reason") else ""
+def sample(row: Record, masks: Masks = NO_MASKS) -> str:
+    """Return one rollout as HTML: prompt, completion or turns, verdict, reward and advantage."""
     head, status = f"{row.get('problem')}, sample {row.get('sample')}: ", str(row.get("status"))
+    words = (verdict_line(row) + describe_shuffled(row)).removeprefix(status)
     return (
-        f'<p>{html.escape(head)}<span class="status {html.escape(status)}">{html.escape(status)}</span>'
-        f"{html.escape(reason)} {html.escape(numbers + describe_shuffled(row))}</p>"
-        f"<pre><span class=prompt>{html.escape(str(prompt))}</span>{spoken(row)}</pre>"
+        f'<article class=rollout><h4>{html.escape(head)}<span class="status {html.escape(status)}">'
+        f"{html.escape(status)}</span>{html.escape(words)}</h4>{spoken(parts_of_rollout(row, masks))}</article>"
     )
-
-
-def spoken(row: Record) -> str:
-    """Return the completion as HTML; of several turns each with its role, the replies in the colour of the prompt."""
-    turns = row.get("turns")
-    if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
-        return html.escape(str(row.get("completion", "")))
-    parts = []
-    for number, turn in enumerate(turns, 1):
-        sampled = turn.get("role") == "assistant"
-        facts = [f"{turn.get('role')}, {turn.get('tokens')} tokens", *(["void"] if turn.get("void") else [])]
-        if is_number(turn.get("reward")):
-            facts.append(f"reward {turn['reward']:+g}")
-        if turn.get("calls"):
-            facts.append(f"{turn['calls']} calls, {turn.get('failed', 0)} failed")
-        kind = ("void" if turn.get("void") else "turn") if sampled else "prompt"
-        label = html.escape(f"[{number}: {', '.join(facts)}]")
-        parts.append(
-            f"\n<span class=role>{label}</span>\n<span class={kind}>{html.escape(str(turn.get('text')))}</span>"
-        )
-    return "".join(parts)
 
 
 def alternate(rows: Sequence[Record]) -> list[Record]:
@@ -212,31 +187,19 @@ def alternate(rows: Sequence[Record]) -> list[Record]:
 
 def edge_rollouts(folder: Path) -> tuple[list[Record], list[Record]]:
     """Return the rollouts of the first and of the last step, from rollouts.jsonl and its compressed earlier parts."""
-    parts = [*sorted(folder.glob("rollouts-????.jsonl.gz")), folder / "rollouts.jsonl"]
+    parts = [*parts_of(folder), folder / "rollouts.jsonl"]
     parts = [part for part in parts if part.exists() and part.stat().st_size]
     first: list[Record] = []
     last: list[Record] = []
-    for row in rollouts(parts[0]) if parts else ():
+    for row in read_rollouts(parts[0]) if parts else ():
         if first and row.get("step") != first[0].get("step"):
             break
         first.append(row)
-    for row in rollouts(parts[-1]) if parts else ():
+    for row in read_rollouts(parts[-1]) if parts else ():
         if last and row.get("step") != last[0].get("step"):
             last = []
         last.append(row)
     return first, last
-
-
-def rollouts(path: Path) -> Iterator[Record]:
-    """Yield the records of one file of rollouts. Raise ValueError where a compressed file is damaged."""
-    if path.suffix != ".gz":
-        yield from read_lines(path)
-        return
-    try:
-        with gzip.open(path) as lines:
-            yield from whole_lines(lines, path)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is damaged ({error}); restore or remove it") from None
 
 
 def config_section(path: Path) -> str:
@@ -245,37 +208,3 @@ def config_section(path: Path) -> str:
         return ""
     text = html.escape(path.read_text("utf-8", "replace"))
     return f"<details><summary>config.json</summary><pre>{text}</pre></details>"
-
-
-def read_lines(path: Path) -> list[Record]:
-    """Return the records of a run's file, an empty list where it does not exist."""
-    if not path.exists():
-        return []
-    check_file(path)
-    with path.open("rb") as lines:
-        return list(whole_lines(lines, path))
-
-
-def read_alarms(folder: Path) -> list[Record]:
-    """Return the records of alarms.jsonl. Raise ValueError naming a line that lacks a field of an alarm."""
-    path = folder / "alarms.jsonl"
-    alarms = read_lines(path)
-    for number, alarm in enumerate(alarms, 1):
-        for name, kind in (("step", int), ("signs", dict), ("figures", dict), ("rollouts", list)):
-            if not isinstance(alarm.get(name), kind):
-                raise ValueError(
-                    f"{path}, line {number}: {name} is {alarm.get(name)!r:.80}; expected a {kind.__name__}"
-                )
-        alarm["figures"] = present_names(alarm["figures"])
-        alarm["rollouts"] = [present_names(row) for row in alarm["rollouts"]]
-    return alarms
-
-
-def whole_lines(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
-    """Yield each line as a record, with the names of today. NaN, which a run may log, is accepted.
-
-    Skip a last line without a line end: a crash cut it off. Raise ValueError naming a line that is not a JSON object.
-    """
-    for number, line in enumerate(lines, 1):
-        if line.endswith(b"\n"):
-            yield present_names(parse_object(line, f"{path}, line {number}", finite=False))

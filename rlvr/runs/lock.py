@@ -76,25 +76,37 @@ def _take(folder: Path) -> tuple[int, str | None]:
 
 def check_unlocked(folder: Path) -> None:
     """Raise ValueError, naming the holder, where a run is writing in the folder. Writes nothing."""
+    if is_locked(folder):
+        raise ValueError(describe_holder(folder))
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a run is writing in the folder, as far as its lock tells. Writes nothing."""
     try:
         descriptor = os.open(folder / LOCK, os.O_RDONLY)
     except OSError:  # missing or unreadable: taking the lock will say more
-        return
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ValueError(describe_holder(folder)) from None
+        return True
     except OSError:  # no locks here
-        return
+        return False
     finally:
         os.close(descriptor)
+    return False
 
 
 def describe_holder(folder: Path) -> str:
     """Return who holds the lock of a folder, in one line."""
-    try:
-        holder = json.loads((folder / LOCK).read_text())
-        who = f"process {holder['pid']} on {holder['host']}"
-    except (OSError, ValueError, KeyError, TypeError):  # between taking the lock and writing into it
-        who = "its process is not known"
+    who = holder(folder) or "its process is not known"
     return f"another run is writing in {folder} ({who}); choose another folder, or wait until it has ended"
+
+
+def holder(folder: Path) -> str:
+    """Return the process that took the lock of a folder last, "" where that is not known."""
+    try:
+        held = json.loads((folder / LOCK).read_text())
+        return f"process {held['pid']} on {held['host']}"
+    except (OSError, ValueError, KeyError, TypeError):  # between taking the lock and writing into it
+        return ""

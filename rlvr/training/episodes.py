@@ -1,7 +1,8 @@
 """Rollouts with an environment: turns of the model and replies to them, until a verdict or a limit ends them.
 
 The ids that were sampled are never encoded again: a turn's context is the prompt's ids, then sampled ids and encoded
-replies in turn. Replies are made in threads while other rows are sampled.
+replies in turn. Replies are made in threads while other rows are sampled. The sampler decides when rows are sampled: in
+rounds, or each as soon as its reply is there (rlvr.types.Sampler.converse); what an episode does is the same.
 """
 
 from __future__ import annotations
@@ -145,12 +146,12 @@ def play(
 
     episodes = [Episode(problems[p], tuple(prompts[p]), tuple(seeds[p][g])) for p, g in places]
     with Episodes(policy, episodes, sampling, plan, done) as running:
-        sampler.converse(running.asks, running.heard)
+        sampler.converse(running)
     return [[completion for completion in row if completion is not None] for row in made]
 
 
 class Episodes:
-    """Rollouts while they are sampled: what Sampler.converse asks for and hears, in one thread. A context manager."""
+    """Rollouts while they are sampled: the Conversations of Sampler.converse. A context manager."""
 
     def __init__(
         self,
@@ -163,7 +164,8 @@ class Episodes:
         self.policy, self.episodes, self.sampling, self.plan, self.on_done = policy, episodes, sampling, plan, on_done
         self.background: Background[Step] = Background(plan.limits.reply_seconds)
         self.ready = [(row, self._ask(episode)) for row, episode in enumerate(episodes)]
-        self.waiting = 0  # rows whose reply is being made
+        self.open = len(episodes)
+        self.waiting = 0  # open rows whose reply is being made
 
     def __enter__(self) -> Episodes:
         return self
@@ -172,14 +174,18 @@ class Episodes:
         """Drop the replies that are still being made, and close the environments, in threads that nobody waits for."""
         self.background.close()
 
-    def asks(self, every: bool) -> list[tuple[int, Ask]]:
-        """Return the turns to sample next, by row; see rlvr.types.Sampler.converse."""
-        while self.waiting and (every or not self.ready):
+    def on_reply(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called when a reply was made; see rlvr.types.Conversations."""
+        self.background.wake = wake
+
+    def asks(self, *, every: bool) -> list[tuple[int, Ask]] | None:
+        """Return the turns to sample next, by row; see rlvr.types.Conversations. Raises RunError as `play`."""
+        while self.waiting and every:
             self._collect(wait=True)
         self._collect(wait=False)
         found = sorted(self.ready, key=lambda item: item[0])
         self.ready = []
-        return found
+        return found if self.open else None
 
     def heard(self, row: int, completion: Completion) -> None:
         """Take a turn of the model, and have the environment answer it."""
@@ -277,6 +283,7 @@ class Episodes:
             tuple(episode.turns),
             verdict,
         )
+        self.open -= 1
         self.on_done(row, completion)
 
 

@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -67,12 +67,7 @@ def evaluate(
 
     Raises ValueError for k > samples, for problems that share an id, and where nothing could be scored.
     """
-    if not problems:
-        raise ValueError("no problems to evaluate")
-    check_ks(ks, samples)
-    repeated = [name for name, count in Counter(problem.id for problem in problems).items() if count > 1]
-    if repeated:
-        raise ValueError(f"several problems have the id {repeated[0]!r}; expected one each")
+    check_problems(problems, ks, samples)
     mine = problems if accelerator is None else share(problems, accelerator)
     wanted = {(problem.id, i) for problem in mine for i in range(samples)}
     answers = {key: row for key, row in read_answers(answers_file).items() if key in wanted}
@@ -115,13 +110,23 @@ def answer(
     completions = [completion for group in groups for completion in group]
     if len(completions) != len(keys):
         raise ValueError(f"the sampler returned {len(completions)} completions for {len(keys)} seeds")
-    played = [(problem, completion) for (problem, _), completion in zip(keys, completions)]
+    return verified([(*key, completion) for key, completion in zip(keys, completions)], verifier, others)
+
+
+def verified(
+    rows: Sequence[tuple[Problem, int, Completion]], verifier: BatchVerifier, others: Mapping[str, BatchVerifier]
+) -> list[Answer]:
+    """Return the answers of (problem, sample, completion), with the verdicts of the verifier and of each of the others.
+
+    Raises VerifierErrors where the verifier's budget of errors is exceeded.
+    """
+    played = [(problem, completion) for problem, _, completion in rows]
     verdicts = judge(played, verifier.verify)
-    count_given(completions, verifier)
+    count_given([completion for _, completion in played], verifier)
     second = {name: judge(played, other.verify) for name, other in others.items()}
     return [
-        _record(problem, i, completions[j], verdicts[j], {name: found[j] for name, found in second.items()})
-        for j, (problem, i) in enumerate(keys)
+        _record(problem, i, completion, verdicts[j], {name: found[j] for name, found in second.items()})
+        for j, (problem, i, completion) in enumerate(rows)
     ]
 
 
@@ -257,7 +262,22 @@ def append_answers(path: Path | None, rows: Sequence[Mapping[str, Any]]) -> None
         writing(path, "what it holds is safe; run the same command to resume"),
         path.open("a", encoding="utf-8") as file,
     ):
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        file.write(as_lines(rows))
+
+
+def as_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return answers as the lines of their file."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def check_problems(problems: Sequence[Problem], ks: Sequence[int], samples: int) -> None:
+    """Raise ValueError without problems, for several that share an id, and for a k that the samples do not allow."""
+    if not problems:
+        raise ValueError("no problems to evaluate")
+    check_ks(ks, samples)
+    repeated = [name for name, count in Counter(problem.id for problem in problems).items() if count > 1]
+    if repeated:
+        raise ValueError(f"several problems have the id {repeated[0]!r}; expected one each")
 
 
 def check_ks(ks: Sequence[int], samples: int) -> None:

@@ -28,11 +28,13 @@ class Background(Generic[T]):
     """Runs calls in threads, `at_once` at a time, and hands their outcomes to one consumer thread.
 
     seconds: the time limit of a call, from when it begins. A call that exceeds it has the outcome Overdue, its thread
-    is left behind and another takes its place; the process does not wait for such threads when it ends.
+    is left behind and another takes its place; the process does not wait for such threads when it ends. `wake` is
+    called, in any thread, when there is an outcome to collect; but only `collect` finds out that a call is overdue.
     """
 
     def __init__(self, seconds: float, at_once: int = AT_ONCE) -> None:
         self.seconds, self.at_once = seconds, at_once
+        self.wake: Callable[[], None] = lambda: None
         self._changed = threading.Condition()
         self._waiting: deque[Call[T]] = deque()
         self._running: set[Call[T]] = set()
@@ -83,7 +85,7 @@ class Background(Generic[T]):
     def _drop(self, call: Call[T]) -> None:
         """Give up a running call; its thread no longer counts."""
         self._running.discard(call)
-        self._finished.append((call.key, Overdue()))
+        self._finish(call, Overdue())
         self._threads -= 1
         self._staff()
 
@@ -123,6 +125,10 @@ class Background(Generic[T]):
                 return False
             self._running.discard(call)
             if not self._closed:
-                self._finished.append((call.key, outcome))
+                self._finish(call, outcome)
             self._changed.notify_all()
             return True
+
+    def _finish(self, call: Call[T], outcome: T | BaseException) -> None:
+        self._finished.append((call.key, outcome))
+        self.wake()

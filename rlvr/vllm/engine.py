@@ -30,6 +30,8 @@ ENVIRONMENT = {
 }
 # Tokens in a block of the KV cache, the unit of prefix caching. vLLM's default on CPUs, 128, shares no short prompt.
 CPU_BLOCK = 32
+# Seconds after which an engine without a request looks again whether it was interrupted, or a reply is overdue.
+LOOK_AGAIN = 0.5
 # The prompt of a sync check is longer than a block, so that it is cached.
 LONGEST_BLOCK = 128
 
@@ -89,8 +91,48 @@ class Output:
     prompt_logprobs: tuple[float, ...] = ()
 
 
-def ignore_output(index: int, output: Output) -> None:
-    """Do nothing with an output."""
+class Requests(Protocol):
+    """Requests that come while others are sampled, each under a number of its own. One thread calls the methods."""
+
+    def take(self) -> Sequence[tuple[int, Request]] | None:
+        """Return the requests that came since the last call, without waiting; None when no more will come."""
+        ...
+
+    def done(self, number: int, output: Output) -> None:
+        """Take the output of a request. Further requests may follow from it."""
+        ...
+
+    def on_more(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called from now on, in any thread, when there is something to take."""
+        ...
+
+
+class Batch:
+    """Requests that are all there at the start, numbered from 0; `on_output` gets each output when it is there."""
+
+    def __init__(
+        self, requests: Sequence[Request], on_output: Callable[[int, Output], None] = lambda number, output: None
+    ) -> None:
+        self.requests, self.on_output = requests, on_output
+        self.outputs: dict[int, Output] = {}
+        self.taken = False
+
+    def take(self) -> Sequence[tuple[int, Request]] | None:
+        """Return all the first time; see Requests."""
+        taken, self.taken = self.taken, True
+        return None if taken else list(enumerate(self.requests))
+
+    def done(self, number: int, output: Output) -> None:
+        """Keep the output, and pass it on."""
+        self.outputs[number] = output
+        self.on_output(number, output)
+
+    def on_more(self, wake: Callable[[], None]) -> None:
+        """Do nothing: no more will come."""
+
+    def in_order(self) -> list[Output]:
+        """Return the outputs in the order of the requests."""
+        return [self.outputs[number] for number in range(len(self.requests))]
 
 
 class Interrupted(RunError):
@@ -105,12 +147,10 @@ class Engine(Protocol):
 
     max_model_len: int
 
-    def sample(
-        self, requests: Sequence[Request], on_output: Callable[[int, Output], None] = ignore_output
-    ) -> list[Output]:
-        """Return the outputs in the order of the requests; `on_output` gets each with its index when it is finished.
+    def sample(self, requests: Requests) -> None:
+        """Sample requests as they come, each from when it is there, until no more will.
 
-        Raises Interrupted after `interrupt`. An exception of `on_output` ends the sampling.
+        Raises Interrupted after `interrupt`. An exception of `take` or `done` ends the sampling.
         """
         ...
 
@@ -224,6 +264,9 @@ def server_options(
     }
     if on_cpu:
         options["block_size"] = CPU_BLOCK
+        # Where a prompt is read in several steps, vLLM takes back a draw from the request's generator; torch's on a CPU
+        # cannot do that, and the engine fails.
+        options["enable_chunked_prefill"] = False
         # VLLM_CPU_KVCACHE_SPACE is the cache's size; a share of the machine's memory would only be checked.
         del options["gpu_memory_utilization"]
     if trust_remote_code:

@@ -7,7 +7,7 @@ import importlib
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,11 +20,13 @@ from rlvr.config import VLLMConfig
 from rlvr.model.policy import Policy
 from rlvr.types import RunError
 from rlvr.vllm.engine import (
+    LOOK_AGAIN,
+    Batch,
     Interrupted,
     Output,
     Request,
+    Requests,
     first_line,
-    ignore_output,
     import_vllm,
     prompt_logprobs,
     start_failure,
@@ -69,38 +71,50 @@ class LocalEngine:
                     set_num_threads  # vLLM's CPU worker replaces it with a function that does nothing
                 )
 
-    def sample(
-        self, requests: Sequence[Request], on_output: Callable[[int, Output], None] = ignore_output
-    ) -> list[Output]:
-        """Return the outputs in the order of the requests; see rlvr.vllm.engine.Engine."""
-        if not requests:
-            return []
-        engine = self.llm.llm_engine
-        ids = self.llm.enqueue(
-            [{"prompt_token_ids": list(request.prompt)} for request in requests],
-            [self._params(**request.parameters()) for request in requests],
+    def sample(self, requests: Requests) -> None:
+        """Sample requests as they come; see rlvr.vllm.engine.Engine."""
+        engine, more = self.llm.llm_engine, threading.Event()
+        under_way: dict[str, tuple[int, str]] = {}
+        requests.on_more(more.set)
+        try:
+            while True:
+                more.clear()
+                taken = requests.take()
+                if taken:
+                    under_way |= self._enqueue(taken)
+                if self._interrupted.is_set():
+                    raise Interrupted("sampling was interrupted")
+                if under_way:
+                    for request_output in step(engine):
+                        if request_output.finished:
+                            number, _ = under_way.pop(request_output.request_id)
+                            requests.done(number, read_output(request_output))
+                elif taken is None:
+                    return
+                else:
+                    more.wait(LOOK_AGAIN)
+        except BaseException:
+            engine.abort_request(
+                [name for _, name in under_way.values()], internal=True
+            )  # or the next call would receive their outputs
+            raise
+
+    def _enqueue(self, taken: Sequence[tuple[int, Request]]) -> dict[str, tuple[int, str]]:
+        """Give requests to vLLM. Return by the name that outputs have a request's number and its name in the engine."""
+        names = self.llm.enqueue(
+            [{"prompt_token_ids": list(request.prompt)} for _, request in taken],
+            [self._params(**request.parameters()) for _, request in taken],
             use_tqdm=False,
             lora_request=self.adapter,
         )
-        indices = {name.partition("-")[0]: index for index, name in enumerate(ids)}  # vLLM's ids: number-random
-        outputs: dict[int, Output] = {}
-        try:
-            while len(outputs) < len(requests):
-                if self._interrupted.is_set():
-                    raise Interrupted("sampling was interrupted")
-                for request_output in step(engine):
-                    if request_output.finished:
-                        index = indices[request_output.request_id]
-                        outputs[index] = read_output(request_output)
-                        on_output(index, outputs[index])
-        except BaseException:
-            engine.abort_request(ids, internal=True)  # or the next call would receive their outputs
-            raise
-        return [outputs[index] for index in range(len(requests))]
+        # The names are "number-random"; outputs have the number.
+        return {name.partition("-")[0]: (number, name) for name, (number, _) in zip(names, taken, strict=True)}
 
     def sample_everywhere(self, request: Request) -> list[Output]:
         """Return one output: the weights lie in one place."""
-        return self.sample([request])
+        batch = Batch([request])
+        self.sample(batch)
+        return batch.in_order()
 
     def interrupt(self) -> None:
         """End the sampling under way in another thread, and refuse to sample from then on."""

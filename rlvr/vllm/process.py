@@ -39,9 +39,9 @@ def server_command(model: str, host: str, port: int, backend: str, options: Mapp
     command += ["--host", host, "--port", str(port), "--uvicorn-log-level", "error", *REQUIRED_FLAGS.split()]
     command += ["--weight-transfer-config", json.dumps({"backend": backend})]
     for name, value in options.items():
-        flag = f"--{name.replace('_', '-')}"
-        if value is not False and flag not in command:
-            command += [flag] if value is True else [flag, str(value)]
+        flag = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+        if flag not in command:
+            command += [flag] if isinstance(value, bool) else [flag, str(value)]
     return command
 
 

@@ -10,8 +10,8 @@ import torch
 
 from rlvr.config import EngineConfig, VLLMConfig, VLLMServerConfig
 from rlvr.model.policy import Policy
-from rlvr.types import Ask, Completion, Sampler, Sampling
-from rlvr.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Engine, Output, Request
+from rlvr.types import Ask, Completion, Conversations, Sampler, Sampling
+from rlvr.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Batch, Engine, Output, Request
 from rlvr.vllm.local import LocalEngine
 from rlvr.vllm.sync import (
     SYNC_TOKENS,
@@ -92,17 +92,24 @@ class VLLMSampler(Sampler):
             if len(groups[p]) == len(seeds[p]):
                 on_group(p, [groups[p][i] for i in range(len(seeds[p]))])
 
-        self.engine.sample(requests, keep)
+        self.engine.sample(Batch(requests, keep))
         return [[group[g] for g in range(len(group))] for group in groups]
 
     def sample_rows(self, asks: Sequence[Ask], on_row: Callable[[int, Completion], None]) -> None:
         """Sample a completion for each ask; see rlvr.types.Sampler. Raises ValueError as `stream` does."""
-        for ask in asks:
-            self._check([ask.context], ask.sampling, [[ask.seed]])
-        requests = [self._request(ask.context, ask.sampling, ask.seed) for ask in asks]
         self.engine.sample(
-            requests, lambda place, output: on_row(place, self._completion(output, asks[place].sampling))
+            Batch(
+                [self._asked(ask) for ask in asks],
+                lambda place, output: on_row(place, self._completion(output, asks[place].sampling)),
+            )
         )
+
+    def converse(self, rollouts: Conversations) -> None:
+        """Sample the turns of rollouts, each as soon as the reply before it is there; see rlvr.types.Sampler.
+
+        Raises ValueError as `stream` does.
+        """
+        self.engine.sample(Turns(rollouts, self._asked, self._completion))
 
     def interrupt(self) -> None:
         """End the sampling under way in another thread; it raises RunError there, as does all later sampling."""
@@ -192,6 +199,10 @@ class VLLMSampler(Sampler):
         stop_ids = tuple(sorted(self.policy.eos_ids))
         return Request(prompt, seed, s.max_new_tokens, s.temperature, s.top_p, s.top_k, s.stop, stop_ids)
 
+    def _asked(self, ask: Ask) -> Request:
+        self._check([ask.context], ask.sampling, [[ask.seed]])
+        return self._request(ask.context, ask.sampling, ask.seed)
+
     def _completion(self, output: Output, sampling: Sampling) -> Completion:
         """Return a Completion like the torch sampler's: an EOS is in the ids only, a stop string in the text too.
 
@@ -203,6 +214,35 @@ class VLLMSampler(Sampler):
         reason: Literal["stop", "length"] = "length" if output.stop_reason is None else "stop"
         logprobs = output.logprobs if sampling.temperature > 0 else (0.0,) * len(output.logprobs)
         return Completion(text[: min(ends)] if ends else text, output.token_ids, logprobs, reason)
+
+
+class Turns:
+    """The turns of rollouts as an engine's requests, numbered by row; see rlvr.vllm.engine.Requests."""
+
+    def __init__(
+        self,
+        rollouts: Conversations,
+        request: Callable[[Ask], Request],
+        completion: Callable[[Output, Sampling], Completion],
+    ) -> None:
+        self.rollouts, self.request, self.completion = rollouts, request, completion
+        self.sampling: dict[int, Sampling] = {}
+
+    def take(self) -> Sequence[tuple[int, Request]] | None:
+        """Return the turns whose context is there."""
+        asks = self.rollouts.asks(every=False)
+        if asks is None:
+            return None
+        self.sampling |= {row: ask.sampling for row, ask in asks}
+        return [(row, self.request(ask)) for row, ask in asks]
+
+    def done(self, number: int, output: Output) -> None:
+        """Pass on a turn that was sampled."""
+        self.rollouts.heard(number, self.completion(output, self.sampling[number]))
+
+    def on_more(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called when a reply was made."""
+        self.rollouts.on_reply(wake)
 
 
 def warn_of_unreadable(names: Sequence[str]) -> None:

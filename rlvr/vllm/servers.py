@@ -17,21 +17,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
-import torch
 from torch import Tensor
 
 from rlvr.config import VLLMServerConfig
 from rlvr.http import ServerLost
 from rlvr.model.policy import Policy
 from rlvr.types import RunError
-from rlvr.vllm.engine import Interrupted, Output, Request, ignore_output
+from rlvr.vllm.alike import check_alike
+from rlvr.vllm.engine import Interrupted, Output, Request, Requests
 from rlvr.vllm.proof import Proof, own_logprobs, proof_text
 from rlvr.vllm.ranks import from_all, is_first, on_first, processes
 from rlvr.vllm.routing import CONNECTIONS, Router
-from rlvr.vllm.server import HOW_TO_START, Server, StaleWeights
+from rlvr.vllm.server import Server, StaleWeights
 from rlvr.vllm.starter import Starter
 from rlvr.vllm.sync import shortened
-from rlvr.vllm.transfer import CHANNELS, Transfer, TransferBroken
+from rlvr.vllm.transfer import Transfer, TransferBroken
 from rlvr.vllm.weights import engine_weights
 
 Source = Callable[[], Iterable[tuple[str, Tensor]]]
@@ -70,7 +70,7 @@ class ServersEngine:
         self._stack.callback(self._close_clients)
         self._pool = ThreadPoolExecutor(CONNECTIONS * max(len(config.url), config.servers))
         self._stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
-        self._router = Router(self._ask, lambda: self.servers, self._lose, self._pool)
+        self._router = Router(self._ask, lambda: self.servers, self._lose, self._pool, self._check_interrupted)
         atexit.register(self.close)
         try:
             urls, run, self.max_model_len = on_first(lambda: self._open(policy))
@@ -87,11 +87,9 @@ class ServersEngine:
         """Return the version of the weights that were pushed last; no other run's are called the same."""
         return f"{self.run}-{self.pushes}"
 
-    def sample(
-        self, requests: Sequence[Request], on_output: Callable[[int, Output], None] = ignore_output
-    ) -> list[Output]:
-        """Return the outputs in the order of the requests; see rlvr.vllm.engine.Engine."""
-        return self._router.sample(requests, on_output)
+    def sample(self, requests: Requests) -> None:
+        """Sample requests as they come; see rlvr.vllm.engine.Engine. Those of a lost server are sent to the others."""
+        self._router.sample(requests)
 
     def sample_everywhere(self, request: Request) -> list[Output]:
         """Return one output of each server."""
@@ -215,28 +213,8 @@ class ServersEngine:
         self._adopt(urls)
         for server in self.servers:
             server.look()
-        self._check_alike()
+        check_alike(self.servers, self.dtype, self.device)
         return [s.url for s in self.servers], secrets.token_hex(4), min(s.max_model_len for s in self.servers)
-
-    def _check_alike(self) -> None:
-        """Raise ValueError where servers get weights in several ways, in another dtype, or on this process's GPU."""
-        first, dtype = self.servers[0], str(self.dtype).removeprefix("torch.")
-        for server in self.servers:
-            if server.backend not in CHANNELS:
-                raise ValueError(f"{server.name} gets weights by {server.backend}; {HOW_TO_START}")
-            if server.backend != first.backend:
-                raise ValueError(
-                    f"{first.name} gets weights by {first.backend}, {server.name} by {server.backend}; "
-                    "start all with the same --transfer"
-                )
-            if server.dtype != dtype:
-                raise ValueError(f"{server.name} computes in {server.dtype}, the trainer in {dtype}; set --dtype there")
-            if server.backend == "rlvr_nccl" and self.device.type != "cuda":
-                raise ValueError(f"{server.name} gets weights by NCCL, and the trainer is on {self.device}; serve with "
-                                 "--transfer gloo")  # fmt: skip
-            if server.backend == "rlvr_nccl" and own_gpu(self.device) in server.gpus:
-                raise ValueError(f"{server.name} is on the trainer's GPU, where NCCL cannot send; serve it with "
-                                 "--transfer gloo")  # fmt: skip
 
     def _adopt(self, urls: Sequence[str]) -> None:
         """Use the servers at these URLs, in this order; those that are known stay open."""
@@ -388,8 +366,3 @@ def told(outcome: Outcome, error: Exception | None) -> Outcome:
     if error is not None:
         raise error
     return outcome
-
-
-def own_gpu(device: torch.device) -> str:
-    """Return the id of a GPU; "" for another device."""
-    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""

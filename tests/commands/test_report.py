@@ -78,10 +78,15 @@ def test_report_holds_the_table_and_the_curves(folder: Path) -> None:
 
 
 def test_report_is_one_file(folder: Path) -> None:
-    """It loads nothing from anywhere."""
+    """It loads nothing from anywhere, and holds one script of its own, besides packed data."""
     text = write_report(folder).read_text()
     assert not re.search(r'(src|href)="(?!data:)', text)
-    assert "<script" not in text
+    assert "default-src 'none'" in text
+    assert re.findall(r"<script[^>]*>", text) == [
+        '<script type="application/gzip" class="index">',
+        '<script type="application/gzip" class="chunk">',
+        "<script>",
+    ]
 
 
 def test_text_of_models_and_settings_is_escaped(folder: Path) -> None:
@@ -171,7 +176,7 @@ def test_shuffled_rollouts_say_so(folder: Path) -> None:
 
 
 def test_turns_are_shown_with_their_roles(folder: Path) -> None:
-    """What the model said and what was replied, in order and escaped; replies have the prompt's colour."""
+    """In order and escaped; replies are greyed like the prompt, void turns are marked."""
     turns = [
         {"role": "assistant", "text": "<call>", "tokens": 3, "void": True},
         {"role": "tool", "text": "4 & 5", "tokens": 7},
@@ -180,14 +185,14 @@ def test_turns_are_shown_with_their_roles(folder: Path) -> None:
     write(folder / "rollouts.jsonl", [rollout(10, "last", 0, "correct", "nine") | {"turns": turns}])
     text = write_report(folder).read_text()
     shown = [
-        "[1: assistant, 3 tokens, void]</span>\n<span class=void>&lt;call&gt;<",
-        "[2: tool, 7 tokens]</span>\n<span class=prompt>4 &amp; 5<",
-        "[3: assistant, 2 tokens, reward +0.5, 2 calls, 1 failed]</span>\n<span class=turn>nine<",
+        '>assistant, 3 tokens, void</div><pre class="own void">&lt;call&gt;<',
+        '>tool, 7 tokens</div><pre class="masked">4 &amp; 5<',
+        '>assistant, 2 tokens, reward +0.5, 2 calls, 1 failed</div><pre class="own">nine<',
     ]
     assert [text.count(part) for part in shown] == [1, 1, 1]
     assert sorted(shown, key=text.index) == shown
     write(folder / "rollouts.jsonl", [rollout(10, "last", 0, "correct", "nine") | {"turns": ["damaged"]}])
-    assert "</span>nine</pre>" in write_report(folder).read_text()
+    assert '<pre class="own">nine</pre>' in write_report(folder).read_text()
 
 
 def test_running_mean_by_hand() -> None:
@@ -215,4 +220,4 @@ def test_run_of_an_earlier_version_has_its_monitor(tmp_path: Path) -> None:
     assert "<tr><td>seconds/monitor</td><td>2</td>" in text
     assert "<tr><td>parts/shadow_x</td><td>1</td>" in text
     assert "<th>monitor_only</th>" in text
-    assert text.count("monitor_score +0.125") == 2
+    assert text.count("monitor score +0.125") == 2

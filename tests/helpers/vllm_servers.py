@@ -122,9 +122,12 @@ class VLLMLike(ThreadingHTTPServer):
         with self.computing, torch.no_grad():
             if asked["temperature"] == 0:
                 tokens = greedy(self.policy, prompt, asked["max_tokens"])
+                ends = [place for place, token in enumerate(tokens) if token in asked["stop_token_ids"]]
+                tokens = tokens[: ends[0] + 1] if ends else tokens
                 row = torch.tensor([prompt + tokens])
                 mask = torch.arange(row.shape[1])[None] >= len(prompt)
-                logprobs, by = token_logprobs(self.policy, row, mask)[0][0, len(prompt) :].tolist(), None
+                logprobs = token_logprobs(self.policy, row, mask)[0][0, len(prompt) :].tolist()
+                by = tokens[-1] if ends else None
             else:
                 sampling = Sampling(
                     asked["max_tokens"], asked["temperature"], asked["top_p"], asked["top_k"], tuple(asked["stop"])

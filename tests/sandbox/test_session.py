@@ -147,3 +147,41 @@ def test_a_bomb_of_processes_is_held_within_its_limit(session):
     assert session.run("import os\nwhile True:\n    os.fork()").status is not RunStatus.SANDBOX_ERROR
     with Session(SHORT) as other:
         assert other.run("print(1)").stdout == "1\n"
+
+
+def test_packages_are_visible_where_they_are_named():
+    """A session imports them with all they need, and no others; one that is not installed is refused at once."""
+    with Session(packages=("mpmath",)) as session:
+        assert session.run("import mpmath; print(mpmath.mpf(2) + 2)").stdout == "4.0\n"
+        assert "ModuleNotFoundError" in session.run("import sympy").stderr
+    with pytest.raises(ValueError, match="is not in site-packages"):
+        Session(packages=("no_such_package",))
+
+
+def test_a_limit_by_the_clock_of_one_program():
+    """It ends the program that waits longer, and says so; the next one has a new process."""
+    with Session() as session:
+        ended = session.run("import time; time.sleep(60)", wall=0.5)
+        assert (ended.status, ended.detail.split(";")[0]) == (RunStatus.TIMEOUT, "over 0.5 s by the clock")
+        assert session.run("print(1)", wall=30.0).stdout == "1\n"
+
+
+def test_a_forked_child_lets_go_of_a_session():
+    """The process stays the parent's; the child's next program starts one of its own."""
+    with Session() as session:
+        session.run("x = 1")
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                session.abandon()
+                result = session.run("print('x' in globals())")
+                session.close()
+                os.write(writing, result.stdout.encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        os.waitpid(child, 0)
+        with os.fdopen(reading) as told:
+            assert told.read() == "False\n"
+        assert session.run("print(x)").stdout == "1\n"

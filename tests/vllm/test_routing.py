@@ -12,7 +12,7 @@ from rlvr.config import VLLMServerConfig
 from rlvr.http import ServerLost
 from rlvr.types import RunError
 from rlvr.vllm import routing
-from rlvr.vllm.engine import Output, Request
+from rlvr.vllm.engine import Batch, Output, Request
 from rlvr.vllm.gloo import address_towards
 from rlvr.vllm.process import server_command, server_environment, share_gpus, visible_gpus
 from rlvr.vllm.routing import Router, groups_of
@@ -39,7 +39,9 @@ def route(requests: list[Request], servers: list[str], ask: Callable = answer, o
 
     with ThreadPoolExecutor(64) as pool:
         router = Router(noted, lambda: servers, on_loss or (lambda server, error: servers.remove(server)), pool)
-        return router.sample(requests, lambda index, output: None), asked
+        batch = Batch(requests)
+        router.sample(batch)
+        return batch.in_order(), asked
 
 
 def waiting_for(count: int) -> Callable:
@@ -72,7 +74,8 @@ def test_fewest_outstanding_tokens_decide(tokens, expected):
 def test_a_group_stays_together():
     """Completions of one prompt share its prefix in one server's cache."""
     requests = [request(p, 10, seed) for p in range(5) for seed in range(4)]
-    assert groups_of(requests) == [list(range(4 * p, 4 * p + 4)) for p in range(5)]
+    numbered = list(enumerate(requests))
+    assert groups_of(numbered) == [numbered[4 * p : 4 * p + 4] for p in range(5)]
     outputs, asked = route(requests, ["a", "b", "c"])
     assert [output.token_ids for output in outputs] == [(p, seed) for p in range(5) for seed in range(4)]
     assert all(len({server for server, prompt, _ in asked if prompt == p}) == 1 for p in range(5))
@@ -118,8 +121,9 @@ def test_lost_requests_go_elsewhere_and_come_once():
     requests = [request(p, 10, seed) for p in range(6) for seed in range(4)]
     with ThreadPoolExecutor(64) as pool:
         router = Router(ask, lambda: servers, lose, pool)
-        outputs = router.sample(requests, lambda index, output: handed.append(index))
-    assert [output.token_ids for output in outputs] == [(p, seed) for p in range(6) for seed in range(4)]
+        batch = Batch(requests, lambda index, output: handed.append(index))
+        router.sample(batch)
+    assert [output.token_ids for output in batch.in_order()] == [(p, seed) for p in range(6) for seed in range(4)]
     assert sorted(handed) == list(range(24))
     assert set(lost) == {"a"}
     assert servers == ["b"]
@@ -136,7 +140,7 @@ def test_errors_of_others_end_the_sampling():
     with pytest.raises(RunError, match="no vLLM server is left"):
         route([request(0, 1)], [])
     with ThreadPoolExecutor(4) as pool, pytest.raises(KeyError):
-        Router(answer, lambda: ["a"], lambda s, e: None, pool).sample([request(0, 1)], lambda i, o: {}[i])
+        Router(answer, lambda: ["a"], lambda s, e: None, pool).sample(Batch([request(0, 1)], lambda i, o: {}[i]))
     assert route([], ["a"]) == ([], [])
 
 
@@ -180,10 +184,12 @@ def test_server_starts_without_weights_and_knows_nothing_of_torchrun(monkeypatch
     assert environment["CUDA_VISIBLE_DEVICES"] == "2,3"
     assert not {"RANK", "WORLD_SIZE", "MASTER_PORT"} & set(environment)
     assert environment["VLLM_SERVER_DEV_MODE"] == "1"
-    command = server_command("model", "0.0.0.0", 8001, "rlvr_nccl", {"tensor_parallel_size": 2, "enforce_eager": True})
+    options = {"tensor_parallel_size": 2, "enforce_eager": True, "enable_chunked_prefill": False}
+    command = server_command("model", "0.0.0.0", 8001, "rlvr_nccl", options)
     told = " ".join(command)
-    for part in ("--load-format dummy", "--port 8001", "--host 0.0.0.0", "--tensor-parallel-size 2", "--enforce-eager"):
+    for part in ("--load-format dummy", "--port 8001", "--host 0.0.0.0", "--tensor-parallel-size 2"):
         assert part in told
+    assert {"--enforce-eager", "--no-enable-chunked-prefill"} <= set(command)
     assert command[command.index("--weight-transfer-config") + 1] == '{"backend": "rlvr_nccl"}'
     assert command[command.index("--worker-extension-cls") + 1] == "rlvr.vllm.worker.WorkerExtension"
 

@@ -3,9 +3,54 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
 
 from rlvr.sandbox.inside import plain
+
+# Bounded, so that no comparison of two numbers takes long.
+_NUMBER = re.compile(r"[+-]?(?:\d{1,1000}(?:\.\d{0,1000})?|\.\d{1,1000})(?:[eE][+-]?\d{1,3})?")
+
+
+@dataclass(frozen=True)
+class Output:
+    """How a program's output is compared with the expected one.
+
+    "lines": the same lines, without white space at their ends and blank lines at the end. "tokens": the same texts
+    between white space, where two numbers are the same if their values are (1, 1.0 and 1e0). tolerance: with tokens,
+    the absolute or relative error that a number may have; where the expected one is whole, only a number that is
+    written with a point may have it, and it is absolute. ignore_case: with tokens, YES and yes are the same.
+    """
+
+    compare: Literal["lines", "tokens"] = "lines"
+    tolerance: float = 0.0
+    ignore_case: bool = False
+
+    def same(self, output: str, expected: str) -> bool:
+        """Whether the outputs are the same."""
+        if self.compare == "lines":
+            return same_output(output, expected)
+        if self.ignore_case:
+            output, expected = output.casefold(), expected.casefold()
+        ours, theirs = output.split(), expected.split()
+        return len(ours) == len(theirs) and all(a == b or self._close(a, b) for a, b in zip(ours, theirs))
+
+    def _close(self, token: str, expected: str) -> bool:
+        if _NUMBER.fullmatch(token) is None or _NUMBER.fullmatch(expected) is None:
+            return False
+        value, wanted = Decimal(token), Decimal(expected)
+        if value == wanted:
+            return True
+        fraction = "." in expected or "e" in expected.lower()
+        if not self.tolerance or not (fraction or "." in token):
+            return False
+        allowed = self.tolerance * (max(1.0, abs(float(wanted))) if fraction else 1.0)
+        return abs(float(value - wanted)) <= allowed
+
+
+BY_LINES = Output()
 
 
 def same_output(output: str, expected: str) -> bool:

@@ -38,7 +38,7 @@ def integrity(reference: Any) -> str:
     """
     plan = make_plan(reference)
     if isinstance(plan, OutputPlan):
-        return _strength(passing.passing_output(plan.cases))
+        return _strength(passing.passing_output(plan.cases, plan.rule))
     if isinstance(plan, CallsPlan):
         return _strength(passing.passing_value([(c.args, e) for c, e in zip(plan.calls, plan.expected)]))
     split = plan.split if isinstance(plan, MixedPlan) else plan if isinstance(plan, SplitPlan) else None

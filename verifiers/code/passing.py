@@ -106,11 +106,12 @@ def passing_value(cases: Sequence[tuple[Sequence[Any], Any]]) -> str:
     return ""
 
 
-def passing_output(cases: Sequence[tuple[str, str]]) -> str:
-    """Return the text that is right for all (input, output), "the input", or ""."""
+def passing_output(cases: Sequence[tuple[str, str]], rule: equality.Output = equality.BY_LINES) -> str:
+    """Return the text that is right for all (input, output) by the rule of comparison, "the input", or ""."""
+    same = rule.same
     for text in PRINTED:
-        if all(equality.same_output(text, output) for _, output in cases):
+        if all(same(text, output) for _, output in cases):
             return repr(text)
-    if len(cases) > 1 and all(equality.same_output(cases[0][1], output) for _, output in cases):
+    if len(cases) > 1 and all(same(cases[0][1], output) for _, output in cases):
         return repr(cases[0][1])
-    return "the input" if all(equality.same_output(given, output) for given, output in cases) else ""
+    return "the input" if all(same(given, output) for given, output in cases) else ""

@@ -137,6 +137,7 @@ class OutputPlan:
     cases: tuple[tuple[str, str], ...]
     setup: str
     prelude: str = ""
+    rule: equality.Output = equality.BY_LINES
     defined: tuple[str, ...] = ()
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
@@ -154,11 +155,10 @@ class OutputPlan:
             return Outcome(len(wrong), len(self.cases))
         return Outcome(wrong.count(""), len(self.cases), results[failed].status, failed + 1, wrong[failed])
 
-    @staticmethod
-    def _wrong(result: Result, expected: str) -> str:
+    def _wrong(self, result: Result, expected: str) -> str:
         if result.status is not RunStatus.OK:
             return result.detail or str(result.status)
-        return "" if equality.same_output(result.stdout, expected) else "wrong answer"
+        return "" if self.rule.same(result.stdout, expected) else "wrong answer"
 
 
 @dataclass(frozen=True)
@@ -345,7 +345,21 @@ def _stdio_plan(reference: Mapping[str, Any]) -> TestPlan:
     if longest > MAX_EXPECTED:
         raise ValueError(f"an expected output of {longest:,} characters: at most {MAX_EXPECTED:,} are read")
     texts = (_text(reference, "setup"), _text(reference, "prelude"))
-    return OutputPlan(tuple((case["input"], case["output"]) for case in cases), *texts)
+    return OutputPlan(tuple((case["input"], case["output"]) for case in cases), *texts, _rule(reference))
+
+
+def _rule(reference: Mapping[str, Any]) -> equality.Output:
+    compare, tolerance = reference.get("compare", "lines"), reference.get("tolerance", 0.0)
+    if compare not in ("lines", "tokens"):
+        raise ValueError(f"reference compare {compare!r:.80}; expected lines or tokens")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
+        raise ValueError(f"reference tolerance {tolerance!r:.80}; expected a number from 0 to below 1")
+    ignore_case = reference.get("ignore_case", False)
+    if not isinstance(ignore_case, bool):
+        raise ValueError(f"reference ignore_case {ignore_case!r:.80}; expected true or false")
+    if (tolerance or ignore_case) and compare == "lines":
+        raise ValueError("tolerance and ignore_case are for outputs compared by tokens; set compare to tokens")
+    return equality.Output(compare, float(tolerance), ignore_case)
 
 
 def _calls_plan(reference: Mapping[str, Any]) -> TestPlan:

@@ -1,0 +1,230 @@
+"""Read the files of a run: finished, killed, or still writing. Nothing is written, and no lock is taken for long."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr.files.jsonl import check_file, parse_object
+from rlvr.runs.records import present_names
+
+Record = dict[str, Any]
+STEP = re.compile(rb'\{"step": (\d+)[,}]')
+CHECKED = 256  # bytes before the place read up to, by which a file that was truncated and written again is told
+
+
+def check_run(folder: Path, names: Sequence[str] = ("metrics.jsonl", "eval.jsonl")) -> None:
+    """Raise FileNotFoundError where a path is not the folder of a run: it has none of the files `names`."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+    if not any((folder / name).exists() for name in names):
+        raise FileNotFoundError(f"{folder}: neither {' nor '.join(names)}; expected the folder of a run")
+
+
+def read_rollouts(path: Path) -> Iterator[Record]:
+    """Yield the records of one file of rollouts. Raise ValueError where a compressed file is damaged."""
+    if path.suffix != ".gz":
+        yield from read_lines(path)
+        return
+    try:
+        with gzip.open(path) as lines:
+            yield from whole_lines(lines, path)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is damaged ({error}); restore or remove it") from None
+
+
+def read_lines(path: Path) -> list[Record]:
+    """Return the records of a run's file, an empty list where it does not exist."""
+    if not path.exists():
+        return []
+    check_file(path)
+    with path.open("rb") as lines:
+        return list(whole_lines(lines, path))
+
+
+def read_alarms(folder: Path) -> list[Record]:
+    """Return the records of alarms.jsonl. Raise ValueError naming a line that lacks a field of an alarm."""
+    path = folder / "alarms.jsonl"
+    alarms = read_lines(path)
+    for number, alarm in enumerate(alarms, 1):
+        for name, kind in (("step", int), ("signs", dict), ("figures", dict), ("rollouts", list)):
+            if not isinstance(alarm.get(name), kind):
+                raise ValueError(
+                    f"{path}, line {number}: {name} is {alarm.get(name)!r:.80}; expected a {kind.__name__}"
+                )
+        alarm["figures"] = present_names(alarm["figures"])
+        alarm["rollouts"] = [present_names(row) for row in alarm["rollouts"]]
+    return alarms
+
+
+def whole_lines(lines: Iterable[bytes], path: Path) -> Iterator[Record]:
+    """Yield each line as a record, with the names of today. NaN, which a run may log, is accepted.
+
+    Skip a last line without a line end: a crash cut it off. Raise ValueError naming a line that is not a JSON object.
+    """
+    for number, line in enumerate(lines, 1):
+        if line.endswith(b"\n"):
+            yield present_names(parse_object(line, f"{path}, line {number}", finite=False))
+
+
+def step_of(line: bytes) -> int | None:
+    """Return the step of a line of rollouts.jsonl without parsing it as a whole; None where it has none."""
+    if match := STEP.match(line):
+        return int(match[1])
+    try:
+        step = parse_object(line, "", finite=False).get("step")
+    except ValueError:
+        return None
+    return step if isinstance(step, int) else None
+
+
+class Tail:
+    """New lines of a file that another process may be writing, truncating or replacing.
+
+    `damaged` counts whole lines that are no JSON object; they are left out.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damaged = 0
+        self._place, self._last = 0, b""
+
+    def read(self) -> tuple[bool, list[bytes], int]:
+        """Return whether the file starts again (lines returned before no longer count), its new lines, their offset."""
+        try:
+            with self.path.open("rb") as file:
+                again = self._starts_again(file)
+                if again:
+                    self._place, self._last, self.damaged = 0, b"", 0
+                file.seek(self._place)
+                new = file.read()
+        except FileNotFoundError:
+            again, self._place, self._last = self._place > 0, 0, b""
+            return again, [], 0
+        start, whole = self._place, new[: new.rfind(b"\n") + 1]
+        self._place += len(whole)
+        self._last = (self._last + whole)[-CHECKED:]
+        return again, lines_of(whole), start
+
+    def records(self) -> tuple[bool, list[Record]]:
+        """Return whether the file starts again, and the records of its new lines."""
+        again, lines, _ = self.read()
+        found = []
+        for line in lines:
+            try:
+                found.append(present_names(parse_object(line, str(self.path), finite=False)))
+            except ValueError:
+                self.damaged += 1
+        return again, found
+
+    def _starts_again(self, file: Any) -> bool:
+        if not self._place:
+            return False
+        file.seek(max(0, self._place - len(self._last)))
+        return bool(file.read(len(self._last)) != self._last)
+
+
+def lines_of(text: bytes) -> list[bytes]:
+    """Return the lines of a text that ends with a line end; only line feeds end lines."""
+    return [line + b"\n" for line in text.split(b"\n")[:-1]]
+
+
+class RolloutReader:
+    """The rollouts of a run by step, as they are written. A compressed part is read when a step in it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._damaged: dict[int, int] = {}  # by the step that was asked for
+        self._tail = Tail(folder / "rollouts.jsonl")
+        self._places: dict[int, tuple[int, int]] = {}  # of each step: where its lines begin and end in rollouts.jsonl
+        self._in_parts: dict[int, Path] = {}
+        self._parts_read: set[Path] = set()
+
+    @property
+    def damaged(self) -> int:
+        """The number of damaged lines among those that were asked for."""
+        return sum(self._damaged.values())
+
+    def refresh(self) -> None:
+        """Take note of what has been written since the last call."""
+        again, lines, place = self._tail.read()
+        if again:
+            self._places.clear()
+        for line in lines:
+            step = step_of(line)
+            if step is not None:
+                self._places[step] = (self._places.get(step, (place, 0))[0], place + len(line))
+            place += len(line)
+
+    def latest(self) -> int | None:
+        """Return the last step with rollouts; None without any."""
+        if self._places:
+            return max(self._places)
+        for part in reversed(parts_of(self.folder)):
+            self._scan(part)
+            steps = [step for step, path in self._in_parts.items() if path == part]
+            if steps:
+                return max(steps)
+        return None
+
+    def has(self, step: int) -> bool:
+        """Return whether there are rollouts of a step."""
+        if step not in self._places:
+            for part in reversed(parts_of(self.folder)):
+                if step in self._in_parts:
+                    break
+                self._scan(part)
+        return step in self._places or step in self._in_parts
+
+    def rollouts(self, step: int) -> list[Record]:
+        """Return the rollouts of a step in their order; an empty list where there are none."""
+        if not self.has(step):
+            return []
+        if step in self._places:
+            start, end = self._places[step]
+            try:
+                with self._tail.path.open("rb") as file:
+                    file.seek(start)
+                    lines = lines_of(file.read(end - start))
+            except FileNotFoundError:  # compressed meanwhile
+                lines = []
+        else:
+            lines = [line for line in part_lines(self._in_parts[step]) if step_of(line) == step]
+        found = []
+        self._damaged[step] = 0
+        for line in lines:
+            try:
+                record = present_names(parse_object(line, "", finite=False))
+            except ValueError:
+                self._damaged[step] += 1
+                continue
+            if record.get("step") == step:
+                found.append(record)
+        return found
+
+    def _scan(self, part: Path) -> None:
+        if part in self._parts_read:
+            return
+        self._parts_read.add(part)
+        for line in part_lines(part):
+            step = step_of(line)
+            if step is not None:
+                self._in_parts.setdefault(step, part)
+
+
+def parts_of(folder: Path) -> list[Path]:
+    """Return the compressed earlier parts of a run's rollouts, oldest first."""
+    return sorted(folder.glob("rollouts-????.jsonl.gz"))
+
+
+def part_lines(part: Path) -> Iterator[bytes]:
+    """Yield the lines of a compressed part as far as it can be read; none where it is gone."""
+    try:
+        with gzip.open(part) as lines:
+            yield from lines
+    except (EOFError, zlib.error, gzip.BadGzipFile, FileNotFoundError):
+        return

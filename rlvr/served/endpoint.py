@@ -1,0 +1,224 @@
+"""One model on an OpenAI-compatible server: a request for each completion, sent again where the server fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeVar
+
+from rlvr.config.served import KEY_VARIABLE, ServedSettings
+from rlvr.http import FIRST_DELAY, LONGEST_DELAY, JSONClient, RequestRefused, ServerLost, UnexpectedResponse
+from rlvr.registry import did_you_mean
+from rlvr.types import Message, Sampling
+
+SCHEMA = "OpenAI's schema"
+REPEATED = (408, 409, 425, 429)  # statuses of requests that may succeed later
+ENGINES = ("vllm", "sglang")  # what /models says of them: they read more fields than OpenAI's
+# What a model's generation config would otherwise change on those servers.
+NEUTRAL = {"min_p": 0.0, "repetition_penalty": 1.0}
+PATHS = {"chat": "/chat/completions", "completions": "/completions"}
+RESERVED = frozenset({"model", "prompt", "messages", "n", "stream", "seed", "max_tokens", "max_completion_tokens"})
+FIRST_LOOK = 5.0  # seconds for repeats of the first request
+T = TypeVar("T")
+Question = Sequence[int] | str | Sequence[Message]
+
+
+class RequestLost(Exception):
+    """A request failed until its time for repeats was over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What the server returned. content: without the reasoning, which many servers cut off from it.
+
+    tokens: how many were sampled. ids: these, None where the server does not tell. finish: "stop" or "length".
+    stop: the stop string that ended it, "" where the server names none.
+    """
+
+    content: str
+    reasoning: str
+    finish: str
+    tokens: int
+    ids: tuple[int, ...] | None
+    stop: str
+
+    @property
+    def text(self) -> str:
+        """The completion as a model says it: reasoning that the server cut off is put back between its tags."""
+        if not self.reasoning:
+            return self.content + self.stop
+        thought = f"<think>\n{self.reasoning.strip()}\n"
+        if not self.content and self.finish == "length":
+            return thought
+        return f"{thought}</think>\n\n{self.content.lstrip()}{self.stop}"
+
+
+class Endpoint:
+    """A served model. Threads may share it.
+
+    Raises ValueError where the server does not serve the model, or cannot be reached.
+    """
+
+    def __init__(self, model: str, settings: ServedSettings) -> None:
+        assert settings.url is not None
+        self.model, self.api = model, settings.api
+        self.budget = settings.retry_seconds
+        self.client = JSONClient(
+            settings.url, name="server", timeout=settings.request_seconds, api_key=read_key(settings.key_env)
+        )
+        self.extra = request_options(settings.request_option)
+        self.closed = threading.Event()
+        self.limit_field = "max_tokens"
+        self.engine, self.max_model_len = self._look()
+
+    def _look(self) -> tuple[str, int | None]:
+        """Return what serves the model, "" if unknown, and how many tokens it reads, as far as the server tells."""
+        try:
+            answer = self._repeated(lambda: self.client.get("/models"), FIRST_LOOK)
+            rows = self.client.read("/models", answer, lambda a: [dict(row) for row in a["data"]])
+        except UnexpectedResponse:
+            return "", None
+        except RequestRefused as error:
+            if error.status in (401, 403):
+                raise ValueError(f"{error}; the key is read from an environment variable (--key-env)") from error
+            return "", None
+        except RequestLost as error:
+            raise ValueError(f"{error}; expected an OpenAI-compatible server, its URL with /v1") from error
+        names = [str(row.get("id")) for row in rows]
+        if names and self.model not in names:
+            raise ValueError(f"{self.client.url} serves no model {self.model!r}; {did_you_mean(self.model, names)}")
+        row = next((row for row in rows if row.get("id") == self.model), {})
+        engine, length = str(row.get("owned_by", "")), row.get("max_model_len")
+        return engine if engine in ENGINES else "", length if isinstance(length, int) and length > 0 else None
+
+    def complete(self, question: Question, sampling: Sampling, seed: int) -> Generated:
+        """Return one completion. question: messages for the route chat, else a text or token ids.
+
+        Raises RequestLost where the server fails for too long, RequestRefused where it refuses the request.
+        """
+        return self._repeated(lambda: self._attempt(question, sampling, seed), self.budget)
+
+    def _repeated(self, call: Callable[[], T], budget: float) -> T:
+        """Return what a call returns, which is repeated where the server fails, for `budget` seconds from then on."""
+        first: float | None = None
+        for attempt in count():
+            try:
+                return call()
+            except (ServerLost, RequestRefused, UnexpectedResponse) as error:
+                if isinstance(error, RequestRefused) and error.status not in REPEATED:
+                    if self._renames_limit(error):
+                        continue
+                    raise
+                first = first or time.monotonic()
+                backoff = min(FIRST_DELAY * 2 ** min(attempt, 10), LONGEST_DELAY) * random.uniform(0.5, 1)
+                pause = max(backoff, getattr(error, "retry_after", 0.0))
+                if time.monotonic() + pause - first > budget or self.closed.wait(pause):
+                    raise RequestLost(str(error)) from error
+        raise AssertionError("unreachable: attempts end by returning or raising")
+
+    def close(self) -> None:
+        """End the requests under way in other threads, and refuse later ones."""
+        self.closed.set()
+        self.client.close()
+
+    def _renames_limit(self, error: RequestRefused) -> bool:
+        """Return whether the server wants the limit of tokens by its other name, which is used from then on."""
+        if "max_completion_tokens" not in str(error) or self.api != "chat":
+            return False
+        changed, self.limit_field = self.limit_field != "max_completion_tokens", "max_completion_tokens"
+        return changed
+
+    def _attempt(self, question: Question, sampling: Sampling, seed: int) -> Generated:
+        path = PATHS[self.api]
+        answer = self.client.post(path, self.body(question, sampling, seed), idempotent=True)
+        choice = self.client.read(path, answer, lambda a: dict(a["choices"][0]), SCHEMA)
+        tokens = self.client.read(path, answer, lambda a: int(a["usage"]["completion_tokens"]), SCHEMA + " (usage)")
+        return self.client.read(path, choice, lambda c: generated(c, tokens), SCHEMA)
+
+    def body(self, question: Question, sampling: Sampling, seed: int) -> dict[str, Any]:
+        """Return a request: OpenAI's fields, and those that only some engines read where one of them serves."""
+        asked: dict[str, Any] = {"messages": [dict(m) for m in question]} if self.api == "chat" else {  # type: ignore[arg-type]
+            "prompt": question if isinstance(question, str) else list(question)
+        }  # fmt: skip
+        body = {
+            "model": self.model,
+            **asked,
+            "n": 1,
+            "stream": False,
+            "seed": seed,
+            self.limit_field: sampling.max_new_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+        }
+        if sampling.stop:
+            body["stop"] = list(sampling.stop)
+        if self.engine:
+            body |= {**NEUTRAL, "top_k": sampling.top_k or -1}
+        elif sampling.top_k:
+            body["top_k"] = sampling.top_k
+        if self.engine == "vllm" and self.api == "completions" and not isinstance(question, str):
+            body |= {"return_token_ids": True}
+        return body | self.extra
+
+
+def generated(choice: Mapping[str, Any], tokens: int) -> Generated:
+    """Return a choice of a response. Raises ServerLost for one that the server did not finish."""
+    finish = choice.get("finish_reason")
+    if finish in ("tool_calls", "function_call"):
+        finish = "stop"
+    if finish not in ("stop", "length"):
+        raise ServerLost(f"the server ended a completion with {finish!r:.80}")
+    message = choice.get("message")
+    said: Mapping[str, Any] = choice if message is None else message
+    content = said["text"] if message is None else said.get("content") or said.get("refusal")
+    ids, stop = choice.get("token_ids"), choice.get("stop_reason", choice.get("matched_stop"))
+    return Generated(
+        joined(content),
+        joined(said.get("reasoning") or said.get("reasoning_content")),
+        finish,
+        tokens,
+        None if ids is None else tuple(int(i) for i in ids),
+        stop if isinstance(stop, str) and finish == "stop" else "",
+    )
+
+
+def joined(content: Any) -> str:
+    """Return a message's content, a text or a list of parts, as one text without lone surrogates; "" for null."""
+    if isinstance(content, list):
+        content = "".join(part["text"] for part in content if part.get("type", "text") in ("text", "reasoning"))
+    if not isinstance(content, str | None):
+        raise TypeError(f"content is a {type(content).__name__}")
+    return (content or "").encode("utf-8", "replace").decode()
+
+
+def read_key(variable: str) -> str | None:
+    """Return the key in an environment variable; None without one. Raises ValueError for a named one that is unset."""
+    key = os.environ.get(variable, "").strip()
+    if not key and variable != KEY_VARIABLE:
+        raise ValueError(f"--key-env {variable}: the environment has no such variable, or it is empty")
+    return key or None
+
+
+def request_options(items: Sequence[str]) -> dict[str, Any]:
+    """Return key=JSON options as fields. Raises ValueError for one that is not, and for fields that are set here."""
+    fields: dict[str, Any] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise ValueError(f"--request-option {item!r:.80}: expected key=JSON")
+        if name in RESERVED or name in fields:
+            why = "is given twice" if name in fields else "is set by other settings"
+            raise ValueError(f"--request-option {name}: it {why}; leave it out")
+        try:
+            fields[name] = json.loads(value)
+        except ValueError as error:
+            raise ValueError(
+                f"--request-option {name}: {value!r:.80} is not JSON; expected true, 1 or '\"text\"'"
+            ) from error
+    return fields

@@ -1,0 +1,128 @@
+"""Between rollouts, which are made of token ids, and what a server is asked with: token ids, a text, or messages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlvr.files.jsonl import check_encodable
+from rlvr.model.rendering import Rendering
+from rlvr.served.endpoint import Generated, Question
+from rlvr.types import Completion, Finish, Message, Prompt, Reply, Sampling
+
+CHARACTERS = 4  # that a token stands for where no tokenizer tells
+
+
+class TokenSpeaker(Rendering):
+    """Renders prompts and replies with the served model's tokenizer: token ids in, token ids out.
+
+    eos_ids: the tokenizer's, and those that turns have ended with so far.
+    """
+
+    def __init__(self, tokenizer: Any, *, system_prompt: str | None, chat: str) -> None:
+        super().__init__(tokenizer, system_prompt=system_prompt, chat=chat)
+        self._eos_ids = frozenset({tokenizer.eos_token_id} - {None})
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """The ids that end a turn."""
+        return self._eos_ids
+
+    def question(self, context: Sequence[int]) -> Question:
+        """Return what the server is asked with."""
+        return context
+
+    def completion(self, answer: Generated, sampling: Sampling) -> Completion:
+        """Return what was sampled like the torch sampler does: an EOS is in the ids only, a stop string in the text.
+
+        Without ids from the server its text is kept, and placeholders count the tokens.
+        """
+        reason: Finish = "stop" if answer.finish == "stop" else "length"
+        if answer.ids is None:
+            return Completion(answer.text, (-1,) * answer.tokens, (0.0,) * answer.tokens, reason)
+        by_eos = reason == "stop" and not answer.stop and bool(answer.ids)
+        if by_eos:
+            self._eos_ids |= {answer.ids[-1]}
+        text = self.decode(answer.ids[:-1] if by_eos else answer.ids)
+        ends = [text.find(string) + len(string) for string in sampling.stop if not by_eos and string in text]
+        return Completion(text[: min(ends)] if ends else text, answer.ids, (0.0,) * len(answer.ids), reason)
+
+
+class MessageSpeaker:
+    """Conversations as messages, or a single text: the server has the tokenizer.
+
+    A message is held here, and stands in token ids as a run of numbers that no other has, as long as its tokens: those
+    of the model's turns as the server counts them, of prompts and replies a quarter of their characters.
+    """
+
+    eos_ids: frozenset[int] = frozenset()
+
+    def __init__(self, *, chat: bool, system_prompt: str | None, tool_role: str = "tool") -> None:
+        self.chat, self.system_prompt, self.tool_role = chat, system_prompt, tool_role
+        self._announcement = ""
+        self._held: dict[int, tuple[Sequence[Message], int]] = {}
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def announce(self, environment: Any) -> None:
+        """Have every prompt tell of an environment's tools, in its text."""
+        self._announcement = str(getattr(environment, "announcement", "") or "")
+
+    def render(self, prompt: Prompt) -> list[int]:
+        """Return the ids that stand for a prompt. Raises ValueError for messages where texts are sent."""
+        check_encodable(prompt, "the prompt")
+        if not self.chat:
+            if not isinstance(prompt, str):
+                raise ValueError("a prompt in chat messages needs --api chat, or --tokenizer with a chat template")
+            parts = (self.system_prompt, self._announcement or None, prompt)
+            return self._hold([{"role": "user", "content": "\n\n".join(p for p in parts if p is not None)}])
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+        if self._announcement:
+            first = next((message for message in messages if message["role"] == "user"), messages[-1])
+            first["content"] = f"{self._announcement}\n\n{first['content']}"
+        if self.system_prompt is not None:
+            messages.insert(0, {"role": "system", "content": self.system_prompt})
+        return self._hold(messages)
+
+    def encode_reply(self, reply: Reply, *, ended: bool) -> list[int]:
+        """Return the ids that stand for a reply."""
+        role = self.tool_role if reply.role == "tool" else reply.role
+        return self._hold([{"role": role, "content": reply.text}])
+
+    def shortened(self, text: str, tokens: int) -> str:
+        """Return a text cut to so many tokens of four characters, with a note that tells how much was left out."""
+        most = tokens * CHARACTERS
+        return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} more characters]\n"
+
+    def check_turns(self) -> None:
+        """Raise ValueError where replies cannot be put between turns of the model."""
+        if not self.chat:
+            raise ValueError("an environment needs --api chat, or --api completions with --tokenizer")
+
+    def question(self, context: Sequence[int]) -> Question:
+        """Return the messages, or the text, that a context stands for."""
+        messages: list[Message] = []
+        place = 0
+        while place < len(context):
+            held, length = self._held[context[place]]
+            messages += held
+            place += length
+        return messages if self.chat else messages[0]["content"]
+
+    def completion(self, answer: Generated, sampling: Sampling) -> Completion:
+        """Return what was sampled. Verifiers and environments see its reasoning; later turns of the model do not."""
+        length = max(1, answer.tokens)
+        content = answer.content + answer.stop
+        ids = self._hold([{"role": "assistant", "content": content}], length)
+        return Completion(answer.text, tuple(ids), (0.0,) * length, "stop" if answer.finish == "stop" else "length")
+
+    def _hold(self, messages: Sequence[Mapping[str, str]], length: int = 0) -> list[int]:
+        length = length or 1 + sum(len(message["content"]) for message in messages) // CHARACTERS
+        with self._lock:
+            first, self._next = self._next, self._next + length
+            self._held[first] = (messages, length)
+        return list(range(first, first + length))
+
+
+Speaker = TokenSpeaker | MessageSpeaker

@@ -1,0 +1,263 @@
+"""Programming contests: APPS, TACO, CodeContests, LiveCodeBench. The verifier is `unit_tests`.
+
+Tests are inputs and outputs, compared text by text with the tolerance that the statement names, or calls of a function.
+Problems with several right answers need the contest's own judge, which is not published: they are left out and counted.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from rlvr.registry import register_task
+from rlvr.tasks import contest_tests
+from rlvr.tasks.code_packs import ANSWER, code_problem
+from rlvr.tasks.rows import Row
+from rlvr.tasks.sources import Source, published, published_task, value
+from rlvr.types import Problem, Task
+
+BOTH = {"train": "train", "test": "test"}
+APPS = Source(hub="codeparrot/apps", licence="MIT", size="5,000 + 5,000", splits=BOTH)
+TACO = Source(hub="BAAI/TACO", licence="Apache-2.0", size="25,443 + 1,000", splits=BOTH)
+CODE_CONTESTS = Source(hub="deepmind/code_contests", licence="CC BY 4.0", size="13,328 + 117 + 165", splits=BOTH)
+RELEASES = {f"release_v{n}": tuple(f"test{i if i > 1 else ''}.jsonl" for i in range(1, n + 1)) for n in range(1, 7)}
+LIVE = Source(
+    hub="livecodebench/code_generation_lite",
+    revision="0fe84c3912ea0c4d4a78037083943e8f0c4dd505",
+    licence="CC (the card names no variant)",
+    size="400 (release_v1) to 1,055 (release_v6)",
+)
+STDIO = "Read the input from stdin and write the answer to stdout."
+SEVERAL, TALKS = "with several right answers (they need a judge)", "interactive"
+
+
+def contest_prompt(statement: str, starter_code: str, *, function: bool) -> str:
+    """Return the statement, and how the program is called."""
+    begin = f"Complete this program:\n\n```python\n{starter_code.rstrip()}\n```" if starter_code.strip() else ""
+    how = (begin or "Write the function that the statement describes.") if function else STDIO
+    return f"{statement.strip()}\n\n{how}\n\n{ANSWER}"
+
+
+def contest_problem(
+    name: str, statement: str, starter_code: str, reference: dict[str, Any] | str, **info: Any
+) -> Problem | str:
+    """Return a problem, or why there is none."""
+    if not statement.strip():
+        return "without a statement"
+    if isinstance(reference, str):
+        return reference
+    if contest_tests.interactive(statement):
+        return TALKS
+    if contest_tests.several_answers(statement):
+        return SEVERAL
+    function = reference["type"] == "calls"
+    try:
+        problem = code_problem(name, contest_prompt(statement, starter_code, function=function), reference)
+    except ValueError:  # larger than what the verifier reads
+        return "with unreadable references"
+    return Problem(problem.id, problem.prompt, reference, {**problem.info, **info})
+
+
+def apps_reference(tests: Any, statement: str, starter_code: str, most: int | None) -> dict[str, Any] | str:
+    """Return the reference of APPS's and TACO's `input_output`: {"inputs", "outputs"} and perhaps "fn_name"."""
+    try:
+        held = json.loads(tests) if isinstance(tests, str) else tests
+    except (ValueError, RecursionError):
+        return "with tests of another form"
+    if not isinstance(held, dict) or not all(isinstance(held.get(key), list) for key in ("inputs", "outputs")):
+        return "without tests" if not held else "with tests of another form"
+    inputs, outputs = held["inputs"][:most], held["outputs"][:most]
+    if not held.get("fn_name"):
+        return contest_tests.stdio(inputs, outputs, statement)
+    # Where all expected values are lists of one item, the lists are the data set's own.
+    wrapped = all(isinstance(value, list) and len(value) == 1 for value in outputs)
+    expected = [value[0] for value in outputs] if wrapped else outputs
+    reference = contest_tests.calls(str(held["fn_name"]), inputs, expected)
+    return reference if isinstance(reference, str) else contest_tests.in_class(reference, starter_code)
+
+
+def _most(pack: str, max_tests: int | None) -> None:
+    if max_tests is not None and max_tests < 1:
+        raise ValueError(f"task {pack!r}, max_tests {max_tests}: expected at least 1")
+
+
+def _difficulty(row: Row, wanted: tuple[str, ...]) -> bool:
+    return not wanted or str(row.get("difficulty", "")).casefold() in {name.casefold() for name in wanted}
+
+
+def _apps_like(
+    pack: str,
+    source: Source,
+    data: Path | None,
+    difficulties: tuple[str, ...],
+    max_tests: int | None,
+    include_weak: bool,
+    num_train: int | None,
+    num_test: int | None,
+) -> Task:
+    _most(pack, max_tests)
+
+    def convert(row: Row, where: str, name: str) -> Problem | str:
+        if not _difficulty(row, difficulties):
+            return "of other difficulties"
+        statement, start = str(value(row, ["question"], where) or ""), str(row.get("starter_code") or "")
+        reference = apps_reference(value(row, ["input_output"], where), statement, start, max_tests)
+        return contest_problem(name, statement, start, reference, difficulty=row.get("difficulty", ""))
+
+    return published_task(
+        pack,
+        source,
+        data,
+        convert,
+        num_train=num_train,
+        num_test=num_test,
+        verifier="unit_tests",
+        include_weak=include_weak,
+    )
+
+
+@register_task("apps")
+@published(APPS)
+def apps(
+    *,
+    data: Path | None = None,
+    difficulties: tuple[str, ...] = (),
+    max_tests: int | None = None,
+    include_weak: bool = False,
+    num_train: int | None = None,
+    num_test: int | None = None,
+) -> Task:
+    """APPS: 10,000 programming problems of contests and exercises, half of them to train on.
+
+    difficulties: of introductory, interview, competition; all unless given. max_tests: of each problem, the first ones.
+    include_weak: also train on problems whose tests a program could pass that solves nothing.
+    """
+    return _apps_like("apps", APPS, data, difficulties, max_tests, include_weak, num_train, num_test)
+
+
+@register_task("taco")
+@published(TACO)
+def taco(
+    *,
+    data: Path | None = None,
+    difficulties: tuple[str, ...] = (),
+    max_tests: int | None = None,
+    include_weak: bool = False,
+    num_train: int | None = None,
+    num_test: int | None = None,
+) -> Task:
+    """TACO: 26,443 programming problems of contests, 1,000 of them held out.
+
+    difficulties: of EASY, MEDIUM, MEDIUM_HARD, HARD, VERY_HARD; all unless given. max_tests, include_weak: as of apps.
+    """
+    return _apps_like("taco", TACO, data, difficulties, max_tests, include_weak, num_train, num_test)
+
+
+@register_task("code_contests")
+@published(CODE_CONTESTS)
+def code_contests(
+    *,
+    data: Path | None = None,
+    tests: Literal["given", "all"] = "given",
+    max_tests: int | None = None,
+    include_weak: bool = False,
+    num_train: int | None = None,
+    num_test: int | None = None,
+) -> Task:
+    """CodeContests: problems of Codeforces, AtCoder and others, 165 of them held out.
+
+    tests: "given" are the public and the private ones, "all" also those that the data set's authors generated.
+    """
+    _most("code_contests", max_tests)
+    parts = ("public_tests", "private_tests", *(("generated_tests",) if tests == "all" else ()))
+
+    def convert(row: Row, where: str, name: str) -> Problem | str:
+        statement = str(value(row, ["description"], where) or "")
+        inputs: list[Any] = []
+        outputs: list[Any] = []
+        for part in parts:
+            held = value(row, [part], where) or {}
+            inputs += held.get("input") or []
+            outputs += held.get("output") or []
+        if "<image>" in statement:
+            return "with pictures"
+        if any(row.get(name) for name in ("input_file", "output_file")):
+            return "that read or write files"
+        reference = contest_tests.stdio(inputs[:max_tests], outputs[:max_tests], statement)
+        return contest_problem(name, statement, "", reference)
+
+    return published_task(
+        "code_contests",
+        CODE_CONTESTS,
+        data,
+        convert,
+        num_train=num_train,
+        num_test=num_test,
+        verifier="unit_tests",
+        include_weak=include_weak,
+    )
+
+
+@register_task("livecodebench")
+@published(LIVE)
+def livecodebench(
+    *,
+    data: Path | None = None,
+    release: Literal["release_v1", "release_v2", "release_v3", "release_v4", "release_v5", "release_v6"] = "release_v6",
+    after: str = "",
+    before: str = "",
+    num_test: int | None = None,
+) -> Task:
+    """LiveCodeBench: contest problems of LeetCode, AtCoder and Codeforces by their date; test only.
+
+    release: the problems up to this one of the hub's releases. after, before: contest dates as 2024-08-01, the first
+    counted in and the second not, so that a model is measured on problems from after its training.
+    """
+    first_day, last_day = _day(after, "after"), _day(before, "before")
+    source = Source(**{**vars(LIVE), "files": {"test": RELEASES[release]}})
+
+    def convert(row: Row, where: str, name: str) -> Problem | str:
+        day = str(value(row, ["contest_date"], where))[:10]
+        if (first_day and day < first_day) or (last_day and day >= last_day):
+            return "of other dates"
+        statement, start = str(value(row, ["question_content"], where) or ""), str(row.get("starter_code") or "")
+        reference = live_reference(row, where, statement, start)
+        return contest_problem(
+            f"livecodebench/{value(row, ['question_id'], where)}",
+            statement,
+            start,
+            reference,
+            date=day,
+            platform=row.get("platform", ""),
+        )
+
+    return published_task("livecodebench", source, data, convert, num_test=num_test, verifier="unit_tests")
+
+
+def live_reference(row: Row, where: str, statement: str, starter_code: str) -> dict[str, Any] | str:
+    """Return the reference of a row of LiveCodeBench: its public and its private tests."""
+    tests: list[dict[str, Any]] = []
+    for column in ("public_test_cases", "private_test_cases"):
+        tests += contest_tests.unpacked(str(value(row, [column], where) or "[]"), where)
+    if not any(test.get("testtype") == "functional" for test in tests):
+        return contest_tests.stdio([t["input"] for t in tests], [t["output"] for t in tests], statement)
+    metadata = row.get("metadata") or "{}"
+    try:
+        entry = (json.loads(metadata) if isinstance(metadata, str) else metadata).get("func_name", "")
+        arguments = [[json.loads(line) for line in t["input"].split("\n") if line.strip()] for t in tests]
+        expected = [json.loads(t["output"]) for t in tests]
+    except (ValueError, AttributeError):
+        return "with tests of another form"
+    reference = contest_tests.calls(str(entry), arguments, expected)
+    return reference if isinstance(reference, str) else contest_tests.in_class(reference, starter_code)
+
+
+def _day(text: str, option: str) -> str:
+    if not text:
+        return ""
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise ValueError(f"task 'livecodebench', {option} {text!r}: expected a date as 2024-08-01") from None

@@ -1,0 +1,166 @@
+"""Any data set of the hub, or local files of the same form, with columns named on the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlvr.registry import VERIFIERS, make_verifier, register_task
+from rlvr.seeding import derive_seed
+from rlvr.tasks.base import build_task, normalized, prompt_text
+from rlvr.tasks.jsonl import parse_options, to_prompt
+from rlvr.tasks.rows import Row, find_split, first, stream, stream_hub
+from rlvr.tasks.sources import converted, usable
+from rlvr.types import Problem, Prompt, Task
+
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+def cell(row: Mapping[str, Any], path: str, where: str) -> Any:
+    """Return what a column holds, or with a dotted path a field in it: reward_model.ground_truth.
+
+    Raise ValueError that names the columns where there is none.
+    """
+    held: Any = row
+    for depth, name in enumerate(path.split(".")):
+        if isinstance(held, list) and name.isdecimal() and int(name) < len(held):
+            held = held[int(name)]
+        elif isinstance(held, Mapping) and name in held:
+            held = held[name]
+        elif held is None and depth:
+            return None
+        else:
+            inside = f" in {'.'.join(path.split('.')[:depth])}" if depth else ""
+            known = ", ".join(map(str, held)) if isinstance(held, Mapping) else f"a {type(held).__name__}"
+            raise ValueError(f"{where}: no column {name!r}{inside}; there are {known}")
+    return held
+
+
+def filled(template: str, question: Prompt, row: Row, reference: str, where: str) -> Prompt:
+    """Return the template with {prompt} and the names of other columns in braces replaced; of a chat, its last message.
+
+    Raise ValueError for a name that is no column, and for that of the reference.
+    """
+    if not template:
+        return question
+    if not isinstance(question, str):
+        return [
+            *question[:-1],
+            {**question[-1], "content": _replaced(template, question[-1]["content"], row, reference, where)},
+        ]
+    return _replaced(template, question, row, reference, where)
+
+
+def _replaced(template: str, question: str, row: Row, reference: str, where: str) -> str:
+    def part(match: re.Match[str]) -> str:
+        name = match[1]
+        if name == "prompt":
+            return question
+        if name == reference.partition(".")[0]:
+            raise ValueError(
+                f"option template {template!r:.80}: {{{name}}} is the reference, which the model must not see"
+            )
+        return str(cell(row, name, f"{where}, option template"))
+
+    return _FIELD.sub(part, template)
+
+
+def _check_template(template: str) -> None:
+    if template and "{prompt}" not in template:
+        raise ValueError(
+            f"option template {template!r:.80} has no {{prompt}}; expected a text such as '{{prompt}} Answer:'"
+        )
+
+
+@register_task("hub")
+def hub(
+    *,
+    dataset: str = "",
+    data: Path | None = None,
+    prompt: str = "prompt",
+    reference: str = "reference",
+    split: str = "train",
+    test_split: str = "",
+    config: str = "",
+    revision: str = "",
+    verifier: str = "math",
+    verifier_options: tuple[str, ...] = (),
+    template: str = "",
+    test_share: float = 0.1,
+    include_weak: bool = False,
+    num_train: int | None = None,
+    num_test: int | None = None,
+    seed: int = 0,
+) -> Task:
+    r"""Any data set of the hub, or local files, by the names of its columns, with any verifier.
+
+    dataset: its name on the hub, with config and revision (a commit, branch or tag) where it has several. data: a
+    local file or folder instead. prompt, reference: columns, or fields in them (reward_model.ground_truth); a prompt
+    may be a chat. template: a text with {prompt}, and with {NAME} for other columns; \boxed{} stays as it is.
+    split, test_split: of the data set; "none" for no training. Without test_split the share test_share is held out, by
+    a hash of the prompt. verifier_options: key=value. Rows that cannot be used are left out, and the log counts them.
+    """
+    if bool(dataset) == (data is not None):
+        both = "both are given" if dataset else "neither is given"
+        raise ValueError(f"task 'hub': {both}; expected dataset=ORG/NAME, or a local file or folder as data")
+    if not 0 <= test_share <= 1:
+        raise ValueError(f"task 'hub', test_share {test_share}: expected a share in [0, 1]")
+    for name, number in (("num_train", num_train), ("num_test", num_test)):
+        first([], number, name)
+    _check_template(template)
+    options = VERIFIERS.check_options(verifier, parse_options(verifier_options))
+    judge = make_verifier(verifier, **options)
+    pack = dataset or (Path(data).stem if data is not None else "")
+
+    def convert(row: Row, where: str, default: str) -> Problem | str:
+        question, answer = cell(row, prompt, where), cell(row, reference, where)
+        if question is None or question == "" or answer is None:
+            return "without a prompt or a reference"
+        asked = filled(template, to_prompt(question, where), row, reference, where)
+        return Problem(default, asked, answer)
+
+    def rows_of(part: str) -> Iterator[Row]:
+        if data is not None:
+            return _local(Path(data), part)
+        return stream_hub(dataset, config or None, part, revision or None)
+
+    test: list[Problem] = []
+    if test_split:
+        test = usable("hub", test_split, converted(pack, test_split, rows_of(test_split), convert), judge)
+    train: list[Problem] = []
+    if split != "none":
+        train = usable("hub", split, converted(pack, split, rows_of(split), convert), judge, test)
+    if not test_split:
+        held = _held_out(seed, test_share)
+        train, test = [p for p in train if not held(p)], [p for p in train if held(p)]
+    return build_task(
+        "hub",
+        train=train[:num_train],
+        test=test[:num_test],
+        verifier=verifier,
+        verifier_options=options,
+        include_weak=include_weak,
+    )
+
+
+def _held_out(seed: int, share: float) -> Callable[[Problem], bool]:
+    def held(problem: Problem) -> bool:
+        return derive_seed("hub", seed, normalized(prompt_text(problem.prompt))) % 10_000 < share * 10_000
+
+    return held
+
+
+def _local(data: Path, split: str) -> Iterator[Row]:
+    """Yield the rows of a file, or of the files of a split in a folder."""
+    if data.is_file():
+        yield from stream(data)
+        return
+    if not data.is_dir():
+        raise FileNotFoundError(f"{data}: no such file or folder")
+    found = find_split(data, split)
+    if not found:
+        raise FileNotFoundError(f"{data}: no {split} file; expected {split}.jsonl, .json or .parquet, or another split")
+    for path in found:
+        yield from stream(path)

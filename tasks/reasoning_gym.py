@@ -1,0 +1,122 @@
+"""Problems of reasoning-gym: about a hundred generated tasks, made and scored in the sandbox.
+
+`reasoning_gym:NAME` is the pack `reasoning_gym` with dataset=NAME.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rlvr.registry import did_you_mean, register_task
+from rlvr.seeding import derive_seed
+from rlvr.tasks.base import build_task, normalized
+from rlvr.types import Problem, Task
+from rlvr.verifiers.reasoning_gym import GraderFailure, check_dataset, shared
+
+logger = logging.getLogger("rlvr.tasks")
+
+PROMPTS = ("none", "default", "simple", "direct", "chain_of_draft", "DeepSeekZero")
+MOST = 100_000
+_AT_ONCE = 16
+_WALL = 600.0  # seconds by the clock of a request
+
+
+@register_task("reasoning_gym", member="dataset")
+def reasoning_gym(
+    *,
+    dataset: str,
+    config: str = "{}",
+    seed: int = 0,
+    num_train: int = 256,
+    num_test: int = 64,
+    system: str = "default",
+    messages: bool = True,
+    graded: bool = True,
+    least: float = 0.1,
+) -> Task:
+    """Generated puzzles, algorithms, games and mathematics: reasoning_gym:NAME is one of reasoning-gym's tasks.
+
+    config: settings of the task, as JSON. system: which of the package's system prompts precedes a problem, or none;
+    as a message of its own, or with messages=False in one text, for a model without a chat template. A test problem
+    is never trained on. graded, least: see the verifier `reasoning_gym`. Needs the extra reasoning-gym.
+    """
+    check_dataset(dataset)
+    name = f"reasoning_gym:{dataset}"
+    if system not in PROMPTS:
+        raise ValueError(f"task {name!r}: no system prompt {system!r}; {did_you_mean(system, PROMPTS)}")
+    if not (0 <= num_train <= MOST and 0 <= num_test <= MOST):
+        raise ValueError(f"task {name!r}: {num_train} and {num_test} problems; expected 0 to {MOST:,}")
+    settings = _settings(name, dataset, config)
+    introduction = "" if system == "none" else str(shared().ask("describe")["prompts"][system]).strip()
+
+    def problem(part: str, index: int, row: Mapping[str, Any]) -> Problem:
+        question = row["question"]
+        prompt: Any = f"{introduction}\n\n{question}" if introduction else question
+        if introduction and messages:
+            prompt = [{"role": "system", "content": introduction}, {"role": "user", "content": question}]
+        reference = {"dataset": dataset, "config": settings, "entry": row["entry"]}
+        return Problem(f"{name}/{part}/{index}", prompt, reference, {"answer": row["answer"]})
+
+    rejected = 0
+    held: dict[str, str] = {}
+    parts: dict[str, list[Problem]] = {"test": [], "train": []}
+    for part, count in (("test", num_test), ("train", num_train)):
+        # Item i of a seed is item 0 of the seed i further on: seeds of the parts are far apart.
+        number = derive_seed("reasoning_gym", dataset, part, seed) % 2**31
+        for index, row in enumerate(_rows(name, dataset, settings, number, count)):
+            if row["own"].get("score") != 1:
+                rejected += 1
+            elif held.setdefault(normalized(row["question"]), part) == part:
+                parts[part].append(problem(part, index, row))
+    if 2 * rejected > num_train + num_test:
+        raise ValueError(f"task {name!r}: its scorer rejects the package's own answers to {rejected} problems")
+    if rejected:
+        logger.warning(
+            f"task {name!r}: {rejected} problems are left out: their scorer rejects the package's own answer"
+        )
+    if num_train and not parts["train"]:
+        raise ValueError(f"task {name!r}: all of its problems are test problems; ask for fewer (num_test)")
+    options = {"graded": graded, "least": least}
+    return build_task(
+        name,
+        train=parts["train"],
+        test=parts["test"],
+        verifier="reasoning_gym",
+        verifier_options=options,
+        check_references=False,
+    )
+
+
+def _settings(name: str, dataset: str, config: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a data set. Raise ValueError for what is no JSON object, or names one that it lacks."""
+    try:
+        settings = json.loads(config) if isinstance(config, str) else json.loads(json.dumps(dict(config)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"task {name!r}, config {config!r:.80}: {error}; expected JSON, as in {{}}") from None
+    if not isinstance(settings, dict):
+        raise ValueError(f"task {name!r}, config {config!r:.80}: expected a JSON object, as in {{}}")
+    known = shared().ask("settings", name=dataset)
+    for key in settings:
+        if key not in known:
+            raise ValueError(f"task {name!r} has no setting {key!r}; {did_you_mean(key, known)}")
+    return settings
+
+
+def _rows(name: str, dataset: str, settings: Mapping[str, Any], seed: int, count: int) -> Iterator[dict[str, Any]]:
+    """Yield the problems of a seed, made in the sandbox. Raise ValueError where the package does."""
+
+    def made(first: int) -> list[dict[str, Any]]:
+        values = {"name": dataset, "config": settings, "seed": seed, "size": count}
+        reply = shared().ask("problems", _WALL, **values, first=first, count=min(_AT_ONCE, count - first))
+        return list(reply["problems"])
+
+    with ThreadPoolExecutor(shared().slots) as threads:
+        try:
+            for rows in threads.map(made, range(0, count, _AT_ONCE)):
+                yield from rows
+        except GraderFailure as error:
+            raise ValueError(f"task {name!r}, config {json.dumps(settings)}: {error}") from None

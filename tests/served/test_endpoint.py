@@ -1,0 +1,222 @@
+"""Requests to an OpenAI-compatible server: what they hold, what is read of responses, and failures."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from rlvr.config.served import ServedSettings
+from rlvr.http import RequestRefused
+from rlvr.served.endpoint import Endpoint, RequestLost, request_options
+from rlvr.types import Sampling
+from tests.helpers.openai_like import chat_answer, openai_like
+
+SAMPLING = Sampling(8, 0.7, 0.9, 0, ("END",))
+ASKED = [{"role": "user", "content": "1+1"}]
+KEY = "sk-9f8e7d6c5b4a"
+
+
+def settings(url: str, **changes: Any) -> ServedSettings:
+    return ServedSettings(**{"url": url, "retry_seconds": 20.0, "request_seconds": 5.0} | changes)
+
+
+@pytest.mark.parametrize(
+    ("choice", "text"),
+    [
+        (chat_answer("2"), "2"),
+        (chat_answer("2", reasoning="add"), "<think>\nadd\n</think>\n\n2"),
+        (chat_answer("\n\n2", reasoning_content="\nadd\n"), "<think>\nadd\n</think>\n\n2"),
+        (chat_answer("2", reasoning="add", reasoning_content="add"), "<think>\nadd\n</think>\n\n2"),
+        (chat_answer("2", reasoning=None, reasoning_content=""), "2"),
+        (chat_answer(None, "length", reasoning="add and"), "<think>\nadd and\n"),
+        (chat_answer(None, reasoning="add"), "<think>\nadd\n</think>\n\n"),
+        (chat_answer(None, refusal="No."), "No."),
+        (chat_answer(None), ""),
+        ({**chat_answer("2"), "stop_reason": "END"}, "2END"),
+        ({**chat_answer("2"), "stop_reason": 151645}, "2"),
+        ({**chat_answer("2", "length"), "stop_reason": None}, "2"),
+        (chat_answer("2", "tool_calls"), "2"),
+        (chat_answer([{"type": "text", "text": "2"}, {"type": "text", "text": "."}]), "2."),  # type: ignore[arg-type]
+        (chat_answer("2\ud800"), "2?"),
+    ],
+)
+def test_texts_of_chat_responses(choice: dict[str, Any], text: str) -> None:
+    """Reasoning that a server cut off is put back, as the model wrote it; a stop string too."""
+    with openai_like(lambda body: dict(choice)) as server:
+        made = Endpoint("m", settings(server.url)).complete(ASKED, SAMPLING, 1)
+    assert made.text == text
+    assert made.finish == ("length" if choice["finish_reason"] == "length" else "stop")
+
+
+@pytest.mark.parametrize("owner", ["vllm", "sglang", "openai"])
+def test_a_request_is_for_one_sample_with_its_seed(owner: str) -> None:
+    """n is 1. Engines that read them are sent the fields that a model's generation config would otherwise set."""
+    with openai_like(lambda body: chat_answer("2"), owner=owner) as server:
+        Endpoint("m", settings(server.url, request_option=('reasoning_effort="low"',))).complete(ASKED, SAMPLING, 77)
+        [body] = server.bodies
+    expected = {
+        "model": "m",
+        "messages": ASKED,
+        "n": 1,
+        "stream": False,
+        "seed": 77,
+        "max_tokens": 8,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "stop": ["END"],
+        "reasoning_effort": "low",
+    }
+    neutral = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+    assert body == (expected if owner == "openai" else expected | neutral)
+
+
+def status(code: int, **headers: str):
+    return lambda number, handler: number <= 2 and (handler.send_json({"error": "x"}, code, headers), True)[1]
+
+
+FAULTS = {
+    **{str(code): status(code) for code in (408, 425, 429, 500, 502, 503, 504)},
+    "dropped": lambda number, handler: number <= 2 and (handler.drop(), True)[1],
+    "half": lambda number, handler: number <= 2 and (handler.send_json(b'{"choices": ['), True)[1],
+    "200 with an error": lambda number, handler: number <= 2 and (handler.send_json({"error": {}}), True)[1],
+    "aborted": lambda number, handler: (
+        number <= 2
+        and (handler.send_json({"choices": [chat_answer("2", "abort")], "usage": {"completion_tokens": 1}}), True)[1]
+    ),
+    "silent": lambda number, handler: number <= 2 and (time.sleep(1), handler.drop(), True)[2],
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_failures_are_repeated(name: str) -> None:
+    """The third attempt succeeds; every attempt is the same request, its seed too."""
+    with openai_like(lambda body: chat_answer("2")) as server:
+        server.fault = FAULTS[name]
+        endpoint = Endpoint("m", settings(server.url, request_seconds=0.5))
+        assert endpoint.complete(ASKED, SAMPLING, 5).text == "2"
+        assert server.bodies == [server.bodies[0]] * 3
+
+
+@pytest.mark.parametrize(("code", "name"), [(429, "Retry-After"), (503, "Retry-After")])
+def test_retry_after_is_honoured(code: int, name: str) -> None:
+    """The next attempt comes no earlier than the server asks."""
+    with openai_like(lambda body: chat_answer("2")) as server:
+        server.fault = lambda number, handler: number == 1 and (handler.send_json({}, code, {name: "1"}), True)[1]
+        began = time.monotonic()
+        Endpoint("m", settings(server.url)).complete(ASKED, SAMPLING, 5)
+    assert time.monotonic() - began >= 1
+
+
+def test_a_request_is_lost_when_its_time_is_over() -> None:
+    """RequestLost with the last failure, within the budget of seconds."""
+    with openai_like(lambda body: chat_answer("2")) as server:
+        server.fault = lambda number, handler: (handler.send_json({"error": "busy"}, 500), True)[1]
+        endpoint = Endpoint("m", settings(server.url, retry_seconds=0.5))
+        began = time.monotonic()
+        with pytest.raises(RequestLost, match=r"returned 500.*busy"):
+            endpoint.complete(ASKED, SAMPLING, 5)
+        assert time.monotonic() - began < 5
+        assert len(server.bodies) > 1
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 422])
+def test_refusals_are_not_repeated(code: int) -> None:
+    """What cannot succeed is asked once."""
+    with openai_like(lambda body: chat_answer("2")) as server:
+        server.fault = lambda number, handler: (handler.send_json({"error": "no"}, code), True)[1]
+        with pytest.raises(RequestRefused, match=f"refused the request .{code}"):
+            Endpoint("m", settings(server.url)).complete(ASKED, SAMPLING, 5)
+        assert len(server.bodies) == 1
+
+
+def test_other_name_of_the_limit() -> None:
+    """A server that wants max_completion_tokens gets it, from the first refusal on."""
+
+    def fault(number: int, handler: Any) -> bool:
+        if "max_completion_tokens" in handler.server.bodies[-1]:
+            return False
+        handler.send_json({"error": {"message": "Use 'max_completion_tokens' instead of 'max_tokens'."}}, 400)
+        return True
+
+    with openai_like(lambda body: chat_answer("2"), owner="openai") as server:
+        server.fault = fault
+        endpoint = Endpoint("m", settings(server.url))
+        for _ in range(2):
+            assert endpoint.complete(ASKED, SAMPLING, 5).text == "2"
+        assert [("max_tokens" in body, body.get("max_completion_tokens")) for body in server.bodies] == [
+            (True, None),
+            (False, 8),
+            (False, 8),
+        ]
+
+
+def echo(code: int):
+    """A server that repeats the key where it refuses it, also cut in the middle."""
+
+    def fault(number: int, handler: Any) -> bool:
+        sent = handler.headers["Authorization"]
+        handler.send_json({"error": f"no access: {sent}", "more": sent * 40}, code)
+        return True
+
+    return fault
+
+
+@pytest.mark.parametrize("code", [400, 401, 500])
+def test_the_key_is_sent_and_never_shown(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a bearer token; errors that quote the server leave it out."""
+    monkeypatch.setenv("OWN_KEY", KEY)
+    with openai_like(lambda body: chat_answer("2")) as server:
+        endpoint = Endpoint("m", settings(server.url, key_env="OWN_KEY", retry_seconds=0.3))
+        endpoint.complete(ASKED, SAMPLING, 5)
+        assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
+        server.fault = echo(code)
+        with pytest.raises((RequestRefused, RequestLost)) as caught:
+            endpoint.complete(ASKED, SAMPLING, 5)
+    assert "no access" in str(caught.value)
+    assert KEY[:6] not in str(caught.value)
+    assert KEY not in repr(vars(endpoint) | {"client": None})
+
+
+def test_no_key_is_sent_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key for another service stays where it is."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.delenv("RLVR_API_KEY", raising=False)
+    with openai_like(lambda body: chat_answer("2")) as server:
+        Endpoint("m", settings(server.url)).complete(ASKED, SAMPLING, 5)
+        assert all("Authorization" not in headers for headers in server.headers)
+
+
+def test_models_that_are_not_served() -> None:
+    """The names that are; an unreachable server; a variable that is not set."""
+    with openai_like(lambda body: chat_answer("2"), model="org/qwen") as server:
+        with pytest.raises(ValueError, match=r"serves no model 'qwn'.*org/qwen"):
+            Endpoint("qwn", settings(server.url))
+        with pytest.raises(ValueError, match="no such variable"):
+            Endpoint("org/qwen", settings(server.url, key_env="NOT_SET_ANYWHERE"))
+        assert Endpoint("org/qwen", settings(server.url)).engine == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (("a",), "expected key=JSON"),
+        (("=1",), "expected key=JSON"),
+        (("a=b",), "is not JSON"),
+        (("seed=1",), "is set by other settings"),
+        (("n=4",), "is set by other settings"),
+        (("a=1", "a=2"), "is given twice"),
+    ],
+)
+def test_request_options_that_do_not_fit(items: tuple[str, ...], message: str) -> None:
+    """One line for each."""
+    with pytest.raises(ValueError, match=message):
+        request_options(items)
+
+
+def test_request_options() -> None:
+    """Values are JSON."""
+    fields = request_options(('a="x=y"', "b=1.5", 'c={"enable_thinking": false}', "d=null"))
+    assert json.loads(json.dumps(fields)) == {"a": "x=y", "b": 1.5, "c": {"enable_thinking": False}, "d": None}

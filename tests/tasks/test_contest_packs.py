@@ -1,0 +1,221 @@
+"""Packs of contests and EvalPlus: tests as published, unpacked without trust, run in the sandbox."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import pickle
+import zlib
+from pathlib import Path
+
+import pytest
+
+from rlvr.commands.audit import main as audit
+from rlvr.registry import make_task
+from rlvr.sandbox import level
+from rlvr.tasks.contest_tests import several_answers, tolerance_of, unpacked
+from rlvr.types import Task
+from rlvr.verifiers.runner import Runner
+from tests.helpers.files import GOLDEN, lines
+
+PUBLISHED = GOLDEN / "published"
+SANDBOX = pytest.mark.skipif(level().number < 2, reason="no sandbox of level 2 on this machine")
+SQUARES = "for _ in range(int(input())):\n    s = input()\n    print('yes' if s[:len(s)//2] == s[len(s)//2:] else 'no')"
+SORTS = """for _ in range(int(input())):
+    print('Yes' if sum(a != b for a, b in zip(input(), 'abc')) < 3 else 'No')"""
+SOLUTION = """class Solution:
+    def minOperations(self, nums: List[int], k: int) -> int:
+        seen = set()
+        for count, value in enumerate(reversed(nums), 1):
+            if value <= k:
+                seen.add(value)
+            if len(seen) == k:
+                return count
+"""
+PRIME_FIB = """def prime_fib(n):
+    a, b = 1, 2
+    while True:
+        if all(b % d for d in range(2, int(b ** 0.5) + 1)) if b < 10 ** 6 else b in (
+            28657 * 0 + 2971215073, 433494437, 99194853094755497):
+            n -= 1
+            if not n:
+                return b
+        a, b = b, a + b
+"""
+# By pack: its split, and by a word of the problem's prompt programs that are right and wrong.
+PROGRAMS = {
+    "code_contests": ("train", {"square": (SQUARES, SQUARES.replace("//2:]", "//2+1:]"))}),
+    "livecodebench": (
+        "test",
+        {
+            "three cards": (SORTS, SORTS.replace("< 3", "< 2")),
+            "class Solution": (SOLUTION, SOLUTION.replace("return count", "return count + 1")),
+            "divided by 3": ("print(float(input()) / 3)", "print(round(float(input()) / 3, 3))"),
+        },
+    ),
+    "apps": (
+        "train",
+        {
+            "print their sum": ("print(sum(map(int, input().split())))", "print(3)"),
+            "count_vowels": (
+                "def count_vowels(w):\n    return sum(c in 'aeiou' for c in w)",
+                "def count_vowels(w): return 2",
+            ),
+            "first number": (
+                "class Solution:\n    def rest(self, nums: List[int]): return nums[1:]",
+                "def rest(nums): return nums",
+            ),
+        },
+    ),
+    "taco": ("train", {"print their sum": ("a, b = map(int, input().split())\nprint(a + b)", "print(input())")}),
+    "humaneval_plus": (
+        "test",
+        {
+            "prime_fib": (PRIME_FIB, PRIME_FIB.replace("1, 2", "1, 3")),
+            "car_race": ("def car_race_collision(n): return n * n", "def car_race_collision(n): return 2 * n"),
+            "truncate": ("def truncate_number(x): return x % 1", "def truncate_number(x): return 0.5"),
+        },
+    ),
+    "mbpp_plus": (
+        "test",
+        {
+            "shared": (
+                "def similar_elements(a, b): return tuple(set(a) & set(b))",
+                "def similar_elements(a, b): return a",
+            ),
+            "non-prime": (
+                "def is_not_prime(n): return n < 2 or any(n % d == 0 for d in range(2, n))",
+                "def is_not_prime(n): return True",
+            ),
+            "squares": ("def square_nums(x): return [n * n for n in x]", "def square_nums(x): return x"),
+        },
+    ),
+}
+
+
+def copy_of(name: str, folder: Path, split: str) -> Path:
+    path = folder / f"{split}.jsonl"
+    path.write_text((PUBLISHED / f"{name}.jsonl").read_text(encoding="utf-8"), encoding="utf-8")
+    return path
+
+
+def judged(task: Task, programs: dict[str, tuple[str, str]], split: str) -> tuple[list[bool], list[bool], list[str]]:
+    problems = list(task.train if split == "train" else task.test)
+    chosen = [(next(p for p in problems if word in str(p.prompt)), pair) for word, pair in programs.items()]
+    with Runner(task.verifier, workers=1) as runner:
+        right = runner.verify([(p, f"```python\n{pair[0]}\n```") for p, pair in chosen])
+        wrong = runner.verify([(p, f"```python\n{pair[1]}\n```") for p, pair in chosen])
+    reasons = [verdict.reason for verdict in right]
+    return [v.correct for v in right], [v.correct for v in wrong], reasons
+
+
+@SANDBOX
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_programs_are_graded(name: str, tmp_path: Path) -> None:
+    """Right programs pass, programs that are wrong in a case do not."""
+    split, programs = PROGRAMS[name]
+    options = {"include_weak": True} if split == "train" else {}
+    task = make_task(name, data=copy_of(name, tmp_path, split), **options)
+    right, wrong, reasons = judged(task, programs, split)
+    assert right == [True] * len(programs), reasons
+    assert wrong == [False] * len(programs)
+
+
+@SANDBOX
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_audits_pass(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No null program passes a problem that is trained on."""
+    split = PROGRAMS[name][0]
+    assert audit([name, "--data", str(copy_of(name, tmp_path, split)), "--workers", "1"]) == 0, capsys.readouterr().out
+
+
+def test_problems_that_need_a_judge_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Two of six problems accept several outputs; the log counts them."""
+    with caplog.at_level(logging.WARNING):
+        task = make_task("code_contests", data=copy_of("code_contests", tmp_path, "train"), include_weak=True)
+    assert len(task.train) == 4
+    assert "2 with several right answers (they need a judge)" in caplog.text
+    assert all(problem.reference["compare"] == "tokens" for problem in task.train)
+
+
+@pytest.mark.parametrize(
+    ("statement", "several"),
+    [
+        ("If there are multiple answers, print any of them.", True),
+        ("You may return the answer in any order.", True),
+        ("Output any valid permutation.", True),
+        ("If there are several such strings, you can print any.", True),
+        ("In each step any number can be removed. Print the number of steps.", False),
+        ("You can output YES and NO in any case.", False),
+        ("Print the cells of the checkerboard.", False),
+    ],
+)
+def test_statements_with_several_answers(statement: str, several: bool) -> None:
+    """Told from the words of the statement."""
+    assert several_answers(statement) is several
+
+
+@pytest.mark.parametrize(
+    ("statement", "tolerance"),
+    [
+        ("if its absolute or relative error does not exceed $10^{-6}$", 1e-6),
+        ("absolute or relative error of at most 10 ** -9", 1e-9),
+        ("relative error of 1e-4 is allowed", 1e-4),
+        ("with an absolute error of no more than 0.001.", 1e-3),
+        ("modulo 10^9 + 7", 0.0),
+    ],
+)
+def test_tolerances_are_those_of_the_statement(statement: str, tolerance: float) -> None:
+    """And there is none where it names none."""
+    assert tolerance_of(statement) == pytest.approx(tolerance)
+
+
+def packed(value: object) -> str:
+    return base64.b64encode(zlib.compress(pickle.dumps(value))).decode()
+
+
+class Hostile:
+    """A pickle that creates a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return Path.touch, (self.path,)  # type: ignore[return-value]
+
+
+def test_private_tests_are_unpacked_without_trust(tmp_path: Path) -> None:
+    """Text is; what asks for a function, is no text, or is damaged, is refused, and nothing is called."""
+    tests = [{"input": "1", "output": "2", "testtype": "stdin"}]
+    assert unpacked(packed(json.dumps(tests)), "row 1") == tests
+    assert unpacked(json.dumps(tests), "row 1") == tests
+    canary = tmp_path / "canary"
+    for bad, message in (
+        (packed(Hostile(canary)), "the pickle asks for"),
+        (packed(tests), "a pickled list"),
+        (packed(json.dumps({"input": 1})), "tests of another form"),
+        (packed(json.dumps([{"input": 1, "output": 2}])), "tests of another form"),
+        ("not base64!", "cannot be unpacked"),
+        (base64.b64encode(b"not zlib").decode(), "cannot be unpacked"),
+        (base64.b64encode(zlib.compress(b"\x80\x04garbage")).decode(), "cannot be unpacked"),
+        (packed("not json"), "no JSON"),
+    ):
+        with pytest.raises(ValueError, match=message) as raised:
+            unpacked(bad, "row 7")
+        assert str(raised.value).startswith("row 7")
+    assert not canary.exists()
+
+
+def test_release_windows(tmp_path: Path) -> None:
+    """The first day counts, the last does not."""
+    data = copy_of("livecodebench", tmp_path, "test")
+    rows = {row["question_id"]: row["contest_date"][:10] for row in lines(data)}
+    assert sorted(rows.values()) == ["2023-08-21", "2023-09-30", "2024-09-07"]
+
+    def ids(**options: str) -> set[str]:
+        return {problem.id.partition("/")[2] for problem in make_task("livecodebench", data=data, **options).test}
+
+    assert ids(after="2023-09-30") == {"3044", "abc999_a"}
+    assert ids(before="2023-09-30") == {"1873_A"}
+    assert ids(after="2023-08-22", before="2024-09-07") == {"3044"}

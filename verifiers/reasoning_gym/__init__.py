@@ -1,0 +1,146 @@
+"""The verifier `reasoning_gym`: the answers to problems of reasoning-gym, scored by its own scorers in the sandbox.
+
+Nothing of the package is imported in this process: some of its scorers evaluate the answer as Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr.registry import did_you_mean, register
+from rlvr.types import Problem, Status, Verdict, bad_reference, correct, error, incorrect, limit, no_answer, unparseable
+from rlvr.verifiers.extract import MAX_COMPLETION, after_thinking, last_boxes
+from rlvr.verifiers.extract.answers import excerpt, read_answer
+from rlvr.verifiers.reasoning_gym.grader import GraderFailure, Row, require_package, shared
+
+__all__ = ["REFUSED", "GraderFailure", "ReasoningGym", "answer_of", "check_dataset", "require_package", "shared"]
+
+MAX_ANSWER = 20_000  # characters
+
+# Data sets that are no task packs, and why.
+REFUSED: Mapping[str, str] = {
+    "boxnet": "its problems have no answer with which its scorer could be checked, and it fails on what is not a plan",
+    "composite": "it has no problems without members; mix packs instead",
+    "rush_hour": "its problems have no answer with which its scorer could be checked",
+}
+
+
+def check_dataset(name: str) -> None:
+    """Raise ValueError for a data set that is refused, and LookupError for one that is not there.
+
+    Raise ValueError where the package is not installed.
+    """
+    if name in REFUSED:
+        raise ValueError(f"reasoning_gym:{name} is refused: {REFUSED[name]}")
+    require_package()
+    names = shared().ask("describe")["names"]
+    if name not in names:
+        raise LookupError(f"no data set {name!r} in reasoning-gym; {did_you_mean(name, set(names) - set(REFUSED))}")
+
+
+def answer_of(completion: str) -> str | None:
+    """Return the answer of a completion as it is written: of the last answer tags, else of the last box, else the one
+    that is announced ("the answer is"). None where there is none.
+    """
+    text = after_thinking(completion)
+    if text is None:
+        return None
+    close = text.rfind("</answer>")
+    opened = text.rfind("<answer>", 0, close) if close >= 0 else -1
+    if opened >= 0:
+        return text[opened + len("<answer>") : close].strip()
+    if (start := text.rfind("\\boxed{")) >= 0:
+        boxes = last_boxes(text)
+        if boxes and boxes[-1].start >= start:
+            return boxes[-1].text.strip()
+    return read_answer(completion, "marked").text
+
+
+@register("reasoning_gym")
+@dataclass(frozen=True, kw_only=True)
+class ReasoningGym:
+    r"""Problems of reasoning-gym, scored by the package's own scorers in the sandbox.
+
+    The reference is {"dataset": name, "config": settings, "entry": the problem as its pack wrote it}. The answer stands
+    in the last <answer> tags, else in \boxed{}. graded: scores between 0 and 1 count as partial, else as 0.
+    least: scores up to it count as 0; most data sets pay .01 to .1 for whatever is written. seconds: processor time
+    of an answer.
+    """
+
+    graded: bool = True
+    least: float = 0.1
+    seconds: int = 10
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.least < 1 or self.seconds < 1:
+            raise ValueError(
+                f"verifier 'reasoning_gym': least {self.least}, seconds {self.seconds}; "
+                "expected a score in [0, 1) and at least 1 s"
+            )
+
+    def check_reference(self, reference: Any) -> None:
+        """Raise ValueError where the reference is none of a pack's, or names a data set that is refused."""
+        _row(reference, "")
+
+    def __call__(self, problem: Problem, completion: str) -> Verdict:
+        """Return the verdict on one completion."""
+        return self.verify_batch([(problem, completion)])[0]
+
+    def verify_batch(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        """Return all verdicts, in order. Answers are scored in the sandbox, on every core."""
+        prepared = [_prepared(problem, completion) for problem, completion in pairs]
+        rows = [made for made in prepared if not isinstance(made, Verdict)]
+        try:
+            require_package()
+            replies = iter(shared().scores(rows, self.seconds) if rows else [])
+        except ValueError as failure:
+            replies = iter([{"failed": str(failure)}] * len(rows))
+        return [made if isinstance(made, Verdict) else self._verdict(made[3], next(replies)) for made in prepared]
+
+    def _verdict(self, answer: str, reply: Mapping[str, Any]) -> Verdict:
+        shown = excerpt(answer)
+        if "failed" in reply:
+            return error(f"reasoning-gym: {reply['failed']}")
+        if "broken" in reply:
+            return bad_reference(f"the problem cannot be read: {reply['broken']}")
+        if "raised" in reply:
+            return unparseable(f"not in the form that is asked for: the scorer raised {reply['raised']}", shown)
+        score = reply.get("score")
+        if type(score) is not float:
+            if reply.get("ended") == "timeout":
+                return Verdict(Status.TIMEOUT, 0.0, f"scoring it takes more than {self.seconds} s", shown)
+            return limit(f"scoring it ended its process: {reply.get('ended', 'no score')}", shown)
+        if score >= 1:
+            return correct(shown)
+        if score <= self.least or not self.graded:
+            return incorrect(f"scored {score:.4g}", shown)
+        return Verdict(Status.PARTIAL, score, f"scored {score:.4g}", shown)
+
+
+def _row(reference: Any, answer: str) -> Row:
+    if not isinstance(reference, Mapping) or not {"dataset", "config", "entry"} <= set(reference):
+        raise ValueError('the reference is not {"dataset": ..., "config": ..., "entry": ...} of a reasoning_gym pack')
+    name, entry = reference["dataset"], reference["entry"]
+    if not isinstance(name, str) or not isinstance(entry, str) or not isinstance(reference["config"], Mapping):
+        raise ValueError("the reference's data set and entry are not text, or its config is no mapping")
+    if name in REFUSED:
+        raise ValueError(f"reasoning_gym:{name} is refused: {REFUSED[name]}")
+    return name, dict(reference["config"]), entry, answer
+
+
+def _prepared(problem: Problem, completion: str) -> Row | Verdict:
+    """Return what is to be scored, or the verdict of a completion without an answer."""
+    try:
+        row = _row(problem.reference, "")
+    except ValueError as failure:
+        return bad_reference(str(failure))
+    if len(completion) > MAX_COMPLETION:
+        return limit(f"a completion of {len(completion):,} characters; at most {MAX_COMPLETION:,} are read")
+    answer = answer_of(completion)
+    if not answer:
+        return no_answer("no answer in answer tags or in a box")
+    if len(answer) > MAX_ANSWER:
+        return limit(f"an answer of {len(answer):,} characters; at most {MAX_ANSWER:,} are scored", excerpt(answer))
+    return (*row[:3], answer.encode("utf-8", "replace").decode())

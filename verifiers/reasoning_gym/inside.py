@@ -1,0 +1,301 @@
+"""What runs in the sandbox: problems of reasoning-gym, and their scorers. Its text is sent there; nothing imports it.
+
+Requests are JSON, replies one line of JSON on stdout. Each answer is scored in a process of its own, a fork of this
+one, which is killed at its limit: what an answer does to it, no other answer meets.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import gc
+import json
+import math
+import os
+import re
+import resource
+import select
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+MAX_DATASETS = 8  # kept ready
+WALL = 5  # times the seconds of an answer by the clock
+MAX_REPLY = 1 << 16
+
+
+class _Unused(types.ModuleType):
+    """A module that is imported and never used: cellpylib draws with matplotlib, which takes half a second to load."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Unused(name)
+
+
+for _name in ("", ".pyplot", ".animation", ".collections"):
+    sys.modules["matplotlib" + _name] = _Unused("matplotlib" + _name)
+for _name in ("mpl_toolkits", "mpl_toolkits.mplot3d"):
+    sys.modules[_name] = _Unused(_name)
+
+import reasoning_gym  # noqa: E402
+from reasoning_gym.dataset import ProceduralDataset  # noqa: E402
+from reasoning_gym.factory import DATASETS  # noqa: E402
+from reasoning_gym.utils import SYSTEM_PROMPTS  # noqa: E402
+
+# Where a scorer evaluates the answer as Python, it reads a literal instead.
+for _module in ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion"):
+    for _place in ("algorithmic", "games"):
+        if _found := sys.modules.get(f"reasoning_gym.{_place}.{_module}"):
+            _found.eval = ast.literal_eval  # type: ignore[attr-defined]
+
+# sympy's parser evaluates its text: only formulas reach it.
+_FORMULA = re.compile(
+    r"(?:\s+|\d+(?:\.\d*)?|\.\d+|[-+*/^(),]|[A-Za-z]\d?(?![A-Za-z\d_])|(?:pi|oo|exp|log|ln|sqrt|Abs|(?:a|arc)?(?:sin|cos|"
+    r"tan|cot|sec|csc)h?|erf|Si|Ci|Ei|li|gamma)(?![A-Za-z\d_]))*"
+)
+
+
+_scoring = False
+
+
+def _guard_sympy() -> None:
+    import sympy
+    from sympy.parsing import sympy_parser
+
+    parse = sympy_parser.parse_expr
+
+    def guarded(text: str, *args: Any, **kwargs: Any) -> Any:
+        if _scoring and (len(text) > 2000 or not _FORMULA.fullmatch(text)):
+            raise ValueError("not a formula")
+        return parse(text, *args, **kwargs)
+
+    for module in [sympy, sympy_parser, sympy.parsing, *list(sys.modules.values())]:
+        if getattr(module, "parse_expr", None) is parse:
+            module.parse_expr = guarded
+
+
+_guard_sympy()
+
+# Answers that a problem lists among its metadata.
+_GOLD = {
+    "graph_color": lambda metadata: json.dumps(metadata["possible_answer"]),
+    "propositional_logic": lambda metadata: metadata["example_answer"],
+    "rubiks_cube": lambda metadata: metadata["example_correct_answer"],
+}
+# Where the scorer of the package accepts anything, or more than the answer.
+_EXACT = ("game_of_life_halting", "letter_jumble", "spell_backward")
+# Where it pays a part for whatever is written.
+_ALL_OR_NOTHING = ("propositional_logic",)
+# What an answer is written with, where the scorer of the package passes over the rest, or evaluates more.
+_ARITHMETIC = re.compile(r"(?!.*(?:\*\s*\*|/\s*/))[\d\s+\-*/().]*", re.DOTALL)
+_FORMS = {"countdown": _ARITHMETIC, "puzzle24": _ARITHMETIC, "sokoban": re.compile(r"[LRUD\s]*")}
+# Of an answer of propositional_logic: variables, operators and brackets.
+_LOGIC = re.compile(r"([A-Za-z]+)|[\s()¬∧∨→↔]")
+_NOT_FINITE = re.compile(r"(?<![A-Za-z])(?:nan|inf|infinity)(?![A-Za-z])", re.IGNORECASE)
+
+
+def _pack(value: Any) -> Any:
+    """Return a value as JSON has it: other containers than lists, and dicts with other keys than text, have a tag."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, list):
+        return [_pack(item) for item in value]
+    if isinstance(value, tuple):
+        return {"tuple": [_pack(item) for item in value]}
+    if isinstance(value, (set, frozenset)):
+        return {"set": sorted((_pack(item) for item in value), key=repr)}
+    if isinstance(value, dict):
+        return {"dict": [[_pack(key), _pack(item)] for key, item in value.items()]}
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    if hasattr(value, "item") and hasattr(value, "tolist"):  # of numpy
+        return _pack(value.tolist())
+    raise TypeError(f"a {type(value).__name__} in a problem")
+
+
+def _unpack(data: Any) -> Any:
+    if isinstance(data, list):
+        return [_unpack(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    ((kind, items),) = data.items()
+    if kind == "dict":
+        return {_unpack(key): _unpack(item) for key, item in items}
+    made = (_unpack(item) for item in items)
+    return tuple(made) if kind == "tuple" else set(made)
+
+
+def _tuples(name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings, lists as tuples where the default is one."""
+    fields = {field.name: field for field in dataclasses.fields(DATASETS[name][1])}
+    return {
+        key: tuple(value) if isinstance(value, list) and isinstance(fields[key].default, tuple) else value
+        for key, value in config.items()
+    }
+
+
+_made: dict[str, Any] = {}
+
+
+def _dataset(name: str, config: dict[str, Any], seed: int, size: int) -> Any:
+    key = json.dumps([name, config, seed, size], sort_keys=True)
+    if key not in _made:
+        while len(_made) >= MAX_DATASETS:
+            del _made[next(iter(_made))]
+        _made[key] = reasoning_gym.create_dataset(name, seed=seed, size=size, **_tuples(name, config))
+    return _made[key]
+
+
+def settings(name: str) -> dict[str, str]:
+    """Return the settings of a data set and their defaults."""
+    if name not in DATASETS:
+        return {}
+    fields = dataclasses.fields(DATASETS[name][1])
+    return {field.name: repr(field.default)[:80] for field in fields if field.name not in ("seed", "size")}
+
+
+def describe() -> dict[str, Any]:
+    """Return the names of all data sets, and the system prompts."""
+    return {"names": sorted(DATASETS), "prompts": SYSTEM_PROMPTS}
+
+
+def problems(name: str, config: dict[str, Any], seed: int, size: int, first: int, count: int) -> dict[str, Any]:
+    """Return `count` problems of a data set of `size` from number `first` on, the scores of their own answers too."""
+    dataset = _dataset(name, config, seed, size)
+    made = []
+    for index in range(first, first + count):
+        entry = dataset[index]
+        if entry.get("answer") is None and name in _GOLD:
+            entry = {**entry, "answer": _GOLD[name](entry["metadata"])}
+        text = json.dumps(_pack(entry))
+        gold = entry["answer"]
+        score = _score(dataset, name, _unpack(json.loads(text)), str(gold)) if gold is not None else {"score": 0.0}
+        made.append({"question": str(entry["question"]), "answer": str(gold), "entry": text, "own": score})
+    return {"problems": made}
+
+
+def _score(dataset: Any, name: str, entry: dict[str, Any], answer: str) -> dict[str, Any]:
+    """Return the score of an answer, or the exception that its scorer raised."""
+    global _scoring
+    gold = str(entry["answer"])
+    # Without a scorer of its own a data set pays a part for each text that contains the answer.
+    if name in _EXACT or type(dataset).score_answer is ProceduralDataset.score_answer:
+        return {"score": float(answer.strip().casefold() == gold.strip().casefold())}
+    if name in _FORMS and not _FORMS[name].fullmatch(answer):
+        return {"score": 0.0}
+    if name == "propositional_logic" and not _is_logic(answer, entry["metadata"]["variables"]):
+        return {"score": 0.0}
+    if _NOT_FINITE.search(answer) and not _NOT_FINITE.search(gold):
+        return {"score": 0.0}
+    _scoring = True
+    try:
+        score = float(dataset.score_answer(answer, entry))
+        if name == "puzzle24" and score == 1:
+            score = float(_makes_24(answer, entry["metadata"]["numbers"]))
+    except MemoryError:
+        return {"ended": "memory"}
+    except Exception as error:
+        return {"raised": type(error).__name__}
+    finally:
+        _scoring = False
+    if not math.isfinite(score) or (name in _ALL_OR_NOTHING and score < 1):
+        return {"score": 0.0}
+    return {"score": score}
+
+
+def _makes_24(answer: str, numbers: list[int]) -> bool:
+    """Whether a formula uses each of the numbers once and is 24; the package takes any numbers, and 24.9."""
+    value = sys.modules["sympy"].parse_expr(answer, evaluate=True)
+    return bool(value == 24) and sorted(map(int, re.findall(r"\d+", answer))) == sorted(numbers)
+
+
+def _is_logic(answer: str, variables: list[str]) -> bool:
+    """Whether an answer is written with these variables only; the package lets any text stand for one."""
+    signs = _LOGIC.findall(answer)
+    return not _LOGIC.sub("", answer) and all(sign in variables for sign in signs if sign)
+
+
+def _alone(work: Any, seconds: int) -> dict[str, Any]:
+    """Return what `work` returns, in a fork of this process, or how that ended."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+            quiet = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(quiet, 1)
+            os.dup2(quiet, 2)
+            os.write(writing, json.dumps(work()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    data, until, late = b"", time.monotonic() + WALL * seconds, False
+    while True:
+        if not select.select([reading], [], [], max(0.0, until - time.monotonic()))[0]:
+            late = True
+            break
+        part = os.read(reading, MAX_REPLY)
+        data += part
+        if not part or len(data) > MAX_REPLY:
+            break
+    os.close(reading)
+    if late:
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)):
+        return {"ended": "timeout"}
+    try:
+        reply = json.loads(data)
+    except ValueError:
+        return {"ended": "crash"}
+    return reply if isinstance(reply, dict) else {"ended": "crash"}
+
+
+def scores(rows: list[list[Any]], seconds: int) -> dict[str, Any]:
+    """Return a reply for each row: name of the data set, its settings, the problem's text, the answer."""
+    made = []
+    for name, config, text, answer in rows:
+        try:
+            dataset, entry = _dataset(name, config, 0, 1), _unpack(json.loads(text))
+        except Exception as error:
+            made.append({"broken": f"{type(error).__name__}: {error}"[:200]})
+            continue
+        made.append(_alone(lambda d=dataset, n=name, e=entry, a=answer: _score(d, n, e, a), seconds))
+    return {"scores": made}
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "describe": describe,
+    "settings": settings,
+    "problems": problems,
+    "scores": scores,
+}
+
+
+def serve(request: str) -> None:
+    """Run one request and print the reply."""
+    said = json.loads(request)
+    output = os.dup(1)
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.close(quiet)
+    try:
+        reply = _OPERATIONS[said["do"]](**said["with"])
+    except Exception as error:
+        reply = {"failed": f"{type(error).__name__}: {error}"[:400]}
+    finally:
+        sys.stdout.flush()
+        os.dup2(output, 1)
+        os.close(output)
+    print(json.dumps(reply), flush=True)
+
+
+# Forks copy the pages that they write to: collections would write to all.
+gc.collect()
+gc.freeze()

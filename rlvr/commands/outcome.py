@@ -7,10 +7,12 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from rlvr.config import Config
+from rlvr.config import Config, RolloutConfig
+from rlvr.config.shared import TurnSettings
 from rlvr.runs.records import graded, pass_names, with_interval
 from rlvr.training.checkpoint import list_checkpoints
 
@@ -71,11 +73,28 @@ def eval_command(config: Config, model: Path) -> str:
         ("--stop", sampling.stop),
         ("--system-prompt", [] if m.system_prompt is None else [m.system_prompt]),
         ("--chat", [] if m.chat == "auto" else [m.chat]),
+        ("--dtype", [] if m.dtype == "auto" else [m.dtype]),
+        ("--attention", [] if m.attention == "auto" else [m.attention]),
+        ("--environment", [] if run.environment is None else [run.environment]),
+        ("--environment-option", run.environment_option),
+        *turn_flags(config.rollout),
         ("--device", [] if m.device == "auto" else [m.device]),
         ("--out-dir", [run.out_dir / f"eval-{model.name}"]),
     ]
     words = [word for name, values in flags if values for word in (name, *map(str, values))]
+    words += ["--trust-remote-code"] * m.trust_remote_code
     return f"{program()} eval {shlex.join(words)}"
+
+
+def turn_flags(settings: RolloutConfig) -> list[tuple[str, Sequence[Any]]]:
+    """Return the flags of prompts' length and of turns that are not at their defaults."""
+    defaults = RolloutConfig()
+    names = ["max_prompt_tokens", *(field.name for field in fields(TurnSettings))]
+    return [
+        (f"--{name.replace('_', '-')}", [getattr(settings, name)])
+        for name in names
+        if getattr(settings, name) != getattr(defaults, name)
+    ]
 
 
 def program() -> str:

@@ -40,6 +40,26 @@ def evaluation_of(config: Config) -> EvalArgs:
     return parse_settings(EvalArgs, shlex.split(command.removeprefix(f"{program()} eval ")), prog="rlvr eval")
 
 
+TURNS = {"max_turns": 3, "turn_tokens": 20, "reply_tokens": 99, "context_tokens": 900, "reply_seconds": 7.5}
+
+
+@pytest.mark.parametrize("rollout", [{}, {"max_turns": 3}, {"max_prompt_tokens": 850}, TURNS])
+def test_the_command_plays_the_runs_environment(rollout: dict) -> None:
+    """With its options, and the limits of its turns."""
+    options = ("tools=python,calculator", "calls=hermes")
+    config = Config(
+        run=RunConfig(task="gsm8k", environment="tools", environment_option=options),
+        rollout=RolloutConfig(**rollout),
+        model=ModelConfig(dtype="float32", trust_remote_code=True, attention="eager"),
+    )
+    args = evaluation_of(config)
+    assert (args.environment, args.environment_option) == ("tools", options)
+    assert {name: getattr(args, name) for name in rollout} == rollout
+    others = TURNS.keys() - rollout.keys()
+    assert {name: getattr(args, name) for name in others} == {name: getattr(RolloutConfig(), name) for name in others}
+    assert (args.dtype, args.trust_remote_code, args.attention) == ("float32", True, "eager")
+
+
 def test_the_command_has_the_settings_of_the_run() -> None:
     """Task, data, verifier, sampling: everything that held-out numbers depend on, quoted for a shell."""
     config = Config(

@@ -126,17 +126,22 @@ def run(
     return _finished(start(arguments, cwd=cwd, env=env), timeout)
 
 
-def run_together(
-    processes: int, arguments: Sequence[str], *, timeout: float = 240.0
-) -> list[subprocess.CompletedProcess[str]]:
-    """Run `rlvr ARGUMENTS` in several processes of one group, with the variables that torchrun sets for each."""
+def start_together(processes: int, arguments: Sequence[str]) -> list[Started]:
+    """Start `rlvr ARGUMENTS` in several processes of one group, with the variables that torchrun sets for each."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     shared |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)]
-    all_of_them = [start(arguments, env={**os.environ, **shared, **own}) for own in ranks]
+    return [start(arguments, env={**os.environ, **shared, **own}) for own in ranks]
+
+
+def run_together(
+    processes: int, arguments: Sequence[str], *, timeout: float = 240.0
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run `rlvr ARGUMENTS` to its end in several processes, started as by `start_together`."""
+    all_of_them = start_together(processes, arguments)
     deadline = time.monotonic() + timeout
     try:
         return [_finished(process, max(deadline - time.monotonic(), 0)) for process in all_of_them]

@@ -229,10 +229,75 @@ def policy_size(policy) -> int:
     return sum(weight.numel() for weight in policy.model.parameters())
 
 
+TURNS = {"max_new_tokens": 512, "max_turns": 5, "reply_tokens": 1000}
+
+
+@pytest.mark.parametrize(
+    ("rollout", "context", "row"),
+    [
+        (TURNS, None, 150 + 512 + 4 * 1064),
+        ({**TURNS, "max_turns": 1}, None, 662),
+        ({**TURNS, "reply_tokens": 2000}, 8192, 8192),
+        ({**TURNS, "context_tokens": 3000}, 8192, 3000),
+        ({**TURNS, "context_tokens": 3000}, 2048, 2048),
+    ],
+)
+def test_rows_of_several_turns_hold_replies(rollout: dict, context: int | None, row: int) -> None:
+    """Up to what the model reads; a row is a microbatch at least, and the sampler's cache holds it."""
+    config = with_settings(RUN, rollout=rollout, optim={"tokens_per_microbatch": 100})
+    plan = make_plan(QWEN_7B, config, memory=79 * GIB, turns=True, context=context)
+    alone = make_plan(QWEN_7B, config, memory=79 * GIB, context=context)
+    assert (plan.tokens, alone.tokens) == (row, 662)
+    kept, kept_alone = ({i.name: i.training for i in p.items}["activations"] for p in (plan, alone))
+    assert kept / kept_alone == pytest.approx(row / 662)
+    short = with_settings(config, rollout={"problems_per_step": 1, "group_size": 2})
+    room = 10**15  # in which the cache is not cut
+    caches = [
+        {i.name: i.sampling for i in make_plan(QWEN_7B, short, memory=room, turns=turns, context=context).items}
+        for turns in (True, False)
+    ]
+    more = caches[0]["sampler's cache, logits"] - caches[1]["sampler's cache, logits"]
+    # Keys and values of 28 layers, 512 wide, in bfloat16, of two rows, which hold prompts too; a copy for all heads.
+    assert more == 2 * (2 * 2 * 28 * 512 * (row - 512) + 2 * 2 * 3584 * (row - 662))
+
+
+@pytest.mark.parametrize(
+    ("settings", "each"),
+    [
+        ({}, 12),
+        ({"model": {"weights": "bfloat16"}}, 2 + 12),
+        ({"optim": {"name": "adamw8bit"}}, 4 + 2 + 8 / 256),
+        ({"algo": {"name": "ppo"}}, None),
+    ],
+)
+def test_the_copy_of_a_checkpoint_is_in_the_cpus_memory(settings: dict, each: float | None) -> None:
+    """Weights and the optimizer's state, the critic's too; on a CPU it is beside all the rest, in every stage."""
+    config = with_settings(RUN, **{"algo": {"name": "grpo"}, **settings}, run={"async_save": True})
+    n = QWEN_7B.parameters
+    expected = each * n if each is not None else 12 * n + 12 * (n - HEAD)
+    assert make_plan(QWEN_7B, config, memory=79 * GIB).host == pytest.approx(expected)
+    assert make_plan(QWEN_7B, with_settings(config, run={"async_save": False}), memory=79 * GIB).host == 0
+    here = make_plan(QWEN_7B, config, memory=79 * GIB, gpu=False)
+    [copied] = [item for item in here.items if item.name == "copy of a checkpoint"]
+    assert [copied.sampling, copied.training, copied.update] == pytest.approx([expected] * 3)
+
+
+def test_the_copy_of_shards_has_whole_weights_on_one_process() -> None:
+    """And its part of the state; with LoRA the frozen weights are gathered too, with whole weights they are not."""
+    config = with_settings(RUN, run={"async_save": True})
+    n = QWEN_7B.parameters
+    assert make_plan(QWEN_7B, config, memory=79 * GIB, shards=8).host == pytest.approx(4 * n + n)
+    adapted = with_settings(config, model={"lora_rank": 32})
+    adapters = QWEN_7B.adapters(32)
+    assert make_plan(QWEN_7B, adapted, memory=79 * GIB).host == pytest.approx(12 * adapters)
+    sharded = make_plan(QWEN_7B, adapted, memory=79 * GIB, shards=8).host
+    assert sharded == pytest.approx(2 * n + 4 * adapters + adapters)
+
+
 SMALL = "--hidden 384 --layers 8 --vocabulary 4096 --length 1024 --rows 3".split()
 
 
-@pytest.mark.parametrize("name", ["GRPO, reference", "bfloat16 weights"])
+@pytest.mark.parametrize("name", ["GRPO, reference", "bfloat16 weights", "several turns", "asynchronous checkpoint"])
 def test_a_plan_agrees_with_the_measured_peak(name: str) -> None:
     """Of 16M parameters, within a quarter: some 60 MB that the process takes besides weigh more than at 40M."""
     command = [sys.executable, str(ROOT / "tests" / "bench" / "memory_plan.py"), *SMALL, "--only", name]
@@ -272,6 +337,30 @@ def test_the_command_says_whether_a_run_fits(
     assert "7.62B weights" in printed
     last = printed.strip().splitlines()[-1]
     assert last.startswith("fits" if code == 0 else ("it fits with", "all weights"))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags", "words"),
+    [
+        ("tool_math", "", "rows of up to 1878 with replies"),
+        ("tool_math", "--rollout.context-tokens 1500", "rows of up to 1500 with replies"),
+        ("game_rloo", "", "rows of up to 4118 with replies"),
+        ("math_grpo", "--run.async-save", "for each process: the copy of a checkpoint"),
+        (
+            "math_grpo",
+            "--optim.offload --run.async-save",
+            "for each process: optimizer state, the copy of a checkpoint",
+        ),
+    ],
+)
+def test_the_command_counts_replies_and_copies(
+    qwen: str, capsys: pytest.CaptureFixture[str], recipe: str, flags: str, words: str
+) -> None:
+    """Of an environment that the run names, or that its task brings; nothing is downloaded for it."""
+    main(["doctor", "--plan", recipe, "--model.name", qwen, "--gib", "200", *flags.split()])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert words in printed
+    assert ("with replies" in printed) == (recipe != "math_grpo")
 
 
 @pytest.mark.parametrize(

@@ -180,9 +180,9 @@ def test_a_run_of_two_that_was_killed_goes_on_byte_for_byte(tmp_path: Path, shar
 class Ahead(OwnWeights):
     """A sampler with a copy of the weights, which remembers how many pushes each batch of turns came after."""
 
-    def converse(self, asks, heard):
+    def converse(self, rollouts):
         self.pushes_before_call.append(self.pushes)
-        return super().converse(asks, heard)
+        return super().converse(rollouts)
 
 
 def make_ahead(out_dir: Path, staleness: int, *, steps: int = 5, name: str = "rloo", environment=slow_digits) -> Run:

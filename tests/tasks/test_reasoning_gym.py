@@ -293,3 +293,22 @@ def test_members_of_a_name():
     assert set(TASKS.options("reasoning_gym")) - set(TASKS.options("reasoning_gym:gcd")) == {"dataset"}
     with pytest.raises(LookupError, match="no option 'dataset'"):
         TASKS.check_options("reasoning_gym:gcd", {"dataset": "x"})
+
+
+# Those whose scorers evaluate the answer as Python, four of them, or parse it with sympy, which evaluates too.
+EVALUATING = (
+    "n_queens", "string_insertion", "spiral_matrix", "binary_matrix", "simple_integration", "intermediate_integration",
+    "polynomial_multiplication", "puzzle24", "countdown",
+)  # fmt: skip
+
+
+@needs_package
+@pytest.mark.parametrize("name", EVALUATING)
+def test_no_answer_runs_as_a_program(name):
+    """One that would end its process, were it evaluated, is only wrong."""
+    task = make_task(f"reasoning_gym:{name}", num_train=3, num_test=1)
+    answers = (PROGRAM, f"[{PROGRAM}]", f"1 + ({PROGRAM} or 0)", f"(lambda: {PROGRAM})()")
+    pairs = [(problem, f"<answer>{answer}</answer>") for problem in task.train for answer in answers]
+    verdicts = task.verifier.verify_batch(pairs)
+    assert {verdict.score for verdict in verdicts} == {0.0}
+    assert Status.LIMIT not in {verdict.status for verdict in verdicts}

@@ -60,7 +60,7 @@ class RolloutWorker:
     monitor: Monitor | None = None
     timer: Timer = field(default_factory=Timer)
     plan: Play | None = None
-    draws: Draws = field(default=None)  # type: ignore[arg-type]
+    draws: Draws = None  # type: ignore[assignment]  # made of the settings below
 
     def __post_init__(self) -> None:
         if self.draws is None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from rlvr import registry
 
 
 def read(path: Path) -> dict[str, Any]:

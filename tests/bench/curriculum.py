@@ -67,7 +67,7 @@ def row(folder: Path) -> dict[str, float]:
 def main() -> None:
     """Train what is missing, and print a row for each run and the differences of pass@1."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("runs/curriculum"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=80)
     args = parser.parse_args()

@@ -40,15 +40,17 @@ from rlvr.training.callbacks import TrackerCallback, TrainerCallback
 from rlvr.training.checkpoint import list_checkpoints
 from rlvr.training.demonstrations import with_demonstrations
 from rlvr.training.episodes import longest_row, plan_of
-from rlvr.training.held_out import HeldOutEvaluation
+from rlvr.training.held_out import HeldOutEvaluation, describe_early_end
 from rlvr.training.learner import Learner
 from rlvr.training.lost import naming_lost
 from rlvr.training.monitor import Monitor
+from rlvr.training.pass_rates import choose_problems
 from rlvr.training.reporter import Reporter
 from rlvr.training.restore import restore
 from rlvr.training.resume import train_folder
 from rlvr.training.run import Run
 from rlvr.training.signals import StopRequest
+from rlvr.training.start_from import started_from
 from rlvr.training.stopping import stop_requested, stopped, what_is_left
 from rlvr.training.watch import watching
 from rlvr.training.worker import RolloutWorker
@@ -82,11 +84,13 @@ def _launch(
     stop: StopRequest,
 ) -> list[dict[str, Any]]:
     stop.doing = "reading the task"
+    config = started_from(config)
     config.check()
     check_sampler(config.sampler)
     check_optimizer(config.optim, pick_device(config.model.device))
     named = task is None and verifier is None
-    task = with_demonstrations(sealed(task or build_task(config)), config.sft)
+    task, chosen = choose_problems(sealed(task or build_task(config)), config.curriculum)
+    task = with_demonstrations(task, config.sft)
     task = dataclasses.replace(task, verifier=verifier or task.verifier)
     check_turns(task, config.rollout, "rollout.")
     monitor = build_monitor(config, task)
@@ -98,6 +102,8 @@ def _launch(
     folder.check()
     accelerator = open_accelerator(config)
     display = Display(enabled=accelerator.is_main_process)
+    if chosen:
+        display.say(chosen)
     if config.run.dry_run:
         dry_run(config, task, display.say)
         return []
@@ -219,7 +225,7 @@ def open_run(
         raise stopped(stop, config, f"after the fine-tuning, which is saved in {config.run.out_dir / 'start'}")
     stop.doing = "starting the sampler"
     sampler = stack.enter_context(open_sampler(config.sampler, policy))
-    worker = RolloutWorker(config, policy, sampler, task.train, runners["verifier"], accelerator)
+    worker = RolloutWorker(config, policy, sampler, task.train, runners["verifier"], accelerator, shares=task.shares)
     worker.plan = plan_of(policy, task, config.rollout, run_limit(config, policy.causal.config))
     if monitors:
         assert config.monitor is not None
@@ -227,7 +233,8 @@ def open_run(
         worker.monitor = Monitor(monitors["verifier"], config.monitor, log.read("metrics"))
     run = Run(learner, worker, reporter, stop=stop)
     measured_by: Mapping[str, Runner] = monitors if config.eval.verifier == "monitor" else runners
-    run.evaluate = HeldOutEvaluation(run, list(task.test[: config.eval.num_problems]), measured_by)
+    held_out = HeldOutEvaluation(run, list(task.test[: config.eval.num_problems]), measured_by)
+    run.evaluate, run.enough = held_out, held_out.enough
     return run, start
 
 
@@ -251,7 +258,9 @@ def carry_out(run: Run, start: int, display: Display) -> None:
     if ended:
         raise stopped(stop, config, f"after a checkpoint, {list_checkpoints(config.run.out_dir)[-1][1]}")
     stop.work, stop.unsaved, stop.doing = "", "", "writing the report"
-    if evaluates_start_and_end:
+    if run.enough(run.reporter.last_step):
+        display.say(describe_early_end(run.reporter.last_step, config.eval.patience), wrap=True)
+    elif evaluates_start_and_end:
         evaluate(config.run.steps)
 
 

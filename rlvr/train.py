@@ -20,7 +20,9 @@ from rlvr.training.update import update
 
 
 def train(run: Run, start: int = 0) -> StopRequest:
-    """Train from `start` to config.run.steps. Return the stop request; truthy if a signal ended training early.
+    """Train from `start` to config.run.steps, or until eval.patience is used up. Return the stop request.
+
+    It is truthy if a signal ended training early.
 
     Raises AlarmStop where the reward-hacking alarm ends the run (after a checkpoint); NotFinite for non-finite weights
     or logits, or gradients that are non-finite in three consecutive steps.
@@ -35,6 +37,8 @@ def train(run: Run, start: int = 0) -> StopRequest:
         CheckpointSaver(run) as saver,
     ):
         for step in range(start, config.run.steps):
+            if run.enough(step):
+                return StopRequest()
             begin_step(run, step)
             saver.check()
 
@@ -62,7 +66,8 @@ def train(run: Run, start: int = 0) -> StopRequest:
             best = is_due(step + 1, config.eval.every) and bool(run.evaluate and run.evaluate(step + 1))
             if stop_requested(run.stop, accelerator):
                 break
-            if best or is_due(step + 1, config.run.save_every) or step + 1 == config.run.steps:
+            last = step + 1 == config.run.steps or run.enough(step + 1)
+            if best or last or is_due(step + 1, config.run.save_every):
                 saver.save(step + 1, rollouts.ahead, keep_all=gradients.streak > 0)
         else:
             return StopRequest()  # a signal after the last step ends nothing

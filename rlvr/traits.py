@@ -47,8 +47,8 @@ class VerifierTraits:
     components: Mapping[str, Verifier] = field(default_factory=dict)
     """Named parts, each run in the way that its own traits say; needs `problem_for` and `merge`."""
 
-    problem_for: Callable[[str, Problem], Problem] | None = None
-    """The problem as the named component sees it."""
+    problem_for: Callable[[str, Problem], Problem | None] | None = None
+    """The problem as the named component sees it; None where it has nothing to judge, and `merge` does without it."""
 
     merge: Callable[..., Verdict | bool | float] | None = None
     """One verdict from {name: verdict} of the components, and from `scales=measure(rows)` where there is `measure`."""

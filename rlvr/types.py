@@ -233,13 +233,17 @@ Pair = tuple[Problem, str]
 Environment = Callable[[Problem, Random], Generator[Reply | None, str, Verdict | None]]
 
 
+PACK = "mixture/pack"  # the key of Problem.info that names a problem's pack in a mixture
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A task pack: problems to train on, held-out problems, and the verifier of both.
 
     `demonstrations` are (problem, completion) pairs for supervised fine-tuning, disjoint from train and test.
     `fingerprint` is a hash of the problems and the verifier's settings; a run records it. With an `environment` a
-    rollout has several turns, and the completions of demonstrations are the model's turns, in order.
+    rollout has several turns, and the completions of demonstrations are the model's turns, in order. `shares`: of the
+    packs of a mixture, which `Problem.info[PACK]` names, in the problems that a run draws; they add up to 1.
     """
 
     name: str
@@ -249,6 +253,7 @@ class Task:
     demonstrations: Sequence[tuple[Problem, str | Sequence[str]]] = ()
     fingerprint: str = ""
     environment: Environment | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

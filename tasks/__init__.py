@@ -15,10 +15,12 @@ from rlvr.tasks import (
     math_held_out,
     math_sets,
     math_train,
+    mixture,
     plus_tests,
     product,
     reasoning_gym,
     tiny_code,
+    verifiers_pack,
 )
 
 __all__ = [
@@ -36,8 +38,10 @@ __all__ = [
     "math_held_out",
     "math_sets",
     "math_train",
+    "mixture",
     "plus_tests",
     "product",
     "reasoning_gym",
     "tiny_code",
+    "verifiers_pack",
 ]

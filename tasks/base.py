@@ -144,7 +144,8 @@ def is_weak(verifier: Any, problem: Problem) -> bool:
     """Whether a pass of this problem would show little, as its verifier or one of its components says."""
     traits = VerifierTraits.of(verifier)
     if traits.components and traits.problem_for is not None:
-        return any(is_weak(part, traits.problem_for(name, problem)) for name, part in traits.components.items())
+        seen = {name: traits.problem_for(name, problem) for name in traits.components}
+        return any(is_weak(traits.components[name], its) for name, its in seen.items() if its is not None)
     return traits.integrity is not None and traits.integrity(problem.reference) == "weak"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlvr.registry import VERIFIERS, make_verifier, register_task
 from rlvr.seeding import derive_seed
-from rlvr.tasks.base import build_task, normalized, prompt_text
+from rlvr.tasks.base import build_task, normalized, prompt_text, without_weak
 from rlvr.tasks.jsonl import parse_options, to_prompt
 from rlvr.tasks.rows import Row, find_split, first, stream, stream_hub
 from rlvr.tasks.sources import converted, usable
@@ -137,11 +137,11 @@ def hub(
         train, test = [p for p in train if not held(p)], [p for p in train if held(p)]
     return build_task(
         "hub",
-        train=train[:num_train],
+        train=(train if include_weak else without_weak("hub", judge, train))[:num_train],
         test=test[:num_test],
         verifier=verifier,
         verifier_options=options,
-        include_weak=include_weak,
+        check_references=False,  # `usable` has read them
     )
 
 

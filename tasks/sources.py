@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlvr.registry import make_verifier
-from rlvr.tasks.base import build_task, normalized, prompt_text
+from rlvr.tasks.base import build_task, normalized, prompt_text, without_weak
 from rlvr.tasks.rows import Row, first, split_files, stream, stream_hub
 from rlvr.types import Problem, Task
 from rlvr.verifiers.runner.base import check_references
@@ -157,13 +157,14 @@ def published_task(
         if split in source.splits and _given(source, data, split):
             made = converted(name, split, source.rows(data, split), convert)
             parts[split] = usable(name, split, made, judge, parts["test"] if split == "train" else ())
+    train = parts["train"] if include_weak else without_weak(name, judge, parts["train"])
     return build_task(
         name,
-        train=parts["train"][:num_train],
+        train=train[:num_train],
         test=parts["test"][:num_test],
         verifier=verifier,
         verifier_options=verifier_options,
-        include_weak=include_weak,
+        check_references=False,  # `usable` has read them
     )
 
 

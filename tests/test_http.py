@@ -12,11 +12,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from pathlib import Path
 
+import httpx2
 import pytest
 
-from rlvr.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse, is_local
+from rlvr.http import (
+    JSONClient,
+    RequestRefused,
+    ServerLost,
+    UnexpectedResponse,
+    is_local,
+    retry_after,
+    without_key,
+)
 from tests.helpers.servers import Server, hang, refused, reply, serving
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,6 +116,40 @@ def test_other_calls_are_sent_once(server, connect):
         connect(retries=3).post("/x", {}, idempotent=True)
     assert caught.value.status == 404
     assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "most"),
+    [
+        ("7", 7, 7),
+        ("1.5", 1.5, 1.5),
+        ("3600", 30, 30),
+        ("0", 0, 0),
+        ("-3", 0, 0),
+        ("soon", 0, 0),
+        ("", 0, 0),
+        (lambda: formatdate(time.time() + 12, usegmt=True), 10, 12),
+        (lambda: formatdate(time.time() + 3600, usegmt=True), 30, 30),
+        (lambda: formatdate(time.time() - 3600, usegmt=True), 0, 0),
+        ("Wed, 99 Nov 2026 99:00:00 GMT", 0, 0),
+    ],
+)
+def test_times_of_retry_after(value, least, most):
+    """Seconds or a date, at most 30 seconds; 0 for what cannot be read."""
+    text = value() if callable(value) else value
+    found = retry_after(httpx2.Response(429, headers={"Retry-After": text}))
+    assert least <= found <= most
+
+
+@pytest.mark.parametrize("text", ["{key}", "Bearer {key}.", "a{key}b{key}", "cut off: {key:.9}", "cut off: {key:.5}"])
+def test_keys_are_left_out_of_quotes(text):
+    """Wherever they stand, also the beginning of one at the end of a text; other text stays."""
+    key = "sk-1a2b3c4d5e6f"
+    shown = without_key(text.format(key=key), key)
+    assert "sk-1a" not in shown
+    assert "[key]" in shown
+    assert without_key("sk is no key", key) == "sk is no key"
+    assert without_key("text", None) == "text"
 
 
 def test_retry_after_is_respected(server, connect):

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
         instructions,
         json_schema,
         length,
+        llm_judge,
         math,
         reasoning_gym,
         regex,
         repetition,
         unit_tests,
+        verifiers_task,
     )
     from rlvr.verifiers.math import MathVerifier, verify_math, verify_math_async, verify_math_batch
     from rlvr.verifiers.runner import ErrorBudget, PoolError, Runner, VerifierErrors
@@ -40,11 +42,13 @@ BUILT_IN = (
     "instructions",
     "json_schema",
     "length",
+    "llm_judge",
     "math",
     "reasoning_gym",
     "regex",
     "repetition",
     "unit_tests",
+    "verifiers_task",
 )
 _LATER = {
     "ErrorBudget": "runner",
@@ -75,11 +79,13 @@ __all__ = [
     "instructions",
     "json_schema",
     "length",
+    "llm_judge",
     "math",
     "reasoning_gym",
     "regex",
     "repetition",
     "unit_tests",
+    "verifiers_task",
     "verify_math",
     "verify_math_async",
     "verify_math_batch",

@@ -99,7 +99,7 @@ class CombineVerifier:
             value = getattr(self, name)
             if isinstance(value, str):
                 object.__setattr__(self, name, tuple(part for part in value.split(",") if part))
-        parsed = [_parse_part(part) for part in self.parts]
+        parsed = [parse_part(part) for part in self.parts]
         weights = {name: weight for name, _, weight in parsed}
         if not weights or len(weights) < len(parsed):
             raise ValueError(
@@ -263,15 +263,15 @@ def _split_alias(item: str) -> tuple[str, str]:
     return (alias, name) if equals else (alias, alias)
 
 
-def _parse_part(part: str) -> tuple[str, str, float]:
-    """[alias=]name[:weight] as (alias or name, name, weight); a name may hold a colon itself (module:attribute)."""
+def parse_part(part: str) -> tuple[str, str, float]:
+    """Return [alias=]name[:weight] as (alias or name, name, weight); a name may hold a colon (module:attribute)."""
     text, colon, weight = part.strip().rpartition(":")
     try:
         number = float(weight)
     except ValueError:
         return *_split_alias(part), 1.0
     if not colon or not math.isfinite(number):
-        raise ValueError(f"combine part {part!r}: expected name:weight with a finite weight")
+        raise ValueError(f"part {part!r}: expected name:weight with a finite weight")
     return *_split_alias(text), number
 
 

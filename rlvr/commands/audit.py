@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,11 +14,14 @@ from typing import Annotated, Any
 from tyro.conf import Positional
 
 from rlvr.commands.arguments import key_values, parse_settings
-from rlvr.config.quantities import COUNT
+from rlvr.config.group import Rules
+from rlvr.config.quantities import COUNT, SHARE
 from rlvr.config.shared import VerifierSettings
+from rlvr.files.write import write_whole
 from rlvr.printable import printable
 from rlvr.registry import make_task
 from rlvr.tasks.base import is_weak, normalized, sealed
+from rlvr.tasks.contamination import HeldOut
 from rlvr.traits import VerifierTraits
 from rlvr.types import Problem, Task, Verdict
 from rlvr.verifiers.runner import Runner
@@ -41,6 +45,24 @@ class AuditArgs(VerifierSettings):
     """Options of the task pack, as key=value."""
     max_problems: Annotated[int | None, COUNT] = None
     """Verify references of the first N problems of each split only."""
+    against: tuple[str, ...] = ()
+    """Packs whose held-out problems must not be trained on: training prompts that repeat one are listed."""
+    against_option: tuple[str, ...] = ()
+    """Options of those packs, as pack.option=value."""
+    ngram: Annotated[int, COUNT] = 13
+    """Words of the n-grams that prompts are compared by; 13 as GPT-3's authors, 8 is usual too."""
+    ngram_share: Annotated[float, SHARE] = 0.0
+    """Share of the n-grams of a held-out prompt that a training prompt must have to repeat it. 0: one will do."""
+    found: Path | None = None
+    """File for the ids of the training problems that repeat a held-out one (JSON Lines), for --run.leave-out."""
+
+    def rules(self, at: str) -> Rules:
+        """Return rules about options that need --against."""
+        alone = self.against or not (self.against_option or self.found)
+        return [
+            *super().rules(at),
+            (bool(alone), f"{at}against-option and {at}found are about {at}against, which is not given"),
+        ]
 
 
 @dataclass(frozen=True)
@@ -71,11 +93,51 @@ def main(argv: Sequence[str]) -> int:
     sizes = f"{len(task.train)} train, {len(task.test)} test, {len(task.demonstrations)} demonstrations"
     print(f"{task.name}: {sizes}{fingerprint}")
     failed = False
+    if args.against:
+        finding = contaminated(task, args)
+        print(printable(str(finding)))
+        failed = bool(finding.failed)
     with Runner(task.verifier, workers=args.workers, timeout=args.timeout) as runner:
         for finding in chain([refusal], audit(task, runner, args.max_problems)):
             print(printable(str(finding)))
             failed |= bool(finding.failed) and not finding.note
     return int(failed)
+
+
+def contaminated(task: Task, args: AuditArgs) -> CheckResult:
+    """Find training problems and demonstrations that repeat a held-out problem; write their ids where that is asked."""
+    packs = {pack: held_out(pack, args.against_option, args.against) for pack in args.against}
+    trained = {problem.id: problem for problem in (*task.train, *(problem for problem, _ in task.demonstrations))}
+    if not trained:
+        raise ValueError(f"task {args.task!r} has no problems to train on; there is nothing to compare")
+    held = HeldOut(packs, size=args.ngram, share=args.ngram_share)
+    matches = held.matches(list(trained.values()))
+    examples = [str(match) for match in matches[:EXAMPLES]]
+    if args.found is not None:
+        rows = [
+            {"id": match.problem, **{k: v for k, v in asdict(match).items() if k != "problem"}} for match in matches
+        ]
+        write_whole(args.found, "".join(json.dumps(row) + "\n" for row in rows))
+        examples.append(f"written to {args.found}; `rlvr train --run.leave-out {args.found}` trains without them")
+    exact = sum(match.exact for match in matches)
+    sizes = ", ".join(f"{len(problems)} of {pack}" for pack, problems in packs.items())
+    check = f"training prompts that repeat held-out ones ({sizes}; {exact} exact, others by {args.ngram}-grams)"
+    return CheckResult(check, len(trained), len(matches), tuple(examples))
+
+
+def held_out(pack: str, options: Sequence[str], packs: Sequence[str]) -> Sequence[Problem]:
+    """Return the held-out problems of a pack, made with its options. Raise ValueError where it has none."""
+    chosen: dict[str, str] = {}
+    for item in options:
+        name, dot, option = item.partition("=")[0].rpartition(".")
+        if not dot or "=" not in item or name not in packs:
+            raise ValueError(f"--against-option {item!r}: expected pack.option=value, a pack of {', '.join(packs)}")
+        if name == pack:
+            chosen[option] = item.partition("=")[2]
+    problems: Sequence[Problem] = make_task(pack, **chosen).test
+    if not len(problems):
+        raise ValueError(f"--against {pack}: the pack has no held-out problems")
+    return problems
 
 
 def seal(task: Task) -> tuple[Task, CheckResult]:

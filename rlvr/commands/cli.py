@@ -17,12 +17,15 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "sft": ("train", "sft_main", "only the supervised fine-tuning of a recipe"),
         "rm": ("reward_model", "main", "train a reward model on preference pairs, given or sampled"),
         "serve": ("serve", "main", "start vLLM servers that training runs sample from"),
+        "export": ("export", "export_main", "a checkpoint of a run as a model with a card"),
+        "push": ("export", "push_main", "upload a checkpoint of a run with a card to the hub"),
         "merge": ("merge", "main", "merge a LoRA checkpoint into its base model"),
     },
     "measure": {
         "eval": ("eval", "main", "pass@k of a model on a task pack"),
         "profile": ("profile", "main", "how hard a task pack is for a model: pass rates over its problems"),
         "grade": ("grade", "main", "verdicts for a file of completions"),
+        "regrade": ("regrade", "main", "judge a run's rollouts again: who disagrees, what would have changed"),
     },
     "look": {
         "watch": ("watch", "main", "a run live in the terminal: figures, warnings, rollouts"),
@@ -32,6 +35,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "list": ("list", "main", "verifiers, task packs, environments, recipes"),
     },
     "check": {
+        "verify-resume": ("verify_resume", "main", "kill a recipe's run, resume it, compare it with an unbroken one"),
         "audit": ("audit", "main", "check a task pack: overlap, references, what its verifier accepts"),
         "doctor": ("doctor", "main", "what this machine offers: sandbox, GPU, versions"),
         "completion": ("completion", "main", "print a script that completes commands and flags in a shell"),
@@ -43,7 +47,7 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 def usage() -> str:
     """Return the text of `rlvr --help`."""
     groups = (
-        "\n".join([f"{title}:", *(f"  {name:11} {text}" for name, (_, _, text) in commands.items())])
+        "\n".join([f"{title}:", *(f"  {name:13} {text}" for name, (_, _, text) in commands.items())])
         for title, commands in GROUPS.items()
     )
     return "\n\n".join(

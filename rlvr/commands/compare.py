@@ -17,6 +17,7 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from rlvr.commands.arguments import parse
+from rlvr.commands.compare_answers import print_evaluations
 from rlvr.commands.curves import finish, running_mean, series
 from rlvr.files.write import check_replaceable, write_whole
 from rlvr.printable import printable
@@ -46,10 +47,17 @@ FORMATS = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp")
 class CompareArgs:
     """Compare runs: a figure of reward, monitor and held-out pass@k by step, and a table of first and last values."""
 
-    runs: Positional[tuple[str, ...]]
+    runs: Positional[tuple[str, ...]] = ()
     """Folders of runs. label=FOLDER,FOLDER,... groups runs of a condition, such as seeds: thin lines and their mean."""
     out: Path = Path("compare.png")
     """File to write the figure to; its ending gives the format (png, pdf, svg, jpg, webp)."""
+    eval: tuple[Path, ...] = ()
+    """Instead of runs: answers of `rlvr eval` (its folder or its answers.jsonl), the first compared with each other one
+    on the problems that both have."""
+    k: int = 1
+    """With --eval: pass@k is compared."""
+    threshold: float | None = None
+    """With --eval: minimum score that counts as correct. None: the verdict decides."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +76,15 @@ class RunRecords:
 def main(argv: Sequence[str]) -> int:
     """Run `rlvr compare RUN [RUN ...]` and return its exit code."""
     arguments = parse(CompareArgs, argv, prog="rlvr compare")
+    if arguments.eval:
+        check_alone(arguments)
+        print_evaluations(arguments.eval, arguments.k, arguments.threshold)
+        return 0
     if not arguments.runs:
-        raise ValueError("rlvr compare: name at least one run's folder, or label=FOLDER,FOLDER")
+        raise ValueError("rlvr compare: name at least one run's folder, or label=FOLDER,FOLDER; or --eval FILE FILE")
+    for name in ("k", "threshold"):
+        if getattr(arguments, name) != getattr(CompareArgs, name):
+            raise ValueError(f"--{name} {getattr(arguments, name)} would have no effect: it is read only with --eval")
     if arguments.out.is_dir():
         raise ValueError(f"--out {arguments.out} is a folder; expected a file such as {arguments.out / 'compare.png'}")
     out = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
@@ -83,6 +98,14 @@ def main(argv: Sequence[str]) -> int:
     draw_comparison(conditions, out)
     print(printable(str(out)))
     return 0
+
+
+def check_alone(arguments: CompareArgs) -> None:
+    """Raise ValueError for runs and a figure beside --eval, which compares answers in a table."""
+    if arguments.runs:
+        raise ValueError(f"{arguments.runs[0]!r} beside --eval: runs and evaluations are compared one at a time")
+    if arguments.out != CompareArgs.out:
+        raise ValueError(f"--out {arguments.out} would have no effect: --eval prints a table; leave it out")
 
 
 def read_conditions(runs: Sequence[str]) -> dict[str, list[RunRecords]]:

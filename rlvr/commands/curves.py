@@ -25,6 +25,7 @@ PANELS: tuple[tuple[str, dict[str, str]], ...] = (
     ),
     ("drift from the first steps", {"monitor/length_drift": "length", "monitor/repetition_drift": "repetition"}),
     ("shares of groups and completions", {"no_signal": "no signal", "truncated": "truncated", "unscored": "unscored"}),
+    ("groups with signal (share)", {"signal/seen": "seen", "signal/predicted": "predicted when drawn"}),
     ("groups of dynamic sampling", {"groups_sampled": "sampled", "groups_kept": "trained on"}),
     ("completion tokens", {"completion_tokens": "mean"}),
     ("entropy (nats per token)", {"entropy": "policy"}),

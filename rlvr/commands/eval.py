@@ -21,7 +21,7 @@ from rlvr.commands.settings import values_of
 from rlvr.commands.task import check_turns, with_environment
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import ModelConfig, SamplerConfig, TorchSamplerConfig
-from rlvr.config.group import Rules, Used, check_groups
+from rlvr.config.group import ADVANCED, Rules, Used, check_groups, spelt
 from rlvr.config.quantities import COUNT
 from rlvr.config.served import WITHOUT_URL, ServedSettings, renders_here
 from rlvr.config.shared import (
@@ -44,7 +44,7 @@ from rlvr.runs.records import graded, with_interval
 from rlvr.tasks.base import prompt_text, sealed
 from rlvr.training.evaluate import evaluate
 from rlvr.training.signals import StopRequest
-from rlvr.types import Problem, Sampling, Task
+from rlvr.types import Problem, Sampling, Task, Verifier
 from rlvr.verifiers.runner.base import check_references
 
 # Settings that may change on resume: they affect how many answers are sampled or how fast, never their content.
@@ -118,6 +118,29 @@ class EvalArgs(PassKSettings, ModelOnTask):
     """Split of the task pack."""
     out_dir: Path = Path("runs/eval")
     """Output folder for answers.jsonl and result.json. An evaluation that is already in it is resumed."""
+    selector: Annotated[str | None, ADVANCED] = None
+    """Verifier whose scores select one of k samples (reward_model, for example), for best@k. None: no best@k."""
+    selector_option: Annotated[tuple[str, ...], ADVANCED] = ()
+    """Options of the selector, as key=value."""
+
+    def rules(self, at: str) -> Rules:
+        """Return rules about the selector."""
+        several = max(self.k, default=0) > 1
+        return [
+            *super().rules(at),
+            (self.selector is None or several, f"{at}selector selects one of k samples: set {at}k above 1"),
+            (
+                self.selector is not None or not self.selector_option,
+                f"{at}{spelt('selector_option', at)} without a selector; set {at}selector too",
+            ),
+        ]
+
+    def select_by(self) -> Verifier | None:
+        """Return the selector, None without one. Raises LookupError or ValueError for one that cannot be made."""
+        if self.selector is None:
+            return None
+        made: Verifier = make_verifier(self.selector, **key_values(self.selector_option, "--selector-option"))
+        return made
 
     def sampling(self) -> Sampling:
         """Return how completions are sampled."""
@@ -193,6 +216,7 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
     args.check()
     stop.doing = "reading the task"
     task = load_task(args)
+    args.select_by()
     problems = chosen_problems(task, args)
     folder = eval_folder(args, task.fingerprint)
     with folder.locked() as lines:
@@ -243,7 +267,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
     with (
         closing(display),
         open_sampler(args.sampler, policy) as sampler,
-        open_runners(task.verifier, workers=args.workers, timeout=args.timeout) as runners,
+        open_runners(task.verifier, args.select_by(), workers=args.workers, timeout=args.timeout) as runners,
     ):
         stop.doing = "evaluating"
         display.start("evaluating", len(problems))
@@ -254,6 +278,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
             runners["verifier"],
             runners.get("lenient"),
             runners.get("strict"),
+            runners.get("selector"),
             sampling=args.sampling(),
             samples=args.samples,
             ks=args.k,
@@ -274,6 +299,10 @@ def main(argv: Sequence[str]) -> int:
     result = run(args)
     display = Display()
     display.print_table(result_table(result, args.k))
+    if max(args.k) > 1:
+        display.print_table(selection_table(result, args.k))
+    if table := packs_table(result, args.k):
+        display.print_table(table)
     display.console.print(describe(result))
     if hint := threshold_hint(result, args.k):
         display.say(hint, wrap=True)
@@ -297,6 +326,32 @@ def result_table(result: dict[str, Any], ks: Sequence[int]) -> Table:
             cells = [with_interval(result, f"{prefix}pass@{k}", 2) for k in ks]
             cells += [with_interval(result, "score", 2) if not prefix else ""] if shows_score else []
             table.add_row(name, *map(escape, cells))
+    return table
+
+
+def selection_table(result: dict[str, Any], ks: Sequence[int]) -> Table:
+    """Return a table of what k samples are worth where all must be right, or one answer is given, with intervals."""
+    columns = {"pass^k": "all right", "maj@k": "the most frequent", "best@k": "the selector's"}
+    table = Table(title="of k samples (pass^k, maj@k, best@k)", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("k", justify="right")
+    shown = [name for name in columns if any(name.replace("k", str(k)) in result for k in ks)]
+    for name in shown:
+        table.add_column(columns[name], justify="right", no_wrap=True)
+    for k in (k for k in ks if k > 1):
+        table.add_row(str(k), *(escape(with_interval(result, name.replace("k", str(k)), 2)) for name in shown))
+    return table
+
+
+def packs_table(result: dict[str, Any], ks: Sequence[int]) -> Table | None:
+    """Return a table of pass@k with a row for each pack of a mixture; None for other tasks."""
+    if "packs" not in result:
+        return None
+    table = Table(title="by pack", title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("pack", "problems", *(f"pass@{k}" for k in ks)):
+        table.add_column(name, justify="left" if name == "pack" else "right", no_wrap=True)
+    for pack, held in result["packs"].items():
+        cells = [with_interval(held, f"pass@{k}", 2) for k in ks] if held else ["unscored"] * len(ks)
+        table.add_row(escape(pack), str(held["num_problems"] if held else ""), *map(escape, cells))
     return table
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from rich.table import Table
@@ -18,8 +19,9 @@ from rlvr.commands.eval import EvalArgs, ModelOnTask, run
 from rlvr.config.quantities import COUNT
 from rlvr.config.shared import Samples
 from rlvr.files.write import write_whole
-from rlvr.training.evaluate import is_right, read_answers
+from rlvr.training.evaluate import read_answers
 from rlvr.training.passk import pass_at_k, pass_power_k
+from rlvr.training.selection import is_right
 
 BINS = 10
 
@@ -36,7 +38,7 @@ class ProfileArgs(ModelOnTask):
     """Group size of the planned training, at most the number of samples."""
     max_problems: Annotated[int | None, COUNT] = 256
     out_dir: Path = Path("runs/profile")
-    """Output folder for answers.jsonl and profile.jsonl (correct answers per problem)."""
+    """Output folder for answers.jsonl and profile.jsonl (a line per problem, for --curriculum.profile)."""
 
     def evaluation(self) -> EvalArgs:
         """Return the evaluation that gives the pass rates."""
@@ -54,8 +56,13 @@ def main(argv: Sequence[str]) -> int:
     run(args.evaluation())
     answers = list(read_answers(args.out_dir / "answers.jsonl").values())
     counts = right_of_each(answers, args.samples, args.threshold)
-    lines = [json.dumps({"id": name, "samples": n, "correct": c}) + "\n" for name, (n, c) in counts.items()]
-    write_whole(args.out_dir / "profile.jsonl", "".join(lines))
+    scores = scores_of_each(answers, args.samples)
+    fingerprint = json.loads((args.out_dir / "settings.json").read_text("utf-8"))["fingerprint"]
+    rows = [
+        {"id": name, "samples": n, "correct": c, "score": fmean(scores[name]), "fingerprint": fingerprint}
+        for name, (n, c) in counts.items()
+    ]
+    write_whole(args.out_dir / "profile.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     result = profile(list(counts.values()), args.group_size)
     signal = expected_signal(answers, args.samples, args.group_size)
     display = Display()
@@ -81,17 +88,22 @@ def right_of_each(
     return {name: (n, right[name]) for name, n in totals.items()}
 
 
+def scores_of_each(answers: Sequence[Mapping[str, Any]], samples: int) -> dict[str, list[float]]:
+    """Return the scores of each problem, from those of its first `samples` answers that have one."""
+    scores: dict[str, list[float]] = {}
+    for row in answers:
+        if row["score"] is not None and row["sample"] < samples:
+            scores.setdefault(row["id"], []).append(row["score"])
+    return scores
+
+
 def expected_signal(answers: Sequence[Mapping[str, Any]], samples: int, group_size: int) -> float:
     """Return the expected share of groups of G whose scores differ, also for a verifier that grades.
 
     For each problem with G scored samples: 1 less the chance that all of G have one score, C(n_s, G) / C(n, G) for each
     score s that n_s of its n samples have, which is unbiased. ValueError where no problem has G.
     """
-    scores: dict[str, list[float]] = {}
-    for row in answers:
-        if row["score"] is not None and row["sample"] < samples:
-            scores.setdefault(row["id"], []).append(row["score"])
-    enough = [values for values in scores.values() if len(values) >= group_size]
+    enough = [values for values in scores_of_each(answers, samples).values() if len(values) >= group_size]
     if not enough:
         raise ValueError(f"no problem has {group_size} scored samples")
     flat = [

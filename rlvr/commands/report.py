@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ def write_report(folder: Path) -> Path:
         f"<h1>{html.escape(folder.resolve().name)}</h1>",
         f"<p>{len(metrics)} steps, {len(evaluations)} evaluations.</p>",
         pass_table(evaluations),
+        packs_table(evaluations),
         metrics_table(metrics),
     ]
     if picture is not None:
@@ -100,6 +101,20 @@ def pass_table(evaluations: Sequence[Record]) -> str:
     right = "" if threshold is None else f" Correct for pass@k: a score of at least {threshold:g}."
     intro = f"<h2>pass@k</h2><p>{problems} held-out problems; 95 % intervals over problems in brackets.{right}</p>"
     return intro + table(["step", *(name.replace("_", " ") for name in names)], rows)
+
+
+def packs_table(evaluations: Sequence[Record]) -> str:
+    """Return an HTML table of pass@k by pack of a mixture and evaluation; "" for other tasks."""
+    names = pass_names(evaluations)
+    rows = []
+    for row in evaluations:
+        packs = row.get("packs")
+        for pack, held in packs.items() if isinstance(packs, Mapping) else ():
+            held = held if isinstance(held, Mapping) else {}
+            rows.append([pack, row.get("step"), held.get("num_problems", ""), *(with_interval(held, n) for n in names)])
+    order = {row[0]: place for place, row in reversed(list(enumerate(rows)))}
+    rows.sort(key=lambda row: order[row[0]])
+    return "<h3>By pack</h3>" + table(["pack", "step", "problems", *names], rows) if rows else ""
 
 
 def change(first: Record, last: Record, name: str) -> str:

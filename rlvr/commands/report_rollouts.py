@@ -8,15 +8,15 @@ import hashlib
 import html
 import json
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlvr.printable import printable
-from rlvr.runs.reading import Record, parts_of, read_rollouts
+from rlvr.runs.reading import Record, all_rollouts
 from rlvr.runs.records import describe_shuffled, is_number
-from rlvr.runs.trajectory import Masks, Part, masks_of, parts_of_rollout, verdict_line
+from rlvr.runs.trajectory import Masks, Part, masks_of, mean_advantage, parts_of_rollout, verdict_line
 
 CHUNK = 256  # rollouts that are compressed together, and unpacked together when one of them is looked at
 BUDGET = 5_500_000  # bytes of all chunks, compressed; base64 makes a third more of them
@@ -57,13 +57,6 @@ class Chosen:
     count: int
     notable: int
     all_notable: int
-
-
-def all_rollouts(folder: Path) -> Iterator[Record]:
-    """Yield every rollout of a run in the log's order. Raise ValueError for a damaged line or part."""
-    for path in (*parts_of(folder), folder / "rollouts.jsonl"):
-        if path.exists():
-            yield from read_rollouts(path)
 
 
 def is_notable(record: Record) -> bool:
@@ -166,7 +159,7 @@ def pack(rollouts: Iterable[Record], numbers: Collection[int], masks: Masks) -> 
         if number not in wanted:
             continue
         for name in COLUMNS:
-            value: Any = record.get(name)
+            value: Any = mean_advantage(record) if name == "advantage" else record.get(name)
             if name in names:
                 value = names[name].setdefault(printable(str(value)), len(names[name]))
             elif not is_number(value):

@@ -20,17 +20,28 @@ if TYPE_CHECKING:
 
 def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], stop: StopRequest) -> dict[str, Any]:
     """Sample and verify a served model's answers, and write the numbers into a folder that is claimed."""
-    from rlvr.served.endpoint import Endpoint
+    from rlvr.endpoint import Endpoint
     from rlvr.served.evaluation import Served, evaluate_served, identical_hint
+    from rlvr.training.episodes import plan_of
 
     stop.doing = "asking the server for its models"
-    endpoint = Endpoint(args.model, args)
+    assert args.url is not None
+    endpoint = Endpoint(
+        args.url,
+        args.model,
+        api=args.api,
+        key_env=args.key_env,
+        retry_seconds=args.retry_seconds,
+        request_seconds=args.request_seconds,
+        options=args.request_option,
+    )
     display = Display()
     stop.bars = display.height
     with closing(endpoint), closing(display):
         stop.doing = "loading the tokenizer"
         speaker = open_speaker(args)
         speaker.announce(task.environment)
+        plan = plan_of(speaker, task, args, endpoint.max_model_len if args.tokenizer else None)
         problems = fitting(args, speaker, problems, endpoint.max_model_len, display)
         display.say(
             f"{args.task}: {len(problems)} problems, {args.samples} samples each; {args.model} at {args.url}, "
@@ -38,13 +49,14 @@ def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], sto
         )
         stop.doing = "evaluating"
         display.start("evaluating", len(problems))
-        with open_runners(task.verifier, workers=args.workers, timeout=args.timeout) as runners:
+        with open_runners(task.verifier, args.select_by(), workers=args.workers, timeout=args.timeout) as runners:
             result = evaluate_served(
                 Served(endpoint, speaker, args.concurrency),
                 problems,
                 runners["verifier"],
                 runners.get("lenient"),
                 runners.get("strict"),
+                runners.get("selector"),
                 sampling=args.sampling(),
                 samples=args.samples,
                 ks=args.k,
@@ -52,6 +64,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], sto
                 seed=args.seed,
                 answers_file=args.out_dir / "answers.jsonl",
                 progress=lambda done: display.step(done, ""),
+                plan=plan,
             )
         if hint := identical_hint(result):
             display.say(hint, wrap=True)

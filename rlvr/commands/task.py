@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from rlvr.commands.arguments import key_values
 from rlvr.config import Config
 from rlvr.config.shared import EnvironmentSettings, TurnSettings
+from rlvr.files.jsonl import check_file, parse_object
 from rlvr.registry import make_environment, make_task, make_verifier
+from rlvr.tasks.base import sealed
 from rlvr.types import Prompt, Task, Verifier
 from rlvr.verifiers.runner.base import check_references
+
+logger = logging.getLogger("rlvr.tasks")
 
 HEARD = 64  # demonstrations that are played for the alphabet of a tiny model
 
@@ -28,9 +35,42 @@ def build_task(config: Config) -> Task:
         check_references(verifier, [*task.train, *task.test])
         task = dataclasses.replace(task, verifier=verifier)
     task = with_environment(task, run, "--run.")
+    if run.leave_out is not None:
+        task = without(task, run.leave_out)
     if not task.train:
         raise ValueError(f"task {run.task!r} has no problems to train on; it is for evaluation (`rlvr eval`)")
     return task
+
+
+def without(task: Task, path: Path) -> Task:
+    """Return the task without the training problems and demonstrations whose ids a file names; its fingerprint changes.
+
+    Raise ValueError for a line without an id, and where none of the ids is a problem's.
+    """
+    check_file(path)
+    ids: set[str] = set()
+    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), 1):
+        if line.strip():
+            ids.add(_id_of(line.strip(), f"{path}, line {number}"))
+    train = [problem for problem in task.train if problem.id not in ids]
+    shown = [(problem, said) for problem, said in task.demonstrations if problem.id not in ids]
+    left = len(task.train) - len(train) + len(task.demonstrations) - len(shown)
+    if ids and not left:
+        raise ValueError(f"{path}: none of its {len(ids)} ids is that of a training problem of task {task.name!r}")
+    if not ids:
+        return task
+    logger.warning(f"task {task.name!r}: {left} training problems and demonstrations of {path} are left out")
+    digest = hashlib.sha256("\n".join([sealed(task).fingerprint, *sorted(ids)]).encode()).hexdigest()[:16]
+    return dataclasses.replace(task, train=train, demonstrations=shown, fingerprint=digest)
+
+
+def _id_of(line: str, where: str) -> str:
+    if not line.startswith("{"):
+        return line
+    name = parse_object(line.encode(), where).get("id")
+    if not isinstance(name, str):
+        raise ValueError(f"{where}: no id; expected an id, or a JSON object with one as text")
+    return name
 
 
 def with_environment(task: Task, settings: EnvironmentSettings, at: str) -> Task:

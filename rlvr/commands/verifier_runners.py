@@ -26,12 +26,17 @@ def with_extraction(verifier: Verifier, mode: str) -> Verifier | None:
 
 @contextmanager
 def open_runners(
-    verifier: Verifier, *, workers: int, timeout: float, error_budget: float | None = None
+    verifier: Verifier,
+    selector: Verifier | None = None,
+    *,
+    workers: int,
+    timeout: float,
+    error_budget: float | None = None,
 ) -> Iterator[dict[str, Runner]]:
-    """Open the runners of a verifier and of its lenient and strict variants, where it has them.
+    """Open the runners of a verifier and of its lenient and strict variants, where it has them, and of a selector.
 
-    The keys ("verifier", "lenient", "strict") are parameters of `evaluate`. `error_budget` limits the verifier itself,
-    not its variants.
+    The keys ("verifier", "lenient", "strict", "selector") are parameters of `evaluate`. `error_budget` limits the
+    verifier itself, not its variants.
     """
     with ExitStack() as stack:
         runners = {
@@ -43,4 +48,6 @@ def open_runners(
             variant = with_extraction(verifier, mode)
             if variant is not None:
                 runners[mode] = stack.enter_context(Runner(variant, workers=workers, timeout=timeout))
+        if selector is not None:
+            runners["selector"] = stack.enter_context(Runner(selector, workers=workers, timeout=timeout))
         yield runners

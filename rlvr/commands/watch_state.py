@@ -12,7 +12,7 @@ from typing import Any
 from rlvr.runs.folder import read_record
 from rlvr.runs.lock import holder, is_locked
 from rlvr.runs.reading import Record, RolloutReader, Tail
-from rlvr.runs.records import is_number
+from rlvr.runs.records import is_number, number_since_best, pass_names
 from rlvr.runs.trajectory import masks_of
 
 RECENT = 20  # steps that the time of a step is averaged over
@@ -83,6 +83,13 @@ class WatchedRun:
     def damaged(self) -> int:
         """The number of damaged lines that were left out."""
         return sum(tail.damaged for tail in self._tails.values()) + self.rollouts.damaged
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether the last evaluation has used up the run's patience (eval.patience)."""
+        patience = (self.settings.get("eval") or {}).get("patience") or 0
+        measured = [row for row in self.evaluations if pass_names([row])]
+        return 0 < patience <= number_since_best(measured) and measured[-1]["step"] == self.step
 
     def step_seconds(self) -> float | None:
         """Return the seconds of a step: as they were seen to arrive, else the phases that the log names; or None."""

@@ -51,6 +51,8 @@ def title(run: WatchedRun) -> Text:
     line = Text(in_one_line(run.folder.resolve().name), style="bold")
     if run.running:
         line.append(f"  running ({in_one_line(run.process) or 'process not known'})", style="green")
+    elif run.ended_early:
+        line.append("  ended early: evaluations got no better")
     elif run.steps is not None and run.step < run.steps:
         line.append("  not running, not finished", style="yellow")
     else:

@@ -24,6 +24,7 @@ from rlvr.config.algo import (
     make_algo,
 )
 from rlvr.config.critic import CriticConfig
+from rlvr.config.curriculum import CurriculumConfig
 from rlvr.config.eval import EvalConfig
 from rlvr.config.group import check_groups, require
 from rlvr.config.model import ModelConfig
@@ -42,6 +43,7 @@ __all__ = [
     "AlgoSettings",
     "Config",
     "CriticConfig",
+    "CurriculumConfig",
     "DPOConfig",
     "EngineConfig",
     "EvalConfig",
@@ -69,6 +71,7 @@ class Config:
     """A run. `critic` exists with algorithms that train one, and is made where it is not given; `monitor` may not."""
 
     run: RunConfig = field(default_factory=RunConfig)
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     algo: AlgoSettings = field(default_factory=AlgoConfig)

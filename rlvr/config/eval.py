@@ -11,6 +11,7 @@ from rlvr.config.run import WITH_EVALUATIONS
 from rlvr.config.shared import Ks, PassKSettings, Samples
 
 WITH_MONITOR = Used(lambda config: config.monitor is not None, "with --monitor NAME")
+EVERY_SOME_STEPS = Used(lambda config: config.eval.every > 0, "with --eval.every 1 or more")
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class EvalConfig(PassKSettings):
 
     every: Annotated[int, Bound(-1, MOST)] = 0
     """Steps between evaluations. 0: only before the first and after the last step. -1: never."""
+    patience: Annotated[int, COUNT_OR_NONE, ADVANCED, EVERY_SOME_STEPS] = 0
+    """Evaluations in a row without a better held-out pass@k, of the smallest k, that end the run. 0: never."""
     num_problems: Annotated[int, COUNT_OR_NONE, WITH_EVALUATIONS] = 128
     """Number of held-out problems, from the start of the test split."""
     samples: Samples = 8

@@ -18,8 +18,14 @@ WITH_EVALUATIONS = Used(lambda config: config.eval.every >= 0, "with --eval.ever
 class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     """What is trained on, for how long, and where the results are written."""
 
+    leave_out: Annotated[Path | None, ADVANCED] = None
+    """File with ids of problems that are not trained on, an id or a JSON object with one on each line, as
+    `rlvr audit --against ... --found FILE` writes it."""
     out_dir: Path = Path("runs/run")
     """Output folder. A run that is already in it is resumed."""
+    start_from: Annotated[Path | None, ADVANCED] = None
+    """Checkpoint of another run, or its folder for the last one, whose weights and tokenizer this run begins with, in
+    place of model.name and of the fine-tuning; the optimizer begins anew."""
     steps: Annotated[int, COUNT_OR_NONE] = 100
     """Training steps; each samples one batch of rollouts and trains on it."""
     save_every: Annotated[int, COUNT_OR_NONE] = 25

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from rlvr.config.group import ADVANCED, Group, Rules, Used
 from rlvr.config.quantities import POSITIVE, SECONDS, WORKERS
+from rlvr.files.urls import KEY_VARIABLE, is_plain
 
-KEY_VARIABLE = "RLVR_API_KEY"
 WITH_URL = Used(lambda config: config.url is not None, "with --url")
 WITHOUT_URL = Used(lambda config: config.url is None, "without --url")
 
@@ -64,19 +63,3 @@ class ServedSettings(Group):
 
 
 URL_EXPECTED = "expected http://HOST:PORT/v1, or https, without a user or password (a key is read from the environment)"
-
-
-def is_plain(url: str) -> bool:
-    """Return whether a text is a URL of a server that holds no secret: it is recorded."""
-    try:
-        parts = urlsplit(url)
-        return (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and "@" not in parts.netloc
-            and not parts.query
-            and not parts.fragment
-            and parts.port != 0
-        )
-    except ValueError:
-        return False

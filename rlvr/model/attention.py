@@ -2,12 +2,13 @@
 
 A transformers model whose attention goes through `AttentionInterface` can run on one row of N tokens that belong to
 many sequences, if its attention knows which tokens see which. `PackedGroups` knows it for training and prefill:
-P prompts, then the completions that follow them; `rlvr.model.decoding.DecodeCache` for one decoding step. Everything
-else in the model (projections, norms, experts) works token by token and needs no change.
+P prompts, then the completions that follow them; `rlvr.model.decode_cache.DecodeCache` for one decoding step.
+Everything else in the model (projections, norms, experts) works token by token and needs no change.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -130,6 +131,10 @@ class PackedGroups:
             if scores is None and (held or device.type == "cuda"):
                 return self._in_rectangles(layer, query, key, value)
             return blockwise.attention(query, key, value, self._plan(scores, query.shape[1], device), scores)
+
+    def bytes_per_layer(self) -> float:
+        """Return infinity: attention of many queries takes longer than reading their keys."""
+        return math.inf
 
     def _plan(self, scores: Scores | None, heads: int, device: torch.device) -> Any:
         """Return the plan of a window: tiles for so many heads, or with 0 flex_attention's block mask."""

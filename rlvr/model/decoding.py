@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from rlvr.algo.transfer import copy_to
-from rlvr.model.attention import PackedGroups, hidden_states
+from rlvr.model.attention import Layout, PackedGroups, hidden_states
+from rlvr.model.decode_cache import DecodeCache, SeveralCaches
 from rlvr.model.lm_head import output_logits
-from rlvr.model.scores import Scores
+from rlvr.model.prepared import Prepared, can_prepare
 
 
 class Decoder(Protocol):
@@ -62,8 +63,8 @@ class SharedDecoder:
         """Read P more prompts; return the first logits of their rows, which come behind the present ones."""
         device = self.causal.get_input_embeddings().weight.device
         packed = PackedGroups(prompts, [[] for _ in prompts], device, keep=True)
-        hidden = hidden_states(self.causal, packed, packed.ids, packed.positions)
-        logits = output_logits(self.causal, hidden[copy_to(packed.prompt_ends, device)])
+        hidden = self.hidden_states(packed, packed.ids, packed.positions)
+        logits = self.logits(hidden[copy_to(packed.prompt_ends, device)])
         self.caches.append(DecodeCache(packed, counts))
         return logits[self.caches[-1].parents]
 
@@ -71,9 +72,17 @@ class SharedDecoder:
         """See Decoder."""
         layout = self.caches[0] if len(self.caches) == 1 else SeveralCaches(self.caches)
         positions = torch.cat([cache.positions for cache in self.caches])
-        hidden = hidden_states(self.causal, layout, tokens[None], positions[None])
+        hidden = self.hidden_states(layout, tokens[None], positions[None])
         for cache in self.caches:
             cache.advance()
+        return self.logits(hidden)
+
+    def hidden_states(self, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
+        """Return the last hidden states (N, hidden) of packed tokens; ids and positions (1, N)."""
+        return hidden_states(self.causal, layout, ids, positions)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return float32 logits (n, V) of last hidden states (n, hidden)."""
         return output_logits(self.causal, hidden)
 
     def keep(self, rows: Tensor) -> None:
@@ -96,174 +105,25 @@ class SharedDecoder:
         return self.caches[0].bytes_per_token()
 
 
-class SeveralCaches:
-    """Attention of one new token per row of several caches, their rows end to end; see rlvr.model.attention.Layout."""
+class PreparedDecoder(SharedDecoder):
+    """A SharedDecoder for models whose weights can be prepared (rlvr.model.prepared), of their present values.
 
-    def __init__(self, caches: Sequence[DecodeCache]) -> None:
-        self.caches, self.sizes = caches, [cache.rows for cache in caches]
-
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, scores: Scores | None = None
-    ) -> Tensor:
-        """See DecodeCache.attend."""
-        parts = zip(self.caches, *(x.split(self.sizes) for x in (query, key, value)), strict=True)
-        return torch.cat([cache.attend(layer, q, k, v, scaling, scores) for cache, q, k, v in parts])
-
-
-class DecodeCache:
-    """Keys and values of P prompts (each once) and of B rows, and the attention of one new token per row.
-
-    `parents` (B,) is each row's prompt, `positions` (B,) the position of its next token.
+    A model that cannot is decoded as by a SharedDecoder.
     """
 
-    BLOCK = 16
+    def __init__(self, causal: Any) -> None:
+        super().__init__(causal)
+        self.prepared = Prepared(causal) if can_prepare(causal) else None
 
-    def __init__(self, prompts: PackedGroups, counts: Sequence[int]) -> None:
-        assert prompts.kept is not None
-        # Rotary embeddings return float32 keys under autocast; they are stored in the dtype of the matmul.
-        self.prompts = {layer: (k.to(v.dtype), v) for layer, (k, v) in prompts.kept.items()}
-        self.prompt_valid = prompts.prompt_valid
-        device = self.prompt_valid.device
-        self.parents = copy_to(np.repeat(np.arange(len(counts)), counts), device)
-        self.positions = self.prompt_valid.sum(-1)[self.parents]
-        self.longest_prompt = prompts.longest
-        self.own: dict[int, tuple[Tensor, Tensor]] = {}  # (B, H_kv, capacity, D)
-        self.length = 0
-        self._arrange()
+    def hidden_states(self, layout: Layout, ids: Tensor, positions: Tensor) -> Tensor:
+        """See SharedDecoder."""
+        if self.prepared is None:
+            return super().hidden_states(layout, ids, positions)
+        return self.prepared.hidden_states(layout, ids, positions)
 
-    def _arrange(self) -> None:
-        """Find each row's place in the (P, G) rectangle of rows by prompt; G: the most rows of any prompt."""
-        counts = torch.bincount(self.parents, minlength=len(self.prompt_valid))
-        self.group_size = int(counts.max())
-        starts = counts.cumsum(0) - counts
-        rank = torch.arange(len(self.parents), device=counts.device) - starts[self.parents]
-        self.slots: Tensor | None = self.parents * self.group_size + rank
-        self.from_slots = torch.zeros(len(counts) * self.group_size, dtype=torch.long, device=counts.device)
-        self.from_slots[self.slots] = torch.arange(len(self.parents), device=counts.device)
-        if len(self.from_slots) == len(self.parents):
-            self.slots = None  # the rectangle is full, its rows in order
-        self.prompt_mask = None if bool(self.prompt_valid.all()) else ~self.prompt_valid[:, None, None]
-
-    @property
-    def rows(self) -> int:
-        """The number of rows, B."""
-        return len(self.positions)
-
-    def bytes_at_step(self) -> int:
-        """Return the bytes of keys and values when one more token of each row is stored."""
-        capacity = next((k.shape[2] for k, _ in self.own.values()), 0)
-        capacity += self._more() if capacity == self.length else 0
-        return self.bytes_per_token() * (self.prompt_valid.numel() + self.rows * capacity)
-
-    def bytes_per_token(self) -> int:
-        """Return the bytes of one token's keys and values."""
-        return sum(x.nbytes for pair in self.prompts.values() for x in pair) // self.prompt_valid.numel()
-
-    def _more(self) -> int:
-        """Return by how many tokens the buffers of rows grow."""
-        return max(self.BLOCK, self.length // 4)
-
-    def advance(self) -> None:
-        """Count the step as done: every layer has stored its keys."""
-        self.length += 1
-        self.positions = self.positions + 1
-
-    def keep(self, rows: Tensor) -> None:
-        """Drop the other rows, and the prompts that have none left."""
-        if len(rows) == self.rows:
-            return
-        used, parents = torch.unique(self.parents[rows], return_inverse=True)
-        if len(used) < len(self.prompt_valid):
-            self.prompt_valid = self.prompt_valid[used]
-            self.prompts = {layer: (k[used], v[used]) for layer, (k, v) in self.prompts.items()}
-        self.own = {layer: (k[rows], v[rows]) for layer, (k, v) in self.own.items()}
-        self.parents, self.positions = parents, self.positions[rows]
-        self._arrange()
-
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, scores: Scores | None = None
-    ) -> Tensor:
-        """query (B, H, D), key and value (B, H_kv, D) of the new tokens; see rlvr.model.attention.Layout."""
-        rows, heads, dim = query.shape
-        kv_heads, dtype = key.shape[1], value.dtype
-        own_k, own_v = self._store(layer, key, value)
-        prompt_k, prompt_v = self.prompts[layer]
-        query = (query * scaling).to(dtype).reshape(rows, kv_heads, heads // kv_heads, dim)
-        # (P, H_kv, G * H / H_kv, D): all queries of a prompt against its keys in one matmul.
-        seen = torch.matmul(self._by_prompt(query), prompt_k.transpose(2, 3))
-        if self.prompt_mask is not None:
-            seen = seen.masked_fill(self.prompt_mask, float("-inf"))
-        own = _products(query, own_k)
-        if scores is None or scores.plain_within(self.longest_prompt + self.length + 1):
-            probs = self._side_by_side(self._by_row(seen), own).softmax(-1).to(dtype)
-        else:
-            both = torch.cat([self._by_row(seen), own], dim=3).view(rows, heads, 1, -1)
-            probs = scores.probabilities(both, self._hidden(scores.window, prompt_k, own_k)[:, None, None]).to(dtype)
-            probs = probs.view(*query.shape[:3], -1)
-        prompt_probs, own_probs = probs.split([prompt_k.shape[2], own_k.shape[2]], dim=3)
-        out = self._by_row(torch.matmul(self._by_prompt(prompt_probs), prompt_v))
-        return (out + torch.matmul(own_probs, own_v)).reshape(rows, heads, -1)
-
-    def _store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the new keys and values (B, H_kv, D); return the buffers (B, H_kv, capacity, D), zero past the end.
-
-        A matmul would copy a part of the buffers first, so they are used whole, and grow in small blocks.
-        """
-        if layer not in self.own:
-            empty = value.new_zeros(*value.shape[:2], self.BLOCK, value.shape[2])
-            self.own[layer] = value.new_zeros(*key.shape[:2], self.BLOCK, key.shape[2]), empty
-        elif self.own[layer][0].shape[2] == self.length:
-            k, v = self.own[layer]
-            more = self._more()
-            self.own[layer] = _longer(k, more), _longer(v, more)
-        k, v = self.own[layer]
-        k[:, :, self.length], v[:, :, self.length] = key, value
-        return k, v
-
-    def _side_by_side(self, seen: Tensor, own: Tensor) -> Tensor:
-        """Return both scores (B, H_kv, R, n) side by side in float32; -inf where the buffers hold nothing yet."""
-        width = seen.shape[3]
-        both = own.new_empty(*own.shape[:3], width + own.shape[3], dtype=torch.float32)
-        both[..., :width], both[..., width:] = seen, own
-        both[..., width + self.length + 1 :] = float("-inf")
-        return both
-
-    def _hidden(self, window: int | None, prompt_keys: Tensor, own_keys: Tensor) -> Tensor:
-        """Return which keys each row's new token does not see: of its prompt, then its own, (B, Lp + capacity)."""
-        place = torch.arange(max(prompt_keys.shape[2], own_keys.shape[2]), device=prompt_keys.device)
-        prompt = (~self.prompt_valid)[self.parents]
-        own = (place[: own_keys.shape[2]] > self.length).expand(len(prompt), -1)
-        if window is not None:
-            prompt = prompt | (place[: prompt.shape[1]] <= self.positions[:, None] - window)
-            own = own | (place[: own.shape[1]] <= self.length - window)
-        return torch.cat([prompt, own], dim=1)
-
-    def _by_prompt(self, x: Tensor) -> Tensor:
-        """Rearrange (B, H_kv, R, D) to (P, H_kv, G * R, D); missing rows repeat row 0."""
-        if self.slots is not None:
-            x = x[self.from_slots]
-        x = x.view(-1, self.group_size, *x.shape[1:]).transpose(1, 2)
-        return x.flatten(2, 3)
-
-    def _by_row(self, x: Tensor) -> Tensor:
-        """Rearrange (P, H_kv, G * R, D) to (B, H_kv, R, D)."""
-        x = x.unflatten(2, (self.group_size, -1)).transpose(1, 2).flatten(0, 1)
-        return x if self.slots is None else x[self.slots]
-
-
-def _longer(x: Tensor, more: int) -> Tensor:
-    """Return x (B, H, L, D) with so many zeros behind it: (B, H, L + more, D)."""
-    return torch.cat([x, x.new_zeros(*x.shape[:2], more, x.shape[3])], dim=2)
-
-
-def _products(query: Tensor, keys: Tensor) -> Tensor:
-    """Return query (B, H, R, D) times keys (B, H, L, D): (B, H, R, L).
-
-    On a CPU in bfloat16 a matmul with many rows and few columns takes half the time of one with few rows.
-    """
-    if query.device.type == "cpu" and query.dtype is torch.bfloat16:
-        return torch.matmul(keys, query.transpose(2, 3)).transpose(2, 3)
-    return torch.matmul(query, keys.transpose(2, 3))
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See SharedDecoder."""
+        return super().logits(hidden) if self.prepared is None else self.prepared.logits(hidden)
 
 
 class CacheDecoder:

@@ -9,6 +9,8 @@ import torch
 
 # Below this many weights, the operations of a decoding step end before a second thread wakes up.
 ONE_THREAD_BELOW = 4_000_000
+# The bytes that an operation of a decoding step reads from which a second thread is worth waking up.
+SEVERAL_THREADS_FROM = 2**23
 # An error of a float32 matmul that rounding to float32 explains; to bfloat16 it is a hundred times as large.
 PLAIN_ERROR = 1e-5
 
@@ -48,6 +50,20 @@ def decoding_threads(model: torch.nn.Module, device: torch.device) -> Iterator[N
     finally:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
+
+
+@contextmanager
+def threads_for(nbytes: float, device: torch.device) -> Iterator[None]:
+    """Use one thread within for operations on a CPU that read so few bytes each: waking up another takes longer."""
+    threads = torch.get_num_threads()
+    if threads == 1 or nbytes >= SEVERAL_THREADS_FROM or device.type != "cpu":
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def tune_cpu() -> None:

@@ -57,7 +57,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, visible: Visible) -> Te
     """
     if query.device.type == "cuda":
         return fused(query, key, value, visible)
-    return multiplied_out(query, key, value, visible.bias(torch.float32))
+    return multiplied_out(query, key, value, visible.bias(query.dtype))
 
 
 def multiplied_out(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
@@ -66,8 +66,8 @@ def multiplied_out(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> T
     # Heads that share keys become more query rows of one matmul.
     grouped = query.reshape(rows, kv_heads, heads // kv_heads * width, dim)
     scores = torch.matmul(grouped, key.transpose(2, 3)).view(rows, heads, width, -1)
-    # The float32 bias makes the softmax float32: torch's bfloat16 softmax is three times slower on the CPU.
-    probs = (scores + bias).softmax(-1).to(value.dtype)
+    # torch's softmax computes in float32 and rounds its result: tensors of float32 scores would take most of the time.
+    probs = (scores + bias).softmax(-1)
     return torch.matmul(probs.view(rows, kv_heads, -1, key.shape[2]), value).view(rows, heads, width, value.shape[3])
 
 

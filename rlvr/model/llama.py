@@ -85,11 +85,9 @@ class RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-        wide = x.float()
-        mean_square = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1])
-        scale = mean_square.add_(eps).rsqrt_()
+        y, scale = normed(x, weight, eps, dtype)
         ctx.save_for_backward(x, weight, scale)
-        return (wide * scale).mul_(weight).to(dtype)
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
@@ -103,6 +101,14 @@ class RMSNorm(torch.autograd.Function):
         return grad_x, grad_weight, None, None
 
 
+def normed(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the result of `RMSNorm`, and 1 / sqrt(mean(x^2) + eps) in float32."""
+    wide = x.float()
+    mean_square = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+    scale = mean_square.add_(eps).rsqrt_()
+    return (wide * scale).mul_(weight).to(dtype), scale
+
+
 class Rotation(torch.autograd.Function):
     """Rotary position embedding (arXiv:2104.09864) of x (N, heads, D) by cos and sin (N, 1, D), halves paired."""
 
@@ -110,15 +116,15 @@ class Rotation(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
         ctx.dtype = x.dtype
-        return _rotate(x, cos, sin)
+        return rotated(x, cos, sin)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
-        return _rotate(grad, cos, -sin).to(ctx.dtype), None, None
+        return rotated(grad, cos, -sin).to(ctx.dtype), None, None
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Return x cos + rotated x sin, rotated x being (-second half, first half); in the wider dtype of the two."""
     half = x.shape[-1] // 2
     x = x.to(torch.promote_types(x.dtype, cos.dtype))

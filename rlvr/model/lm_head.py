@@ -24,7 +24,11 @@ def output_logits(causal: Any, hidden: Tensor) -> Tensor:
 
 def narrow_logits(causal: Any, hidden: Tensor) -> Tensor:
     """Return the same in the dtype that the LM head gives, half the size under autocast; adjusted ones in float32."""
-    logits = project(causal.get_output_embeddings(), hidden)
+    return adjusted(causal, project(causal.get_output_embeddings(), hidden))
+
+
+def adjusted(causal: Any, logits: Tensor) -> Tensor:
+    """Return logits (n, V) of the LM head as the model changes them, adjusted ones in float32."""
     config = causal.config.get_text_config()
     for name, adjust in LOGIT_ADJUSTMENTS.items():
         value = getattr(config, name, None)

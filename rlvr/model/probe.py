@@ -19,9 +19,17 @@ from torch import Tensor
 
 from rlvr.model.attention import PackedGroups, Unsupported, Windows, can_pack, hidden_states, pack, unpack
 from rlvr.model.boundaries import boundaries, rotary_lengths
-from rlvr.model.decoding import CacheDecoder, Decoder, RepeatedDecoder, SharedDecoder, WholeDecoder
+from rlvr.model.decoding import (
+    CacheDecoder,
+    Decoder,
+    PreparedDecoder,
+    RepeatedDecoder,
+    SharedDecoder,
+    WholeDecoder,
+)
 from rlvr.model.llama import is_llama_like
 from rlvr.model.lm_head import output_logits
+from rlvr.model.prepared import can_prepare
 
 # Tokens of the first text that is tried. A later text passes the boundary that it is tried for by BEYOND, or by an
 # eighth: of many keys a few that are not seen would change too little.
@@ -258,7 +266,7 @@ class Decoders:
         size = self.trial.text_length(passed)
         makers: list[type[Decoder]] = [CacheDecoder, RepeatedDecoder, WholeDecoder]
         if self.packs and self.trial.packs(length):
-            makers.insert(0, SharedDecoder)
+            makers = [*([PreparedDecoder] if can_prepare(self.causal) else []), SharedDecoder, *makers]
         reasons = []
         for make in makers:
             reason = _attempt(lambda make=make: decoder_difference(make, self.causal, size, self.trial.tolerance))  # type: ignore[misc]

@@ -25,13 +25,23 @@ def project(linear: Any, x: Tensor, *, dense: bool = True) -> Tensor:
     if not _turned(linear, x):
         found: Tensor = linear(x)
         return found
-    dtype = _dtype(x)
-    columns = x.to(dtype).t()
-    if linear.bias is None:
-        turned = torch.mm(linear.weight, columns).t()
-    else:
-        turned = torch.addmm(linear.bias[:, None], linear.weight, columns).t()
+    turned = _turned_product(linear.weight, linear.bias, x.to(_dtype(x)))
     return turned.contiguous() if dense else turned
+
+
+def times(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    """Return x W^T + b (n, out) for x (n, in) of the dtype of the weights (out, in), without autocast or a gradient.
+
+    It may be a transposed view, where that is faster.
+    """
+    if _pays(weight, x, x.dtype):
+        return _turned_product(weight, bias, x)
+    return nn.functional.linear(x, weight, bias)
+
+
+def _turned_product(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    columns = x.t()
+    return (torch.mm(weight, columns) if bias is None else torch.addmm(bias[:, None], weight, columns)).t()
 
 
 def is_gated(mlp: Any) -> bool:
@@ -47,14 +57,13 @@ def gated(mlp: Any, x: Tensor) -> Tensor:
 
 def _turned(linear: Any, x: Tensor) -> bool:
     """Return whether the weights are to be the first factor."""
-    return (
-        len(x) <= FEW_ROWS
-        and type(linear) is nn.Linear
-        and not torch.is_grad_enabled()
-        and x.device.type == "cpu"
-        and _dtype(x) is torch.bfloat16
-        and linear.weight.numel() >= MANY_WEIGHTS
-    )
+    plain = type(linear) is nn.Linear and not torch.is_grad_enabled()
+    return plain and _pays(linear.weight, x, _dtype(x))
+
+
+def _pays(weight: Tensor, x: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether a product in this dtype is faster with the weights as the first factor."""
+    return len(x) <= FEW_ROWS and dtype is torch.bfloat16 and x.device.type == "cpu" and weight.numel() >= MANY_WEIGHTS
 
 
 def _dtype(x: Tensor) -> torch.dtype:

@@ -70,7 +70,14 @@ EVALUATION = Kind(
     (r"answers\.jsonl", r"result\.json", r"profile\.jsonl"),
     "an evaluation without an answer",
 )
-KINDS = (TRAINING, REWARD_MODEL, EVALUATION)
+REGRADING = Kind(
+    "a regrading",
+    "settings.json",
+    frozenset({"run", "verifier", "verifier_option", "fingerprint"}),
+    (r"(verdicts|disagreements)\.jsonl", r"result\.json"),
+    "a regrading without a verdict",
+)
+KINDS = (TRAINING, REWARD_MODEL, EVALUATION, REGRADING)
 # Files that shells, schedulers and file managers leave in a folder.
 HARMLESS = re.compile(r"\.gitkeep|\.gitignore|\.DS_Store|lost\+found|.*\.(log|out|err|txt)")
 

@@ -151,10 +151,11 @@ def rollout_records(
 ) -> list[dict[str, Any]]:
     """Return a line for each rollout. Durations are left out, so that a repeated run writes the same bytes.
 
-    Status, score, reason and parts are the verifier's. Where rewards are shuffled, "reward" comes from another
-    completion's verdict, whose status is "shuffled_status". rewards, advantages: of all groups (P x G); an advantage is
-    None where the group is not trained on. monitored: the same groups with the monitor's verdicts. marked: each line
-    has "kept" (the group is trained on) and "round" (of dynamic sampling).
+    Status, score, reason and parts are the verifier's; "judged_by" says so where they are the environment's. Where
+    rewards are shuffled, "reward" comes from another completion's verdict, whose status is "shuffled_status". rewards,
+    advantages: of all groups (P x G); an advantage is None where the group is not trained on. monitored: the same
+    groups with the monitor's verdicts. marked: each line has "kept" (the group is trained on) and "round" (of dynamic
+    sampling).
     """
     records = [
         {
@@ -174,6 +175,7 @@ def rollout_records(
             "finish_reason": completion.finish_reason,
             "tokens": len(completion.sampled_ids),
             **turn_records(completion),
+            **({"judged_by": "environment"} if completion.verdict is not None else {}),
             **({"kept": group.kept, "round": group.round} if marked else {}),
         }
         for group, group_rewards, group_advantages in zip(groups, rewards, advantages, strict=True)

@@ -37,6 +37,13 @@ def read_rollouts(path: Path) -> Iterator[Record]:
         raise ValueError(f"{path} is damaged ({error}); restore or remove it") from None
 
 
+def all_rollouts(folder: Path) -> Iterator[Record]:
+    """Yield every rollout of a run in the log's order. Raise ValueError for a damaged line or part."""
+    for path in (*parts_of(folder), folder / "rollouts.jsonl"):
+        if path.exists():
+            yield from read_rollouts(path)
+
+
 def read_lines(path: Path) -> list[Record]:
     """Return the records of a run's file, an empty list where it does not exist."""
     if not path.exists():

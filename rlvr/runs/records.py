@@ -31,6 +31,24 @@ def _graded(score: float | None, passed: float | None, statuses: Container[str])
     return "partial" in statuses if passed is None else abs(score - passed) > 1e-9
 
 
+def measured_name(evaluation: Record) -> str:
+    """Return the name of the pass@k that evaluations are compared by: that of the smallest k."""
+    ks = [int(name[5:]) for name in evaluation if name.startswith("pass@") and name[5:].isdigit()]
+    return f"pass@{min(ks)}"
+
+
+def quality(evaluation: Record) -> tuple[float, float]:
+    """Return what evaluations are compared by: pass@k of the smallest k; ties are broken by the mean score."""
+    return evaluation[measured_name(evaluation)], evaluation.get("score") or 0.0
+
+
+def number_since_best(evaluations: Sequence[Record]) -> int:
+    """Return how many evaluations have been made since the best one, of equal ones the first; 0 without any."""
+    if not evaluations:
+        return 0
+    return len(evaluations) - 1 - evaluations.index(max(evaluations, key=quality))
+
+
 def interval(row: Record, name: str) -> tuple[float, float] | None:
     """Return the interval of a number; None without one."""
     found = row.get(f"{name}_ci")

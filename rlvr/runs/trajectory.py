@@ -88,13 +88,25 @@ def counted(number: Any, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
+def numbers_of(value: Any) -> list[float]:
+    """Return a logged number, or several (the advantages of turns or steps), as a list; [] for anything else."""
+    values = value if isinstance(value, list) else [value]
+    return values if values and all(map(is_number, values)) else []
+
+
+def mean_advantage(record: Record) -> float | None:
+    """Return a rollout's advantage, the mean where its turns or steps have one each; None without any."""
+    values = numbers_of(record.get("advantage"))
+    return sum(values) / len(values) if values else None
+
+
 def verdict_line(record: Record) -> str:
     """Return what was judged and what it earned: status, reason, reward, advantage, finish reason."""
     reason = f" ({record['reason']})" if record.get("reason") else ""
     numbers = [
-        f"{name.replace('_', ' ')} {record[name]:+.3f}"
+        f"{name.replace('_', ' ')} {' '.join(f'{value:+.3f}' for value in values)}"
         for name in ("reward", "advantage", "monitor_score", "kl_cost")
-        if is_number(record.get(name))
+        if (values := numbers_of(record.get(name)))
     ]
     if not record.get("kept", True):
         numbers.append("not trained on (dropped by dynamic sampling)")

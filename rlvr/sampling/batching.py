@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rlvr.model.decoding import Decoder, SharedDecoder
+from rlvr.model.device import threads_for
 from rlvr.model.policy import Policy
 from rlvr.model.progress import beat
 from rlvr.sampling.draw import check_finite, draw, uniforms
@@ -128,7 +129,8 @@ class ContinuousBatch:
 
     def _draw(self, logits: Tensor) -> Tensor:
         """Draw a token of each row."""
-        token, logprob = draw(logits, self.numbers[self.slots, self.drawn], self.sampling)
+        with threads_for(logits.nbytes, logits.device):
+            token, logprob = draw(logits, self.numbers[self.slots, self.drawn], self.sampling)
         self.tokens[self.slots, self.drawn], self.logprobs[self.slots, self.drawn] = token, logprob
         self.drawn = self.drawn + 1
         for row in self.rows:
@@ -241,8 +243,8 @@ class ContinuousBatch:
     def _next(self) -> list[tuple[int, int]]:
         """Take the rows from the waiting ones that enter together; perhaps none."""
         make = self.decoder_for(self.waiting[0][0])
-        shared = make is SharedDecoder
-        if self.rows and not (shared and self._grows()):
+        shared = issubclass(make, SharedDecoder)
+        if self.rows and not (shared and type(self.decoder) is make):
             return []
         taken: list[tuple[int, int]] = []
         budget = self._budget() if shared else inf
@@ -265,7 +267,7 @@ class ContinuousBatch:
 
     def _joins(self, lengths: list[int], length: int, make: type[Decoder], own: type[Decoder]) -> bool:
         """Return whether a prompt may be read with these: padding stays small."""
-        if make is not SharedDecoder or own is not SharedDecoder:
+        if own is not make or not issubclass(make, SharedDecoder):
             return own is make and length == lengths[0]
         padded = (len(lengths) + 1) * max(*lengths, length)
         small = padded <= max(PADDED_PROMPTS, 2 * (sum(lengths) + length))

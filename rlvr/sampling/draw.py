@@ -34,7 +34,8 @@ def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> tuple[Tensor, T
         tokens = logits.argmax(-1)  # it treats NaN as the largest
         best = logits.gather(1, tokens[:, None])[:, 0]
         return tokens, best - best
-    logprobs = truncated(logits / sampling.temperature, sampling).log_softmax(-1)
+    scaled = logits if sampling.temperature == 1 else logits / sampling.temperature
+    logprobs = truncated(scaled, sampling).log_softmax(-1)
     probs = logprobs.exp()
     cumulative = probs.cumsum(-1)
     total = cumulative[:, -1:].contiguous()

@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from rlvr.endpoint import Endpoint, Generated, RequestLost
 from rlvr.files.write import write_whole
+from rlvr.http import RequestRefused
 from rlvr.seeding import derive_seed
-from rlvr.served.endpoint import Endpoint, RequestLost
 from rlvr.served.requests import Outcome, Requests
 from rlvr.served.speakers import Speaker
-from rlvr.training.episodes import Seed
-from rlvr.training.evaluate import append_answers, as_lines, check_problems, read_answers, summarize, verified
+from rlvr.training.episodes import Episode, Episodes, Play, Seed
+from rlvr.training.evaluate import append_answers, as_lines, check_problems, named, read_answers, summarize, verified
 from rlvr.traits import BatchVerifier
 from rlvr.types import Ask, Completion, Problem, RunError, Sampling
 
 Row = tuple[Problem, int]
-PROMPT_WAIT = 0.05  # seconds between two looks at the environments, while requests are under way
-
-
-class Talk(Protocol):
-    """Rollouts under way, numbered by row. waiting: those whose environment is making a reply."""
-
-    @property
-    def waiting(self) -> int: ...
-
-    def ready(self) -> list[tuple[int, Ask]]:
-        """Return the turns to be sampled that were not returned before, without waiting."""
-
-    def heard(self, row: int, completion: Completion) -> None:
-        """Take a turn of the model."""
+LOOK_EVERY = 0.2  # seconds between two looks at the environments, which may have taken too long
+TOO_LONG = re.compile(r"context|too (long|large|many tokens)|maximum.{0,40}(length|tokens)", re.IGNORECASE)
 
 
 class Single:
-    """Rollouts of one turn. done: takes each rollout that has ended."""
-
-    waiting = 0
+    """Rollouts of one turn, as rlvr.types.Conversations. done: takes each rollout that has ended."""
 
     def __init__(self, asks: Sequence[Ask], done: Callable[[int, Completion], None]) -> None:
         self._asks = list(enumerate(asks))
         self.heard = done
 
-    def ready(self) -> list[tuple[int, Ask]]:
+    def asks(self, *, every: bool) -> list[tuple[int, Ask]]:
         """Return all asks, once."""
         found, self._asks = self._asks, []
         return found
+
+    def on_reply(self, wake: Callable[[], None]) -> None:
+        """Do nothing: there are no replies."""
+
+    def drop(self, row: int) -> None:
+        """Do nothing: nothing is open."""
+
+    def cut(self, row: int) -> bool:
+        """Return that a rollout cannot end where its only turn is refused."""
+        return False
 
 
 @dataclass
@@ -58,10 +57,9 @@ class Served:
     speaker: Speaker
     concurrency: int
 
-    def complete(self, ask: Ask) -> Completion:
+    def complete(self, ask: Ask) -> Generated:
         """Return what is sampled for an ask. Raises what Endpoint.complete does."""
-        answer = self.endpoint.complete(self.speaker.question(ask.context), ask.sampling, ask.seed)
-        return self.speaker.completion(answer, ask.sampling)
+        return self.endpoint.complete(self.speaker.question(ask.context), ask.sampling, ask.seed)
 
 
 @dataclass
@@ -98,6 +96,7 @@ def evaluate_served(
     verifier: BatchVerifier,
     lenient: BatchVerifier | None = None,
     strict: BatchVerifier | None = None,
+    selector: BatchVerifier | None = None,
     *,
     sampling: Sampling,
     samples: int,
@@ -106,6 +105,7 @@ def evaluate_served(
     seed: int,
     answers_file: Path,
     progress: Callable[[int], None],
+    plan: Play | None = None,
 ) -> dict[str, Any]:
     """Do as rlvr.training.evaluate.evaluate: the same seeds, answers and numbers, and at the end the same order.
 
@@ -117,7 +117,7 @@ def evaluate_served(
     rows = [(problem, i) for problem in problems for i in range(samples)]
     held = read_answers(answers_file)
     open_rows = [(problem, i) for problem, i in rows if (problem.id, i) not in held]
-    others = {name: other for name, other in (("lenient", lenient), ("strict", strict)) if other is not None}
+    others = named(lenient=lenient, strict=strict, selector=selector)
     missing = defaultdict(int, {problem.id: 0 for problem in problems})
     for problem, _ in open_rows:
         missing[problem.id] += 1
@@ -132,7 +132,7 @@ def evaluate_served(
             missing[answer["id"]] -= 1
         progress(sum(not left for left in missing.values()))
 
-    losses = ask_all(served, open_rows, sampling, seed, keep)
+    losses = ask_all(served, open_rows, sampling, seed, keep, plan)
     losses.check(len(rows))
     ordered = [held[problem.id, i] for problem, i in rows]
     wanted = {(problem.id, i) for problem, i in rows}
@@ -149,36 +149,70 @@ def ask_all(
     sampling: Sampling,
     seed: int,
     keep: Callable[[Sequence[tuple[int, Completion]]], None],
+    plan: Play | None = None,
 ) -> Losses:
     """Have every row answered, and `keep` called with those that have ended, several at a time. Return the losses."""
     ended: list[tuple[int, Completion]] = []
-    prompts = {problem.id: tuple(served.speaker.render(problem.prompt)) for problem, _ in rows}
-    names: list[Seed] = [(seed, "eval", problem.id, i) for problem, i in rows]
-    asks = [Ask(prompts[problem.id], sampling, derive_seed(*name)) for (problem, _), name in zip(rows, names)]
-    talk: Talk = Single(asks, lambda row, completion: ended.append((row, completion)))
+
+    def done(row: int, completion: Completion) -> None:
+        ended.append((row, completion))
+
     losses = Losses(max(served.concurrency, 8))
-    with Requests(served.complete, min(served.concurrency, max(1, len(rows)))) as requests:
-        while True:
-            for row, ask in talk.ready():
+    left = len(rows)
+    with ExitStack() as stack:
+        rollouts = stack.enter_context(opened(served, rows, sampling, seed, plan, done))
+        requests = stack.enter_context(Requests(served.complete, min(served.concurrency, max(1, len(rows)))))
+        rollouts.on_reply(requests.wake)
+        while left > losses.total:
+            for row, ask in rollouts.asks(every=False) or ():
                 requests.put(row, ask)
             if ended:
+                left -= len(ended)
                 keep(ended)
                 ended.clear()
-            elif not requests.open and not talk.waiting:
-                return losses
-            take(requests.take(PROMPT_WAIT if talk.waiting else None), talk, losses)
+            else:
+                take(requests.take(LOOK_EVERY), served.speaker, rollouts, losses)
+    return losses
 
 
-def take(outcomes: Iterable[tuple[int, Outcome]], talk: Talk, losses: Losses) -> None:
-    """Pass on what was sampled, count what was lost, and raise anything else."""
-    for row, outcome in outcomes:
+@contextmanager
+def opened(
+    served: Served,
+    rows: Sequence[Row],
+    sampling: Sampling,
+    seed: int,
+    plan: Play | None,
+    done: Callable[[int, Completion], None],
+) -> Iterator[Single | Episodes]:
+    """Yield the rollouts of all rows: of one turn, or played in an environment."""
+    prompts = {problem.id: tuple(served.speaker.render(problem.prompt)) for problem, _ in rows}
+    names: list[Seed] = [(seed, "eval", problem.id, i) for problem, i in rows]
+    if plan is None:
+        asks = [Ask(prompts[problem.id], sampling, derive_seed(*name)) for (problem, _), name in zip(rows, names)]
+        yield Single(asks, done)
+        return
+    episodes = [Episode(problem, prompts[problem.id], name) for (problem, _), name in zip(rows, names)]
+    with Episodes(served.speaker, episodes, sampling, plan, done) as running:
+        yield running
+
+
+def take(outcomes: Iterable[Outcome], speaker: Speaker, rollouts: Single | Episodes, losses: Losses) -> None:
+    """Pass on what was sampled, count what was lost, and raise anything else.
+
+    A later turn that the server refuses since it reads no more tokens ends its rollout.
+    """
+    for row, ask, outcome in outcomes:
         if isinstance(outcome, RequestLost):
+            rollouts.drop(row)
             losses.add(row, outcome)
+        elif isinstance(outcome, RequestRefused) and TOO_LONG.search(str(outcome)) and rollouts.cut(row):
+            continue
         elif isinstance(outcome, Exception):
             raise outcome
         else:
             losses.in_a_row = 0
-            talk.heard(row, outcome)
+            # Here, not in the threads: a tokenizer is not for several at once.
+            rollouts.heard(row, speaker.completion(outcome, ask.sampling))
 
 
 def identical(answers: Iterable[Mapping[str, Any]]) -> float:

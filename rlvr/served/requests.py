@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from itertools import count
 
-from rlvr.types import Ask, Completion
+from rlvr.endpoint import Generated
+from rlvr.types import Ask
 
-Outcome = Completion | Exception
+Outcome = tuple[int, Ask, Generated | Exception]  # row, what was asked, and what came of it
 
 
 class Requests:
@@ -18,16 +19,15 @@ class Requests:
     Of asks that wait the one of the lowest row is next, so that rollouts that were begun end before others begin.
     """
 
-    def __init__(self, complete: Callable[[Ask], Completion], concurrency: int) -> None:
+    def __init__(self, complete: Callable[[Ask], Generated], concurrency: int) -> None:
         self._complete = complete
         self._waiting: queue.PriorityQueue[tuple[float, int, Ask | None]] = queue.PriorityQueue()
-        self._finished: queue.Queue[tuple[int, Outcome]] = queue.Queue()
+        self._finished: queue.Queue[Outcome | None] = queue.Queue()  # None: `wake` was called
         self._order = count()
         self._closed = threading.Event()
         self._threads = [
             threading.Thread(target=self._work, name="rlvr-requests", daemon=True) for _ in range(concurrency)
         ]
-        self.open = 0
         for started in self._threads:
             started.start()
 
@@ -41,24 +41,25 @@ class Requests:
 
     def put(self, row: int, ask: Ask) -> None:
         """Send a request as soon as a thread is free."""
-        self.open += 1
         self._waiting.put((row, next(self._order), ask))
 
-    def take(self, seconds: float | None = None) -> list[tuple[int, Outcome]]:
-        """Return all that came back since the last call, by row: a completion, or what was raised.
+    def wake(self) -> None:
+        """Have a `take` that waits return; called in any thread."""
+        self._finished.put(None)
 
-        It waits for the first one, `seconds` at most; none comes where no request is open.
+    def take(self, seconds: float) -> list[Outcome]:
+        """Return all that came back since the last call, by row: what was generated, or raised.
+
+        It waits for the first one, until `wake` is called, `seconds` at most.
         """
-        found: list[tuple[int, Outcome]] = []
+        found = []
         try:
-            if self.open:
-                found.append(self._finished.get(timeout=seconds))
+            found.append(self._finished.get(timeout=seconds))
             while True:
                 found.append(self._finished.get_nowait())
         except queue.Empty:
             pass
-        self.open -= len(found)
-        return found
+        return [item for item in found if item is not None]
 
     def _work(self) -> None:
         while True:
@@ -66,7 +67,7 @@ class Requests:
             if ask is None or self._closed.is_set():
                 return
             try:
-                outcome: Outcome = self._complete(ask)
+                outcome: Generated | Exception = self._complete(ask)
             except Exception as error:  # for the consumer; a thread has nobody to raise it to
                 outcome = error
-            self._finished.put((int(row), outcome))
+            self._finished.put((int(row), ask, outcome))

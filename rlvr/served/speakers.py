@@ -6,12 +6,17 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlvr.endpoint import Generated, Question
 from rlvr.files.jsonl import check_encodable
 from rlvr.model.rendering import Rendering
-from rlvr.served.endpoint import Generated, Question
+from rlvr.model.shortened import shorten
 from rlvr.types import Completion, Finish, Message, Prompt, Reply, Sampling
 
 CHARACTERS = 4  # that a token stands for where no tokenizer tells
+NO_IDS = (
+    "the server returns no token ids (vLLM does), without which turns would be encoded anew; leave out --tokenizer, "
+    "and use --api chat"
+)
 
 
 class TokenSpeaker(Rendering):
@@ -23,11 +28,17 @@ class TokenSpeaker(Rendering):
     def __init__(self, tokenizer: Any, *, system_prompt: str | None, chat: str) -> None:
         super().__init__(tokenizer, system_prompt=system_prompt, chat=chat)
         self._eos_ids = frozenset({tokenizer.eos_token_id} - {None})
+        self.needs_ids = False
 
     @property
     def eos_ids(self) -> frozenset[int]:
         """The ids that end a turn."""
         return self._eos_ids
+
+    def check_turns(self) -> None:
+        """Do as Rendering's; from then on completions must come with their ids."""
+        super().check_turns()
+        self.needs_ids = True
 
     def question(self, context: Sequence[int]) -> Question:
         """Return what the server is asked with."""
@@ -39,6 +50,8 @@ class TokenSpeaker(Rendering):
         Without ids from the server its text is kept, and placeholders count the tokens.
         """
         reason: Finish = "stop" if answer.finish == "stop" else "length"
+        if answer.ids is None and self.needs_ids:
+            raise ValueError(NO_IDS)
         if answer.ids is None:
             return Completion(answer.text, (-1,) * answer.tokens, (0.0,) * answer.tokens, reason)
         by_eos = reason == "stop" and not answer.stop and bool(answer.ids)
@@ -85,15 +98,18 @@ class MessageSpeaker:
             messages.insert(0, {"role": "system", "content": self.system_prompt})
         return self._hold(messages)
 
-    def encode_reply(self, reply: Reply, *, ended: bool) -> list[int]:
+    def encode_reply(self, reply: Reply, *, ended: int | None) -> list[int]:
         """Return the ids that stand for a reply."""
         role = self.tool_role if reply.role == "tool" else reply.role
         return self._hold([{"role": role, "content": reply.text}])
 
-    def shortened(self, text: str, tokens: int) -> str:
-        """Return a text cut to so many tokens of four characters, with a note that tells how much was left out."""
-        most = tokens * CHARACTERS
-        return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} more characters]\n"
+    def heard(self, ids: Sequence[int], text: str, marks: Sequence[str]) -> str:
+        """Return a turn's text: the server gives no other."""
+        return text
+
+    def shortened(self, text: str, tokens: int, payload: Sequence[tuple[int, int]] = ()) -> str:
+        """Return a text cut to so many tokens of four characters, as Rendering's does."""
+        return shorten(text, tokens, payload, lambda part, most: len(part) <= most * CHARACTERS)
 
     def check_turns(self) -> None:
         """Raise ValueError where replies cannot be put between turns of the model."""

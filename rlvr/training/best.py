@@ -7,21 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.runs.records import graded
+from rlvr.runs.records import graded, measured_name, number_since_best, quality
 from rlvr.training.checkpoint import checkpoint_folder, list_checkpoints
 
 Evaluation = Mapping[str, Any]
-
-
-def measured_name(evaluation: Evaluation) -> str:
-    """Return the name of the pass@k that evaluations are compared by: that of the smallest k."""
-    ks = [int(name[5:]) for name in evaluation if name.startswith("pass@") and name[5:].isdigit()]
-    return f"pass@{min(ks)}"
-
-
-def quality(evaluation: Evaluation) -> tuple[float, float]:
-    """Return what evaluations are compared by: pass@k of the smallest k; ties are broken by the mean score."""
-    return evaluation[measured_name(evaluation)], evaluation.get("score") or 0.0
 
 
 def eras(out_dir: Path, evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
@@ -44,6 +33,11 @@ def best_steps(out_dir: Path, evaluations: Sequence[Evaluation], steps: Collecti
     """Return the step of each era's best evaluation among `steps`; of equal ones the earliest."""
     found = [[e for e in era if e["step"] in steps] for era in eras(out_dir, evaluations)]
     return [max(era, key=quality)["step"] for era in found if era]
+
+
+def since_best(out_dir: Path, evaluations: Sequence[Evaluation]) -> int:
+    """Return how many evaluations have been made since the best one, of those that can be compared with the last."""
+    return next((number_since_best(era) for era in eras(out_dir, evaluations)[-1:]), 0)
 
 
 def kept_steps(out_dir: Path) -> set[int]:

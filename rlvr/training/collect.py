@@ -13,7 +13,6 @@ from rlvr.model.health import NotFinite
 from rlvr.model.progress import beat
 from rlvr.seeding import derive_seed
 from rlvr.training.credit import informative_groups, keep_informative
-from rlvr.training.epochs import further_problems, items_of_step
 from rlvr.training.rewards import shuffle_verdicts
 from rlvr.training.rollout import occurrences, rollout, verify_shared, with_verdicts
 from rlvr.training.worker import RolloutWorker
@@ -35,14 +34,12 @@ def collect(worker: RolloutWorker, step: int) -> list[Group]:
 
 def sample_step(worker: RolloutWorker, step: int) -> list[Group]:
     """Do as `collect`; errors do not name the step."""
-    config, seed = worker.config, worker.config.run.seed
-    count = config.rollout.problems_per_step
-    groups = sample_and_verify(worker, items_of_step(worker.problems, count, seed=seed, step=step), step)
+    config, count = worker.config, worker.config.rollout.problems_per_step
+    groups = sample_and_verify(worker, worker.draws.of_step(step), step)
     for round_number in range(config.rollout.resample_rounds):
         if len(informative_groups(groups, config, worker.policy.decode)) >= count:
             break
-        used = {group.problem.id for group in groups}
-        extra = further_problems(worker.problems, count, seed=seed, step=step, round_number=round_number, used=used)
+        extra = worker.draws.further(step, round_number, {group.problem.id for group in groups})
         if not extra:
             break
         fresh = sample_and_verify(worker, extra, step, groups)

@@ -201,6 +201,20 @@ class Episodes:
         self.waiting += 1
         self.background.submit(row, partial(answer, self.plan.environment, episode, said), partial(close, episode))
 
+    def drop(self, row: int) -> None:
+        """Give up a rollout whose next turn cannot be sampled: it ends, and nobody is told of it."""
+        self.open -= 1
+        self.background.submit(-1, partial(close, self.episodes[row]))
+
+    def cut(self, row: int) -> bool:
+        """End a rollout whose next turn does not fit the context any more; return False where it is the first turn."""
+        if not self.episodes[row].turns:
+            return False
+        self._leave_out_reply(self.episodes[row])
+        self.background.submit(-1, partial(close, self.episodes[row]))
+        self._finish(row, "context", None)
+        return True
+
     def _collect(self, *, wait: bool) -> None:
         for row, outcome in self.background.collect(wait=wait):
             if row < 0:  # an environment that was closed
@@ -256,6 +270,12 @@ class Episodes:
         episode.logprobs += [0.0] * len(ids)
         episode.turns.append(Turn(reply.role, text, len(ids), calls=reply.calls, failed=reply.failed))
         return None
+
+    def _leave_out_reply(self, episode: Episode) -> None:
+        """Take the last reply away again: a completion ends with a turn of the model."""
+        while not episode.turns[-1].sampled:
+            length = episode.turns.pop().length
+            del episode.ids[len(episode.ids) - length :], episode.logprobs[len(episode.logprobs) - length :]
 
     def _budget(self, episode: Episode) -> int:
         return self.sampling.max_new_tokens - episode.spent

@@ -23,8 +23,9 @@ from rlvr.seeding import derive_seed
 from rlvr.training.episodes import Play, Seed, Speaks, play
 from rlvr.training.passk import Estimate, clustered, estimate_pass_at_k, estimate_pass_power_k, unbounded
 from rlvr.training.rollout import count_given, judge
+from rlvr.training.selection import is_right, majorities, selected
 from rlvr.traits import BatchVerifier
-from rlvr.types import Completion, Problem, Prompt, Sampler, Sampling, Verdict
+from rlvr.types import PACK, Completion, Problem, Prompt, Sampler, Sampling, Verdict
 
 Answer = dict[str, Any]
 Key = tuple[str, int]
@@ -43,6 +44,7 @@ def evaluate(
     verifier: BatchVerifier,
     lenient: BatchVerifier | None = None,
     strict: BatchVerifier | None = None,
+    selector: BatchVerifier | None = None,
     *,
     sampling: Sampling,
     samples: int,
@@ -58,12 +60,13 @@ def evaluate(
     """Sample `samples` completions of each problem, verify them, and return `summarize` of the verdicts.
 
     The seed of sample i of a problem depends only on (seed, problem id, i). `lenient` and `strict` verify the same
-    completions with a more and a less forgiving extraction of the answer. threshold: the score from which on pass@k
-    counts an answer as right, for verifiers with partial scores. answers_file: every answer is appended as soon as it
-    is verified; (problem, sample) pairs that are already there are not sampled again. answers_at_once: completions
-    between two writes; it does not change the result. `progress(count)` gets the number of problems that are done. With
-    `accelerator` each process answers its share of the problems, and all return the same result. plan: the environment
-    that the problems are played in, over several turns; its verdicts, where it gives any, are those of all verifiers.
+    completions with a more and a less forgiving extraction of the answer; `selector` scores them for best@k. threshold:
+    the score from which on pass@k counts an answer as right, for verifiers with partial scores. answers_file: every
+    answer is appended as soon as it is verified; (problem, sample) pairs that are already there are not sampled again.
+    answers_at_once: completions between two writes; it does not change the result. `progress(count)` gets the number of
+    problems that are done. With `accelerator` each process answers its share of the problems, and all return the same
+    result. plan: the environment that the problems are played in, over several turns; its verdicts, where it gives any,
+    are those of all verifiers.
 
     Raises ValueError for k > samples, for problems that share an id, and where nothing could be scored.
     """
@@ -71,7 +74,7 @@ def evaluate(
     mine = problems if accelerator is None else share(problems, accelerator)
     wanted = {(problem.id, i) for problem in mine for i in range(samples)}
     answers = {key: row for key, row in read_answers(answers_file).items() if key in wanted}
-    others = {name: other for name, other in (("lenient", lenient), ("strict", strict)) if other is not None}
+    others = named(lenient=lenient, strict=strict, selector=selector)
     done = 0
     for chunk in _chunks(mine, max(1, answers_at_once // samples)):
         missing = [(problem, [i for i in range(samples) if (problem.id, i) not in answers]) for problem in chunk]
@@ -83,6 +86,11 @@ def evaluate(
             progress(done)
     ordered = [answers[problem.id, i] for problem in mine for i in range(samples)]
     return summarize(ordered if accelerator is None else gather(ordered, accelerator), ks, threshold)
+
+
+def named(**verifiers: BatchVerifier | None) -> dict[str, BatchVerifier]:
+    """Return the verifiers that there are, by the prefix that their verdicts have in answers."""
+    return {name: verifier for name, verifier in verifiers.items() if verifier is not None}
 
 
 def answer(
@@ -133,9 +141,11 @@ def verified(
 def _record(
     problem: Problem, sample: int, completion: Completion, verdict: Verdict, others: Mapping[str, Verdict]
 ) -> Answer:
+    pack = problem.info.get(PACK)
     return {
         "id": problem.id,
         "sample": sample,
+        **({"pack": pack} if isinstance(pack, str) else {}),
         "completion": completion.text,
         "status": str(verdict.status),
         "score": verdict.score,
@@ -154,16 +164,18 @@ def _record(
 def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | None = None) -> dict[str, Any]:
     """Return the metrics of an evaluation.
 
-    For each k: "pass@k", its 95 % interval over problems "pass@k_ci", and from k = 2 "pass^k" (all k right); with the
-    prefix "lenient_" or "strict_" the same by such a second verdict, where answers have one. An answer is right if its
-    verdict is `correct`, or, with `threshold` (which is then in the result), if its score is at least that. "score":
-    the mean over problems of their mean score, with its interval "score_ci" (None where there is none, see
-    `score_estimate`). "num_problems", "num_samples" (of all problems together), "truncated" (share),
-    "completion_tokens" (mean), and "status": the count of each verdict.
+    For each k: "pass@k" with its 95 % interval over problems, "pass@k_ci", and from k = 2 likewise "pass^k" (all k
+    right), "maj@k" (the most frequent answer is right) and, where a selector scored the answers, "best@k" (the one that
+    it scores highest is right). With the prefix "lenient_" or "strict_": pass@k and pass^k by such a second verdict,
+    where answers have one. An answer is right if its verdict is `correct`, or, with `threshold` (which is then in the
+    result), if its score is at least that. "score": the mean over problems of their mean score, with its interval
+    "score_ci" (None where there is none, see `score_estimate`). "num_problems", "num_samples" (of all problems
+    together), "truncated" (share), "completion_tokens" (mean), and "status": the count of each verdict.
 
     Verdicts without a score (bad_reference, error) are the verifier's fault: they are left out of n, and counted in
     "unscored". A problem with fewer than k scored samples is left out of pass@k; those without any are counted in
-    "unscored_problems". Raises ValueError where no problem is left.
+    "unscored_problems". "packs": of a mixture, the same for each of its packs. Raises ValueError where no problem is
+    left.
     """
     scored = [row for row in answers if row["score"] is not None]
     status = Counter(row["status"] for row in answers)
@@ -180,14 +192,32 @@ def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | N
     if threshold is not None:
         result["threshold"] = threshold
     result |= _pass_at(scored, "", ks, status, threshold)
+    result |= _chosen_of(scored, ks, threshold)
     field = "correct" if threshold is None else "score"
     for prefix in ("lenient_", "strict_"):
         # From the same answers, so that the numbers can be compared.
         if scored and all(f"{prefix}{field}" in row for row in scored):
             result |= _pass_at(scored, prefix, ks, status, threshold)
+    if by_pack := packs_of(answers, ks, threshold):
+        result["packs"] = by_pack
     score = score_estimate(scored)
     known = math.isfinite(score.low) and math.isfinite(score.high)
     return {**result, "score": score.mean, "score_ci": [score.low, score.high] if known else None}
+
+
+def packs_of(answers: Sequence[Answer], ks: Sequence[int], threshold: float | None) -> dict[str, Any]:
+    """Return what `summarize` gives for the answers of each pack of a mixture, None for one that cannot be measured."""
+    packs = sorted({row["pack"] for row in answers if "pack" in row})
+    found: dict[str, Any] = {}
+    for pack in packs:
+        own = [
+            {name: held for name, held in row.items() if name != "pack"} for row in answers if row.get("pack") == pack
+        ]
+        try:
+            found[pack] = summarize(own, ks, threshold)
+        except ValueError:  # too few samples with a score
+            found[pack] = None
+    return found
 
 
 def score_estimate(rows: Sequence[Answer]) -> Estimate:
@@ -205,14 +235,6 @@ def score_estimate(rows: Sequence[Answer]) -> Estimate:
     return clustered(means) if bounded else unbounded(means)
 
 
-def is_right(row: Mapping[str, Any], prefix: str, threshold: float | None) -> bool:
-    """Return whether pass@k counts an answer as right, by the verdict or score with this prefix."""
-    if threshold is None:
-        return bool(row[f"{prefix}correct"])
-    score = row[f"{prefix}score"]
-    return score is not None and score >= threshold
-
-
 def _pass_at(
     rows: Sequence[Answer], prefix: str, ks: Sequence[int], status: Counter[str], threshold: float | None
 ) -> Answer:
@@ -228,7 +250,21 @@ def _pass_at(
         result[f"{prefix}pass@{k}"] = estimate.mean
         result[f"{prefix}pass@{k}_ci"] = [estimate.low, estimate.high]
         if k > 1:
-            result[f"{prefix}pass^{k}"] = estimate_pass_power_k(counts, k).mean
+            power = estimate_pass_power_k(counts, k)
+            result[f"{prefix}pass^{k}"] = power.mean
+            result[f"{prefix}pass^{k}_ci"] = [power.low, power.high]
+    return result
+
+
+def _chosen_of(rows: Sequence[Answer], ks: Sequence[int], threshold: float | None) -> Answer:
+    """Return maj@k and best@k from k = 2 on; problems with fewer samples that can be used are left out."""
+    result: Answer = {}
+    for k in (k for k in ks if k > 1):
+        for name, values in (("maj", majorities(rows, k, threshold)), ("best", selected(rows, k, threshold))):
+            if values:
+                estimate = clustered(list(values.values()))
+                result[f"{name}@{k}"] = estimate.mean
+                result[f"{name}@{k}_ci"] = [estimate.low, estimate.high]
     return result
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rlvr.distributed import gather, share
 from rlvr.model.progress import enter
-from rlvr.training.best import best_steps, kept_steps
+from rlvr.training.best import best_steps, kept_steps, since_best
 from rlvr.training.evaluate import evaluate
 from rlvr.training.run import Run
 from rlvr.traits import BatchVerifier
@@ -25,7 +25,23 @@ class HeldOutEvaluation:
         self.verifiers = verifiers
         # Read before any process can add a line, so that all of them agree on what is left to measure.
         self.measured = {record["step"] for record in run.reporter.log.read("eval")}
+        self._step = max(self.measured, default=-1)
+        self._since_best = self._count_since_best()
         run.learner.accelerator.wait_for_everyone()
+
+    def enough(self, step: int) -> bool:
+        """Return whether training ends after `step` steps: eval.patience evaluations in a row were no better."""
+        patience = self.run.config.eval.patience
+        return 0 < patience <= self._since_best and step == self._step and step > 0
+
+    def _count_since_best(self) -> int:
+        """Return the evaluations since the best one; the same on all processes."""
+        if not self.run.config.eval.patience:
+            return 0
+        log, counts = self.run.reporter.log, list[int]()
+        if self.run.learner.accelerator.is_main_process:
+            counts = [since_best(log.out_dir, log.read("eval"))]
+        return gather(counts, self.run.learner.accelerator)[0]
 
     def __call__(self, step: int) -> bool:
         """Evaluate after `step` steps. Return whether the weights are to be kept, as the best so far."""
@@ -54,6 +70,7 @@ class HeldOutEvaluation:
                 plan=self.run.worker.plan,
             )
             reporter.evaluation({"step": step, **result})
+        self._step, self._since_best = step, self._count_since_best()
         return config.run.keep_best and self.is_best(step)
 
     def is_best(self, step: int) -> bool:
@@ -62,3 +79,9 @@ class HeldOutEvaluation:
         if self.run.learner.accelerator.is_main_process:
             best = best_steps(log.out_dir, log.read("eval"), kept_steps(log.out_dir) | self.run.being_saved | {step})
         return step in gather(best, self.run.learner.accelerator)[-1:]
+
+
+def describe_early_end(step: int, patience: int) -> str:
+    """Return one line on why training has ended early."""
+    count = "evaluation was" if patience == 1 else f"{patience} evaluations were"
+    return f"ended early after step {step}: the last {count} no better than one before (--eval.patience {patience})"

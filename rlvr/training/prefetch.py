@@ -39,6 +39,9 @@ class RolloutPrefetcher:
         apart = Apart(worker.accelerator) if self.max_staleness else worker.accelerator
         self._background = replace(worker, timer=Timer(noted=False), accelerator=apart)
         self._in_flight: Future[dict[int, list[Group]]] | None = None
+        self._taken: list[Group] = []
+        if start:
+            worker.draws.restore(checkpoint_folder(worker.config.run.out_dir, start))
 
     def __enter__(self) -> RolloutPrefetcher:
         return self
@@ -54,6 +57,7 @@ class RolloutPrefetcher:
         groups = self.ahead.pop(step, None)
         if groups is None:
             groups = collect(self.worker, step)
+        self._taken = groups
         missing = [later for later in range(step + 1, step + 1 + self.max_staleness) if later not in self.ahead]
         if missing:
             self._in_flight = in_thread(lambda: self._collect_all(missing))
@@ -64,22 +68,24 @@ class RolloutPrefetcher:
     def load_weights(self) -> None:
         """Wait for background sampling, then give the sampler the policy's weights.
 
-        Raises what sampling or verification raised in the background.
+        The step's outcomes are told to what draws the problems of later ones. Raises what sampling or verification
+        raised in the background.
         """
         if self._in_flight is not None:
             with self.worker.timer("wait"):
                 self.ahead |= self._in_flight.result()
             self._in_flight = None
+        self.worker.draws.observe(self._taken)
         with self.worker.timer("train"):
             self.worker.sampler.load_weights(self.worker.policy)
 
     def describe(self, step: int) -> dict[str, float]:
-        """Return the sampler's metrics, and those of a step's policy lag.
+        """Return the sampler's metrics, those of a step's problems, and of its policy lag.
 
         That is "staleness" in steps, if sampler.max_staleness is set.
         """
         lag = {"staleness": float(self.worker.config.staleness(step))} if self.max_staleness else {}
-        return self.worker.sampler.measures() | lag
+        return self.worker.sampler.measures() | self.worker.draws.describe(step, self._taken) | lag
 
     def _collect_all(self, steps: Iterable[int]) -> dict[int, list[Group]]:
         return {step: collect(self._background, step) for step in steps}

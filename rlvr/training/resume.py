@@ -46,6 +46,7 @@ RESUMABLE: dict[str, dict[str, str]] = {
         "error_budget": "when the run gives up",
         "reply_seconds": "a rollout whose reply takes longer has no score; a limit that was too low is to be mended",
     },
+    "curriculum": {"profile": "where it is read; what it says is part of the fingerprint"},
     "model": {
         "device": "where it is computed",
         "gradient_checkpointing": "memory against speed",
@@ -151,7 +152,8 @@ def difference(held: Record, wanted: Record, *, within: Mapping[str, tuple[str, 
             before, after = (everything(record).get((group, name)) for record in (held, wanted))
             return f"{group}.{name} is {before!r} there and {after!r} here"
     if held["fingerprint"] != wanted["fingerprint"]:
-        return f"the task's problems (fingerprint {held['fingerprint']} there and {wanted['fingerprint']} here)"
+        there, here = held["fingerprint"], wanted["fingerprint"]
+        return f"the task's problems, or their profile (fingerprint {there} there and {here} here)"
     return None
 
 

@@ -26,6 +26,7 @@ from rlvr.types import Problem, Sampler
 class Run:
     """What is trained (`learner`), what samples and verifies (`worker`), and what is told to whom (`reporter`).
 
+    `enough(step)` says whether the run ends after `step` steps, since evaluations no longer get better.
     `evaluate(step)` measures pass@k on held-out problems and logs it; it returns whether the weights are to be saved,
     as the best so far. `stop` is set by a signal; the run then ends after a checkpoint. `being_saved`: the steps whose
     checkpoint is being written beside the training.
@@ -35,6 +36,7 @@ class Run:
     worker: RolloutWorker
     reporter: Reporter
     evaluate: Callable[[int], bool] | None = None
+    enough: Callable[[int], bool] = lambda step: False
     stop: StopRequest = field(default_factory=StopRequest)
     being_saved: Set[int] = frozenset()
 

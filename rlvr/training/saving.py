@@ -69,7 +69,7 @@ class CheckpointSaver:
         written: Future[None] = Future()
         if main or self.sharded:
             state = {"log": self.run.reporter.log.position()} if main else {}
-            parts = (learner.policy, learner.optimizer, state, learner.critic, ahead)
+            parts = (learner.policy, learner.optimizer, state, learner.critic, ahead, self.run.worker.draws.state())
             snapshot, folder = take_snapshot(step, *parts, copied=self.beside), checkpoint_folder(out_dir, step)
             if self.beside:
                 written = in_thread(lambda: snapshot.write(folder, self._group), "rlvr-checkpoint")

@@ -20,6 +20,7 @@ from rlvr.model.critic import Critic
 from rlvr.model.policy import Policy
 from rlvr.model.sharding import leads
 from rlvr.training.checkpoint import AHEAD, STEP, cannot_write, damage, reason_of, write_groups, written_whole
+from rlvr.training.draws import STATE
 from rlvr.training.optimizer_state import is_sharded, optimizer_tensors, write_tensors
 from rlvr.types import Group, RunError
 
@@ -30,7 +31,8 @@ class Snapshot:
 
     policy: with whole weights; None where another process writes them. critic: its weights by name, on that process.
     optimizers: states by the name of their file or folder; of those in shards (`sharded`) the parts of this process.
-    state: what state.json holds besides sizes. together: all processes write, because the weights are in shards.
+    state: what state.json holds besides sizes. draws: what the drawing of problems keeps, in JSON. together: all
+    processes write, because the weights are in shards.
     """
 
     step: int
@@ -41,6 +43,7 @@ class Snapshot:
     together: bool
     state: Mapping[str, Any] = field(default_factory=dict)
     ahead: Mapping[int, Sequence[Group]] = field(default_factory=dict)
+    draws: str | None = None
 
     @property
     def main(self) -> bool:
@@ -77,6 +80,8 @@ class Snapshot:
         """Write what only one process writes, and state.json, with the sizes of all files, last."""
         if self.ahead:
             write_groups(partial / AHEAD, self.ahead)
+        if self.draws is not None:
+            (partial / STATE).write_text(self.draws)
         written = sorted(path for path in partial.rglob("*") if path.is_file())
         sizes = {str(path.relative_to(partial)): path.stat().st_size for path in written}
         text = json.dumps({"step": self.step, **self.state, "files": sizes}, indent=2)
@@ -90,13 +95,14 @@ def take_snapshot(
     state: Mapping[str, Any],
     critic: Critic | None = None,
     ahead: Mapping[int, Sequence[Group]] | None = None,
+    draws: str | None = None,
     *,
     copied: bool,
 ) -> Snapshot:
     """Return what a checkpoint after `step` steps holds. Where the weights are in shards all processes must call it.
 
-    ahead: the rollouts of later steps that are already sampled, by step. copied: later updates do not change it; else
-    it shares the memory of what is trained. A copy is in the CPU's memory.
+    ahead: the rollouts of later steps that are already sampled, by step. draws: as in Snapshot. copied: later
+    updates do not change it; else it shares the memory of what is trained. A copy is in the CPU's memory.
     """
     together = policy.mesh is not None
     states = {"optimizer": optimizer, "critic_optimizer": critic.optimizer if critic is not None else None}
@@ -115,6 +121,7 @@ def take_snapshot(
         together,
         dict(state),
         {later: list(groups) for later, groups in (ahead or {}).items()},
+        draws,
     )
 
 

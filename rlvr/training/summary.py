@@ -9,7 +9,7 @@ from rlvr.algo.credit import Advantage
 from rlvr.config import RolloutConfig
 from rlvr.training.credit import GroupRewards, is_uninformative
 from rlvr.training.rewards import has_signal, penalties
-from rlvr.types import Completion, Group
+from rlvr.types import PACK, Completion, Group
 
 
 def rollout_metrics(
@@ -50,11 +50,34 @@ def rollout_metrics(
         "unscored": sum(v.score is None for v in verdicts) / len(verdicts),
         "completion_tokens": tokens / len(completions),
         "rollout_tokens": float(tokens),
+        **pack_metrics(groups),
         **turn_metrics(completions),
         **(dynamic_sampling(groups) if config is not None and config.resample_rounds else {}),
         **{f"status/{s}": n / len(verdicts) for s, n in sorted(Counter(str(v.status) for v in verdicts).items())},
         **{f"parts/{name}": sum(values) / len(values) for name, values in sorted(parts.items())},
     }
+
+
+def pack_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Return the metrics of each pack of a mixture; none of other tasks.
+
+    "pack/NAME/groups", and of its rollouts "reward" (mean score), "correct", "unscored" (shares), "completion_tokens".
+    """
+    packs = {name for group in groups if isinstance(name := group.problem.info.get(PACK), str)}
+    found: dict[str, float] = {}
+    for pack in sorted(packs):
+        own = [group for group in groups if group.problem.info.get(PACK) == pack]
+        verdicts = [verdict for group in own for verdict in group.unshuffled_verdicts]
+        scores = [verdict.score for verdict in verdicts if verdict.score is not None]
+        tokens = [len(completion.sampled_ids) for group in own for completion in group.completions]
+        found |= {
+            f"pack/{pack}/groups": float(len(own)),
+            f"pack/{pack}/reward": sum(scores) / max(len(scores), 1),
+            f"pack/{pack}/correct": sum(verdict.correct for verdict in verdicts) / len(verdicts),
+            f"pack/{pack}/unscored": 1.0 - len(scores) / len(verdicts),
+            f"pack/{pack}/completion_tokens": sum(tokens) / len(tokens),
+        }
+    return found
 
 
 def turn_metrics(completions: Sequence[Completion]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -11,6 +11,7 @@ from rlvr.config import Config
 from rlvr.distributed import Processes
 from rlvr.model.policy import Policy
 from rlvr.model.progress import enter
+from rlvr.training.draws import Draws
 from rlvr.training.episodes import Play
 from rlvr.training.monitor import Monitor
 from rlvr.traits import BatchVerifier
@@ -45,9 +46,9 @@ class Timer:
 class RolloutWorker:
     """Makes the rollouts: renders problems with the policy's tokenizer, samples completions, verifies them.
 
-    With a `plan` they have several turns, in its environment.
-    `verifier` gives the rewards. `monitor` scores the same rollouts and never enters the reward. `timer` measures the
-    phases of the present step.
+    With a `plan` they have several turns, in its environment. `shares`: of the packs of a mixture. `draws` chooses the
+    problems of a step. `verifier` gives the rewards. `monitor` scores
+    the same rollouts and never enters the reward. `timer` measures the phases of the present step.
     """
 
     config: Config
@@ -59,3 +60,8 @@ class RolloutWorker:
     monitor: Monitor | None = None
     timer: Timer = field(default_factory=Timer)
     plan: Play | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+    draws: Draws = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.draws = Draws(self.config, self.problems, self.shares)

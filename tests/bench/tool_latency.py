@@ -1,7 +1,7 @@
 """Seconds for rollouts of three turns with a slow tool, beside the same rollouts without its delay, in one process.
 
 The work: problems times group size rollouts of the recipes' tiny model with random weights, which ends a turn by itself
-or after 96 tokens; the tool answers the first two turns after a time that is the same for all, or at once. Both
+or after 48 tokens; the tool answers the first two turns after a time that is the same for all, or at once. Both
 alternate; medians and their ratio are printed for the torch sampler, for vLLM, and for vLLM in rounds. vLLM is left out
 where it is not installed.
 
@@ -28,7 +28,7 @@ from rlvr.training.episodes import Play
 from rlvr.training.rollout import rollout
 from rlvr.types import Conversations, Environment, Problem, Reply, Sampler, Sampling
 
-TURN_TOKENS = 96
+TURN_TOKENS = 48
 
 
 def tool_of(seconds: float, *, spread: bool) -> Environment:

@@ -117,6 +117,17 @@ def test_it_knows_whether_the_run_is_running(folder: Path) -> None:
     assert "run  finished  step 4 of 4" in printed(WatchedRun(folder))
 
 
+def test_a_run_that_ended_early_is_not_unfinished(folder: Path) -> None:
+    """Its last evaluations were no better than one before, as often as it has patience for."""
+    (folder / "config.json").write_text(json.dumps({"run": {"steps": 10}, "eval": {"patience": 1}}))
+    assert "not finished" in printed(WatchedRun(folder))
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(line(metrics(5)))
+    with (folder / "eval.jsonl").open("a") as file:
+        file.write(line({"step": 5, "pass@1": 0.5}))
+    assert "ended early" in printed(WatchedRun(folder))
+
+
 def test_a_stall_is_told(folder: Path) -> None:
     """A running run that has logged nothing for ten times a step and a minute; not sooner, and not one that ended."""
     past = time.time() - 100

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rlvr.config import (
     Config,
+    CurriculumConfig,
     ModelConfig,
     OptimConfig,
     RolloutConfig,
@@ -37,7 +38,14 @@ class Plain(Sampler):
 
 
 def make_run(
-    out_dir: Path, *, verifier=None, sampler=TorchSampler, steps: int = 3, max_staleness: int = 0, **rollout
+    out_dir: Path,
+    *,
+    verifier=None,
+    sampler=TorchSampler,
+    steps: int = 3,
+    max_staleness: int = 0,
+    curriculum=None,
+    **rollout,
 ) -> Run:
     """A run of a random tiny model in float32 on the CPU."""
     engine = TorchSamplerConfig(mismatch_alarm=10.0)
@@ -50,6 +58,7 @@ def make_run(
         rollout=RolloutConfig(**settings),
         optim=OptimConfig(lr=1e-3),
         sampler=engine,
+        curriculum=curriculum or CurriculumConfig(),
     )
     config.check()
     return build_run(config, verifier or Runner(odd_digits), sampler=sampler)

@@ -34,10 +34,11 @@ ALPHABET = "0123456789+-= abcdefghijklmnopqrstu"
 TOLERANCE = 1e-4
 
 # How each is run: the pass in training ("padded": one row beside another, by the model's own forward) and the decoder.
-PACKED, FAST = ("own", "SharedDecoder"), ("llama", "SharedDecoder")
+PACKED, FAST, FASTEST = ("own", "SharedDecoder"), ("llama", "SharedDecoder"), ("llama", "PreparedDecoder")
 PADDED = ("padded", "CacheDecoder")
 EXPECTED: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "mistral", "mixtral", "ministral3"), FAST),
+    **dict.fromkeys(("llama", "qwen2", "qwen3", "mistral", "ministral3"), FASTEST),
+    **dict.fromkeys(("qwen2_moe", "qwen3_moe", "mixtral"), FAST),
     **dict.fromkeys(("gemma2", "gemma3_text", "gemma4_text", "gpt_oss", "cohere2", "olmo3", "exaone4"), PACKED),
     **dict.fromkeys(("phi3", "phimoe", "gpt2"), PACKED),
     **dict.fromkeys(("llama4_text", "qwen3_next", "qwen3_5_text", "jamba", "lfm2", "falcon_h1"), PADDED),
@@ -120,6 +121,7 @@ def test_gradients_of_the_packed_pass_are_those_of_single_rows(family: str) -> N
 # The words of the table for decoders, and for the lines that refuse.
 DECODERS = {
     "SharedDecoder": "one cache for the rows of a prompt",
+    "PreparedDecoder": "one cache for the rows of a prompt",
     "CacheDecoder": "the model's cache, copied for the rows of a prompt",
     "RepeatedDecoder": "the model's cache, which cannot be copied: each row reads its prompt",
     "WholeDecoder": "no cache: each token computes its row again",

@@ -67,15 +67,19 @@ def test_a_completion_does_not_depend_on_its_neighbours(family: str, tmp_path: P
             assert sampler.generate([policy.render(prompt)], sampling, [[seed]])[0][0].token_ids == completion.token_ids
 
 
-def test_weights_are_cast_once_for_all_tokens() -> None:
-    """In bfloat16 autocast keeps what it has cast, as long as it is not told that gradients are impossible."""
+@pytest.mark.parametrize("prepared", [True, False])
+def test_weights_are_cast_once_for_all_tokens(prepared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bfloat16, whether they are prepared, or cast by autocast as long as it sees that gradients are possible."""
+    if not prepared:
+        monkeypatch.setattr("rlvr.model.probe.can_prepare", lambda causal: False)
 
     class Casts(TorchDispatchMode):
         sizes: ClassVar[list[int]] = []
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            if func is torch.ops.aten._to_copy.default and args[0].dtype is torch.float32:
-                self.sizes.append(args[0].numel())
+            sources = {torch.ops.aten._to_copy.default: 0, torch.ops.aten.copy_.default: 1}
+            if func in sources and args[sources[func]].dtype is torch.float32:
+                self.sizes.append(args[sources[func]].numel())
             return func(*args, **(kwargs or {}))
 
     policy = load_policy(ModelConfig(device="cpu", dtype="bfloat16"), corpus=CORPUS, seed=3)

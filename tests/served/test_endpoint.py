@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from rlvr.config.served import ServedSettings
+from rlvr.endpoint import Endpoint, RequestLost, request_options
 from rlvr.http import RequestRefused
-from rlvr.served.endpoint import Endpoint, RequestLost, request_options
 from rlvr.types import Sampling
 from tests.helpers.openai_like import chat_answer, openai_like
 
@@ -19,8 +18,8 @@ ASKED = [{"role": "user", "content": "1+1"}]
 KEY = "sk-9f8e7d6c5b4a"
 
 
-def settings(url: str, **changes: Any) -> ServedSettings:
-    return ServedSettings(**{"url": url, "retry_seconds": 20.0, "request_seconds": 5.0} | changes)
+def endpoint_at(url: str, model: str = "m", **changes: Any) -> Endpoint:
+    return Endpoint(url, model, **{"retry_seconds": 20.0, "request_seconds": 5.0} | changes)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +45,7 @@ def settings(url: str, **changes: Any) -> ServedSettings:
 def test_texts_of_chat_responses(choice: dict[str, Any], text: str) -> None:
     """Reasoning that a server cut off is put back, as the model wrote it; a stop string too."""
     with openai_like(lambda body: dict(choice)) as server:
-        made = Endpoint("m", settings(server.url)).complete(ASKED, SAMPLING, 1)
+        made = endpoint_at(server.url).complete(ASKED, SAMPLING, 1)
     assert made.text == text
     assert made.finish == ("length" if choice["finish_reason"] == "length" else "stop")
 
@@ -55,7 +54,7 @@ def test_texts_of_chat_responses(choice: dict[str, Any], text: str) -> None:
 def test_a_request_is_for_one_sample_with_its_seed(owner: str) -> None:
     """n is 1. Engines that read them are sent the fields that a model's generation config would otherwise set."""
     with openai_like(lambda body: chat_answer("2"), owner=owner) as server:
-        Endpoint("m", settings(server.url, request_option=('reasoning_effort="low"',))).complete(ASKED, SAMPLING, 77)
+        endpoint_at(server.url, options=('reasoning_effort="low"',)).complete(ASKED, SAMPLING, 77)
         [body] = server.bodies
     expected = {
         "model": "m",
@@ -95,7 +94,7 @@ def test_failures_are_repeated(name: str) -> None:
     """The third attempt succeeds; every attempt is the same request, its seed too."""
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = FAULTS[name]
-        endpoint = Endpoint("m", settings(server.url, request_seconds=0.5))
+        endpoint = endpoint_at(server.url, request_seconds=0.5)
         assert endpoint.complete(ASKED, SAMPLING, 5).text == "2"
         assert server.bodies == [server.bodies[0]] * 3
 
@@ -106,7 +105,7 @@ def test_retry_after_is_honoured(code: int, name: str) -> None:
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = lambda number, handler: number == 1 and (handler.send_json({}, code, {name: "1"}), True)[1]
         began = time.monotonic()
-        Endpoint("m", settings(server.url)).complete(ASKED, SAMPLING, 5)
+        endpoint_at(server.url).complete(ASKED, SAMPLING, 5)
     assert time.monotonic() - began >= 1
 
 
@@ -114,7 +113,7 @@ def test_a_request_is_lost_when_its_time_is_over() -> None:
     """RequestLost with the last failure, within the budget of seconds."""
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = lambda number, handler: (handler.send_json({"error": "busy"}, 500), True)[1]
-        endpoint = Endpoint("m", settings(server.url, retry_seconds=0.5))
+        endpoint = endpoint_at(server.url, retry_seconds=0.5)
         began = time.monotonic()
         with pytest.raises(RequestLost, match=r"returned 500.*busy"):
             endpoint.complete(ASKED, SAMPLING, 5)
@@ -128,7 +127,7 @@ def test_refusals_are_not_repeated(code: int) -> None:
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = lambda number, handler: (handler.send_json({"error": "no"}, code), True)[1]
         with pytest.raises(RequestRefused, match=f"refused the request .{code}"):
-            Endpoint("m", settings(server.url)).complete(ASKED, SAMPLING, 5)
+            endpoint_at(server.url).complete(ASKED, SAMPLING, 5)
         assert len(server.bodies) == 1
 
 
@@ -143,7 +142,7 @@ def test_other_name_of_the_limit() -> None:
 
     with openai_like(lambda body: chat_answer("2"), owner="openai") as server:
         server.fault = fault
-        endpoint = Endpoint("m", settings(server.url))
+        endpoint = endpoint_at(server.url)
         for _ in range(2):
             assert endpoint.complete(ASKED, SAMPLING, 5).text == "2"
         assert [("max_tokens" in body, body.get("max_completion_tokens")) for body in server.bodies] == [
@@ -169,7 +168,7 @@ def test_the_key_is_sent_and_never_shown(code: int, monkeypatch: pytest.MonkeyPa
     """As a bearer token; errors that quote the server leave it out."""
     monkeypatch.setenv("OWN_KEY", KEY)
     with openai_like(lambda body: chat_answer("2")) as server:
-        endpoint = Endpoint("m", settings(server.url, key_env="OWN_KEY", retry_seconds=0.3))
+        endpoint = endpoint_at(server.url, key_env="OWN_KEY", retry_seconds=0.3)
         endpoint.complete(ASKED, SAMPLING, 5)
         assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
         server.fault = echo(code)
@@ -185,7 +184,7 @@ def test_no_key_is_sent_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("RLVR_API_KEY", raising=False)
     with openai_like(lambda body: chat_answer("2")) as server:
-        Endpoint("m", settings(server.url)).complete(ASKED, SAMPLING, 5)
+        endpoint_at(server.url).complete(ASKED, SAMPLING, 5)
         assert all("Authorization" not in headers for headers in server.headers)
 
 
@@ -193,10 +192,10 @@ def test_models_that_are_not_served() -> None:
     """The names that are; an unreachable server; a variable that is not set."""
     with openai_like(lambda body: chat_answer("2"), model="org/qwen") as server:
         with pytest.raises(ValueError, match=r"serves no model 'qwn'.*org/qwen"):
-            Endpoint("qwn", settings(server.url))
+            endpoint_at(server.url, "qwn")
         with pytest.raises(ValueError, match="no such variable"):
-            Endpoint("org/qwen", settings(server.url, key_env="NOT_SET_ANYWHERE"))
-        assert Endpoint("org/qwen", settings(server.url)).engine == "vllm"
+            endpoint_at(server.url, "org/qwen", key_env="NOT_SET_ANYWHERE")
+        assert endpoint_at(server.url, "org/qwen").engine == "vllm"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from rlvr.model.policy import Policy, load_policy
 from tests.helpers.openai_like import Handler, OpenAILike, chat_answer, openai_like, policy_answer
 
 KEY = "sk-9f8e7d6c5b4a"
-SIZES = ["--max-new-tokens", "8", "--max-problems", "6", "--samples", "4", "--k", "1", "4"]
+SIZES = ["--workers", "1", "--max-new-tokens", "8", "--max-problems", "6", "--samples", "4", "--k", "1", "4"]
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +222,40 @@ def test_another_port_is_the_same_evaluation(policy: Policy, server: OpenAILike,
         assert main([*command, "--model", "tiny"]) == 2
 
 
+def test_profile_of_a_served_model(
+    folder: Path, server: OpenAILike, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`rlvr profile --url`: the pass rates and the table of the profile in this process."""
+    command = ["profile", "arithmetic", "--verifier", "length", "--verifier-option", "max=8", "--workers", "1"]
+    command += ["--max-new-tokens", "8", "--max-problems", "5", "--samples", "4", "--group-size", "3"]
+    files, tables = [], []
+    for name, own in (("here", ["--model", str(folder), "--device", "cpu"]), ("there", asks(server))):
+        assert main([*command, "--out-dir", str(tmp_path / name), *own]) == 0
+        files.append((tmp_path / name / "profile.jsonl").read_text())
+        tables.append(capsys.readouterr().out.partition("pass rates of")[2])
+    assert files[0] == files[1]
+    assert tables[0] == tables[1]
+    assert len(server.bodies) == 20
+
+
+def test_a_selector_needs_several_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line: of one sample nothing is selected."""
+    command = ["eval", "--task", "arithmetic", "--model", "m", "--url", "http://x/v1", "--out-dir", str(tmp_path / "o")]
+    assert main([*command, "--selector", "length"]) == 2
+    assert "--selector selects one of k samples: set --k above 1" in capsys.readouterr().err
+
+
+def test_selected_answers_of_a_served_model(folder: Path, server: OpenAILike, tmp_path: Path) -> None:
+    """With --selector: the same best@k as in this process, and its scores beside each answer."""
+    flags = ["--selector", "repetition", "--selector-option", "n=1", "--verifier", "length"]
+    flags += ["--verifier-option", "max=8"]
+    here = evaluated(tmp_path / "here", "--model", str(folder), "--device", "cpu", *flags)
+    there = evaluated(tmp_path / "there", *asks(server), *flags)
+    assert there[0] == here[0]
+    assert there[1]["best@4"] == here[1]["best@4"]
+    assert all(json.loads(line)["selector_score"] is not None for line in there[0].splitlines())
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -240,6 +274,8 @@ def test_another_port_is_the_same_evaluation(policy: Policy, server: OpenAILike,
         (["--url", "http://x/v1", "--sampler.batch-size", "3"], "with --url the server samples"),
         (["--url", "http://x/v1", "--request-option", "seed=3"], "it is set by other settings"),
         (["--concurrency", "3"], "concurrency 3 would have no effect"),
+        (["--selector", "no_such"], "no verifier 'no_such'"),
+        (["--selector-option", "n=1"], "--selector-option without a selector"),
         (["--tokenizer", "x"], "tokenizer x would have no effect"),
     ],
 )

@@ -104,6 +104,7 @@ WATCHED = "whiten=length --algo reinforce --monitor regex --monitor.verifier-opt
         (2, ("--algo", "ppo", "--algo.minibatches", "2", "--critic.lr", "1e-4")),
         (2, ("--algo", "ppo", "--critic.kind", "head", "--critic.warmup", "1")),
         (2, ("--algo", "dpo")),
+        (3, ("--curriculum.draw", "signal", "--curriculum.half-life", "1", "--rollout.resample-rounds", "1")),
         (2, tuple(f"{WHITENED}length.unit=characters {WATCHED}".split())),
     ],
     ids=[
@@ -114,6 +115,7 @@ WATCHED = "whiten=length --algo reinforce --monitor regex --monitor.verifier-opt
         "critic",
         "value head",
         "pairs",
+        "curriculum with dynamic sampling",
         "whitened reward with a monitor",
     ],
 )

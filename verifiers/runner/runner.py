@@ -151,11 +151,12 @@ class Runner:
         problem_for, merge, measure = self._traits.problem_for, self._traits.merge, self._traits.measure
         assert problem_for is not None
         assert merge is not None
-        columns = {
-            name: part.verify([(problem_for(name, problem), completion) for problem, completion in pairs])
-            for name, part in self._parts.items()
-        }
-        rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
+        rows: list[dict[str, Verdict]] = [{} for _ in pairs]
+        for name, part in self._parts.items():
+            seen = [problem_for(name, problem) for problem, _ in pairs]
+            asked = [(i, (problem, pairs[i][1])) for i, problem in enumerate(seen) if problem is not None]
+            for (i, _), verdict in zip(asked, part.verify([pair for _, pair in asked])):
+                rows[i][name] = verdict
         if measure is not None:
             merge = functools.partial(merge, scales=measure(rows))
         merged = [_logged(guarded(self.verifier, functools.partial(_verdict_of, merge, row))) for row in rows]

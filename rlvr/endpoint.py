@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
 
-from rlvr.config.served import KEY_VARIABLE, ServedSettings
+from rlvr.files.urls import KEY_VARIABLE
 from rlvr.http import FIRST_DELAY, LONGEST_DELAY, JSONClient, RequestRefused, ServerLost, UnexpectedResponse
 from rlvr.registry import did_you_mean
 from rlvr.types import Message, Sampling
@@ -62,17 +62,27 @@ class Generated:
 class Endpoint:
     """A served model. Threads may share it.
 
+    url: of the server, with /v1. key_env: the environment variable with its key. retry_seconds: a failed request is
+    repeated for so long. request_seconds: without a byte of the response, after which a request has failed. options:
+    further fields of each request, as key=JSON.
+
     Raises ValueError where the server does not serve the model, or cannot be reached.
     """
 
-    def __init__(self, model: str, settings: ServedSettings) -> None:
-        assert settings.url is not None
-        self.model, self.api = model, settings.api
-        self.budget = settings.retry_seconds
-        self.client = JSONClient(
-            settings.url, name="server", timeout=settings.request_seconds, api_key=read_key(settings.key_env)
-        )
-        self.extra = request_options(settings.request_option)
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        api: str = "chat",
+        key_env: str = KEY_VARIABLE,
+        retry_seconds: float = 300.0,
+        request_seconds: float = 600.0,
+        options: Sequence[str] = (),
+    ) -> None:
+        self.model, self.api, self.budget = model, api, retry_seconds
+        self.client = JSONClient(url, name="server", timeout=request_seconds, api_key=read_key(key_env))
+        self.extra = request_options(options)
         self.closed = threading.Event()
         self.limit_field = "max_tokens"
         self.engine, self.max_model_len = self._look()

@@ -1,0 +1,92 @@
+"""Packs as tasks of lm_eval 0.4.13.
+
+import lm_eval
+from rlvr.adapters.lm_eval import pack_task
+
+lm_eval.simple_evaluate(model="hf", model_args="pretrained=...", tasks=[pack_task("gsm8k")], apply_chat_template=True)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlvr.adapters.judging import judge
+from rlvr.types import Prompt
+
+MISSING = "this needs the package lm_eval: pip install lm_eval"
+
+
+def pack_task(
+    name: str,
+    *,
+    part: str = "test",
+    repeats: int = 1,
+    generation: Mapping[str, Any] | None = None,
+    workers: int = 2,
+    timeout: float = 10.0,
+    **options: Any,
+) -> Any:
+    """Return a task of a part of the pack `name` with these options.
+
+    `score` is the mean of the scores and `acc` the share of correct completions, over `repeats` completions of a
+    problem and then over problems; `unscored` the share of verdicts without score, which neither counts. generation:
+    settings of lm_eval's generate_until. Raise ValueError for a pack that is played in turns, and where lm_eval is not
+    installed.
+    """
+    try:
+        from lm_eval.api.task import ConfigurableTask
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{MISSING} ({error})") from error
+    pack = judge(task=name, workers=workers, timeout=timeout, **options)
+    if pack.environment is not None:
+        raise ValueError(f"task {name!r} is played in turns; this adapter has one turn")
+
+    def data(**unused: Any) -> Any:
+        from datasets import Dataset
+
+        return {"test": Dataset.from_list([{"text": _text(p.prompt), "problem": p.id} for p in pack.part(part)])}
+
+    def process(doc: Mapping[str, Any], results: Sequence[Any]) -> dict[str, float]:
+        texts = results[0] if isinstance(results[0], list) else results
+        verdicts = pack.verdicts([(pack.problem(doc["problem"]), text) for text in texts])
+        scores = [verdict.score for verdict in verdicts if verdict.score is not None]
+        count = len(scores)
+        return {
+            "score": sum(scores) / count if count else math.nan,
+            "acc": sum(verdict.correct for verdict in verdicts) / count if count else math.nan,
+            "unscored": 1 - count / len(verdicts),
+        }
+
+    metrics = [
+        {"metric": metric, "aggregation": mean_of_scored, "higher_is_better": metric != "unscored"}
+        for metric in ("score", "acc", "unscored")
+    ]
+    return ConfigurableTask(
+        config={
+            "task": name,
+            "custom_dataset": data,
+            "test_split": "test",
+            "doc_to_text": "{{text}}",
+            "doc_to_target": "{{problem}}",
+            "output_type": "generate_until",
+            "generation_kwargs": {"until": [], "do_sample": repeats > 1, "max_gen_toks": 2048, **(generation or {})},
+            "repeats": repeats,
+            "filter_list": [{"name": "all", "filter": [{"function": "take_first_k", "k": repeats}]}],
+            "process_results": process,
+            "metric_list": metrics,
+            "metadata": {"version": 1.0},
+        }
+    )
+
+
+def mean_of_scored(values: Sequence[float]) -> float:
+    """Return the mean of the values that are numbers, NaN where none is."""
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def _text(prompt: Prompt) -> str:
+    """Return a prompt as one text: lm_eval makes the messages itself."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)

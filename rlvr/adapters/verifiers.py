@@ -1,0 +1,93 @@
+"""Task packs as tasksets of `verifiers` 0.4 (Prime Intellect, prime-rl).
+
+    # sums_env.py
+    from rlvr.adapters.verifiers import taskset
+    Sums = taskset("arithmetic", num_test=100)
+    __all__ = ["Sums"]
+
+The other way, its tasksets as task packs: rlvr.verifiers.verifiers_task and rlvr.tasks.verifiers_pack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from rlvr.adapters.judging import Judge, judge
+from rlvr.types import Prompt
+from rlvr.verifiers.verifiers_task import v1
+
+
+def _classes() -> tuple[Any, Any, Any]:
+    """Return the classes of a pack's task data, tasks and configuration, which subclass theirs."""
+    vf = v1()
+
+    class PackData(vf.TaskData):  # type: ignore[misc, name-defined]
+        """A problem, without its reference: task data is written into traces."""
+
+        problem: str
+
+    class PackConfig(vf.TasksetConfig):  # type: ignore[misc, name-defined]
+        """split: train or test."""
+
+        split: str = "train"
+
+    class PackTask(vf.Task[PackData]):  # type: ignore[misc, name-defined]
+        """Scored by the pack's verifier. A verdict without score is an error of the task, and no reward."""
+
+        pack: Callable[[], Judge]
+
+        @vf.reward  # type: ignore[untyped-decorator]
+        async def verdict(self, trace: Any) -> float:
+            pack = type(self).pack()
+            found = await asyncio.to_thread(pack.verdict, pack.problem(self.data.problem), trace.last_reply)
+            trace.info["verdict"] = {"status": str(found.status), "reason": found.reason, "extracted": found.extracted}
+            if found.score is None:
+                raise vf.TaskError(f"{found.status}: {found.reason}")
+            return found.score
+
+    return PackData, PackTask, PackConfig
+
+
+def taskset(name: str, *, workers: int = 2, timeout: float = 10.0, **options: Any) -> Any:
+    """Return a Taskset class of the pack `name` with these options, for the `__all__` of a module of yours.
+
+    Its configuration has `split`: train (default) or test. Raise ValueError for a pack that is played in turns.
+    """
+    vf = v1()
+    pack_data, pack_task, pack_config = _classes()
+
+    @cache
+    def pack() -> Judge:
+        made = judge(task=name, workers=workers, timeout=timeout, **options)
+        if made.environment is not None:
+            raise ValueError(f"task {name!r} is played in turns; this adapter has one turn")
+        return made
+
+    task = type("PackTask", (pack_task,), {"pack": staticmethod(pack), "__module__": __name__})
+
+    class PackTaskset(vf.Taskset[task, pack_config]):  # type: ignore[misc, name-defined]
+        config_class = pack_config
+
+        def load(self) -> Any:
+            for problem in pack().part(self.config.split):
+                system, user = _split(problem.prompt)
+                data = pack_data(id=problem.id, prompt=user, system_prompt=system, problem=problem.id)
+                yield task(data, self.config.task)
+
+    return PackTaskset
+
+
+def _split(prompt: Prompt) -> tuple[str | None, Any]:
+    """Return the system prompt and the rest, which is a text where it is one message of the user."""
+    if isinstance(prompt, str):
+        return None, prompt
+    rest = list(prompt)
+    system = rest.pop(0)["content"] if rest and rest[0]["role"] == "system" else None
+    if len(rest) == 1 and rest[0]["role"] == "user":
+        return system, rest[0]["content"]
+    vf = v1()
+    kinds = {"user": vf.UserMessage, "assistant": vf.AssistantMessage, "system": vf.SystemMessage}
+    return system, [kinds[message["role"]](content=message["content"]) for message in rest]

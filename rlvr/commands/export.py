@@ -1,0 +1,178 @@
+"""`rlvr export RUN DIR` and `rlvr push RUN ORG/NAME`: a checkpoint of a run as a model with a card."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from rlvr.commands.arguments import parse
+from rlvr.commands.model_card import CardFacts, licence_of, model_card
+from rlvr.files.models import ADAPTER_CONFIG, is_hub_name
+from rlvr.files.write import PARTIAL, check_place, writing
+from rlvr.runs.folder import TRAINING, read_record
+from rlvr.runs.reading import read_lines
+from rlvr.types import RunError
+
+PRIVATE = ("out_dir", "url", "tracker_project", "tracker_name", "history")  # settings that are left out
+STATE = ("state.json", "optimizer*", "critic*", "ahead.jsonl")  # of a checkpoint, what only a resume needs
+
+
+@dataclass(frozen=True)
+class ExportArgs:
+    """Write a checkpoint of a run as transformers loads it, with its tokenizer and a model card made from the run."""
+
+    run: Positional[Path]
+    """The run's folder."""
+    out: Positional[Path]
+    """Folder to write: a new one."""
+    checkpoint: str = "best"
+    """best (by held-out pass@k; the last where nothing was measured), last, a step, or start (the fine-tuned model)."""
+
+
+@dataclass(frozen=True)
+class PushArgs:
+    """Upload what `rlvr export` writes to a model repository of the hub (HF_ENDPOINT, or huggingface.co). The token is
+    that of `hf auth login`, or HF_TOKEN."""
+
+    run: Positional[Path]
+    """The run's folder."""
+    repo: Positional[str]
+    """Repository, as ORG/NAME; it is made where it does not exist."""
+    checkpoint: str = "best"
+    """best (by held-out pass@k; the last where nothing was measured), last, a step, or start (the fine-tuned model)."""
+    public: bool = False
+    """Make a repository that does not exist yet public, not private."""
+    update: bool = False
+    """Commit to a repository that exists; it is refused otherwise."""
+
+
+def export_main(argv: Sequence[str]) -> int:
+    """Run `rlvr export RUN DIR` and return its exit code."""
+    args = parse(ExportArgs, argv, prog="rlvr export")
+    check_place(args.out, "rlvr export:")
+    if args.out.exists() and any(args.out.iterdir() if args.out.is_dir() else [args.out]):
+        raise ValueError(f"{args.out} exists; name a folder that does not")
+    step, folder = find_checkpoint(args.run, args.checkpoint)
+    write_export(args.run, step, folder, args.out)
+    print(f"{args.out}: {folder} with a model card")
+    return 0
+
+
+def push_main(argv: Sequence[str]) -> int:
+    """Run `rlvr push RUN ORG/NAME` and return its exit code."""
+    import httpx2
+    from huggingface_hub import HfApi
+
+    args = parse(PushArgs, argv, prog="rlvr push")
+    if not is_hub_name(args.repo):
+        raise ValueError(f"{args.repo!r:.80} is no name of a repository on the hub; expected ORG/NAME")
+    step, folder = find_checkpoint(args.run, args.checkpoint)
+    api = HfApi()
+    with tempfile.TemporaryDirectory(prefix="rlvr-push-") as place:
+        out = Path(place) / "model"
+        write_export(args.run, step, folder, out, name=args.repo.partition("/")[2] or args.repo)
+        try:
+            if api.repo_exists(args.repo):
+                if not args.update:
+                    raise ValueError(f"the repository {args.repo} exists; --update commits to it")
+            else:
+                api.create_repo(args.repo, private=not args.public)
+            commit = api.upload_folder(
+                repo_id=args.repo, folder_path=out, commit_message=f"Step {step} of {args.run.resolve().name} (rlvr)"
+            )
+        except (OSError, httpx2.HTTPError) as error:
+            raise RunError(f"cannot push to {args.repo}: {str(error) or type(error).__name__}") from error
+    print(f"{getattr(commit, 'commit_url', args.repo)}: {folder}")
+    return 0
+
+
+def find_checkpoint(run: Path, wanted: str) -> tuple[int, Path]:
+    """Return the step and folder of a run's checkpoint: "best", "last", "start" or a step.
+
+    Raise ValueError, LookupError or FileNotFoundError where there is none.
+    """
+    from rlvr.training.best import best_steps
+    from rlvr.training.checkpoint import checkpoint_folder, damage, list_checkpoints
+
+    if not run.is_dir():
+        raise FileNotFoundError(f"{run}: {'not a folder' if run.exists() else 'no such folder'}")
+    record = read_record(run / TRAINING.record)
+    if record is None or not record.keys() >= TRAINING.keys:
+        raise ValueError(f"{run} holds no training run; expected the folder of one")
+    steps = [step for step, folder in list_checkpoints(run) if damage(folder) is None]
+    start = run / "start"
+    if wanted == "start" or (wanted in ("best", "last") and not steps and damage(start) is None):
+        if damage(start) is not None:
+            raise LookupError(f"--checkpoint start: {run} has no fine-tuned model")
+        return 0, start
+    if wanted not in ("best", "last") and not wanted.isdecimal():
+        raise ValueError(f"--checkpoint {wanted!r:.40}: expected best, last, start or a step")
+    if not steps:
+        raise LookupError(f"{run} has no whole checkpoint yet")
+    step = int(wanted) if wanted.isdecimal() else steps[-1]
+    if wanted == "best":
+        step = next(iter(best_steps(run, read_lines(run / "eval.jsonl"), steps)[-1:]), steps[-1])
+    if step not in steps:
+        raise LookupError(f"--checkpoint {step}: {run} has those of steps {', '.join(map(str, steps))}")
+    return step, checkpoint_folder(run, step)
+
+
+def write_export(run: Path, step: int, folder: Path, out: Path, name: str | None = None) -> None:
+    """Write a checkpoint's model, its card, and the run's settings and evaluations into a new folder, atomically."""
+    partial = out.with_name(out.name + PARTIAL)
+    if partial.exists():
+        raise ValueError(f"{partial} exists: another export is writing it, or one was interrupted; delete it")
+    facts = facts_of(run, step, folder, name or out.resolve().name)
+    with writing(out):
+        try:
+            shutil.copytree(folder, partial, ignore=shutil.ignore_patterns(*STATE))
+            (partial / "README.md").write_text(model_card(facts), encoding="utf-8")
+            (partial / "run.json").write_text(json.dumps(facts.settings, indent=2) + "\n", encoding="utf-8")
+            rows = "".join(json.dumps(row) + "\n" for row in facts.evaluations)
+            (partial / "eval.jsonl").write_text(rows, encoding="utf-8")
+            if out.exists():
+                out.rmdir()
+            os.replace(partial, out)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def public(settings: Any) -> Any:
+    """Return the settings of a run without folders of this machine and addresses of its servers.
+
+    Of an absolute path the name is left. Raise nothing: settings of any version pass.
+    """
+    if isinstance(settings, dict):
+        return {name: public(value) for name, value in settings.items() if name not in PRIVATE}
+    if isinstance(settings, list):
+        return [public(value) for value in settings]
+    if not isinstance(settings, str):
+        return settings
+    key, equals, value = settings.rpartition("=")
+    return f"{key}{equals}{Path(value).name}" if value.startswith(("/", "~")) else settings
+
+
+def facts_of(run: Path, step: int, folder: Path, name: str) -> CardFacts:
+    """Return what the card of a checkpoint is made from. Raise ValueError for damaged logs."""
+    settings = read_record(run / TRAINING.record) or {}
+    model = settings.get("model") or {}
+    base = str(model.get("name", "tiny"))
+    return CardFacts(
+        name=name,
+        settings=public(settings),
+        metrics=[row for row in read_lines(run / "metrics.jsonl") if row.get("step", 0) <= step],
+        evaluations=[row for row in read_lines(run / "eval.jsonl") if row.get("step", 0) <= step],
+        alarms=sum(row.get("step", 0) <= step for row in read_lines(run / "alarms.jsonl")),
+        step=step,
+        adapter=(folder / ADAPTER_CONFIG).is_file(),
+        licence=None if base == "tiny" else licence_of(base, model.get("revision")),
+    )

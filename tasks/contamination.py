@@ -1,0 +1,122 @@
+"""Training prompts that are held out elsewhere: the same after normalisation, or with n-grams in common.
+
+Published rules differ: GPT-3 (arXiv:2005.14165, appendix C) looks for any 13-gram of words in common, others for
+8-grams. Time and memory grow in proportion to the text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rlvr.tasks.base import normalized, prompt_text
+from rlvr.types import Problem, Prompt
+
+_WORD = re.compile(r"\w+")
+# N-grams in at least this many held-out prompts, and in this share of them, are the pack's own instructions.
+COMMON_PROMPTS = 5
+COMMON_SHARE = 0.01
+LEAST_END = 4  # words that all prompts of a pack begin or end with, from which on they are its instructions
+
+
+@dataclass(frozen=True)
+class Match:
+    """A training problem and the held-out one that it repeats. share: of the held-out prompt's n-grams; exact: 1."""
+
+    problem: str
+    pack: str
+    held_out: str
+    exact: bool
+    share: float
+
+    def __str__(self) -> str:
+        how = "the same prompt" if self.exact else f"{self.share:.0%} of the n-grams"
+        return f"{self.problem}: {how} of {self.held_out} ({self.pack})"
+
+
+def words_of(prompt: Prompt) -> list[str]:
+    """Return the words of a prompt as they are compared: NFKC, case-folded, without punctuation."""
+    return _WORD.findall(unicodedata.normalize("NFKC", prompt_text(prompt)).casefold())
+
+
+def common_ends(texts: Sequence[list[str]]) -> tuple[int, int]:
+    """Return how many words all texts begin and end with: a pack's instructions. (0, 0) for fewer than two texts."""
+    if len(set(map(tuple, texts))) < 2:
+        return 0, 0
+    # What the first and the last in the order of words have in common, all have.
+    first = _common(min(texts), max(texts))
+    turned = [text[::-1] for text in texts]
+    return first, min(_common(min(turned), max(turned)), min(map(len, texts)) - first)
+
+
+def _common(one: list[str], other: list[str]) -> int:
+    return next((place for place, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+
+
+def bare(texts: Sequence[list[str]]) -> list[list[str]]:
+    """Return the texts without the instructions that all of them begin or end with."""
+    first, last = (count if count >= LEAST_END else 0 for count in common_ends(texts))
+    return [text[first : len(text) - last] for text in texts]
+
+
+def written(problems: Sequence[Problem]) -> list[str]:
+    """Return the prompts as they are compared for equality: normalised, without instructions, with punctuation."""
+    return [" ".join(text) for text in bare([normalized(problem.prompt).split() for problem in problems])]
+
+
+def ngrams(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
+    """Yield the runs of `size` words."""
+    return (tuple(words[start : start + size]) for start in range(len(words) - size + 1))
+
+
+class HeldOut:
+    """The held-out problems of some packs, to find training prompts in. Raise ValueError for bad settings.
+
+    size: of the n-grams. share: of the n-grams of a held-out prompt that a training prompt must have; 0: one will do.
+    """
+
+    def __init__(self, packs: Mapping[str, Sequence[Problem]], *, size: int = 13, share: float = 0.0) -> None:
+        if size < 1 or not 0 <= share <= 1:
+            raise ValueError(f"n-grams of {size} words, share {share}: expected at least 1 word, a share in [0, 1]")
+        self.size, self.share = size, share
+        self._names: list[tuple[str, str]] = []
+        self._counts: list[int] = []
+        self._exact: dict[str, int] = {}
+        self._grams: dict[tuple[str, ...], list[int]] = {}
+        for pack, problems in packs.items():
+            self._add(pack, problems)
+
+    def _add(self, pack: str, problems: Sequence[Problem]) -> None:
+        texts = bare([words_of(problem.prompt) for problem in problems])
+        grams = [set(ngrams(words, self.size)) for words in texts]
+        often = Counter(gram for found in grams for gram in found)
+        most = max(COMMON_PROMPTS, COMMON_SHARE * len(problems))
+        for problem, text, found in zip(problems, written(problems), grams):
+            place = len(self._names)
+            kept = {gram for gram in found if often[gram] < most}
+            self._names.append((pack, problem.id))
+            self._counts.append(len(kept))
+            for same in {text, normalized(problem.prompt)} - {""}:
+                self._exact.setdefault(same, place)
+            for gram in kept:
+                self._grams.setdefault(gram, []).append(place)
+
+    def matches(self, problems: Sequence[Problem]) -> list[Match]:
+        """Return for each problem that repeats a held-out one the nearest of these, in order."""
+        texts = bare([words_of(problem.prompt) for problem in problems])
+        found = [self._match(*row) for row in zip(problems, texts, written(problems))]
+        return [match for match in found if match is not None]
+
+    def _match(self, problem: Problem, words: list[str], text: str) -> Match | None:
+        same = self._exact.get(text, self._exact.get(normalized(problem.prompt)))
+        if same is not None:
+            return Match(problem.id, *self._names[same], exact=True, share=1.0)
+        hits = Counter(place for gram in set(ngrams(words, self.size)) for place in self._grams.get(gram, ()))
+        shares = {place: count / self._counts[place] for place, count in hits.items()}
+        nearest = max(shares, key=lambda place: shares[place], default=None)
+        if nearest is None or shares[nearest] < self.share:
+            return None
+        return Match(problem.id, *self._names[nearest], exact=False, share=shares[nearest])

@@ -1,0 +1,170 @@
+"""Mixtures: several packs in one task, each with its weight, its verifier, its environment and its prompts.
+
+rlvr train math_grpo --run.task mixture --run.task-option packs=gsm8k:2,hops:1 options=hops.num_train=500
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import json
+import logging
+import random
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlvr.registry import make_task, register_task
+from rlvr.seeding import derive_seed
+from rlvr.tasks.base import normalized, sealed
+from rlvr.traits import VerifierTraits
+from rlvr.types import PACK, Environment, Problem, Reply, Task, Verdict, Verifier, bad_reference
+from rlvr.verifiers.combine import parse_part
+
+logger = logging.getLogger("rlvr.tasks")
+
+
+@dataclass(frozen=True)
+class RoutedVerifier:
+    """Gives each problem to the verifier of its pack (`Problem.info[PACK]`)."""
+
+    components: Mapping[str, Verifier]
+
+    def __call__(self, problem: Problem, completion: str) -> Verdict:
+        """Return the verdict of the pack's verifier."""
+        verifier = self.components.get(problem.info.get(PACK, ""))
+        if verifier is None:
+            return bad_reference(f"the problem is of no pack of the mixture; expected {', '.join(self.components)}")
+        return Verdict.of(verifier(problem, completion))
+
+    @property
+    def isolate(self) -> bool:
+        """Whether any of them runs in the worker pool."""
+        return any(VerifierTraits.of(part).isolate for part in self.components.values())
+
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether any of them judges prompt and completion together."""
+        return any(VerifierTraits.of(part).reads_prompt for part in self.components.values())
+
+    @property
+    def whole_batch(self) -> bool:
+        """Whether any of them needs a step's pairs in one call."""
+        return any(VerifierTraits.of(part).whole_batch for part in self.components.values())
+
+    def problem_for(self, name: str, problem: Problem) -> Problem | None:
+        """Return the problem for the verifier of its pack, None for the others."""
+        return problem if problem.info.get(PACK) == name else None
+
+    def merge(self, verdicts: Mapping[str, Verdict]) -> Verdict:
+        """Return the only verdict."""
+        if not verdicts:
+            return bad_reference(f"the problem is of no pack of the mixture; expected {', '.join(self.components)}")
+        (verdict,) = verdicts.values()
+        return verdict
+
+
+def routed(
+    problem: Problem, rng: random.Random, *, environments: Mapping[str, Environment]
+) -> Generator[Reply | None, str, Verdict | None]:
+    """Play a problem in the environment of its pack; in a single turn where the pack has none."""
+    environment = environments.get(problem.info.get(PACK, ""))
+    if environment is None:
+        yield None
+        return None
+    return (yield from environment(problem, rng))
+
+
+def mix(parts: Mapping[str, tuple[Task, float]], *, name: str = "mixture", seed: int = 0) -> Task:
+    """Return several tasks as one. parts: by a name of your choice, a task and the weight of its training problems.
+
+    `Task.shares` holds the shares, by which a run draws the problems of its steps. The held-out problems of all packs
+    are evaluated, together and by pack. Training prompts that are held out in another pack are left out. Raise
+    ValueError for weights that are not positive, for packs without training problems that have one, and for
+    environments that tell of tools in every prompt.
+    """
+    if not parts:
+        raise ValueError("a mixture of no packs; expected one at least")
+    tasks = {pack: sealed(task) for pack, (task, _) in parts.items()}
+    weights = {pack: float(weight) for pack, (_, weight) in parts.items() if len(tasks[pack].train)}
+    for pack, (_, weight) in parts.items():
+        if not 0 < weight < float("inf"):
+            raise ValueError(f"pack {pack!r} of a mixture has the weight {weight}; expected a number above 0")
+    environments = {pack: task.environment for pack, task in tasks.items() if task.environment is not None}
+    for pack, environment in environments.items():
+        if getattr(environment, "announcement", "") or getattr(environment, "schemas", ()):
+            raise ValueError(f"pack {pack!r} tells of tools in every prompt, which the other packs lack: do not mix it")
+    held = {normalized(problem.prompt) for task in tasks.values() for problem in task.test}
+    train = {
+        pack: [named(pack, p) for p in task.train if normalized(p.prompt) not in held] for pack, task in tasks.items()
+    }
+    _report(tasks, train)
+    shown = [(named(pack, p), said) for pack, task in tasks.items() for p, said in task.demonstrations]
+    random.Random(derive_seed("mixture", seed)).shuffle(shown)
+    total = sum(weights.values())
+    return Task(
+        name,
+        in_turn(list(train.values())),
+        in_turn([[named(pack, problem) for problem in task.test] for pack, task in tasks.items()]),
+        RoutedVerifier({pack: task.verifier for pack, task in tasks.items()}),
+        [(p, said) for p, said in shown if normalized(p.prompt) not in held],
+        fingerprint=_fingerprint(tasks, weights, seed),
+        environment=functools.partial(routed, environments=environments) if environments else None,
+        shares={pack: weight / total for pack, weight in weights.items() if train[pack]},
+    )
+
+
+def in_turn(parts: Sequence[Sequence[Problem]]) -> list[Problem]:
+    """Return one of each part, then the next of each: the first problems are of all packs."""
+    return [problem for row in itertools.zip_longest(*parts) for problem in row if problem is not None]
+
+
+def named(pack: str, problem: Problem) -> Problem:
+    """Return a problem with its pack in its info, and in its id."""
+    name = problem.id if problem.id.startswith(f"{pack}/") else f"{pack}/{problem.id}"
+    return replace(problem, id=name, info={**problem.info, PACK: pack})
+
+
+def _report(tasks: Mapping[str, Task], train: Mapping[str, list[Problem]]) -> None:
+    for pack, task in tasks.items():
+        left = len(task.train) - len(train[pack])
+        if left:
+            logger.warning(f"mixture: {left} training problems of {pack!r} are held out in another pack: left out")
+        if len(task.train) and not train[pack]:
+            raise ValueError(f"mixture: every training problem of {pack!r} is held out in another pack; leave it out")
+
+
+def _fingerprint(tasks: Mapping[str, Task], weights: Mapping[str, float], seed: int) -> str:
+    held = [[pack, task.fingerprint, weights.get(pack)] for pack, task in tasks.items()]
+    return hashlib.sha256(json.dumps([held, seed]).encode()).hexdigest()[:16]
+
+
+@register_task("mixture")
+def mixture(*, packs: tuple[str, ...] = ("arithmetic",), options: tuple[str, ...] = (), seed: int = 0) -> Task:
+    """Several packs in one task, each with its weight, verifier, environment and prompts.
+
+    packs: name:weight, separated by commas; a weight left out is 1; alias=name:weight, so that one pack can be there
+    twice. options: of the packs, as name.option=value, separated by commas. seed: of the order of demonstrations.
+        packs=gsm8k:2,deepscaler:1 options=gsm8k.data=gsm8k/,deepscaler.data=deepscaler.json
+    """
+    parsed = [parse_part(part) for part in packs]
+    names = [alias for alias, _, _ in parsed]
+    if not parsed or len(set(names)) < len(names):
+        raise ValueError(
+            f"task 'mixture', packs {','.join(packs)!r}: expected different packs; alias=name for the same"
+        )
+    given: dict[str, dict[str, str]] = {alias: {} for alias in names}
+    for item in options:
+        target, equals, value = item.partition("=")
+        alias, dot, option = target.rpartition(".")
+        if not equals or not dot or alias not in given:
+            raise ValueError(f"task 'mixture', option {item!r}: expected pack.option=value, pack of {', '.join(names)}")
+        given[alias][option] = value
+    parts: dict[str, tuple[Task, float]] = {}
+    for alias, spec, weight in parsed:
+        if spec == "mixture":
+            raise ValueError("task 'mixture': a mixture in a mixture; name its packs")
+        made: Any = make_task(spec, **given[alias])
+        parts[alias] = (made, weight)
+    return mix(parts, seed=seed)

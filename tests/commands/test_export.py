@@ -1,0 +1,235 @@
+"""`rlvr export` and `rlvr push`: a model that loads, its card, and a hub that refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlvr.commands.cli import main as rlvr
+from rlvr.commands.export import find_checkpoint, public
+from rlvr.commands.model_card import CardFacts, code, licence_of, model_card
+from rlvr.launch import launch
+from tests.helpers.runs import tiny
+from tests.helpers.verifiers import sums
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps, with a checkpoint of each and evaluations of step 0 and 2."""
+    folder = tmp_path_factory.mktemp("runs") / "mine"
+    launch(tiny(folder, run={"steps": 2, "save_every": 1, "keep_best": False}), task=sums())
+    return folder
+
+
+def test_an_export_loads(trained: Path, tmp_path: Path) -> None:
+    """With the checkpoint's weights and tokenizer, a card, all settings, and nothing that only a resume needs."""
+    out = tmp_path / "model"
+    assert rlvr(["export", str(trained), str(out), "--checkpoint", "last"]) == 0
+    model = AutoModelForCausalLM.from_pretrained(out)
+    held = load_file(trained / "checkpoints" / "step-000002" / "model.safetensors")
+    for name, weight in model.state_dict().items():
+        if name in held:
+            assert weight.equal(held[name])
+    assert AutoTokenizer.from_pretrained(out)("1+1=").input_ids
+    names = {path.name for path in out.iterdir()}
+    assert {"README.md", "run.json", "eval.jsonl", "config.json", "model.safetensors"} <= names
+    assert not {"state.json", "optimizer.safetensors"} & names
+    assert "out_dir" not in json.loads((out / "run.json").read_text())["run"]
+
+
+def test_the_card_tells_the_run(trained: Path, tmp_path: Path) -> None:
+    """Data, verifier, algorithm and held-out figures with intervals, in Markdown that the hub reads."""
+    rlvr(["export", str(trained), str(tmp_path / "model"), "--checkpoint", "last"])
+    card = huggingface_hub.ModelCard.load(tmp_path / "model" / "README.md")
+    assert card.data.library_name == "transformers"
+    assert card.data.tags == ["rlvr", "reinforcement-learning", "reinforce"]
+    record = [json.loads(line) for line in (trained / "eval.jsonl").read_text().splitlines()][-1]
+    low, high = record["pass@1_ci"]
+    assert f"| 2 | {record['pass@1']:.3f} [{low:.3f}, {high:.3f}]" in card.text
+    assert "4 problems x 4 completions" in card.text
+    assert "| algorithm | `reinforce`" in card.text
+
+
+def facts(**groups: Any) -> CardFacts:
+    settings = {"model": {"name": "Org/Base"}, "run": {"task": "gsm8k"}, "algo": {"name": "grpo"}} | groups
+    return CardFacts("mine", settings, [], [], 0, 5, adapter=False, licence=None)
+
+
+def test_what_must_not_be_overlooked() -> None:
+    """Shuffled rewards, alarms, an unknown licence, rollouts without a score, a checkpoint that was not measured."""
+    from dataclasses import replace
+
+    shuffled = model_card(facts(run={"task": "gsm8k", "shuffle_rewards": True}))
+    assert "rewards were shuffled" in shuffled
+    assert "shuffled" not in model_card(facts())
+    assert 'license: "other"' in model_card(facts())
+    assert "is not known" in model_card(facts())
+    known = model_card(replace(facts(), licence="apache-2.0"))
+    assert 'license: "apache-2.0"' in known
+    assert "is not known" not in known
+    assert "raised 2 alarms" in model_card(replace(facts(), alarms=2))
+    rows = [{"step": 0, "pass@1": 0.5, "num_problems": 8, "truncated": 0.0}]
+    measured = model_card(replace(facts(), evaluations=rows, metrics=[{"step": 5, "unscored": 0.25}]))
+    assert "| 5 | not measured |" in measured
+    assert "25.0% of the rollouts had no score" in measured
+
+
+@pytest.mark.parametrize("value", ["a|b", "`tick`", "``", "line\nbreak: x", "\x1b[2J", "--- \nlicense: mit"])
+def test_text_of_settings_stays_code(value: str) -> None:
+    """It breaks neither the table nor the front matter, and moves no cursor."""
+    card = model_card(facts(run={"task": value}))
+    assert "\x1b" not in card
+    assert code(value) in card
+    assert [line for line in card.splitlines() if line == "---"] == ["---", "---"]
+    row = next(line for line in card.splitlines() if line.startswith("| data |"))
+    assert row.replace("\\|", "").count("|") == 3
+
+
+def test_settings_without_this_machine() -> None:
+    """Folders, servers and trackers stay here; names, options and numbers go."""
+    held = {
+        "run": {"out_dir": "runs/x", "data": "/home/me/secret/rows.jsonl", "task_option": ["file=/data/a.json", "n=3"]},
+        "sampler": {"url": ["http://10.0.0.1"], "name": "vllm-server"},
+        "model": {"name": "~/models/base"},
+        "history": [{"step": 1}],
+    }
+    assert public(held) == {
+        "run": {"data": "rows.jsonl", "task_option": ["file=a.json", "n=3"]},
+        "sampler": {"name": "vllm-server"},
+        "model": {"name": "base"},
+    }
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("---\nlicense: mit\n---\n# x", "mit"),
+        ('---\nlanguage: en\nlicense: "apache-2.0"\n---\n', "apache-2.0"),
+        ("# x\nlicense: mit\n", None),
+        ("---\ntags: []\n---\nlicense: mit\n", None),
+        ("", None),
+    ],
+)
+def test_the_licence_of_a_base(tmp_path: Path, text: str, expected: str | None) -> None:
+    """As its card's front matter names it."""
+    (tmp_path / "README.md").write_text(text)
+    assert licence_of(str(tmp_path)) == expected
+    assert licence_of(str(tmp_path / "nowhere")) is None
+
+
+def test_which_checkpoint(trained: Path) -> None:
+    """The best measured one, the last, a step; the fine-tuned model where there is one."""
+    assert find_checkpoint(trained, "last")[0] == 2
+    assert find_checkpoint(trained, "best")[0] == 2
+    assert find_checkpoint(trained, "1")[0] == 1
+    with pytest.raises(LookupError, match="no fine-tuned model"):
+        find_checkpoint(trained, "start")
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["RUN", "full"], "exists"),
+        (["RUN", "."], "is the current folder"),
+        (["nowhere", "out"], "no such folder"),
+        (["full", "out"], "holds no training run"),
+        (["RUN", "out", "--checkpoint", "7"], "those of steps 1, 2"),
+        (["RUN", "out", "--checkpoint", "newest"], "expected best, last, start or a step"),
+        (["RUN", "out", "--checkpoint", "start"], "no fine-tuned model"),
+        (["RUN"], "rlvr export"),
+    ],
+)
+def test_bad_input(
+    trained: Path,
+    tmp_path: Path,
+    words: list[str],
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One line, exit code 2, nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("mine")
+    assert rlvr(["export", *[str(trained) if word == "RUN" else word for word in words]]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert expected in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
+
+
+class Hub:
+    """A stand-in for HfApi: what it holds, what was uploaded, and what it raises."""
+
+    def __init__(self, held: tuple[str, ...] = (), error: Exception | None = None) -> None:
+        self.held, self.error = held, error
+        self.made: list[tuple[str, bool]] = []
+        self.files: dict[str, bytes] = {}
+
+    def repo_exists(self, repo: str) -> bool:
+        if self.error:
+            raise self.error
+        return repo in self.held
+
+    def create_repo(self, repo: str, *, private: bool) -> None:
+        self.made.append((repo, private))
+
+    def upload_folder(self, *, repo_id: str, folder_path: Path, commit_message: str) -> str:
+        self.files = {path.name: path.read_bytes() for path in Path(folder_path).iterdir()}
+        return commit_message
+
+
+@pytest.mark.parametrize("flags, private", [([], True), (["--public"], False)])
+def test_push(trained: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], private: bool) -> None:
+    """A private repository unless asked for otherwise; what is uploaded is the export."""
+    hub = Hub()
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: hub)
+    assert rlvr(["push", str(trained), "me/mine", "--checkpoint", "last", *flags]) == 0
+    assert hub.made == [("me/mine", private)]
+    assert (
+        hub.files["model.safetensors"] == (trained / "checkpoints" / "step-000002" / "model.safetensors").read_bytes()
+    )
+    assert hub.files["README.md"].decode().count("# mine") == 1
+    assert "optimizer.safetensors" not in hub.files
+
+
+@pytest.mark.parametrize(
+    "hub, repo, expected",
+    [
+        (Hub(held=("me/mine",)), "me/mine", "the repository me/mine exists; --update commits to it"),
+        (Hub(error=OSError("401 Client Error")), "me/mine", "cannot push to me/mine: 401 Client Error"),
+        (Hub(error=ConnectionError()), "me/mine", "cannot push to me/mine: ConnectionError"),
+        (Hub(), "me/mine/more", "is no name of a repository"),
+        (Hub(), "../mine", "is no name of a repository"),
+    ],
+)
+def test_a_push_that_fails(
+    trained: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    hub: Hub,
+    repo: str,
+    expected: str,
+) -> None:
+    """One line, exit code 2, and nothing was uploaded."""
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: hub)
+    assert rlvr(["push", str(trained), repo]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert expected in error
+    assert hub.files == {}
+
+
+def test_a_push_to_a_repository_that_exists(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --update it is committed to, and not made again."""
+    hub = Hub(held=("me/mine",))
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: hub)
+    assert rlvr(["push", str(trained), "me/mine", "--update"]) == 0
+    assert hub.made == []
+    assert "config.json" in hub.files

@@ -1,0 +1,193 @@
+"""Mixtures: each problem keeps its verifier and environment; shares, draws and bad input."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from rlvr.commands.cli import main as cli
+from rlvr.registry import make_task, register
+from rlvr.tasks.base import build_task
+from rlvr.tasks.mixture import mix
+from rlvr.training.evaluate import summarize
+from rlvr.training.mixing import further_mixed, mixed_items
+from rlvr.training.summary import rollout_metrics
+from rlvr.types import PACK, Completion, Group, Problem, Task, Verdict
+from rlvr.verifiers.runner import Runner
+
+
+@register("tests/says_yes")
+def says_yes(problem: Problem, completion: str) -> bool:
+    """Whether the completion says yes."""
+    return "yes" in completion
+
+
+def pack(name: str, count: int, verifier: str = "math", held_out: int = 2) -> Task:
+    problems = [Problem(f"{name}/{i}", f"{name} {i}?", str(i)) for i in range(count + held_out)]
+    return build_task(name, train=problems[:count], test=problems[count:], verifier=verifier)
+
+
+def test_each_problem_keeps_its_verifier() -> None:
+    """Two verifiers that disagree on the same completion, through the Runner and by a plain call."""
+    task = mix({"sums": (pack("sums", 3), 1.0), "words": (pack("words", 3, "tests/says_yes"), 1.0)})
+    sums = next(p for p in task.train if p.info[PACK] == "sums" and p.reference == "1")
+    words = next(p for p in task.train if p.info[PACK] == "words")
+    pairs = [(sums, r"\boxed{1}"), (words, r"\boxed{1}"), (sums, "yes"), (words, "yes")]
+    with Runner(task.verifier, workers=1) as runner:
+        assert [verdict.correct for verdict in runner.verify(pairs)] == [True, False, False, True]
+    assert [task.verifier(*pair).correct for pair in pairs] == [True, False, False, True]  # type: ignore[union-attr]
+    stray = task.verifier(Problem("p", "?", "1"), "1")
+    assert stray.score is None  # type: ignore[union-attr]
+
+
+def test_combined_verifiers_and_alternating_problems() -> None:
+    """A pack whose verifier has components of its own; the first held-out problems are of all packs."""
+    graded = build_task(
+        "graded",
+        train=[Problem("g/0", "g 0?", "7")],
+        test=[Problem("g/1", "g 1?", "8")],
+        verifier="combine",
+        verifier_options={"parts": ("math:1", "format:0")},
+    )
+    task = mix({"graded": (graded, 1.0), "sums": (pack("sums", 1), 3.0)})
+    assert task.shares == {"graded": 0.25, "sums": 0.75}
+    assert [p.info[PACK] for p in task.test] == ["graded", "sums", "sums"]
+    with Runner(task.verifier, workers=1) as runner:
+        right, wrong = runner.verify([(task.train[0], r"\boxed{7}"), (task.train[1], r"\boxed{7}")])
+    assert right.correct
+    assert "math" in right.parts
+    assert (wrong.correct, wrong.parts) == (False, {})
+
+
+def test_shares_of_the_draws() -> None:
+    """2:1:1 over 64 draws of steps of any size; each pack in epochs of its own; a function of seed and step."""
+    task = mix({"a": (pack("a", 10), 2.0), "b": (pack("b", 40), 1.0), "c": (pack("c", 7), 1.0)})
+    for size in (1, 5, 16):
+        steps = [mixed_items(task.train, task.shares, size, seed=3, step=step) for step in range(64 // size + 1)]
+        drawn = [problem for step in steps for problem in step]
+        counts = Counter(problem.info[PACK] for problem in drawn[:64])
+        assert all(abs(counts[name] - 64 * share) <= 3 for name, share in task.shares.items())
+        of_a = [problem.id for problem in drawn if problem.info[PACK] == "a"]
+        for epoch in range(len(of_a) // 10):
+            assert len(set(of_a[10 * epoch : 10 * epoch + 10])) == 10
+        assert steps[-1] == mixed_items(task.train, task.shares, size, seed=3, step=len(steps) - 1)
+    assert steps[0] != mixed_items(task.train, task.shares, 16, seed=4, step=0)
+
+
+def test_rounds_of_dynamic_sampling() -> None:
+    """By the shares, without what is used; what is left where a pack has no more."""
+    task = mix({"a": (pack("a", 4), 1.0), "b": (pack("b", 30), 1.0)})
+    used = {"a/0", "b/0"}
+    found = further_mixed(task.train, task.shares, 12, seed=0, step=1, round_number=0, used=used)
+    assert len({problem.id for problem in found}) == 12
+    assert not used & {problem.id for problem in found}
+    assert Counter(problem.info[PACK] for problem in found)["a"] == 3
+    everything = further_mixed(task.train, task.shares, 99, seed=0, step=1, round_number=0, used=used)
+    assert len(everything) == 32
+
+
+def test_prompts_held_out_elsewhere_are_left_out() -> None:
+    """A training problem of one pack that another evaluates on."""
+    train = [Problem("x/0", "words 3?", "1"), Problem("x/1", "mine?", "1")]
+    other = build_task("x", train=train, test=[])
+    task = mix({"words": (pack("words", 3), 1.0), "x": (other, 1.0)})
+    assert [p.id for p in task.train if p.info[PACK] == "x"] == ["x/1"]
+    with pytest.raises(ValueError, match="every training problem of 'x' is held out"):
+        mix({"words": (pack("words", 3), 1.0), "x": (build_task("x", train=train[:1], test=[]), 1.0)})
+
+
+def test_environments_are_those_of_the_packs() -> None:
+    """A problem of hops is played in turns, one of arithmetic is a single turn."""
+    options = ["hops.num_train=5", "hops.num_test=3", "hops.num_demonstrations=4", "arithmetic.num_demonstrations=4"]
+    task = make_task("mixture", packs=("hops", "arithmetic"), options=tuple(options))
+    assert task.environment is not None
+    played = {}
+    for problem in task.train[:2]:
+        turn = task.environment(problem, Random(0))
+        assert next(turn) is None
+        try:
+            played[problem.info[PACK]] = turn.send("?a")
+        except StopIteration as ended:
+            played[problem.info[PACK]] = ended.value
+    assert played["arithmetic"] is None
+    assert played["hops"].text.isalpha()
+
+
+def test_metrics_of_packs() -> None:
+    """Rewards and lengths by pack; pass@k by pack; nothing of the kind for other tasks."""
+
+    def group(name: str, scores: list[float]) -> Group:
+        verdicts = tuple(Verdict("correct" if s else "incorrect", s) for s in scores)  # type: ignore[arg-type]
+        completions = tuple(Completion("x", tuple(range(len(name)))) for _ in scores)
+        return Group(Problem(name, "?", "1", {PACK: name}), (1,), completions, verdicts)
+
+    groups = [group("a", [1.0, 0.0]), group("bcd", [1.0, 1.0]), group("a", [0.0, 0.0])]
+    metrics = rollout_metrics(groups, [[0.5, -0.5], [0.0, 0.0], [0.0, 0.0]])
+    assert (metrics["pack/a/reward"], metrics["pack/bcd/reward"]) == (0.25, 1.0)
+    assert (metrics["pack/a/groups"], metrics["pack/bcd/completion_tokens"]) == (2.0, 3.0)
+    rows = [
+        {"id": f"{name}{i}", "sample": 0, "pack": name, "status": "correct", "score": s, "correct": bool(s),
+         "finish_reason": "stop", "tokens": 1}
+        for name, scores in (("a", [1.0, 0.0]), ("b", [1.0, 1.0]))
+        for i, s in enumerate(scores)
+    ]  # fmt: skip
+    result = summarize(rows, (1,))
+    assert {name: held["pass@1"] for name, held in result["packs"].items()} == {"a": 0.5, "b": 1.0}
+    assert result["pass@1"] == 0.75
+    assert "packs" not in summarize([{k: v for k, v in row.items() if k != "pack"} for row in rows], (1,))
+
+
+BAD = {
+    "expected different packs": ["packs=arithmetic,arithmetic"],
+    "has the weight 0.0": ["packs=arithmetic:0,countdown"],
+    "pack 'arithmetic' of a mixture has the weight -1.0": ["packs=arithmetic:-1"],
+    "no task 'arithmetik'": ["packs=arithmetik"],
+    "expected pack.option=value": ["packs=arithmetic", "options=num_train=3"],
+    "has no option 'num_trian'": ["packs=arithmetic", "options=arithmetic.num_trian=3"],
+    "a mixture in a mixture": ["packs=mixture"],
+    "expected name:weight with a finite weight": ["packs=arithmetic:nan"],
+}
+
+
+@pytest.mark.parametrize("message", sorted(BAD))
+def test_bad_input_is_one_line(message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With exit code 2."""
+    assert cli(["audit", "mixture", "--task-option", *BAD[message]]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_packs_that_tell_of_tools_are_refused() -> None:
+    """Their announcement would stand before the other packs' prompts."""
+
+    class Tools:
+        announcement = "You have tools."
+
+        def __call__(self, problem, rng):  # type: ignore[no-untyped-def]
+            yield None
+
+    made = build_task("t", train=[Problem("t", "?", "1")], test=[], environment=Tools())
+    with pytest.raises(ValueError, match="tells of tools"):
+        mix({"t": (made, 1.0), "a": (pack("a", 2), 1.0)})
+    with pytest.raises(ValueError, match="a mixture of no packs"):
+        mix({})
+
+
+def test_one_pack_twice_and_the_fingerprint(tmp_path: Path) -> None:
+    """Under two names, from two files; weights, packs and seed are in the fingerprint."""
+    for name, answer in (("one", "1"), ("two", "2")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"prompt": name, "reference": answer}) + "\n")
+    options = tuple(
+        f"{name}.{key}" for name in ("one", "two") for key in (f"data={tmp_path}/{name}.jsonl", "test_share=0")
+    )
+    made = [
+        make_task("mixture", packs=packs, options=options)
+        for packs in (("one=jsonl", "two=jsonl"), ("one=jsonl", "two=jsonl"), ("one=jsonl:2", "two=jsonl"))
+    ]
+    assert [p.id for p in made[0].train] == ["one/0", "two/0"]
+    assert made[0].fingerprint == made[1].fingerprint != made[2].fingerprint

@@ -1,0 +1,193 @@
+"""maj@k, best-of-k and paired comparisons against enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from rlvr.training.evaluate import summarize
+from rlvr.training.paired import compare_pairs, resampled_means
+from rlvr.training.passk import pass_at_k
+from rlvr.training.selection import best_of_k, maj_at_k, vote
+
+CASES = [
+    ("aabbc", "10010"),
+    ("aaaaa", "11111"),
+    ("aaaaa", "00000"),
+    ("aab--", "11000"),
+    ("-----", "00000"),
+    ("abcde", "10000"),
+    ("aabbcc", "110000"),
+    ("aaabbbc", "1110001"),
+    ("abab-cc", "1010000"),
+    ("aabbccd", "0000111"),
+]
+
+
+def samples(text: str, marks: str) -> tuple[list[str | None], list[bool]]:
+    return [None if a == "-" else a for a in text], [m == "1" for m in marks]
+
+
+def enumerated_majority(answers: Sequence[str | None], right: Sequence[bool], k: int) -> Fraction:
+    """The share of k-subsets whose plurality is right, a tie worth its share; right samples are one answer."""
+    named = ["right" if ok else a for a, ok in zip(answers, right)]
+    total, count = Fraction(0), 0
+    for chosen in itertools.combinations(named, k):
+        count += 1
+        votes = Counter(a for a in chosen if a is not None)
+        if votes:
+            most = max(votes.values())
+            winners = [a for a, n in votes.items() if n == most]
+            total += Fraction("right" in winners, len(winners))
+    return total / count
+
+
+def enumerated_best(scores: Sequence[float], right: Sequence[bool], k: int) -> Fraction:
+    rows = list(itertools.combinations(range(len(scores)), k))
+    total = Fraction(0)
+    for chosen in rows:
+        top = [i for i in chosen if scores[i] == max(scores[j] for j in chosen)]
+        total += Fraction(sum(right[i] for i in top), len(top))
+    return total / len(rows)
+
+
+@pytest.mark.parametrize(("text", "marks"), CASES)
+def test_majority_equals_enumeration(text: str, marks: str) -> None:
+    """For every k."""
+    answers, right = samples(text, marks)
+    for k in range(1, len(answers) + 1):
+        assert maj_at_k(answers, right, k) == pytest.approx(float(enumerated_majority(answers, right, k)), abs=1e-12)
+
+
+def test_majority_equals_enumeration_on_random_votes() -> None:
+    """Sixty draws of eight samples with up to five answers, some right, some abstaining."""
+    stream = random.Random(0)
+    for _ in range(60):
+        answers = [stream.choice([None, *"abcd"]) for _ in range(8)]
+        winner = stream.choice("abcd")
+        right = [a == winner for a in answers]
+        k = stream.randint(1, 8)
+        assert maj_at_k(answers, right, k) == pytest.approx(float(enumerated_majority(answers, right, k)), abs=1e-12)
+
+
+def test_best_of_k_equals_enumeration() -> None:
+    """With ties of scores, for every k; a perfect selector gives pass@k, one that knows nothing pass@1."""
+    stream = random.Random(1)
+    for _ in range(40):
+        right = [stream.random() < 0.4 for _ in range(7)]
+        scores = [stream.choice([0.0, 0.5, 1.5, -2.0]) for _ in right]
+        for k in range(1, 8):
+            assert best_of_k(scores, right, k) == pytest.approx(float(enumerated_best(scores, right, k)), abs=1e-12)
+            assert best_of_k([float(r) for r in right], right, k) == pytest.approx(pass_at_k(7, sum(right), k))
+            assert best_of_k([3.0] * 7, right, k) == pytest.approx(sum(right) / 7)
+
+
+@pytest.mark.parametrize("k", [0, 4, -1])
+def test_k_that_cannot_be(k: int) -> None:
+    """ValueError that names both numbers."""
+    for call in (lambda: maj_at_k(["a"] * 3, [True] * 3, k), lambda: best_of_k([1.0] * 3, [True] * 3, k)):
+        with pytest.raises(ValueError, match=f"{k} of 3 samples"):
+            call()
+
+
+def test_many_samples_are_quick_and_exact() -> None:
+    """n = 128, k = 64: against 20,000 draws, within five standard errors."""
+    stream = random.Random(2)
+    answers = [stream.choice("aaaabbbccd") for _ in range(128)]
+    right = [a == "b" for a in answers]
+    exact = maj_at_k(answers, right, 64)
+    hits = 0.0
+    for _ in range(20_000):
+        votes = Counter(stream.sample(answers, 64))
+        winners = [a for a, n in votes.items() if n == max(votes.values())]
+        hits += ("b" in winners) / len(winners)
+    assert abs(hits / 20_000 - exact) < 5 * math.sqrt(max(exact * (1 - exact), 1e-4) / 20_000)
+
+
+def row(problem: str, sample: int, extracted: str | None, right: bool, score: float | None = None) -> dict:
+    status = "correct" if right else "no_answer" if extracted is None else "incorrect"
+    own = {"id": problem, "sample": sample, "completion": f"so {extracted}", "status": status, "score": float(right)}
+    own |= {"correct": right, "extracted": extracted, "finish_reason": "stop", "tokens": 3}
+    return own | ({} if score is None else {"selector_score": score})
+
+
+def test_an_evaluation_has_them_with_intervals() -> None:
+    """From k = 2 on; best@k where a selector scored the answers; samples without a verdict's score are left out."""
+    rows = [row("p", 0, "1", True, 0.1), row("p", 1, "1.0", True, 0.2), row("p", 2, "2", False, 0.9)]
+    rows += [row("q", 0, None, False, 0.3), row("q", 1, "5", True, 0.2), row("q", 2, "7", False, 0.1)]
+    result = summarize(rows, [1, 3])
+    assert result["maj@3"] == pytest.approx((1 + 0.5) / 2)
+    assert result["best@3"] == pytest.approx((0 + 0) / 2)
+    assert result["pass^3"] == 0
+    for name in ("maj@3", "best@3", "pass^3"):
+        low, high = result[f"{name}_ci"]
+        assert 0 <= low <= result[name] <= high <= 1
+    assert "maj@1" not in result
+    bare = [{k: v for k, v in r.items() if k != "selector_score"} for r in rows]
+    assert "best@3" not in summarize(bare, [1, 3])
+    assert vote(row("p", 0, None, False)) is None
+    assert vote({**row("p", 0, None, False), "status": "incorrect"}) == "so None"
+
+
+def test_bootstrap_equals_enumeration() -> None:
+    """The distribution over all 4^4 resamples of four problems, within five standard errors at every value."""
+    gaps = np.array([0.5, -0.25, 0.0, 1.0])
+    exact = Counter(round(float(np.mean(drawn)), 9) for drawn in itertools.product(gaps, repeat=4))
+    drawn = resampled_means(gaps, 40_000, np.random.default_rng(0))
+    seen = Counter(np.round(drawn, 9).tolist())
+    assert seen.keys() <= exact.keys()
+    for value, count in exact.items():
+        share = count / 4**4
+        assert abs(seen[value] / 40_000 - share) < 5 * math.sqrt(share * (1 - share) / 40_000)
+    values = sorted(value for value, count in exact.items() for _ in range(count))
+    found = compare_pairs([0.0] * 4, gaps.tolist(), resamples=40_000)
+    assert found.low == pytest.approx(values[int(0.025 * 256)], abs=0.07)
+    assert found.high == pytest.approx(values[int(0.975 * 256)], abs=0.07)
+
+
+def test_sign_flips_equal_enumeration() -> None:
+    """p over all 2^6 signs."""
+    gaps = [0.5, 0.25, 0.125, 0.5, -0.25, 1.0]
+    sums = [abs(sum(s * g for s, g in zip(signs, gaps))) for signs in itertools.product((1, -1), repeat=6)]
+    exact = sum(s >= abs(sum(gaps)) - 1e-12 for s in sums) / 64
+    assert compare_pairs([0.0] * 6, gaps, resamples=40_000).p == pytest.approx(exact, abs=0.01)
+
+
+def test_pairing_removes_what_problems_share() -> None:
+    """Two models that differ by little on problems of very different difficulty: a narrow interval, by hand too."""
+    first = [i / 100 for i in range(80)]
+    second = [x + (0.1 if i % 2 else 0.05) for i, x in enumerate(first)]
+    found = compare_pairs(first, second)
+    assert found.difference == pytest.approx(0.075)
+    assert found.standard_error == pytest.approx(0.025 * math.sqrt(80 / 79) / math.sqrt(80))
+    assert 0.065 < found.low < found.difference < found.high < 0.085
+    assert (found.problems, found.better, found.equal, found.worse) == (80, 80, 0, 0)
+    assert found.p < 1e-3
+    assert compare_pairs(first, first).p == 1
+
+
+def test_coverage_of_the_interval() -> None:
+    """Of 400 comparisons of 40 problems the interval holds the true difference in 91 to 98 %."""
+    stream = np.random.default_rng(3)
+    held = 0
+    for i in range(400):
+        hard = stream.random(40)
+        first = (stream.random(40) < hard).astype(float)
+        second = (stream.random(40) < np.minimum(hard + 0.1, 1)).astype(float)
+        found = compare_pairs(first.tolist(), second.tolist(), resamples=1000, seed=i)
+        held += found.low <= 0.095 <= found.high  # the mean of min(hard + .1, 1) - hard
+    assert 0.91 <= held / 400 <= 0.98
+
+
+@pytest.mark.parametrize(("first", "second"), [([], []), ([1.0], [1.0, 0.0])])
+def test_numbers_that_do_not_pair(first: list[float], second: list[float]) -> None:
+    """ValueError."""
+    with pytest.raises(ValueError, match="one of each model for each problem"):
+        compare_pairs(first, second)

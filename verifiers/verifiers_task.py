@@ -1,0 +1,164 @@
+"""The verifier `verifiers_task`: rewards of tasks of the package `verifiers` 0.4 (Prime Intellect, prime-rl).
+
+`import verifiers.v1` is their package; the folder of that name in a checkout of rlvr is passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from rlvr.registry import register
+from rlvr.types import Message, Problem, Prompt, Status, Verdict, bad_reference
+
+MISSING = "this needs the package verifiers, version 0.4: pip install 'rlvr[verifiers]'"
+
+
+@cache
+def v1() -> Any:
+    """Return the module verifiers.v1. Raise ValueError where it is not installed, or is of another version."""
+    kept = list(sys.path)
+    held = sys.modules.get("verifiers")
+    if held is not None and not hasattr(held, "v1") and _is_ours(Path(held.__file__ or "").parent):
+        del sys.modules["verifiers"]
+    sys.path[:] = [path for path in kept if not _is_ours(Path(path or ".") / "verifiers")]
+    try:
+        importlib.import_module("verifiers")
+        return importlib.import_module("verifiers.v1")
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{MISSING} ({error})") from error
+    finally:
+        sys.path[:] = kept
+
+
+def _is_ours(folder: Path) -> bool:
+    return (folder / "runner" / "budget.py").exists()
+
+
+def load_tasks(module: str, config: Mapping[str, Any], most: int) -> list[Any]:
+    """Return the first `most` tasks of the taskset that `module` exports. Raise ValueError for one that cannot be used.
+
+    Refused are tasks that need a container, tool servers, a runtime for their rewards, or judges: rewards are computed
+    from the completion only.
+    """
+    vf = v1()
+    try:
+        kind = vf.taskset_config_type(module)
+        made = vf.load_taskset(kind(id=module, **config))
+    except (ModuleNotFoundError, TypeError, AttributeError) as error:
+        raise LookupError(f"verifiers:{module}: {error}") from error
+    tasks = list(made.take(most))
+    if not tasks:
+        raise ValueError(f"verifiers:{module} has no tasks")
+    if reason := _needs_more(tasks[0], made):
+        raise ValueError(f"verifiers:{module} is refused: it needs {reason}")
+    return tasks
+
+
+def _needs_more(task: Any, made: Any) -> str:
+    if task.NEEDS_CONTAINER:
+        return "a container"
+    if type(task).toolsets(task.config) or type(made).toolsets(made.config):
+        return "tool servers"
+    if task.config.judges:
+        return "judges"
+    for hook in task.hooks("reward"):
+        runtime = inspect.signature(hook).parameters.get("runtime")
+        if runtime is not None and runtime.default is inspect.Parameter.empty:
+            return f"a runtime for its reward {hook.__name__}"
+    return "" if task.hooks("reward") else "a reward"
+
+
+def prompt_of(task: Any) -> Prompt:
+    """Return the prompt of a task of theirs: text, or messages where it has a system prompt or several messages."""
+    data = task.data
+    if data.prompt is None:
+        raise ValueError("a task without a prompt: the user opens the conversation, which takes turns")
+    system: list[Message] = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
+    if isinstance(data.prompt, str):
+        return [*system, {"role": "user", "content": data.prompt}] if system else data.prompt
+    rest = [{"role": message.role, "content": _text(message.content)} for message in data.prompt]
+    return [*system, *rest]
+
+
+def _text(content: Any) -> str:
+    if not isinstance(content, str):
+        raise ValueError("a prompt with images or other parts; only text is read")
+    return content
+
+
+def trace_of(task: Any, completion: str) -> Any:
+    """Return a trace of theirs in which the model answered the task's prompt with this completion."""
+    vf = v1()
+    records = importlib.import_module("verifiers.v1.trace")
+    node = importlib.import_module("verifiers.v1.graph").MessageNode
+    return vf.Trace(
+        task=records.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash),
+        agent=records.AgentInfo(config=vf.AgentConfig()),
+        nodes=[
+            node(message=vf.UserMessage(content=task.data.prompt_text)),
+            node(parent=0, message=vf.AssistantMessage(content=completion), sampled=True),
+        ],
+    )
+
+
+def rewards_of(task: Any, completion: str) -> dict[str, tuple[float, float]]:
+    """Return the rewards of a completion by name, each with its weight. What a reward raises passes through."""
+    trace = trace_of(task, completion)
+    asyncio.run(task.score(trace))
+    if missing := [name for name, reward in trace.rewards.items() if reward is None]:
+        raise RuntimeError(f"the rewards {', '.join(missing)} were not computed")
+    return {name: (reward.score, reward.weight) for name, reward in trace.rewards.items()}
+
+
+@lru_cache(maxsize=4)
+def _tasks(module: str, config: str, most: int) -> list[Any]:
+    return load_tasks(module, json.loads(config), most)
+
+
+@register("verifiers_task")
+@dataclass(frozen=True, kw_only=True)
+class VerifiersTask:
+    """The weighted sum of the rewards that a task of the package `verifiers` gives a completion.
+
+    The reference is {"taskset": module, "config": its settings, "most": tasks that are read, "index": number of the
+    task}. A sum of at least `full` is correct and scores 1, others are divided by it. The rewards are the taskset's
+    code, which runs in a worker process, not in the sandbox.
+    """
+
+    full: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.full) and self.full > 0):
+            raise ValueError(f"verifier 'verifiers_task', full {self.full}: expected a number above 0")
+
+    def warm_up(self) -> None:
+        """Import the package."""
+        v1()
+
+    def check_reference(self, reference: Any) -> None:
+        """Raise ValueError for a reference of another form."""
+        if not isinstance(reference, Mapping) or not {"taskset", "config", "most", "index"} <= set(reference):
+            raise ValueError('the reference is not {"taskset": ..., "config": ..., "most": ..., "index": ...}')
+
+    def __call__(self, problem: Problem, completion: str) -> Verdict:
+        """Return the verdict on one completion. What a reward raises passes through: an error without score."""
+        try:
+            self.check_reference(problem.reference)
+            wanted = problem.reference
+            task = _tasks(wanted["taskset"], json.dumps(wanted["config"]), wanted["most"])[wanted["index"]]
+        except (ValueError, LookupError) as error:
+            return bad_reference(str(error))
+        rewards = rewards_of(task, completion)
+        total = sum(score * weight for score, weight in rewards.values()) / self.full
+        status = Status.CORRECT if total >= 1 else Status.INCORRECT if total <= 0 else Status.PARTIAL
+        return Verdict(status, min(total, 1.0), ", ".join(f"{name} {score:g}" for name, (score, _) in rewards.items()))

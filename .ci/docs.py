@@ -17,11 +17,14 @@ import pdoc.render
 
 import rlvr
 
+# The first runs the command line when it is imported; the text of the second runs in the sandbox alone.
+NOT_IMPORTED = ("rlvr.__main__", "rlvr.verifiers.reasoning_gym.inside")
+
 
 def modules() -> list[ModuleType]:
-    """Import all modules, but for rlvr.__main__, which runs the command line when it is imported."""
+    """Import all modules but those that nothing may import."""
     names = [module.name for module in pkgutil.walk_packages(rlvr.__path__, "rlvr.")]
-    return [rlvr, *(importlib.import_module(name) for name in names if not name.endswith(".__main__"))]
+    return [rlvr, *(importlib.import_module(name) for name in names if name not in NOT_IMPORTED)]
 
 
 def page(module: ModuleType) -> pdoc.doc.Module:

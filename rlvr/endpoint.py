@@ -24,6 +24,7 @@ ENGINES = ("vllm", "sglang")  # what /models says of them: they read more fields
 NEUTRAL = {"min_p": 0.0, "repetition_penalty": 1.0}
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 RESERVED = frozenset({"model", "prompt", "messages", "n", "stream", "seed", "max_tokens", "max_completion_tokens"})
+CHARACTERS = 4  # that a token stands for where nothing counts them
 FIRST_LOOK = 5.0  # seconds for repeats of the first request
 T = TypeVar("T")
 Question = Sequence[int] | str | Sequence[Message]
@@ -37,8 +38,8 @@ class RequestLost(Exception):
 class Generated:
     """What the server returned. content: without the reasoning, which many servers cut off from it.
 
-    tokens: how many were sampled. ids: these, None where the server does not tell. finish: "stop" or "length".
-    stop: the stop string that ended it, "" where the server names none.
+    tokens: how many were sampled; an estimate where the server does not tell. ids: these, None where it does not.
+    finish: "stop" or "length". stop: the stop string that ended it, "" where the server names none.
     """
 
     content: str
@@ -148,7 +149,7 @@ class Endpoint:
         path = PATHS[self.api]
         answer = self.client.post(path, self.body(question, sampling, seed), idempotent=True)
         choice = self.client.read(path, answer, lambda a: dict(a["choices"][0]), SCHEMA)
-        tokens = self.client.read(path, answer, lambda a: int(a["usage"]["completion_tokens"]), SCHEMA + " (usage)")
+        tokens = self.client.read(path, answer, counted, SCHEMA + " (usage)")
         return self.client.read(path, choice, lambda c: generated(c, tokens), SCHEMA)
 
     def body(self, question: Question, sampling: Sampling, seed: int) -> dict[str, Any]:
@@ -177,8 +178,17 @@ class Endpoint:
         return body | self.extra
 
 
-def generated(choice: Mapping[str, Any], tokens: int) -> Generated:
-    """Return a choice of a response. Raises ServerLost for one that the server did not finish."""
+def counted(answer: Mapping[str, Any]) -> int | None:
+    """Return how many tokens the server says that it sampled; None where it leaves `usage` out."""
+    usage = answer.get("usage")
+    return None if usage is None else int(usage["completion_tokens"])
+
+
+def generated(choice: Mapping[str, Any], tokens: int | None) -> Generated:
+    """Return a choice of a response. Raises ServerLost for one that the server did not finish.
+
+    tokens: as the server counted them; None: those of its ids, else a quarter of the text's characters.
+    """
     finish = choice.get("finish_reason")
     if finish in ("tool_calls", "function_call"):
         finish = "stop"
@@ -188,14 +198,11 @@ def generated(choice: Mapping[str, Any], tokens: int) -> Generated:
     said: Mapping[str, Any] = choice if message is None else message
     content = said["text"] if message is None else said.get("content") or said.get("refusal")
     ids, stop = choice.get("token_ids"), choice.get("stop_reason", choice.get("matched_stop"))
-    return Generated(
-        joined(content),
-        joined(said.get("reasoning") or said.get("reasoning_content")),
-        finish,
-        tokens,
-        None if ids is None else tuple(int(i) for i in ids),
-        stop if isinstance(stop, str) and finish == "stop" else "",
-    )
+    known = None if ids is None else tuple(int(i) for i in ids)
+    text, reasoning = joined(content), joined(said.get("reasoning") or said.get("reasoning_content"))
+    if tokens is None:
+        tokens = (len(text) + len(reasoning) + CHARACTERS - 1) // CHARACTERS if known is None else len(known)
+    return Generated(text, reasoning, finish, tokens, known, stop if isinstance(stop, str) and finish == "stop" else "")
 
 
 def joined(content: Any) -> str:

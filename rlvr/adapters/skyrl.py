@@ -16,7 +16,7 @@ from rlvr.adapters.judging import Judge, Unscored
 from rlvr.seeding import derive_seed
 from rlvr.types import Reply, Verdict
 
-MISSING = "this needs the package skyrl-gym, version 0.4: pip install 'rlvr[skyrl]'"
+MISSING = "this needs the package skyrl-gym, version 0.4: pip install skyrl-gym"
 
 
 def environment(pack: Judge) -> Any:

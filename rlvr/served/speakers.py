@@ -6,13 +6,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr.endpoint import Generated, Question
+from rlvr.endpoint import CHARACTERS, Generated, Question
 from rlvr.files.jsonl import check_encodable
 from rlvr.model.rendering import Rendering
 from rlvr.model.shortened import shorten
 from rlvr.types import Completion, Finish, Message, Prompt, Reply, Sampling
 
-CHARACTERS = 4  # that a token stands for where no tokenizer tells
 NO_IDS = (
     "the server returns no token ids (vLLM does), without which turns would be encoded anew; leave out --tokenizer, "
     "and use --api chat"

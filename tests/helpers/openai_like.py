@@ -18,7 +18,7 @@ from rlvr.types import Sampling
 
 Body = dict[str, Any]
 Answer = Callable[[Body], Body]
-"""A choice, with "usage" in it, to the body of a request."""
+"""A choice, with "usage" in it (None: left out of the response), to the body of a request."""
 Fault = Callable[[int, "Handler"], bool]
 """What happens in place of an answer, to the request of this number; returns whether anything did."""
 
@@ -93,7 +93,8 @@ class Handler(BaseHTTPRequestHandler):
                 return
             choice = server.answer(body)
             usage = choice.pop("usage", {"completion_tokens": 3})
-            self.send_json({"choices": [{"index": 0, **choice}], "usage": usage})
+            told = {} if usage is None else {"usage": usage}
+            self.send_json({"choices": [{"index": 0, **choice}], **told})
         finally:
             with server.lock:
                 server.at_once -= 1

@@ -99,6 +99,21 @@ def test_failures_are_repeated(name: str) -> None:
         assert server.bodies == [server.bodies[0]] * 3
 
 
+@pytest.mark.parametrize(
+    ("said", "tokens"),
+    [
+        ({"usage": {"completion_tokens": 9}}, 9),
+        ({"usage": None}, 3),
+        ({"usage": None, "token_ids": [5, 6]}, 2),
+    ],
+)
+def test_tokens_are_counted_without_usage(said: dict, tokens: int) -> None:
+    """By the ids, else a quarter of the characters, rounded up."""
+    with openai_like(lambda body: chat_answer("nine chars") | said) as server:
+        assert endpoint_at(server.url).complete(ASKED, SAMPLING, 5).tokens == tokens
+        assert len(server.bodies) == 1
+
+
 @pytest.mark.parametrize(("code", "name"), [(429, "Retry-After"), (503, "Retry-After")])
 def test_retry_after_is_honoured(code: int, name: str) -> None:
     """The next attempt comes no earlier than the server asks."""

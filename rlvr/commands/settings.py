@@ -168,9 +168,9 @@ def check_effect(config: Any, before: Values) -> None:
     for entry in settings.entries:
         value = value_of(settings.values, entry)
         if entry.flag in unread and value != value_of(before, entry):
+            name = f"{entry.group}.{entry.setting.name}".lstrip(".")
             raise ValueError(
-                f"{entry.group}.{entry.setting.name} {value} would have no effect: it is read only "
-                f"{unread[entry.flag].flags}; leave it out"
+                f"{name} {value} would have no effect: it is read only {unread[entry.flag].flags}; leave it out"
             )
 
 

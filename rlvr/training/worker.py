@@ -47,7 +47,7 @@ class RolloutWorker:
     """Makes the rollouts: renders problems with the policy's tokenizer, samples completions, verifies them.
 
     With a `plan` they have several turns, in its environment. `shares`: of the packs of a mixture. `draws` chooses the
-    problems of a step. `verifier` gives the rewards. `monitor` scores
+    problems of a step; one is made of the settings unless it is given. `verifier` gives the rewards. `monitor` scores
     the same rollouts and never enters the reward. `timer` measures the phases of the present step.
     """
 
@@ -61,7 +61,8 @@ class RolloutWorker:
     timer: Timer = field(default_factory=Timer)
     plan: Play | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
-    draws: Draws = field(init=False)
+    draws: Draws = None  # type: ignore[assignment]  # made of the settings below
 
     def __post_init__(self) -> None:
-        self.draws = Draws(self.config, self.problems, self.shares)
+        if self.draws is None:
+            self.draws = Draws(self.config, self.problems, self.shares)

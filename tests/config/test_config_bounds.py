@@ -83,13 +83,13 @@ def test_settings_without_effect_are_refused_where_they_are_changed(name):
         )
         if value == entry_value(config, entry):
             value = False
-        name = f"{entry.group}.{entry.setting.name}"
+        name = f"{entry.group}.{entry.setting.name}".lstrip(".")
         with pytest.raises(ValueError, match=f"^{name} .* would have no effect: it is read only with"):
             check_effect(changed(config, name, value), values_of(type(config), config))
 
 
 def entry_value(config, entry):
-    return getattr(getattr(config, entry.group), entry.setting.name)
+    return getattr(getattr(config, entry.group) if entry.group else config, entry.setting.name)
 
 
 def test_words_that_a_setting_does_not_know_are_refused():

@@ -87,8 +87,11 @@ def test_a_mistyped_folder_is_answered_before_anything_is_imported(command: list
 
 
 @pytest.mark.parametrize("name", ["./no/such", "/no/such", "~/no/such/folder", "a/b/c", "../x", "runs/my run"])
-def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A separator or dot at the start, more than one separator, characters that no hub name has."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(constants, "ENDPOINT", "http://never.asked.invalid")
     with pytest.raises(ValueError, match="no such folder") as refused:
         find_model(name)

@@ -124,7 +124,7 @@ def by_tokens(server: OpenAILike, folder: Path, *flags: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("temperature", "limit"), [("1", []), ("0", []), ("1", ["--context-tokens", "44"]), ("1", ["--max-turns", "2"])]
+    ("temperature", "limit"), [("1", []), ("0", []), ("1", ["--context-tokens", "60"]), ("1", ["--max-turns", "2"])]
 )
 def test_equals_the_evaluation_in_process(
     folder: Path, server: OpenAILike, tmp_path: Path, temperature: str, limit: list[str]

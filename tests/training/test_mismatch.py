@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlvr.config import AlgoConfig, Config, ModelConfig, RolloutConfig, RunConfig, TorchSamplerConfig, VLLMConfig
 from rlvr.model.policy import load_policy
+from rlvr.model.tiny import tiny_tokenizer
 from rlvr.train import train
 from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.mismatch import mismatch, warn_of_mismatch
@@ -97,19 +99,41 @@ def test_torch_sampler_in_float32_is_the_trainer(tmp_path: Path) -> None:
     assert metrics["importance"] == 1.0
 
 
-def test_torch_sampler_in_bfloat16_is_corrected(tmp_path: Path) -> None:
+@pytest.fixture
+def wide(tmp_path: Path) -> str:
+    """A model with sums of 512 numbers: the tiny one's are short, and round alike in whatever order they are taken."""
+    torch.manual_seed(0)
+    tokenizer = tiny_tokenizer([CHARACTERS])
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=512,
+        intermediate_size=1024,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        initializer_range=0.1,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "wide")
+    tokenizer.save_pretrained(tmp_path / "wide")
+    return str(tmp_path / "wide")
+
+
+def test_torch_sampler_in_bfloat16_is_corrected(tmp_path: Path, wide: str) -> None:
     """One token at a time rounds otherwise than a whole row: it is logged, and weighed per token."""
-    metrics = step_of(tmp_path, ModelConfig(device="cpu", dtype="bfloat16"))
+    metrics = step_of(tmp_path, ModelConfig(name=wide, device="cpu", dtype="bfloat16"))
     assert 1e-4 < metrics["mismatch/mean"] < 0.05
     assert metrics["importance"] != 1.0
     assert metrics["importance"] == pytest.approx(1.0, abs=0.05)
 
 
-def test_callbacks_are_warned_of_a_mismatch(tmp_path: Path) -> None:
+def test_callbacks_are_warned_of_a_mismatch(tmp_path: Path, wide: str) -> None:
     """The warning goes to the callbacks that take warnings, and not to Python's, which would be an error here."""
     callback = Warnings()
     sampler = TorchSamplerConfig(mismatch_alarm=1e-5)
-    step_of(tmp_path, ModelConfig(device="cpu", dtype="bfloat16"), sampler, [callback])
+    step_of(tmp_path, ModelConfig(name=wide, device="cpu", dtype="bfloat16"), sampler, [callback])
     [text] = callback.texts
     assert text.startswith("step 1: logprobs of sampler and trainer differ by")
 

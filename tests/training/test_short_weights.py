@@ -21,14 +21,15 @@ from tests.helpers.resuming import check_same, results, small
 from tests.helpers.runs import make_run
 from tests.helpers.settings import with_settings
 
+OFTEN = {"verifier_option": ("pattern=7", "match=search")}  # a reward that most groups earn in part
+SHORT = {"model": {"weights": "bfloat16"}, "run": OFTEN}
 bitsandbytes = pytest.param(
-    {"model": {"weights": "bfloat16"}, "optim": {"name": "adamw8bit"}},
+    {**SHORT, "optim": {"name": "adamw8bit"}},
     id="8-bit",
     marks=pytest.mark.skipif(
         importlib.util.find_spec("bitsandbytes") is None, reason="the extra bitsandbytes is not installed"
     ),
 )
-SHORT = {"model": {"weights": "bfloat16"}}
 CORPUS = ["0123456789+-= abc"]
 
 

@@ -136,6 +136,8 @@ def test_built_in_verifiers_are_spelt_right():
         "regex": {"pattern": "x"},
         "combine": {"parts": "math"},
         "reward_model": {"model": "m", "url": "http://x"},
+        "process_reward_model": {"model": "m"},
+        "llm_judge": {"model": "m", "url": "http://x/v1"},
     }
     made = [make_verifier(name, **options.get(name, {})) for name in VERIFIERS.names() if ":" not in name]
     assert len(made) > 10

@@ -321,11 +321,9 @@ def result_table(result: dict[str, Any], ks: Sequence[int]) -> Table:
     table.add_column("extraction", no_wrap=True)
     for name in (*(f"pass@{k}" for k in ks), *(["score"] if shows_score else [])):
         table.add_column(name, justify="right", no_wrap=True)
-    for name, prefix in (("as configured", ""), ("strict", "strict_"), ("lenient", "lenient_")):
-        if f"{prefix}pass@{ks[0]}" in result:
-            cells = [with_interval(result, f"{prefix}pass@{k}", 2) for k in ks]
-            cells += [with_interval(result, "score", 2) if not prefix else ""] if shows_score else []
-            table.add_row(name, *map(escape, cells))
+    score = [escape(with_interval(result, "score", 2))] if shows_score else []
+    for name, cells in extractions(result, ks):
+        table.add_row(name, *cells, *(score if name == "as configured" else [""] * len(score)))
     return table
 
 
@@ -347,12 +345,24 @@ def packs_table(result: dict[str, Any], ks: Sequence[int]) -> Table | None:
     if "packs" not in result:
         return None
     table = Table(title="by pack", title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("pack", "problems", *(f"pass@{k}" for k in ks)):
-        table.add_column(name, justify="left" if name == "pack" else "right", no_wrap=True)
+    for name in ("pack", "problems", "extraction", *(f"pass@{k}" for k in ks)):
+        table.add_column(name, justify="right" if "@" in name or name == "problems" else "left", no_wrap=True)
     for pack, held in result["packs"].items():
-        cells = [with_interval(held, f"pass@{k}", 2) for k in ks] if held else ["unscored"] * len(ks)
-        table.add_row(escape(pack), str(held["num_problems"] if held else ""), *map(escape, cells))
+        rows = extractions(held, ks) if held else [("", ["unscored"] * len(ks))]
+        for number, (name, cells) in enumerate(rows):
+            of_pack = ["", ""] if number else [escape(pack), str(held["num_problems"] if held else "")]
+            table.add_row(*of_pack, name, *cells)
     return table
+
+
+def extractions(result: dict[str, Any], ks: Sequence[int]) -> list[tuple[str, list[str]]]:
+    """Return pass@k with intervals by each way of extracting answers: its name, and a cell of markup for each k."""
+    forms = (("as configured", ""), ("strict", "strict_"), ("lenient", "lenient_"))
+    return [
+        (name, [escape(with_interval(result, f"{prefix}pass@{k}", 2)) for k in ks])
+        for name, prefix in forms
+        if f"{prefix}pass@{ks[0]}" in result
+    ]
 
 
 def threshold_hint(result: dict[str, Any], ks: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ from rlvr.training.alarm import AlarmStop
 from rlvr.training.credit import check_credit, credit_metrics, credited_advantages, credited_rewards
 from rlvr.training.prefetch import RolloutPrefetcher
 from rlvr.training.prepare import kl_costs, subtracts_kl
+from rlvr.training.reference import follow
 from rlvr.training.run import Run
 from rlvr.training.saving import CheckpointSaver
 from rlvr.training.signals import StopRequest
@@ -52,6 +53,7 @@ def train(run: Run, start: int = 0) -> StopRequest:
                     costs, stats["kl"] = kl_costs(learner, groups)
                 advantages = credited_advantages(groups, rewards, config.algo, costs)
                 stats |= update(learner, step, groups, advantages, run.reporter.warn)
+                stats |= follow(learner, step + 1, stats, groups)
             check_trained(learner, step + 1)
             rollouts.load_weights()
 

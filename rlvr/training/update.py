@@ -22,10 +22,12 @@ from rlvr.seeding import derive_seed
 from rlvr.training.learner import Learner
 from rlvr.training.mismatch import mismatch, warn_of_mismatch
 from rlvr.training.prepare import critic_stats, learner_microbatches, prepare_batch
+from rlvr.training.ptx import accumulate_mix
 from rlvr.training.rewards import has_signal
 from rlvr.types import Group
 
 TOKEN_STATS = ("clip_low", "clip_high", "importance", "importance_clipped")
+KTO_STATS = ("kto/rows", "kto/good", "kto/kl", "kto/desirable", "kto/undesirable")
 PAIR_STATS = ("dpo/margin", "dpo/accuracy", "dpo/chosen", "dpo/rejected")
 VALUE_STATS = ("critic/value_loss", "critic/value_clipped")
 
@@ -45,7 +47,7 @@ def update(
     moments decay and go on moving the weights, as they would with all rows computed. Where raft or dpo has chosen no
     completion there is no minibatch, and no optimizer step.
     """
-    config, algo, critic = learner.config, learner.config.algo, learner.critic
+    config, algo, critic = learner.config, learner.algo, learner.critic
     batch = prepare_batch(learner, to_batch(learner, groups, advantages))
     enter("update")
     lr = learning_rate(step, config.optim, config.run.steps)
@@ -55,9 +57,10 @@ def update(
     differences: list[Tensor] = []
     policy_learns = critic is None or step >= critic.settings.warmup
     seed = derive_seed(config.run.seed, "minibatches", step)
-    for minibatch in minibatches(batch, count=algo.minibatches, epochs=algo.epochs, seed=seed):
+    first = step * algo.minibatches * algo.epochs
+    for number, minibatch in enumerate(minibatches(batch, count=algo.minibatches, epochs=algo.epochs, seed=seed)):
         if policy_learns:
-            sums.update(accumulate_gradient(learner, minibatch, differences))
+            sums.update(accumulate_gradient(learner, minibatch, differences, number=first + number))
             norms.append(optimizer_step(learner.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm))
         if critic is not None:
             if not (policy_learns and critic.shares_trunk):
@@ -101,8 +104,10 @@ def averages(sums: Counter[str], updates: int, critic_updates: int) -> dict[str,
     computed, groups without signal left out; `trained_tokens` counts them, over all passes. An average over nothing
     (no pairs, no tokens) is left out.
     """
-    counts = {"loss": updates, **dict.fromkeys(VALUE_STATS, critic_updates)}
+    counts = {"loss": updates, "ptx/loss": updates, **dict.fromkeys(VALUE_STATS, critic_updates)}
     counts |= dict.fromkeys(PAIR_STATS, sums.pop("dpo/pairs", 0))
+    rows, good = sums.pop("kto/rows", 0), sums.get("kto/good", 0)
+    counts |= {"kto/good": rows, "kto/kl": rows, "kto/desirable": good, "kto/undesirable": rows - good}
     tokens = sums.pop("tokens", 0)
     stats = {name: value / counts.get(name, tokens) for name, value in sums.items() if counts.get(name, tokens)}
     if "clip_low" in stats:
@@ -134,14 +139,15 @@ def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Seq
 
 
 def accumulate_gradient(
-    learner: Learner, minibatch: Batch, differences: list[Tensor] | None = None
+    learner: Learner, minibatch: Batch, differences: list[Tensor] | None = None, *, number: int = 0
 ) -> dict[str, float]:
     """Run forward and backward over a minibatch, cut into microbatches. Return the sums of its statistics.
 
-    Gradients and sums are added up over processes. A critic on the policy's trunk learns in the same pass.
+    Gradients and sums are added up over processes. A critic on the policy's trunk learns in the same pass, and
+    demonstrations are mixed in where algo.ptx_coef asks for it, by the `number` of the update.
     Appends log pi_old - log pi_sampler of each microbatch's tokens (n,) to `differences`.
     """
-    config, algo = learner.config, learner.config.algo
+    config, algo = learner.config, learner.algo
     total = loss_denominator(minibatch, algo.normalizer, config.rollout.max_new_tokens)
     device = minibatch.mask.device
     sums = {name: torch.zeros((), device=device) for name in stat_names(learner, minibatch)}
@@ -159,6 +165,8 @@ def accumulate_gradient(
         stats |= {"loss": loss.detach(), "entropy": masked_sum(entropy, micro.mask), "tokens": micro.mask.sum()}
         for name, value in stats.items():
             sums[name] += value
+    if algo.ptx_coef:
+        sums["ptx/loss"] += accumulate_mix(learner, number)
     parameters = learner.policy.parameters()
     if learner.critic is not None and learner.critic.shares_trunk:
         parameters += learner.critic.parameters()
@@ -182,9 +190,12 @@ def fill_gradients(parameters: Iterable[Tensor], minibatch: Batch) -> None:
 def stat_names(learner: Learner, minibatch: Batch) -> list[str]:
     """Return the names of the sums of `accumulate_gradient`: the same on every process, even one without any rows."""
     names = ["loss", "entropy", "tokens"]
-    names += ["dpo/pairs", *PAIR_STATS] if minibatch.rows_per_pair > 1 else TOKEN_STATS
-    if minibatch.ref_logprobs is not None and minibatch.rows_per_pair == 1:
+    row = learner.config.algo.row
+    names += ["dpo/pairs", *PAIR_STATS] if row.pairs else KTO_STATS if row.labels else TOKEN_STATS
+    if minibatch.ref_logprobs is not None and not (row.pairs or row.labels):
         names.append("kl")
+    if learner.config.algo.ptx_coef:
+        names.append("ptx/loss")
     if learner.critic is not None and learner.critic.shares_trunk:
         names += VALUE_STATS
     return names

@@ -10,9 +10,9 @@ from rlvr.seeding import derive_seed
 from rlvr.training.after_step import alarm_ends, check_trained, finish_step, gradient_advice, is_due
 from rlvr.training.alarm import AlarmStop
 from rlvr.training.credit import check_credit, credit_metrics, credited_advantages, credited_rewards
+from rlvr.training.following import follow
 from rlvr.training.prefetch import RolloutPrefetcher
 from rlvr.training.prepare import kl_costs, subtracts_kl
-from rlvr.training.reference import follow
 from rlvr.training.run import Run
 from rlvr.training.saving import CheckpointSaver
 from rlvr.training.signals import StopRequest

@@ -17,6 +17,7 @@ from rlvr.registry import did_you_mean
 WITH_KL = Used(lambda config: config.algo.kl_coef > 0, "with --algo.kl-coef above 0")
 WITH_CLIP = Used(lambda config: config.algo.loss_row.clips, "with a loss that clips (--algo.loss auto)")
 WITH_KL_TARGET = Used(lambda config: config.algo.kl_target is not None, "with --algo.kl-target")
+WITH_ENTROPY_TARGET = Used(lambda config: config.algo.entropy_target is not None, "with --algo.entropy-target")
 WITH_RESETS = Used(lambda config: config.algo.reference_every > 0, "with --algo.reference-every 1 or more")
 WITH_PTX = Used(lambda config: config.algo.ptx_coef > 0, "with --algo.ptx-coef above 0")
 WITH_SAPO = Used(lambda config: config.algo.policy_loss == "sapo", "with --algo.loss sapo")
@@ -64,6 +65,10 @@ class AlgoDefaults:
     kl_in: str = "loss"
     kl_target: float | None = None
     kl_horizon: int = 10_000
+    entropy_coef: float = 0.0
+    entropy_target: float | None = None
+    entropy_coef_delta: float = 0.005
+    entropy_coef_max: float = 1.0
     reference_every: int = 0
     reference_mix: float = 1.0
     importance: str = "none"
@@ -198,6 +203,15 @@ class PolicyGradientSettings(ImportanceSettings, NormalizeSetting):
     reference_mix: Annotated[float, POSITIVE_SHARE, ADVANCED, WITH_RESETS] = 1.0
     """Share of the present policy in the new reference policy's weights; the rest is the old one's (TRL:
     ref_model_mixup_alpha)."""
+    entropy_coef: Annotated[float, WEIGHT, ADVANCED] = 0.0
+    """Weight of the entropy bonus: the mean entropy per token, whatever the loss is averaged over. 0: none."""
+    entropy_target: Annotated[float | None, POSITIVE, ADVANCED] = None
+    """Entropy per token, in nats, at or below which the bonus is given, with a weight that then grows step by step, and
+    else shrinks (arXiv:2505.22312). None: always, with entropy_coef."""
+    entropy_coef_delta: Annotated[float, POSITIVE, ADVANCED, WITH_ENTROPY_TARGET] = 0.005
+    """What the weight of the entropy bonus grows or shrinks by, each step."""
+    entropy_coef_max: Annotated[float, POSITIVE, ADVANCED, WITH_ENTROPY_TARGET] = 1.0
+    """Upper bound of the weight of the entropy bonus."""
     sapo_temperature_pos: Annotated[float, POSITIVE, ADVANCED, WITH_SAPO] = 1.0
     """SAPO's temperature for advantages above 0."""
     sapo_temperature_neg: Annotated[float, POSITIVE, ADVANCED, WITH_SAPO] = 1.05
@@ -246,6 +260,11 @@ class PolicyGradientSettings(ImportanceSettings, NormalizeSetting):
                 kl_in != "loss" or self.estimator != "k3_is" or not whole,
                 f"{at}kl_estimator k3_is with {at}loss {self.policy_loss}, whose ratio is that of a whole completion "
                 "and not of the token; set k2 or k3",
+            ),
+            (
+                self.kl_coef > 0 or (self.kl_target is None and self.reference_every == 0),
+                f"{at}{'reference_every' if self.kl_target is None else 'kl_target'} with {at}kl_coef 0, which has no "
+                f"reference policy; set {at}kl_coef above 0, or leave it out",
             ),
             (
                 not self.loss_row.fixed or self.normalizer == self.loss_row.normalize,

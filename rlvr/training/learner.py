@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,8 +21,8 @@ class Learner:
     """The policy and its optimizer; the frozen reference policy and the critic, where the algorithm needs them.
 
     The critic brings its own optimizer. `accelerator` tells which process this is, and sums gradients over all.
-    `kl_coef` is the present KL coefficient where it is adapted to a target. `demonstrations` are those of the
-    pretraining mix, played by a `plan` in an environment.
+    `adapted` holds the settings of the algorithm that follow the run, as they are now. `demonstrations` are those of
+    the pretraining mix, played by a `plan` in an environment.
     """
 
     config: Config
@@ -31,7 +31,7 @@ class Learner:
     accelerator: Accelerator
     reference: Policy | None = None
     critic: Critic | None = None
-    kl_coef: float | None = None
+    adapted: dict[str, float] = field(default_factory=dict)
     demonstrations: Sequence[Demonstration] = ()
     plan: Play | None = None
 
@@ -39,5 +39,5 @@ class Learner:
     def algo(self) -> AlgoSettings:
         """The algorithm's settings as they hold now."""
         algo = self.config.algo
-        changed: dict[str, Any] = {} if self.kl_coef is None else {"kl_coef": self.kl_coef}
+        changed: dict[str, Any] = {name: value for name, value in self.adapted.items() if hasattr(algo, name)}
         return replace(algo, **changed) if changed else algo

@@ -10,8 +10,8 @@ from rlvr.model.memory import microbatch_tokens
 from rlvr.runs.log import STREAMS
 from rlvr.training.checkpoint import damage, load_checkpoint, newest_whole
 from rlvr.training.episodes import plan_of
+from rlvr.training.following import restore_reference
 from rlvr.training.learner import Learner
-from rlvr.training.reference import restore_reference
 from rlvr.training.reporter import Reporter
 from rlvr.training.sft import sft
 from rlvr.training.signals import StopRequest

@@ -10,8 +10,8 @@ from rlvr.distributed import Apart, gather
 from rlvr.model.progress import enter
 from rlvr.training.best import best_steps, kept_steps
 from rlvr.training.checkpoint import checkpoint_folder, delete_old_checkpoints
+from rlvr.training.following import adapted_state, is_reset, reference_tensors
 from rlvr.training.prefetch import in_thread
-from rlvr.training.reference import is_reset, kl_state, reference_tensors
 from rlvr.training.run import Run
 from rlvr.training.snapshot import take_snapshot
 from rlvr.types import Group, RunError
@@ -69,7 +69,7 @@ class CheckpointSaver:
         main = learner.accelerator.is_main_process
         written: Future[None] = Future()
         if main or self.sharded:
-            state = {"log": self.run.reporter.log.position(), **kl_state(learner)} if main else {}
+            state = {"log": self.run.reporter.log.position(), **adapted_state(learner)} if main else {}
             held = reference_tensors(learner) if is_reset(learner, step) else None
             drawn = self.run.worker.draws.state()
             parts = (learner.policy, learner.optimizer, state, learner.critic, ahead, drawn, held)

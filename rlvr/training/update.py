@@ -18,6 +18,7 @@ from rlvr.model.health import count_not_finite, python_warning
 from rlvr.model.logprobs import of_tokens, token_logprobs
 from rlvr.model.optim import learning_rate, optimizer_step
 from rlvr.model.progress import enter
+from rlvr.model.softmax import Entropy
 from rlvr.seeding import derive_seed
 from rlvr.training.learner import Learner
 from rlvr.training.mismatch import mismatch, warn_of_mismatch
@@ -119,13 +120,14 @@ def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Seq
     """Return the rollouts that are trained on, by the algorithm's `trains_on` (rlvr/algo/algorithms.py).
 
     Rows of groups without signal have the gradient zero: they count in the loss's denominator and are not computed,
-    unless the critic learns from them or a KL term in the loss gives them a gradient.
+    unless the critic learns from them or a KL term or an entropy bonus in the loss gives them a gradient.
     """
     algo, rollout = learner.config.algo, learner.config.rollout
     mask_truncated, mask_void = rollout.truncated == "mask", rollout.mask_void
     if algo.row.trains_on == "chosen":
         groups, advantages = chosen(groups, advantages, mask_truncated=mask_truncated, mask_void=mask_void)
-    compute_all = algo.row.trains_on == "all" or (algo.kl_coef > 0 and algo.kl_in == "loss")
+    in_loss = (algo.kl_coef > 0 and algo.kl_in == "loss") or algo.entropy_coef > 0 or algo.entropy_target is not None
+    compute_all = algo.row.trains_on == "all" or in_loss
     return collate(
         groups,
         advantages,
@@ -154,6 +156,8 @@ def accumulate_gradient(
     for _, micro, weight in learner_microbatches(learner, minibatch):
         logprobs, entropy, values = forward(learner, micro)
         loss, stats = batch_loss(logprobs, micro, algo, total, importance_kind(config, learner.policy.dtype))
+        if algo.entropy_coef:
+            loss = loss - algo.entropy_coef * entropy_bonus(entropy, micro, minibatch)
         if values is not None:
             loss = loss + critic_loss(learner, values, micro, minibatch, stats)
         (loss * weight).backward()
@@ -204,9 +208,10 @@ def stat_names(learner: Learner, minibatch: Batch) -> list[str]:
 def forward(learner: Learner, micro: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return logprobs, entropies and, where the critic is a head on the policy, values; each (b, T)."""
     tokens, mask, temperature = micro.tokens, micro.scored, learner.config.rollout.temperature
+    wanted: Entropy = "gradient" if learner.algo.entropy_coef else True
     if learner.critic is not None and learner.critic.shares_trunk:
-        return learner.critic.logprobs_and_values(tokens, mask, temperature=temperature, with_entropy=True)
-    return *token_logprobs(learner.policy, tokens, mask, temperature=temperature, with_entropy=True), None
+        return learner.critic.logprobs_and_values(tokens, mask, temperature=temperature, with_entropy=wanted)
+    return *token_logprobs(learner.policy, tokens, mask, temperature=temperature, with_entropy=wanted), None
 
 
 def accumulate_value_gradient(learner: Learner, minibatch: Batch) -> dict[str, float]:
@@ -242,6 +247,12 @@ def critic_step(learner: Learner, step: int) -> float:
     assert critic is not None
     lr = learning_rate(step, replace(config.optim, lr=critic.settings.lr), config.run.steps)
     return optimizer_step(critic.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm)
+
+
+def entropy_bonus(entropy: Tensor | None, micro: Batch, minibatch: Batch) -> Tensor:
+    """Return a microbatch's part of the mean entropy per token, over the minibatch's tokens that are computed."""
+    assert entropy is not None
+    return (entropy * micro.mask).sum() / max(minibatch.num_completion_tokens, 1)
 
 
 def masked_sum(values: Tensor | None, mask: Tensor) -> Tensor:

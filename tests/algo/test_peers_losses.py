@@ -18,7 +18,7 @@ from rlvr.algo.advantages import labels
 from rlvr.algo.gae import generalized_advantages, token_rewards, whiten_tokens
 from rlvr.algo.losses import batch_loss, loss_denominator, sapo, vespo
 from rlvr.config import AlgoConfig, KTOConfig, make_algo
-from rlvr.training.reference import adapted
+from rlvr.training.following import adapted
 from tests.helpers.batches import make_batch
 from tests.helpers.files import GOLDEN
 

@@ -1,4 +1,4 @@
-"""The reference policy during a run: the KL coefficient that adapts to a target, and resets to the present policy."""
+"""What follows the run: the coefficients of KL term and entropy bonus, and the reference policy where it is reset."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rlvr.training.learner import Learner
 from rlvr.types import Group
 
 LARGEST_ERROR = 0.2
+BONUS = "entropy_bonus"  # the weight of the entropy bonus, also where none is given
 
 
 def adapted(coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
@@ -28,17 +29,25 @@ def adapted(coef: float, kl: float, target: float, horizon: int, completions: in
 
 
 def follow(learner: Learner, step: int, stats: Mapping[str, float], groups: Sequence[Group]) -> dict[str, float]:
-    """Adapt the KL coefficient, and reset the reference policy, after the update of a step (from 1).
+    """Adapt the coefficients, and reset the reference policy, after the update of a step (from 1).
 
-    stats: metrics of the step, with the mean KL estimate per token where tokens were trained on. Returns the
-    coefficient that this step had, where it adapts, as a metric.
+    stats: metrics of the step, with the mean KL estimate and the mean entropy per token where tokens were trained on.
+    Returns the coefficients that this step had, those that adapt, as metrics.
     """
-    algo, found = learner.algo, dict[str, float]()
+    algo, found, state = learner.algo, dict[str, float](), learner.adapted
     if algo.kl_target is not None and learner.reference is not None:
         found["kl_coef"] = algo.kl_coef
         if "kl" in stats:
             scored = sum(verdict.score is not None for group in groups for verdict in group.verdicts)
-            learner.kl_coef = adapted(algo.kl_coef, stats["kl"], algo.kl_target, algo.kl_horizon, scored)
+            state["kl_coef"] = adapted(algo.kl_coef, stats["kl"], algo.kl_target, algo.kl_horizon, scored)
+    if algo.entropy_target is not None:
+        found["entropy_coef"] = algo.entropy_coef
+        if "entropy" in stats:
+            low = stats["entropy"] <= algo.entropy_target
+            weight = state.get(BONUS, learner.config.algo.entropy_coef)
+            change = algo.entropy_coef_delta if low else -algo.entropy_coef_delta
+            state[BONUS] = min(max(weight + change, 0.0), algo.entropy_coef_max)
+            state["entropy_coef"] = state[BONUS] if low else 0.0
     if algo.reference_every and step % algo.reference_every == 0:
         reset(learner, algo.reference_mix)
     return found
@@ -67,15 +76,15 @@ def reference_tensors(learner: Learner) -> dict[str, Tensor]:
     return {name: full(weight.detach()).contiguous().cpu() for name, weight in named}
 
 
-def kl_state(learner: Learner) -> dict[str, float]:
-    """Return what state.json holds of the KL coefficient: the next step's, where it adapts."""
-    return {} if learner.kl_coef is None else {"kl_coef": learner.kl_coef}
+def adapted_state(learner: Learner) -> dict[str, dict[str, float]]:
+    """Return what state.json holds of the coefficients that adapt: the next step's."""
+    return {"adapted": dict(learner.adapted)} if learner.adapted else {}
 
 
 @torch.no_grad()
 def restore_reference(learner: Learner, folder: Path, state: Mapping[str, Any]) -> None:
-    """Restore the KL coefficient and the reference policy from a checkpoint with this state.json, where it has them."""
-    learner.kl_coef = state.get("kl_coef")
+    """Restore the coefficients and the reference policy from a checkpoint with this state.json, where it has them."""
+    learner.adapted = dict(state.get("adapted", {}))
     if learner.reference is None or not (folder / REFERENCE).exists():
         return
     tensors = load_file(folder / REFERENCE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +102,7 @@ def hub(
     split, test_split: of the data set; "none" for no training. Without test_split the share test_share is held out, by
     a hash of the prompt. verifier_options: key=value. Rows that cannot be used are left out, and the log counts them.
     """
-    if bool(dataset) == (data is not None):
-        both = "both are given" if dataset else "neither is given"
-        raise ValueError(f"task 'hub': {both}; expected dataset=ORG/NAME, or a local file or folder as data")
-    if not 0 <= test_share <= 1:
-        raise ValueError(f"task 'hub', test_share {test_share}: expected a share in [0, 1]")
+    _check_source(dataset, data, test_share)
     for name, number in (("num_train", num_train), ("num_test", num_test)):
         first([], number, name)
     _check_template(template)
@@ -121,17 +117,13 @@ def hub(
         asked = filled(template, to_prompt(question, where), row, reference, where)
         return Problem(default, asked, answer)
 
-    def rows_of(part: str) -> Iterator[Row]:
-        if data is not None:
-            return _local(Path(data), part)
-        return stream_hub(dataset, config or None, part, revision or None)
+    def problems_of(part: str, held_out: Sequence[Problem] = ()) -> list[Problem]:
+        hub = (dataset, config or None, part, revision or None)
+        rows = _local(Path(data), part) if data is not None else stream_hub(*hub)
+        return usable("hub", part, converted(pack, part, rows, convert), judge, held_out)
 
-    test: list[Problem] = []
-    if test_split:
-        test = usable("hub", test_split, converted(pack, test_split, rows_of(test_split), convert), judge)
-    train: list[Problem] = []
-    if split != "none":
-        train = usable("hub", split, converted(pack, split, rows_of(split), convert), judge, test)
+    test = problems_of(test_split) if test_split else []
+    train = problems_of(split, test) if split != "none" else []
     if not test_split:
         held = _held_out(seed, test_share)
         train, test = [p for p in train if not held(p)], [p for p in train if held(p)]
@@ -143,6 +135,14 @@ def hub(
         verifier_options=options,
         check_references=False,  # `usable` has read them
     )
+
+
+def _check_source(dataset: str, data: Path | None, test_share: float) -> None:
+    if bool(dataset) == (data is not None):
+        both = "both are given" if dataset else "neither is given"
+        raise ValueError(f"task 'hub': {both}; expected dataset=ORG/NAME, or a local file or folder as data")
+    if not 0 <= test_share <= 1:
+        raise ValueError(f"task 'hub', test_share {test_share}: expected a share in [0, 1]")
 
 
 def _held_out(seed: int, share: float) -> Callable[[Problem], bool]:

@@ -227,11 +227,11 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
         return answer_problems(args, task, problems, stop)
 
 
-def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: StopRequest) -> dict[str, Any]:
+def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], stop: StopRequest) -> dict[str, Any]:
     """Load the model, sample and verify its answers, and write the numbers into a folder that is claimed."""
     from transformers.utils.logging import disable_progress_bar
 
-    from rlvr.model.context import check_fit, context_limit, leave_out_long
+    from rlvr.model.context import context_limit
     from rlvr.model.device import tune_cpu
     from rlvr.model.policy import load_policy
     from rlvr.sampling.samplers import open_sampler
@@ -255,13 +255,8 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
     policy.announce(task.environment)
     display = Display()
     stop.bars = display.height
-    flags = ("--max-new-tokens", "--max-prompt-tokens")
-    if args.max_prompt_tokens is not None:
-        kept, dropped = leave_out_long(policy, problems, args.max_prompt_tokens, flags[1])
-        problems = list(kept)
-        display.say(f"{dropped} problems with prompts of more than {args.max_prompt_tokens} tokens are left out")
     limit = context_limit(policy.causal.config)
-    check_fit(policy, problems, args.max_new_tokens, limit, flags)
+    problems = served.fitting(args, policy, problems, limit, display)
     plan = plan_of(policy, task, args, limit, args.sampler.max_model_len)
     display.say(f"{args.task}: {len(problems)} problems, {args.samples} samples each; {policy.describe()}")
     with (

@@ -18,6 +18,7 @@ from tests.helpers.played import Steps, digits
 
 PROBLEMS = [Problem(f"p{i}", f"{i}+{i}=") for i in range(5)]
 LIMITS = RolloutConfig(max_turns=4, turn_tokens=6)
+BUDGET = Sampling(max_new_tokens=24)
 
 
 def play_rows(policy: Policy, sampler: Sampler, environment: Environment, **options) -> list[Group]:
@@ -27,7 +28,7 @@ def play_rows(policy: Policy, sampler: Sampler, environment: Environment, **opti
         "problems": PROBLEMS,
         "group_size": 2,
         "seed": (0, "rollout", 3),
-        "sampling": Sampling(max_new_tokens=24),
+        "sampling": BUDGET,
         **options,
     }
     return rollout(policy, sampler, plan=plan, **settings)

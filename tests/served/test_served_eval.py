@@ -15,6 +15,7 @@ from rlvr.commands.cli import main
 from rlvr.config import ModelConfig
 from rlvr.model.policy import Policy, load_policy
 from tests.helpers import warm
+from tests.helpers.evaluations import evaluated_arithmetic
 from tests.helpers.openai_like import Handler, OpenAILike, chat_answer, openai_like, policy_answer
 
 KEY = "sk-9f8e7d6c5b4a"
@@ -41,11 +42,7 @@ def server(policy: Policy) -> Iterator[OpenAILike]:
 
 
 def evaluated(out: Path, *flags: str, code: int = 0) -> tuple[str, dict[str, Any]]:
-    """The answers that `rlvr eval` wrote, and its numbers."""
-    command = ["eval", "--task", "arithmetic", "--out-dir", str(out), *SIZES, *flags]
-    assert main(command) == code
-    result = out / "result.json"
-    return (out / "answers.jsonl").read_text(), json.loads(result.read_text()) if result.exists() else {}
+    return evaluated_arithmetic(out, *SIZES, *flags, code=code)
 
 
 def asks(server: OpenAILike, *flags: str) -> list[str]:

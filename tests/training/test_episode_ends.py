@@ -162,7 +162,7 @@ def test_an_environment_may_judge(policy, verdict):
 
 def test_environments_are_closed_when_a_limit_ends_the_rollout(policy):
     """So that what they hold is freed."""
-    closed = threading.Event()
+    closed, kept = threading.Event(), []
 
     def holds(problem, rng):
         try:
@@ -170,7 +170,11 @@ def test_environments_are_closed_when_a_limit_ends_the_rollout(policy):
         finally:
             closed.set()
 
-    one(policy, holds, "1")
+    def held(problem, rng):
+        kept.append(holds(problem, rng))  # a generator that nobody refers to would be closed by the interpreter
+        return kept[-1]
+
+    one(policy, held, "1")
     assert closed.wait(10)
 
 

@@ -270,7 +270,7 @@ def test_every_hundredth_item_is_poison(poison, caller, count):
     """Each costs one timeout or limit, and the whole no more time than the hangs' deadlines and a minute."""
     pairs, bad = poisoned(count)
     verdicts: list[Verdict] = []
-    with Runner(poison.Poison(), workers=2, timeout=0.5) as runner:
+    with Runner(poison.Poison(), workers=2, timeout=1.0) as runner:
         start = time.monotonic()
         if caller == "main":
             verdicts = runner.verify(pairs)
@@ -283,4 +283,4 @@ def test_every_hundredth_item_is_poison(poison, caller, count):
         seconds = time.monotonic() - start
     check_poisoned(verdicts, bad)
     hangs = sum(status is Status.TIMEOUT for status in bad.values())
-    assert seconds < hangs * 0.5 / 2 + 60
+    assert seconds < hangs * 1.0 / 2 + 60

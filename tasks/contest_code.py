@@ -29,14 +29,17 @@ LIVE = Source(
     licence="CC (the card names no variant)",
     size="400 (release_v1) to 1,055 (release_v6)",
 )
+GIVEN = ("public_tests", "private_tests")
+EVERY = (*GIVEN, "generated_tests")
 STDIO = "Read the input from stdin and write the answer to stdout."
 SEVERAL, TALKS = "with several right answers (they need a judge)", "interactive"
 
 
-def contest_prompt(statement: str, starter_code: str, *, function: bool) -> str:
-    """Return the statement, and how the program is called."""
-    begin = f"Complete this program:\n\n```python\n{starter_code.rstrip()}\n```" if starter_code.strip() else ""
-    how = (begin or "Write the function that the statement describes.") if function else STDIO
+def contest_prompt(statement: str, starter_code: str, called: str) -> str:
+    """Return the statement, and how the program is called: `called` as it is, or through stdin where that is empty."""
+    how = f"Complete this program:\n\n```python\n{starter_code.rstrip()}\n```" if called else STDIO
+    if called and not starter_code.strip():
+        how = f"Write {called}."
     return f"{statement.strip()}\n\n{how}\n\n{ANSWER}"
 
 
@@ -52,12 +55,14 @@ def contest_problem(
         return TALKS
     if contest_tests.several_answers(statement):
         return SEVERAL
-    function = reference["type"] == "calls"
     try:
-        problem = code_problem(name, contest_prompt(statement, starter_code, function=function), reference)
+        problem = code_problem(
+            name, contest_prompt(statement, starter_code, contest_tests.called(reference)), reference
+        )
     except ValueError:  # larger than what the verifier reads
         return "with unreadable references"
-    return Problem(problem.id, problem.prompt, reference, {**problem.info, **info})
+    weak = {"integrity": "weak"} if contest_tests.all_shown(reference, statement) else {}
+    return Problem(problem.id, problem.prompt, reference, {**problem.info, **info, **weak})
 
 
 def apps_reference(tests: Any, statement: str, starter_code: str, most: int | None) -> dict[str, Any] | str:
@@ -74,7 +79,14 @@ def apps_reference(tests: Any, statement: str, starter_code: str, most: int | No
     # Where all expected values are lists of one item, the lists are the data set's own.
     wrapped = all(isinstance(value, list) and len(value) == 1 for value in outputs)
     expected = [value[0] for value in outputs] if wrapped else outputs
-    reference = contest_tests.calls(str(held["fn_name"]), inputs, expected)
+    # As the data sets' own evaluation has it.
+    given = [
+        [contest_tests.whole_keys(one) for one in arguments] if isinstance(arguments, list) else arguments
+        for arguments in inputs
+    ]
+    reference = contest_tests.calls(
+        str(held["fn_name"]), given, [contest_tests.whole_keys(value) for value in expected]
+    )
     return reference if isinstance(reference, str) else contest_tests.in_class(reference, starter_code)
 
 
@@ -168,24 +180,20 @@ def code_contests(
 ) -> Task:
     """CodeContests: problems of Codeforces, AtCoder and others, 165 of them held out.
 
-    tests: "given" are the public and the private ones, "all" also those that the data set's authors generated.
+    tests: "given" are the public and the private ones, "all" also those that the data set's authors generated; these
+    are used too where the given ones are the statement's examples only.
     """
     _most("code_contests", max_tests)
-    parts = ("public_tests", "private_tests", *(("generated_tests",) if tests == "all" else ()))
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
         statement = str(value(row, ["description"], where) or "")
-        inputs: list[Any] = []
-        outputs: list[Any] = []
-        for part in parts:
-            held = value(row, [part], where) or {}
-            inputs += held.get("input") or []
-            outputs += held.get("output") or []
         if "<image>" in statement:
             return "with pictures"
         if any(row.get(name) for name in ("input_file", "output_file")):
             return "that read or write files"
-        reference = contest_tests.stdio(inputs[:max_tests], outputs[:max_tests], statement)
+        reference = _reference(row, where, statement, GIVEN if tests == "given" else EVERY, max_tests)
+        if not isinstance(reference, str) and contest_tests.all_shown(reference, statement):
+            reference = _reference(row, where, statement, EVERY, max_tests)
         return contest_problem(name, statement, "", reference)
 
     return published_task(
@@ -198,6 +206,16 @@ def code_contests(
         verifier="unit_tests",
         include_weak=include_weak,
     )
+
+
+def _reference(row: Row, where: str, statement: str, parts: tuple[str, ...], most: int | None) -> dict[str, Any] | str:
+    inputs: list[Any] = []
+    outputs: list[Any] = []
+    for part in parts:
+        held = value(row, [part], where) or {}
+        inputs += held.get("input") or []
+        outputs += held.get("output") or []
+    return contest_tests.stdio(inputs[:most], outputs[:most], statement)
 
 
 @register_task("livecodebench")

@@ -39,6 +39,11 @@ def to_prompt(value: Any, where: str) -> Prompt:
                 if not isinstance(message[name], str):
                     kind = type(message[name]).__name__
                     raise ValueError(f"{where}: {name} of a message of the prompt is a {kind}; expected text")
+        if value[-1]["role"] == "assistant":
+            raise ValueError(
+                f"{where}: the prompt ends with the assistant's message, which may be the answer; expected one that "
+                "ends with the user's"
+            )
         return [{"role": message["role"], "content": message["content"]} for message in value]
     raise ValueError(f"{where}: the prompt is {value!r:.200}; expected text or a list of messages")
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from rlvr.commands.audit import null_completions, offers_null
 from rlvr.commands.cli import main as cli
-from rlvr.registry import make_task, register
+from rlvr.registry import make_task, make_verifier, register
 from rlvr.tasks.base import build_task
 from rlvr.tasks.mixture import mix
 from rlvr.training.evaluate import summarize
@@ -149,7 +151,8 @@ BAD = {
     "expected pack.option=value": ["packs=arithmetic", "options=num_train=3"],
     "has no option 'num_trian'": ["packs=arithmetic", "options=arithmetic.num_trian=3"],
     "a mixture in a mixture": ["packs=mixture"],
-    "expected name:weight with a finite weight": ["packs=arithmetic:nan"],
+    "task 'mixture', pack 'arithmetic:nan': expected name:weight with a finite weight": ["packs=arithmetic:nan"],
+    "task 'mixture', pack '=hops': expected alias=name": ["packs==hops"],
 }
 
 
@@ -160,6 +163,54 @@ def test_bad_input_is_one_line(message: str, capsys: pytest.CaptureFixture[str])
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_mixture_in_a_mixture_is_refused() -> None:
+    """Of tasks in Python, under an alias, and one that is only evaluated: its verifier would know none of the packs."""
+    inner = mix({"a": (pack("a", 2), 1.0)})
+    alone = mix({"a": (pack("a", 0), 1.0)})
+    for nested in (inner, alone, replace(inner, verifier=says_yes)):
+        with pytest.raises(ValueError, match="pack 'in': a mixture in a mixture; name its packs"):
+            mix({"in": (nested, 1.0), "b": (pack("b", 2), 1.0)})
+    with pytest.raises(ValueError, match="pack 'm': a mixture in a mixture"):
+        make_task("mixture", packs=("m=mixture", "countdown"))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"a": [Problem("b/1", "q1", "1")], "a/b": [Problem("1", "q2", "1")]},
+        {"a": [Problem("a/1", "q1", "1"), Problem("1", "q2", "1")]},
+        {"a": [Problem("b/c/1", "q1", "1")], "a/b": [Problem("c/1", "q2", "1")], "d": [Problem("1", "q3", "1")]},
+    ],
+    ids=["two packs", "one pack", "of three"],
+)
+def test_two_problems_with_one_id_are_refused(parts: dict[str, list[Problem]]) -> None:
+    """They would be one in pass rates, rollouts and lists of problems to leave out."""
+    tasks = {name: build_task(name, train=problems, test=[]) for name, problems in parts.items()}
+    with pytest.raises(ValueError, match="two problems have the id 'a/"):
+        mix({name: (task, 1.0) for name, task in tasks.items()})
+
+
+@pytest.mark.parametrize("wrapped", ["alone", "mixed", "combined"])
+def test_audit_runs_null_programs_in_every_wrapping(wrapped: str) -> None:
+    """A pack whose tests a constant passes is found alone, in a mixture, and where its verifier is combined."""
+    tests = {"type": "assert", "code": "assert f(1) == 0\nassert f(2) == 0"}
+    combined = wrapped == "combined"
+    task = build_task(
+        "weak",
+        train=[Problem("weak/0", "Return 0.", tests)],
+        test=[],
+        verifier="combine" if combined else "unit_tests",
+        verifier_options={"parts": ("unit_tests",)} if combined else {},
+        include_weak=True,
+    )
+    task = mix({"weak": (task, 1.0), "sums": (pack("sums", 1), 1.0)}) if wrapped == "mixed" else task
+    assert offers_null(task.verifier)
+    offered = [null_completions(task.verifier, problem) for problem in task.train]
+    assert [bool(texts) for texts in offered] == [True, False][: len(task.train)]
+    assert offered[0] == null_completions(make_verifier("unit_tests"), Problem("", "", tests))
+    assert not offers_null(make_verifier("math"))
 
 
 def test_packs_that_tell_of_tools_are_refused() -> None:

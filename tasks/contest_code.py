@@ -77,16 +77,11 @@ def apps_reference(tests: Any, statement: str, starter_code: str, most: int | No
     if not held.get("fn_name"):
         return contest_tests.stdio(inputs, outputs, statement)
     # Where all expected values are lists of one item, the lists are the data set's own.
-    wrapped = all(isinstance(value, list) and len(value) == 1 for value in outputs)
-    expected = [value[0] for value in outputs] if wrapped else outputs
-    # As the data sets' own evaluation has it.
-    given = [
-        [contest_tests.whole_keys(one) for one in arguments] if isinstance(arguments, list) else arguments
-        for arguments in inputs
-    ]
-    reference = contest_tests.calls(
-        str(held["fn_name"]), given, [contest_tests.whole_keys(value) for value in expected]
-    )
+    wrapped = all(isinstance(one, list) and len(one) == 1 for one in held["outputs"])
+    whole = contest_tests.whole_keys  # as the data sets' own evaluation has it
+    given = [[whole(one) for one in arguments] if isinstance(arguments, list) else arguments for arguments in inputs]
+    expected = [whole(one[0] if wrapped else one) for one in outputs]
+    reference = contest_tests.calls(str(held["fn_name"]), given, expected, statement)
     return reference if isinstance(reference, str) else contest_tests.in_class(reference, starter_code)
 
 
@@ -237,7 +232,9 @@ def livecodebench(
     source = Source(**{**vars(LIVE), "files": {"test": RELEASES[release]}})
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        day = str(value(row, ["contest_date"], where))[:10]
+        day = str(value(row, ["contest_date"], where) or "")[:10]
+        if (first_day or last_day) and not day:
+            return "without a date"
         if (first_day and day < first_day) or (last_day and day >= last_day):
             return "of other dates"
         statement, start = str(value(row, ["question_content"], where) or ""), str(row.get("starter_code") or "")
@@ -268,7 +265,7 @@ def live_reference(row: Row, where: str, statement: str, starter_code: str) -> d
         expected = [json.loads(t["output"]) for t in tests]
     except (ValueError, AttributeError):
         return "with tests of another form"
-    reference = contest_tests.calls(str(entry), arguments, expected)
+    reference = contest_tests.calls(str(entry), arguments, expected, statement)
     return reference if isinstance(reference, str) else contest_tests.in_class(reference, starter_code)
 
 

@@ -39,7 +39,7 @@ _SEVERAL = re.compile(
 )
 _ANY_CASE = re.compile(r"\bin any (?:letter )?case\b|\bin any register\b|\bcase[- ]insensitive", re.IGNORECASE)
 _ERROR = re.compile(
-    r"(?:absolute|relative)[^.]{0,120}?(?:error|precision|difference)[^.]{0,160}?"
+    r"(?:(?:absolute|relative)[^.]{0,120}?(?:error|precision|difference)[^.]{0,160}?|\bwithin\s+)"
     r"(?:10\s*(?:\^|\*\*)\s*\{?\s*[-\u2212\u2013]\s*(\d{1,2})|1e-(\d{1,2})|(0\.0{0,11}1)(?!\d))",
     re.IGNORECASE,
 )
@@ -89,14 +89,16 @@ def as_text(given: Any) -> str | None:
     return given if isinstance(given, str) else None
 
 
-def calls(entry: str, arguments: Sequence[Any], expected: Sequence[Any]) -> dict[str, Any] | str:
+def calls(entry: str, arguments: Sequence[Any], expected: Sequence[Any], statement: str) -> dict[str, Any] | str:
     """Return the reference of tests by calls of a function, or of a method of the class Solution."""
     if not arguments or len(arguments) != len(expected):
         return "without tests"
     if not entry.isidentifier() or not all(isinstance(given, list) for given in arguments):
         return "with tests of another form"
     cases = [{"args": given, "expected": value} for given, value in zip(arguments, expected)]
-    return {"type": "calls", "entry": entry, "cases": cases, "prelude": PRELUDE}
+    tolerance = tolerance_of(statement)
+    allowed = {"tolerance": tolerance} if tolerance else {}
+    return {"type": "calls", "entry": entry, "cases": cases, "prelude": PRELUDE, **allowed}
 
 
 def called(reference: dict[str, Any]) -> str:

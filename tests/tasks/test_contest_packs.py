@@ -7,6 +7,7 @@ import json
 import logging
 import pickle
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from rlvr.registry import make_task
 from rlvr.sandbox import level
 from rlvr.tasks.contest_tests import several_answers, tolerance_of, unpacked
 from rlvr.types import Task
+from rlvr.verifiers.code.equality import same_value
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import GOLDEN, lines
 
@@ -168,7 +170,10 @@ def test_statements_with_several_answers(statement: str, several: bool) -> None:
         ("absolute or relative error of at most 10 ** -9", 1e-9),
         ("relative error of 1e-4 is allowed", 1e-4),
         ("with an absolute error of no more than 0.001.", 1e-3),
+        ("Answers within $10^{-5}$ of the actual answer will be accepted.", 1e-5),
+        ("within 10<sup>-5</sup> of the actual", 0.0),
         ("modulo 10^9 + 7", 0.0),
+        ("within 10 moves", 0.0),
     ],
 )
 def test_tolerances_are_those_of_the_statement(statement: str, tolerance: float) -> None:
@@ -206,6 +211,28 @@ def test_the_prompt_names_what_the_tests_call(pack: str, start: str, words: str,
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps(row))
     assert words in str(make_task(pack, data=path).train[0].prompt)
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (lambda n: [n / 3], True),
+        (lambda n: [round(n / 3, 5)], True),
+        (lambda n: [n / 3 + 1e-4], False),
+        (lambda n: n / 3, False),
+    ],
+)
+def test_floats_that_are_published_with_few_digits(
+    answer: Callable[[int], object], right: bool, tmp_path: Path
+) -> None:
+    """A call may differ by what the statement allows. Whether values are wrapped is told from all tests."""
+    tests = {"fn_name": "f", "inputs": [[1], [2], [4]], "outputs": [[[0.33333]], [[0.66667]], [[1.33333]]]}
+    text = "Return a list. Answers within 10^-5 of the actual answer will be accepted."
+    (problem,) = apps(tmp_path, (text, tests), max_tests=2).train
+    allowed = problem.reference["tolerance"]
+    assert allowed == 1e-5
+    cases = problem.reference["cases"]
+    assert [same_value(answer(*case["args"]), case["expected"], allowed) for case in cases] == [right] * 2
 
 
 SHOWN = [

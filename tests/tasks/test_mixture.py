@@ -12,9 +12,11 @@ import pytest
 
 from rlvr.commands.audit import null_completions, offers_null
 from rlvr.commands.cli import main as cli
+from rlvr.config import Config, CurriculumConfig, RolloutConfig
 from rlvr.registry import make_task, make_verifier, register
 from rlvr.tasks.base import build_task
 from rlvr.tasks.mixture import mix
+from rlvr.training.draws import Draws
 from rlvr.training.evaluate import summarize
 from rlvr.training.mixing import further_mixed, mixed_items
 from rlvr.training.summary import rollout_metrics
@@ -78,6 +80,32 @@ def test_shares_of_the_draws() -> None:
             assert len(set(of_a[10 * epoch : 10 * epoch + 10])) == 10
         assert steps[-1] == mixed_items(task.train, task.shares, size, seed=3, step=len(steps) - 1)
     assert steps[0] != mixed_items(task.train, task.shares, 16, seed=4, step=0)
+
+
+@pytest.mark.parametrize("sizes", [(3, 400), (40, 40), (400, 7)], ids=str)
+def test_shares_of_the_draws_by_signal(sizes: tuple[int, int]) -> None:
+    """However few problems a pack has; within it solved ones are rare, and none is twice in a step if there are enough."""
+    task = mix({"a": (pack("a", sizes[0]), 3.0), "b": (pack("b", sizes[1]), 1.0)})
+    sampling = RolloutConfig(problems_per_step=16, group_size=4)
+    draws = Draws(Config(rollout=sampling, curriculum=CurriculumConfig(draw="signal")), task.train, task.shares)
+    solved = [
+        Group(p, (1,), (Completion("x", (1,)),), (Verdict("correct", 1.0),)) for p in task.train if int(p.reference) % 2
+    ]  # type: ignore[arg-type]
+    for _ in range(40):
+        draws.observe(solved)
+    steps = [draws.of_step(step) for step in range(12)]
+    for step in range(1, 12):
+        counts = Counter(p.info[PACK] for problems in steps[:step] for p in problems)
+        assert abs(counts["a"] - 0.75 * 16 * step) <= 3
+    assert steps[5] == draws.of_step(5)
+    assert steps[5] != steps[6]
+    easy, names = {group.problem.id for group in solved}, ("a", "b")
+    for name, size in zip(names, sizes):
+        drawn = [p.id for problems in steps for p in problems if p.info[PACK] == name]
+        if size > 16:
+            assert sum(one in easy for one in drawn) < len(drawn) / 3
+            each = [[p.id for p in problems if p.info[PACK] == name] for problems in steps]
+            assert all(len(set(ids)) == len(ids) for ids in each)
 
 
 def test_rounds_of_dynamic_sampling() -> None:

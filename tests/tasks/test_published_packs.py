@@ -13,7 +13,6 @@ from rlvr.commands.audit import main as audit
 from rlvr.registry import TASKS, make_task
 from rlvr.sandbox import level
 from rlvr.tasks.base import prompt_text
-from rlvr.tasks.math_train import DAPO_PREFIX, DAPO_SUFFIX
 from rlvr.types import Problem, Task
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import GOLDEN, lines
@@ -217,6 +216,7 @@ GPQA = {"Question": "Which?", "Correct Answer": "x", **{f"Incorrect Answer {n}":
 PUZZLE = {"quiz": "Who?", "names": ["Ann", "Anna"], "solution": [True, False], "knight_knave": None}
 INSTRUCTED = {"prompt": "Say.", "key": 1, "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
 DAPO = {"prompt": [{"role": "user", "content": "1 + 1?"}], "reward_model": {"ground_truth": "2"}}
+INSTRUCTIONS = lines(PUBLISHED / "dapo_math.jsonl")[0]["prompt"][0]["content"].split("\n\n")
 ODD = [
     ("mmlu_pro", MCQ, {"options": ["x", None]}, "1 without a question or an option"),
     ("mmlu_pro", MCQ, {"answer_index": 0}, "1 whose answer and answer_index differ"),
@@ -227,7 +227,12 @@ ODD = [
     ("knights_knaves", PUZZLE, {"names": ["Ann", "Ann"]}, "1 without a quiz or a solution"),
     ("knights_knaves", PUZZLE, {"names": "An"}, "1 without a quiz or a solution"),
     ("dapo_math", DAPO, {"prompt": None}, "1 without a question"),
-    ("dapo_math", DAPO, {"prompt": [{"role": "user", "content": DAPO_PREFIX + DAPO_SUFFIX}]}, "1 without a question"),
+    (
+        "dapo_math",
+        DAPO,
+        {"prompt": [{"role": "user", "content": "\n\n\n\n".join(INSTRUCTIONS[::2])}]},
+        "1 without a question",
+    ),
     ("dapo_math", DAPO, {"reward_model": None}, "1 without an answer"),
     ("deepscaler", {"problem": "1 + 1?", "answer": 2}, {"problem": ["1 + 1?"]}, "1 without a question"),
     ("deepscaler", {"problem": "1 + 1?", "answer": 2.5}, {"answer": ["2"]}, "with an answer that is neither text nor"),

@@ -84,7 +84,7 @@ def test_shares_of_the_draws() -> None:
 
 @pytest.mark.parametrize("sizes", [(3, 400), (40, 40), (400, 7)], ids=str)
 def test_shares_of_the_draws_by_signal(sizes: tuple[int, int]) -> None:
-    """However few problems a pack has; within it solved ones are rare, and none is twice in a step if there are enough."""
+    """However few problems a pack has; within it solved ones are rare, and no step has one twice needlessly."""
     task = mix({"a": (pack("a", sizes[0]), 3.0), "b": (pack("b", sizes[1]), 1.0)})
     sampling = RolloutConfig(problems_per_step=16, group_size=4)
     draws = Draws(Config(rollout=sampling, curriculum=CurriculumConfig(draw="signal")), task.train, task.shares)

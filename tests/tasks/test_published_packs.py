@@ -255,6 +255,25 @@ def test_odd_rows_are_left_out_and_counted(
     assert reason in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("final", "unit", "right", "wrong"),
+    [
+        ("$150$", "m", ["150", "150 m", "0.15 \\text{ km}"], ["150 km", "0.15"]),
+        ("3", "minutes", ["3", "3 \\text{ minutes}", "180 s"], ["3 hours", "180"]),
+        ("40", "$\\%$", ["40", "40\\%"], ["4", "60"]),
+        ("7", "apples", ["7"], ["8"]),
+    ],
+)
+def test_units_of_olympiadbench(final: str, unit: str, right: list[str], wrong: list[str], tmp_path: Path) -> None:
+    """The number alone, as the prompt asks, and with its unit; not with another one. Unknown units do not count."""
+    row = {"question": "How much?", "final_answer": [final], "unit": unit, "error": None, "context": None}
+    path = tmp_path / "test.jsonl"
+    path.write_text(json.dumps(row))
+    task = make_task("olympiadbench", data=path)
+    pairs = [(task.test[0], f"So \\boxed{{{answer}}}.") for answer in (*right, *wrong)]
+    assert verdicts(task, pairs) == [True] * len(right) + [False] * len(wrong)
+
+
 @pytest.mark.parametrize("odd", [{"kwargs": "[{}]"}, {"instruction_id_list": "['punctuation:no_comma']"}])
 def test_lists_that_are_text_are_refused(odd: dict[str, Any], tmp_path: Path) -> None:
     """In one line that names row and column; rows without a key are named by their number."""

@@ -1,9 +1,14 @@
-"""Training prompts that are held out elsewhere: the same after normalisation, or with n-grams in common.
+"""Training prompts that are held out elsewhere: the same in another spelling, or with n-grams in common.
 
-Published rules differ: GPT-3 (arXiv:2005.14165, appendix C) looks for any 13-gram of words in common, others for
-8-grams. N-grams that many prompts have are phrases of the trade ("where m and n are relatively prime positive
-integers"), and are no sign by themselves (NeMo Curator's rule, with its limit of ten). Time and memory grow in
-proportion to the text.
+The same: white space, case, Unicode, LaTeX's spaces and delimiters do not count, numbers and signs do (`spelled`).
+
+N-grams: published rules differ, GPT-3 (arXiv:2005.14165, appendix C) looks for any 13-gram of words in common, others
+for 8-grams. So prompts are found in which numbers or names were changed; `Match` tells how much they share, and
+`share` asks for more. What all prompts of a pack begin or end with does not count. N-grams that more than ten training
+prompts have are phrases of the trade ("where m and n are relatively prime positive integers"), and no sign by
+themselves (NeMo Curator's rule and limit), unless a prompt has half of a held-out one.
+
+Time and memory grow in proportion to the text.
 """
 
 from __future__ import annotations

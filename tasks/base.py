@@ -135,6 +135,17 @@ class HeldPrompts:
         return normalized(prompt), " ".join(spelled(prompt))
 
 
+def without_held_out(name: str, train: Sequence[Problem], test: Sequence[Problem]) -> list[Problem]:
+    """Return the training problems whose prompt is not held out in another spelling, and log how many are left out."""
+    prompts = HeldPrompts(test)
+    kept = [problem for problem in train if problem not in prompts]
+    if len(kept) < len(train):
+        logger.warning(
+            f"task {name!r}: {len(train) - len(kept):,} prompts are held out in another spelling, and not trained on"
+        )
+    return kept
+
+
 class Overlap:
     """Checks that no prompt is in two parts of a pack, and that every id is used once.
 

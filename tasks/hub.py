@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,13 +9,11 @@ from typing import Any
 
 from rlvr.registry import VERIFIERS, make_verifier, register_task
 from rlvr.seeding import derive_seed
-from rlvr.tasks.base import HeldPrompts, build_task, normalized, prompt_text, without_weak
+from rlvr.tasks.base import build_task, normalized, prompt_text, without_held_out, without_weak
 from rlvr.tasks.jsonl import parse_options, to_prompt
 from rlvr.tasks.rows import Row, find_split, first, stream, stream_hub
 from rlvr.tasks.sources import Convert, converted, usable
 from rlvr.types import Problem, Prompt, Task
-
-logger = logging.getLogger("rlvr.tasks")
 
 _FIELD = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 
@@ -191,11 +188,7 @@ def _divided(problems: Sequence[Problem], seed: int, share: float) -> tuple[list
         return derive_seed("hub", seed, normalized(prompt_text(problem.prompt))) % 10_000 < share * 10_000
 
     test = [problem for problem in problems if held(problem)]
-    rest, prompts = [problem for problem in problems if not held(problem)], HeldPrompts(test)
-    train = [problem for problem in rest if problem not in prompts]
-    if len(train) < len(rest):
-        logger.warning(f"task 'hub': {len(rest) - len(train):,} prompts are held out in another spelling: left out")
-    return train, test
+    return without_held_out("hub", [problem for problem in problems if not held(problem)], test), test
 
 
 def _local(data: Path, split: str) -> Iterator[Row]:

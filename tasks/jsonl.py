@@ -8,7 +8,7 @@ from typing import Any
 
 from rlvr.registry import VERIFIERS, make_verifier, register_task
 from rlvr.seeding import derive_seed
-from rlvr.tasks.base import build_task, normalized, prompt_text, without_weak
+from rlvr.tasks.base import build_task, normalized, prompt_text, without_held_out, without_weak
 from rlvr.tasks.rows import Row, column, find_split, located
 from rlvr.types import Problem, Prompt, Task
 from rlvr.verifiers.runner.base import check_references
@@ -139,9 +139,10 @@ def jsonl(
             raise ValueError(f"{where}: {absent}{error}") from None
         held_out = derive_seed("jsonl", seed, normalized(problem.prompt)) % 10_000 < test_share * 10_000
         splits[split or ("test" if held_out else "train")].append(problem)
+    train = without_held_out("jsonl", splits["train"], splits["test"])
     return build_task(
         "jsonl",
-        train=splits["train"] if include_weak else without_weak("jsonl", judge, splits["train"]),
+        train=train if include_weak else without_weak("jsonl", judge, train),
         test=splits["test"],
         verifier=verifier,
         verifier_options=options,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -66,10 +67,13 @@ def test_mixtures_and_splits_leave_them_out(
     both = tmp_path / "all.jsonl"
     both.write_text((tmp_path / "train.jsonl").read_text() + (tmp_path / "test.jsonl").read_text())
     with caplog.at_level(logging.WARNING):
-        divided = [make_task("hub", data=both, test_share=0.5, seed=seed) for seed in range(6)]
+        divided = [
+            make_task(name, data=both, test_share=0.5, seed=seed) for name in ("hub", "jsonl") for seed in range(6)
+        ]
     for made in divided:
         assert not {tuple(spelled(p.prompt)) for p in made.train} & {tuple(spelled(p.prompt)) for p in made.test}
-    assert "held out in another spelling" in caplog.text
+    for name in ("hub", "jsonl"):
+        assert re.search(rf"task '{name}': \d prompts are held out in another spelling", caplog.text)
 
 
 @pytest.mark.parametrize("count", [11, 40, 300])

@@ -245,24 +245,27 @@ class CombineVerifier(Composite):
         return options
 
 
-def _split_alias(item: str) -> tuple[str, str]:
+def _split_alias(item: str, what: str = "combine part") -> tuple[str, str]:
     """alias=name as (alias, name); without an alias the name is its own."""
     alias, equals, name = item.strip().partition("=")
     if equals and not (alias and name):
-        raise ValueError(f"combine part {item!r}: expected alias=name")
+        raise ValueError(f"{what} {item!r}: expected alias=name")
     return (alias, name) if equals else (alias, alias)
 
 
-def parse_part(part: str) -> tuple[str, str, float]:
-    """Return [alias=]name[:weight] as (alias or name, name, weight); a name may hold a colon (module:attribute)."""
+def parse_part(part: str, what: str = "combine part") -> tuple[str, str, float]:
+    """Return [alias=]name[:weight] as (alias or name, name, weight); a name may hold a colon (module:attribute).
+
+    `what` names the part in errors.
+    """
     text, colon, weight = part.strip().rpartition(":")
     try:
         number = float(weight)
     except ValueError:
-        return *_split_alias(part), 1.0
+        return *_split_alias(part, what), 1.0
     if not colon or not math.isfinite(number):
-        raise ValueError(f"part {part!r}: expected name:weight with a finite weight")
-    return *_split_alias(text), number
+        raise ValueError(f"{what} {part!r}: expected name:weight with a finite weight")
+    return *_split_alias(text, what), number
 
 
 def _parse_bounds(item: str) -> tuple[str, tuple[float, float]]:

@@ -94,7 +94,8 @@ class UnitTests:
         {"type": "check", "entry": "f", "code": "def check(candidate): ..."}
         {"type": "stdio", "cases": [{"input": "2\\n", "output": "4\\n"}]}
         {"type": "calls", "entry": "f", "cases": [{"args": [2], "expected": 4}]}
-    (stdio with an optional "compare", "lines" or "tokens", and for tokens a "tolerance" of numbers and "ignore_case"),
+    (stdio with an optional "compare", "lines" or "tokens", and for tokens a "tolerance" of numbers and "ignore_case";
+    calls with an optional "tolerance" of floats),
     each with an optional "prelude" (code before the program, also known to the tests), and an optional "setup" (code
     after the program, before its tests; for stdio before it). Neither may hold an expected value. What they define is
     the tests' own: a program that redefines it changes nothing for them.

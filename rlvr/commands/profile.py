@@ -58,8 +58,9 @@ def main(argv: Sequence[str]) -> int:
     counts = right_of_each(answers, args.samples, args.threshold)
     scores = scores_of_each(answers, args.samples)
     fingerprint = json.loads((args.out_dir / "settings.json").read_text("utf-8"))["fingerprint"]
+    of_all = {"fingerprint": fingerprint, "model": args.model, "verifier": args.verifier}
     rows = [
-        {"id": name, "samples": n, "correct": c, "score": fmean(scores[name]), "fingerprint": fingerprint}
+        {"id": name, "samples": n, "correct": c, "score": fmean(scores[name]), **of_all}
         for name, (n, c) in counts.items()
     ]
     write_whole(args.out_dir / "profile.jsonl", "".join(json.dumps(row) + "\n" for row in rows))

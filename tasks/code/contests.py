@@ -30,14 +30,17 @@ LIVE = Source(
     licence="CC (the card names no variant)",
     size="400 (release_v1) to 1,055 (release_v6)",
 )
+GIVEN = ("public_tests", "private_tests")
+EVERY = (*GIVEN, "generated_tests")
 STDIO = "Read the input from stdin and write the answer to stdout."
 SEVERAL, TALKS = "with several right answers (they need a judge)", "interactive"
 
 
-def contest_prompt(statement: str, starter_code: str, *, function: bool) -> str:
-    """Return the statement, and how the program is called."""
-    begin = f"Complete this program:\n\n```python\n{starter_code.rstrip()}\n```" if starter_code.strip() else ""
-    how = (begin or "Write the function that the statement describes.") if function else STDIO
+def contest_prompt(statement: str, starter_code: str, called: str) -> str:
+    """Return the statement, and how the program is called: `called` as it is, or through stdin where that is empty."""
+    how = f"Complete this program:\n\n```python\n{starter_code.rstrip()}\n```" if called else STDIO
+    if called and not starter_code.strip():
+        how = f"Write {called}."
     return f"{statement.strip()}\n\n{how}\n\n{ANSWER}"
 
 
@@ -53,12 +56,14 @@ def contest_problem(
         return TALKS
     if contest_tests.several_answers(statement):
         return SEVERAL
-    function = reference["type"] == "calls"
     try:
-        problem = code_problem(name, contest_prompt(statement, starter_code, function=function), reference)
+        problem = code_problem(
+            name, contest_prompt(statement, starter_code, contest_tests.called(reference)), reference
+        )
     except ValueError:  # larger than what the verifier reads
         return "with unreadable references"
-    return Problem(problem.id, problem.prompt, reference, {**problem.info, **info})
+    weak = {"integrity": "weak"} if contest_tests.all_shown(reference, statement) else {}
+    return Problem(problem.id, problem.prompt, reference, {**problem.info, **info, **weak})
 
 
 def apps_reference(tests: Any, statement: str, starter_code: str, most: int | None) -> dict[str, Any] | str:
@@ -73,9 +78,11 @@ def apps_reference(tests: Any, statement: str, starter_code: str, most: int | No
     if not held.get("fn_name"):
         return contest_tests.stdio(inputs, outputs, statement)
     # Where all expected values are lists of one item, the lists are the data set's own.
-    wrapped = all(isinstance(value, list) and len(value) == 1 for value in outputs)
-    expected = [value[0] for value in outputs] if wrapped else outputs
-    reference = contest_tests.calls(str(held["fn_name"]), inputs, expected)
+    wrapped = all(isinstance(one, list) and len(one) == 1 for one in held["outputs"])
+    whole = contest_tests.whole_keys  # as the data sets' own evaluation has it
+    given = [[whole(one) for one in arguments] if isinstance(arguments, list) else arguments for arguments in inputs]
+    expected = [whole(one[0] if wrapped else one) for one in outputs]
+    reference = contest_tests.calls(str(held["fn_name"]), given, expected, statement)
     return reference if isinstance(reference, str) else contest_tests.in_class(reference, starter_code)
 
 
@@ -196,25 +203,21 @@ def code_contests(
 ) -> Task:
     """CodeContests: problems of Codeforces, AtCoder and others, 165 of them held out.
 
-    tests: "given" are the public and the private ones, "all" also those that the data set's authors generated.
-    limit_factor: each problem's own time and memory limit, times this, where it is below the verifier's.
+    tests: "given" are the public and the private ones, "all" also those that the data set's authors generated; these
+    are used too where the given ones are the statement's examples only. limit_factor: each problem's own time and
+    memory limit, times this, where it is below the verifier's.
     """
     _check("code_contests", max_tests, limit_factor)
-    parts = ("public_tests", "private_tests", *(("generated_tests",) if tests == "all" else ()))
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
         statement = str(value(row, ["description"], where) or "")
-        inputs: list[Any] = []
-        outputs: list[Any] = []
-        for part in parts:
-            held = value(row, [part], where) or {}
-            inputs += held.get("input") or []
-            outputs += held.get("output") or []
         if "<image>" in statement:
             return "with pictures"
         if any(row.get(name) for name in ("input_file", "output_file")):
             return "that read or write files"
-        reference = contest_tests.stdio(inputs[:max_tests], outputs[:max_tests], statement)
+        reference = _reference(row, where, statement, GIVEN if tests == "given" else EVERY, max_tests)
+        if not isinstance(reference, str) and contest_tests.all_shown(reference, statement):
+            reference = _reference(row, where, statement, EVERY, max_tests)
         return contest_problem(name, statement, "", reference, **own_limits(row, limit_factor))
 
     return published_task(
@@ -227,6 +230,16 @@ def code_contests(
         verifier="unit_tests",
         include_weak=include_weak,
     )
+
+
+def _reference(row: Row, where: str, statement: str, parts: tuple[str, ...], most: int | None) -> dict[str, Any] | str:
+    inputs: list[Any] = []
+    outputs: list[Any] = []
+    for part in parts:
+        held = value(row, [part], where) or {}
+        inputs += held.get("input") or []
+        outputs += held.get("output") or []
+    return contest_tests.stdio(inputs[:most], outputs[:most], statement)
 
 
 @register_task("livecodebench")
@@ -248,7 +261,9 @@ def livecodebench(
     source = Source(**{**vars(LIVE), "files": {"test": RELEASES[release]}})
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        day = str(value(row, ["contest_date"], where))[:10]
+        day = str(value(row, ["contest_date"], where) or "")[:10]
+        if (first_day or last_day) and not day:
+            return "without a date"
         if (first_day and day < first_day) or (last_day and day >= last_day):
             return "of other dates"
         statement, start = str(value(row, ["question_content"], where) or ""), str(row.get("starter_code") or "")
@@ -279,7 +294,7 @@ def live_reference(row: Row, where: str, statement: str, starter_code: str) -> d
         expected = [json.loads(t["output"]) for t in tests]
     except (ValueError, AttributeError):
         return "with tests of another form"
-    reference = contest_tests.calls(str(entry), arguments, expected)
+    reference = contest_tests.calls(str(entry), arguments, expected, statement)
     return reference if isinstance(reference, str) else contest_tests.in_class(reference, starter_code)
 
 

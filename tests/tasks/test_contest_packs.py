@@ -7,6 +7,7 @@ import json
 import logging
 import pickle
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from rlvr.sandbox import Limits, level
 from rlvr.tasks.code.contest_tests import several_answers, tolerance_of, unpacked
 from rlvr.tasks.code.contests import own_limits
 from rlvr.types import Problem, Status, Task
+from rlvr.verifiers.code.equality import same_value
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.unit_tests import LEAST_MEMORY, lowered
 from tests.helpers.files import GOLDEN, lines
@@ -148,7 +150,12 @@ def test_problems_that_need_a_judge_are_left_out(tmp_path: Path, caplog: pytest.
         ("You may return the answer in any order.", True),
         ("Output any valid permutation.", True),
         ("If there are several such strings, you can print any.", True),
+        ("Print the edges, in arbitrary order.", True),
+        ("Answers in any order will be accepted.", True),
         ("In each step any number can be removed. Print the number of steps.", False),
+        ("The edges are given in arbitrary order.", False),
+        ("You may perform the operations in any order. Print the sum.", False),
+        ("Note that the input has cities in any order.", False),
         ("You can output YES and NO in any case.", False),
         ("Print the cells of the checkerboard.", False),
     ],
@@ -165,12 +172,133 @@ def test_statements_with_several_answers(statement: str, several: bool) -> None:
         ("absolute or relative error of at most 10 ** -9", 1e-9),
         ("relative error of 1e-4 is allowed", 1e-4),
         ("with an absolute error of no more than 0.001.", 1e-3),
+        ("Answers within $10^{-5}$ of the actual answer will be accepted.", 1e-5),
+        ("within 10<sup>-5</sup> of the actual", 0.0),
         ("modulo 10^9 + 7", 0.0),
+        ("within 10 moves", 0.0),
     ],
 )
 def test_tolerances_are_those_of_the_statement(statement: str, tolerance: float) -> None:
     """And there is none where it names none."""
     assert tolerance_of(statement) == pytest.approx(tolerance)
+
+
+def apps(folder: Path, *rows: tuple[str, dict[str, object]], start: str = "", **options: object) -> Task:
+    """Return the pack of rows with a statement and tests each."""
+    path = folder / "train.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps({"question": text, "input_output": json.dumps(tests), "starter_code": start}) + "\n"
+            for text, tests in rows
+        )
+    )
+    return make_task("apps", data=path, **options)
+
+
+DOUBLE = {"fn_name": "double", "inputs": [[1], [2], [30]], "outputs": [[2], [4], [60]]}
+
+
+@pytest.mark.parametrize(
+    ("pack", "start", "words"),
+    [
+        ("apps", "", "Write a function `double`."),
+        ("taco", "", "Write a function `double`."),
+        ("apps", "def double(x):\n\t", "Complete this program:\n\n```python\ndef double(x):"),
+        ("taco", "class Solution:\n    def double(self, x):\n", "class Solution:"),
+    ],
+)
+def test_the_prompt_names_what_the_tests_call(pack: str, start: str, words: str, tmp_path: Path) -> None:
+    """Also where there is no code to begin with; an answer under another name could not be right."""
+    row = {"question": "Return twice x.", "input_output": json.dumps(DOUBLE), "starter_code": start}
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps(row))
+    assert words in str(make_task(pack, data=path).train[0].prompt)
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (lambda n: [n / 3], True),
+        (lambda n: [round(n / 3, 5)], True),
+        (lambda n: [n / 3 + 1e-4], False),
+        (lambda n: n / 3, False),
+    ],
+)
+def test_floats_that_are_published_with_few_digits(
+    answer: Callable[[int], object], right: bool, tmp_path: Path
+) -> None:
+    """A call may differ by what the statement allows. Whether values are wrapped is told from all tests."""
+    tests = {"fn_name": "f", "inputs": [[1], [2], [4]], "outputs": [[[0.33333]], [[0.66667]], [[1.33333]]]}
+    text = "Return a list. Answers within 10^-5 of the actual answer will be accepted."
+    (problem,) = apps(tmp_path, (text, tests), max_tests=2).train
+    allowed = problem.reference["tolerance"]
+    assert allowed == 1e-5
+    cases = problem.reference["cases"]
+    assert [same_value(answer(*case["args"]), case["expected"], allowed) for case in cases] == [right] * 2
+
+
+SHOWN = [
+    (
+        "-----Examples-----\nInput\n3\n1 2 3\n\nOutput\n6\n\n-----Note-----",
+        {"inputs": ["3\n1 2 3\n"], "outputs": ["6\n"]},
+    ),
+    ("-----Sample Input 1-----\n10\n\n-----Sample Output 1-----\n8\n", {"inputs": ["10"], "outputs": ["8"]}),
+    ("f(2) == 4, and f([1, 'a']) is 'b'", {"fn_name": "f", "inputs": [[2], [[1, "a"]]], "outputs": [[4], ["b"]]}),
+    ("Input: s = 'aa', p = 'a'\nOutput: false", {"fn_name": "f", "inputs": [["aa", "a"]], "outputs": [False]}),
+]
+
+
+@pytest.mark.parametrize(("statement", "tests"), SHOWN, ids=["APPS", "AtCoder", "a function", "LeetCode"])
+def test_tests_that_the_statement_shows_are_weak(
+    statement: str, tests: dict[str, list[object]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program may know them by heart: not trained on, unless there is one more that the statement does not show."""
+    more = {**tests, "inputs": [*tests["inputs"], ["77"] if "fn_name" in tests else "77"]}
+    more["outputs"] = [*tests["outputs"], ["99"] if "fn_name" in tests else "99"]
+    other = ("Another one.\n" + statement, more)
+    with caplog.at_level(logging.WARNING):
+        task = apps(tmp_path, (statement, tests), other)
+    assert [p.id for p in task.train] == ["apps/train/1"]
+    assert "1 of 2 training problems have weak tests and are left out: apps/train/0" in caplog.text
+    whole = apps(tmp_path, (statement, tests), other, include_weak=True)
+    assert [p.info["integrity"] for p in whole.train] == ["weak", "strong"]
+
+
+@pytest.mark.parametrize(("private", "cases"), [([], 3), (["9 9\n"], 2), (["1 2\n"], 4)])
+def test_generated_tests_stand_in(private: list[str], cases: int, tmp_path: Path) -> None:
+    """Where the given tests are the examples of the statement only."""
+
+    def tests(inputs: list[str]) -> dict[str, list[str]]:
+        return {"input": inputs, "output": [f"{sum(map(int, text.split()))}\n" for text in inputs]}
+
+    row = {
+        "description": "Sum.\n\nExamples\n\nInput\n\n\n1 2\n\n\nOutput\n\n\n3",
+        "public_tests": tests(["1 2\n"]),
+        "private_tests": tests(private),
+        "generated_tests": tests(["5 6\n", "70 8\n"]),
+    }
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps(row))
+    assert [len(p.reference["cases"]) for p in make_task("code_contests", data=path).train] == [cases]
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({"1": "a", "-20": "b"}, {1: "a", -20: "b"}),
+        ({"1": "a", "b": 2}, {"1": "a", "b": 2}),
+        ({"1.5": 0}, {"1.5": 0}),
+        ({}, {}),
+        ([{"1": 2}], [{"1": 2}]),
+    ],
+)
+def test_keys_that_json_made_text_of(given: object, read: object, tmp_path: Path) -> None:
+    """Whole numbers again, if all of them are: of an argument and of a value."""
+    tests = {"fn_name": "f", "inputs": [[given, 1], [5, 6]], "outputs": [[given], [7]]}
+    task = apps(tmp_path, ("Do it.", tests), include_weak=True)
+    case = task.train[0].reference["cases"][0]
+    assert case["args"] == [read, 1]
+    assert case["expected"] == read
 
 
 def packed(value: object) -> str:

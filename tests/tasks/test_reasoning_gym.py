@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -209,6 +211,24 @@ def test_bad_references(reference):
 
 
 @needs_package
+@pytest.mark.parametrize("people", [2, 3, 5])
+def test_knights_and_knaves_are_one_thing(people):
+    """One person as both is paid no part, nor are people left out; the package's own form is right, and one wrong role
+    still has its part."""
+    task = make_task("reasoning_gym:knights_knaves", num_train=3, num_test=1, config=json.dumps({"n_people": people}))
+    for problem in task.train:
+        said = re.findall(r"(\w+) is (an?) (\w+)", problem.info["answer"])
+        roles = sorted({role for _, _, role in said} | {"knight"})[:2]
+        both = [f"{said[0][0]} is a {role}" for role in roles] + [f"{name} is {a} {role}" for name, a, role in said[2:]]
+        assert task.verifier(problem, f"<answer>{' and '.join(both)}</answer>").score == 0
+        assert task.verifier(problem, f"<answer>{' and '.join(both[:1])}</answer>").score == 0
+        other = f"{said[0][0]} is a {'knave' if said[0][2] != 'knave' else 'knight'}"
+        part = ", and ".join([other, *(f"{name} is {a} {role}" for name, a, role in said[1:])])
+        assert 0 < task.verifier(problem, f"<answer>{part}</answer>").score < 1
+        assert task.verifier(problem, f"<answer>{problem.info['answer']}</answer>").correct
+
+
+@needs_package
 def test_a_broken_problem_is_a_bad_reference():
     """An entry that cannot be read blames the data."""
     problem = Problem("p", "?", {"dataset": "gcd", "config": {}, "entry": "{"})
@@ -237,6 +257,9 @@ def test_logic_needs_the_problems_variables(answer):
         ("spell_backward", "{}x"),
         ("letter_jumble", "{} more"),
         ("game_of_life_halting", "junk"),
+        ("knights_knaves", "not {}"),
+        ("knights_knaves", "{} or maybe not"),
+        ("knights_knaves", "it is false that {}"),
         ("gcd", "1 2 3 4 5 6 7 8 9 {}"),
     ],
 )

@@ -111,6 +111,18 @@ def test_many_samples_are_quick_and_exact() -> None:
     assert abs(hits / 20_000 - exact) < 5 * math.sqrt(max(exact * (1 - exact), 1e-4) / 20_000)
 
 
+@pytest.mark.parametrize(("n", "k"), [(128, 64), (256, 128), (1500, 700)])
+def test_what_is_certain_is_one(n: int, k: int) -> None:
+    """Neither more, which an evaluation refuses, nor too large for a float."""
+    answers = [str(i) for i in range(n)]
+    right = [i % 2 == 0 for i in range(n)]
+    assert maj_at_k(answers, [True] * n, k) == 1
+    assert best_of_k([0.5] * n, [True] * n, k) == 1
+    assert 0 <= best_of_k([float(i % 7) for i in range(n)], right, k) <= 1
+    if n < 1000:
+        assert 0 <= maj_at_k(answers, right, k) <= 1
+
+
 def row(problem: str, sample: int, extracted: str | None, right: bool, score: float | None = None) -> dict:
     status = "correct" if right else "no_answer" if extracted is None else "incorrect"
     own = {"id": problem, "sample": sample, "completion": f"so {extracted}", "status": status, "score": float(right)}

@@ -56,7 +56,7 @@ class Generated:
     """What the server returned. content: without the reasoning, which many servers cut off from it.
 
     tokens: how many were sampled; an estimate where the server does not tell. ids: these, None where it does not.
-    finish: "stop", "length", or "filter" where the server withheld the rest. stop: the stop string that ended it, "" where the server names none.
+    finish: "filter" where the server withheld the rest. stop: the stop string that ended it, "" where it names none.
     """
 
     content: str

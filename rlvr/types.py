@@ -37,9 +37,8 @@ class Completion:
     """One sampled answer, or with an environment all that follows the prompt.
 
     An end-of-sequence token is in `token_ids` and not in `text`; a stop string ends `text` and stays in it.
-    `finish_reason` is "length" where neither ended it, "filter" where a server withheld the rest. `logprobs`: one for
-    each token id, under the distribution sampled from (after temperature, top-p); 0 under greedy sampling, and for
-    tokens of replies.
+    `finish_reason` "length": neither ended it; "filter": a server withheld the rest. `logprobs`: one for each token id,
+    after temperature and top-p; 0 under greedy sampling, and for tokens of replies.
 
     With an environment `turns` covers all of `token_ids`, in order, and begins and ends with a turn of the model;
     `text` is what it said in the last one, which is what verifiers see; `verdict` is the environment's, None where the

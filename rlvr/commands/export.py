@@ -137,7 +137,7 @@ def check_base(folder: Path) -> None:
 
 
 def own_base(folder: Path) -> str:
-    """Return the base model of an adapter that lies elsewhere on this machine; "" for one of the hub, and no adapter."""
+    """Return an adapter's base where it lies elsewhere on this machine; "" for one of the hub, and no adapter."""
     path = folder / ADAPTER_CONFIG
     base = json.loads(path.read_text("utf-8")).get("base_model_name_or_path") if path.is_file() else None
     return "" if base is None or (folder / OWN_BASE).is_dir() or on_hub(str(base)) else str(base)

@@ -192,7 +192,7 @@ def write_export(
     facts = facts_of(run, step, folder, name or out.resolve().name, chosen)
     with writing(out):
         try:
-            shutil.copytree(folder, partial, ignore=shutil.ignore_patterns(*STATE))
+            copy_model(folder, partial)
             (partial / "README.md").write_text(model_card(facts), encoding="utf-8")
             (partial / "run.json").write_text(json.dumps(facts.settings, indent=2) + "\n", encoding="utf-8")
             rows = "".join(json.dumps(row) + "\n" for row in facts.evaluations)
@@ -203,6 +203,15 @@ def write_export(
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+
+
+def copy_model(folder: Path, out: Path) -> None:
+    """Copy a checkpoint without what only a resume needs. Raise OSError for the first file that cannot be copied."""
+    try:
+        shutil.copytree(folder, out, ignore=shutil.ignore_patterns(*STATE))
+    except shutil.Error as error:  # its text is a list of all of them
+        first = error.args[0][0] if error.args and error.args[0] else error
+        raise OSError(str(first[-1]) if isinstance(first, tuple) else str(first)) from error
 
 
 def public(settings: Any) -> Any:

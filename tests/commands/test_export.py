@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,24 @@ def test_bad_input(
 
 
 TOKEN = "hf_abcdefghijklmnop"
+
+
+@pytest.mark.parametrize("most", [0, 50, 20_000])
+def test_a_file_that_cannot_be_written_is_one_line(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], most: int
+) -> None:
+    """With the reason of the first one; nothing is left."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        assert rlvr(["export", str(trained), str(tmp_path / "out")]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "File too large" in error
+    assert "[(" not in error
+    assert list(tmp_path.iterdir()) == []
 
 
 class Hub:

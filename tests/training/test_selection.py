@@ -148,6 +148,16 @@ def test_an_evaluation_has_them_with_intervals() -> None:
     assert vote({**row("p", 0, None, False), "status": "incorrect"}) == "so None"
 
 
+@pytest.mark.parametrize("withheld", [0, 1, 3])
+def test_the_share_that_a_filter_withheld(withheld: int) -> None:
+    """Is in the result where there is one, beside what was cut off; such answers count."""
+    rows = [row("p", i, "1", True) | {"finish_reason": "filter" if i < withheld else "length"} for i in range(4)]
+    result = summarize(rows, [1])
+    assert result.get("filtered", 0) == withheld / 4
+    assert ("filtered" in result) == bool(withheld)
+    assert (result["truncated"], result["pass@1"]) == (1 - withheld / 4, 1)
+
+
 def test_bootstrap_equals_enumeration() -> None:
     """The distribution over all 4^4 resamples of four problems, within five standard errors at every value."""
     gaps = np.array([0.5, -0.25, 0.0, 1.0])

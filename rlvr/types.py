@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from rlvr.turns import Reply as Reply
 from rlvr.turns import Turn as Turn
 
-Finish = Literal["stop", "length", "turns", "context", "error"]
+Finish = Literal["stop", "length", "turns", "context", "error", "filter"]
 Message = Mapping[str, str]
 Prompt = str | Sequence[Message]
 
@@ -37,8 +37,8 @@ class Completion:
     """One sampled answer, or with an environment all that follows the prompt.
 
     An end-of-sequence token is in `token_ids` and not in `text`; a stop string ends `text` and stays in it.
-    `finish_reason` is "length" where neither ended the completion. `logprobs`: one for each token id, under the
-    distribution that was sampled from (after temperature, top-p); 0 under greedy sampling, and for tokens of replies.
+    `finish_reason` "length": neither ended it; "filter": a server withheld the rest. `logprobs`: one for each token id,
+    after temperature and top-p; 0 under greedy sampling, and for tokens of replies.
 
     With an environment `turns` covers all of `token_ids`, in order, and begins and ends with a turn of the model;
     `text` is what it said in the last one, which is what verifiers see; `verdict` is the environment's, None where the

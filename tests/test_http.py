@@ -18,15 +18,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from rlvr.http import (
-    JSONClient,
-    RequestRefused,
-    ServerLost,
-    UnexpectedResponse,
-    is_local,
-    retry_after,
-    without_key,
-)
+from rlvr.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse, is_local, retry_after
 from tests.helpers.servers import Server, hang, refused, reply, serving
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -142,17 +134,6 @@ def test_times_of_retry_after(value, least, most):
     assert least <= found <= most
 
 
-@pytest.mark.parametrize("text", ["{key}", "Bearer {key}.", "a{key}b{key}", "cut off: {key:.9}", "cut off: {key:.5}"])
-def test_keys_are_left_out_of_quotes(text):
-    """Wherever they stand, also the beginning of one at the end of a text; other text stays."""
-    key = "sk-1a2b3c4d5e6f"
-    shown = without_key(text.format(key=key), key)
-    assert "sk-1a" not in shown
-    assert "[key]" in shown
-    assert without_key("sk is no key", key) == "sk is no key"
-    assert without_key("text", None) == "text"
-
-
 def test_retry_after_is_respected(server, connect):
     """A second, where the client's own delay would be a tenth of one."""
     server.script = [reply(b"slow down", 429, headers="Retry-After: 1\r\n"), reply({"n": 1})]
@@ -204,7 +185,7 @@ def test_missing_fields_are_one_line(connect):
     answer = client.get("/x")
     assert client.read("/x", answer, lambda found: found["n"]) == 1
     for take in (lambda found: found["m"], lambda found: found["n"]["m"], float):
-        with pytest.raises(UnexpectedResponse, match=r"/x: response does not follow vLLM's schema$"):
+        with pytest.raises(UnexpectedResponse, match=r"/x: response does not follow vLLM's schema: "):
             client.read("/x", answer, take, "vLLM's schema")
 
 

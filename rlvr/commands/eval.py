@@ -369,6 +369,7 @@ def threshold_hint(result: dict[str, Any], ks: Sequence[int]) -> str:
 def describe(result: dict[str, Any]) -> str:
     """Return truncation, length and verdicts in one line of rich markup."""
     statuses = ", ".join(colored(name, f"{count} {name}") for name, count in result["status"].items())
-    length = f"truncated {result['truncated']:.1%}, {result['completion_tokens']:.1f} tokens on average"
+    filtered = f"withheld by a filter {result['filtered']:.1%}, " if "filtered" in result else ""
+    length = f"truncated {result['truncated']:.1%}, {filtered}{result['completion_tokens']:.1f} tokens on average"
     right = f"; right is a score of at least {result['threshold']:g}" if "threshold" in result else ""
     return f"{length}; verdicts: {statuses}{right}"

@@ -246,8 +246,8 @@ class Episodes:
     def _reason(self, episode: Episode) -> Finish:
         """Return how a rollout ended whose environment had nothing more to say: with its last turn."""
         assert episode.last is not None
-        if episode.last.finish_reason == "stop":
-            return "stop"
+        if not episode.last.cut_off:
+            return episode.last.finish_reason
         return "context" if self._room(episode) <= 0 < self._budget(episode) else "length"
 
     def _limit(self, episode: Episode) -> Finish | None:

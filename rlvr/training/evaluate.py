@@ -165,8 +165,8 @@ def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | N
     where answers have one; in a mixture a pack whose answers have none counts by its own. An answer is right if its
     verdict is `correct`, or, with `threshold` (which is then in the result), if its score is at least that. "score":
     the mean over problems of their mean score, with its interval "score_ci" (None where there is none, see
-    `score_estimate`). "num_problems", "num_samples" (of all problems together), "truncated" (share),
-    "completion_tokens" (mean), and "status": the count of each verdict.
+    `score_estimate`). "num_problems", "num_samples" (of all problems together), "truncated" (share), "filtered" (share
+    that a server withheld, where it did), "completion_tokens" (mean), and "status": the count of each verdict.
 
     Verdicts without a score (bad_reference, error) are the verifier's fault: they are left out of n, and counted in
     "unscored". A problem with fewer than k scored samples is left out of pass@k; those without any are counted in
@@ -185,6 +185,8 @@ def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | N
         "unscored_problems": len(problems - {row["id"] for row in scored}),
         "status": dict(status.most_common()),
     }
+    if filtered := sum(row["finish_reason"] == "filter" for row in answers):
+        result["filtered"] = filtered / len(answers)
     if threshold is not None:
         result["threshold"] = threshold
     result |= _pass_at(scored, "", ks, status, threshold)

@@ -114,7 +114,8 @@ class Policy(Rendering):
         check_length(self.causal, self.trial, length)
         line = f"rows of up to {length} tokens are {'packed' if self.trial.packs(length) else 'padded'} in training"
         if samples:
-            line += f", and {Decoders(self.tried, self.trial, self.packs).for_length(length).summary}"
+            decoders = Decoders(self.tried, self.trial, self.packs, self.dtype)
+            line += f", and {decoders.for_length(length).summary}"
         return line
 
     def parameters(self) -> list[nn.Parameter]:

@@ -28,7 +28,7 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "exactly": int.__eq__,
 }
 _CONSTRAINED = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
-_ABBREVIATIONS = frozenset(
+ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof sr jr st vs etc e.g i.e no vol fig al inc ltd co corp dept u.s u.k a.m p.m p.s p.p.s".split()
 )
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s|$)|[。！？]+")
@@ -117,7 +117,7 @@ def _ends_sentence(line: str, start: int, stop: int) -> bool:
     last = words[-1].strip("(\"'“‘[") if words else ""
     listed = last.isdigit() and line[max(start, stop - 40) : stop].strip() == last
     initial = len(last) == 1 and last.isupper() and last != "I"
-    return not (listed or initial or last.lower() in _ABBREVIATIONS)
+    return not (listed or initial or last.lower() in ABBREVIATIONS)
 
 
 @check("length_constraints:number_words")

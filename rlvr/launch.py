@@ -129,12 +129,14 @@ def _launch(
 
 
 def check_demonstrations(config: Config, task: Task) -> None:
-    """Raise ValueError where the fine-tuning has no demonstrations."""
-    if config.sft.steps and not task.demonstrations:
-        raise ValueError(
-            f"sft.steps is {config.sft.steps} and task {task.name!r} has no demonstrations; set --sft.steps 0, "
-            "or --sft.data to a file with prompt and completion"
-        )
+    """Raise ValueError where the fine-tuning or the pretraining mix has no demonstrations."""
+    wanted = {"sft.steps": config.sft.steps, "algo.ptx_coef": config.algo.ptx_coef}
+    for name, value in wanted.items():
+        if value and not task.demonstrations:
+            raise ValueError(
+                f"{name} is {value} and task {task.name!r} has no demonstrations; set --{name} 0, or --sft.data "
+                "to a file with prompt and completion"
+            )
 
 
 def check_turn_credit(config: Config, task: Task) -> None:
@@ -218,6 +220,9 @@ def open_run(
     runners = enter_runners(task.verifier)
     monitors = enter_runners(monitor) if monitor is not None else {}
     learner = Learner(config, policy, make_optimizer(policy.parameters(), config.optim), accelerator)
+    if config.algo.ptx_coef:
+        learner.demonstrations = task.demonstrations
+        learner.plan = plan_of(policy, task, config.rollout)
     stop.doing = "loading the last checkpoint"
     start = restore(learner, task, reporter, say, stop)
     check_weights(policy.model.named_parameters(), f"the policy that is saved in {config.run.out_dir} is broken")

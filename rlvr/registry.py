@@ -82,7 +82,8 @@ class Registry:
 
     A maker is a function or a class. Its keyword-only parameters (of a class, the constructor's) are its options.
     `kind` is the word for error messages. `builtins` is the package of the built-in makers: its import registers them,
-    or its BUILT_IN names them, each registered by the module of the same name, which is imported when it is asked for.
+    or its BUILT_IN names them, each registered by a module that is imported when it is asked for: the one of the same
+    name, or the one that BUILT_IN, where it is a mapping, gives for the name.
     """
 
     def __init__(self, kind: str, builtins: str) -> None:
@@ -103,8 +104,7 @@ class Registry:
             raise ValueError(f"{self.kind} name {name!r}: a name is not empty and has no colon")
 
         def add(made: T) -> T:
-            ours = getattr(made, "__module__", "") == f"{self.builtins}.{name}"
-            known = ours or self.builtins not in sys.modules
+            known = self.builtins not in sys.modules or getattr(made, "__module__", "") == self._later().get(name)
             held = self._entries.get(name) or (None if known else self._built_in(name))
             if held is not None and not _replaces(made, held):
                 raise ValueError(
@@ -165,12 +165,15 @@ class Registry:
             raise ValueError(f"{self.kind} {spec!r} needs {' and '.join(map(_how_to_give, lacking))}")
         return checked
 
-    def _later(self) -> tuple[str, ...]:
-        return getattr(importlib.import_module(self.builtins), "BUILT_IN", ())
+    def _later(self) -> dict[str, str]:
+        """The built-in names, each with the module that registers it."""
+        names = getattr(importlib.import_module(self.builtins), "BUILT_IN", ())
+        places = names if isinstance(names, Mapping) else {name: name for name in names}
+        return {name: f"{self.builtins}.{place}" for name, place in places.items()}
 
     def _built_in(self, name: str) -> Callable[..., Any] | None:
-        if name in self._later():
-            importlib.import_module(f"{self.builtins}.{name}")
+        if module := self._later().get(name):
+            importlib.import_module(module)
             return self._entries[name]
         return None
 

@@ -10,6 +10,7 @@ from rlvr.seeding import derive_seed
 from rlvr.training.after_step import alarm_ends, check_trained, finish_step, gradient_advice, is_due
 from rlvr.training.alarm import AlarmStop
 from rlvr.training.credit import check_credit, credit_metrics, credited_advantages, credited_rewards
+from rlvr.training.following import follow
 from rlvr.training.prefetch import RolloutPrefetcher
 from rlvr.training.prepare import kl_costs, subtracts_kl
 from rlvr.training.run import Run
@@ -52,6 +53,7 @@ def train(run: Run, start: int = 0) -> StopRequest:
                     costs, stats["kl"] = kl_costs(learner, groups)
                 advantages = credited_advantages(groups, rewards, config.algo, costs)
                 stats |= update(learner, step, groups, advantages, run.reporter.warn)
+                stats |= follow(learner, step + 1, stats, groups)
             check_trained(learner, step + 1)
             rollouts.load_weights()
 

@@ -1,47 +1,30 @@
-"""Task packs: prompts paired with a verifier. Importing this package registers the packs that come with rlvr."""
+"""Task packs: prompts paired with a verifier.
 
-from rlvr.tasks import (
-    arithmetic,
-    choice_sets,
-    code_packs,
-    contest_code,
-    countdown,
-    higher_lower,
-    hops,
-    hub,
-    instruction_sets,
-    jsonl,
-    knights,
-    math_held_out,
-    math_sets,
-    math_train,
-    mixture,
-    plus_tests,
-    product,
-    reasoning_gym,
-    tiny_code,
-    verifiers_pack,
-)
+Nothing is imported before it is used, as in rlvr.verifiers.
+"""
 
-__all__ = [
-    "arithmetic",
-    "choice_sets",
-    "code_packs",
-    "contest_code",
-    "countdown",
-    "higher_lower",
-    "hops",
-    "hub",
-    "instruction_sets",
-    "jsonl",
-    "knights",
-    "math_held_out",
-    "math_sets",
-    "math_train",
-    "mixture",
-    "plus_tests",
-    "product",
-    "reasoning_gym",
-    "tiny_code",
-    "verifiers_pack",
-]
+from __future__ import annotations
+
+# The registered names, and the module that registers each.
+BUILT_IN = {
+    **dict.fromkeys(("gsm8k", "math500", "svamp", "aime24"), "math.sets"),
+    **dict.fromkeys(("hendrycks_math", "dapo_math", "deepscaler", "big_math", "openr1_math"), "math.train"),
+    **dict.fromkeys(("aime25", "aime26", "amc23", "olympiadbench", "minerva", "hmmt"), "math.held_out"),
+    **dict.fromkeys(("mbpp", "humaneval"), "code.functions"),
+    **dict.fromkeys(("mbpp_plus", "humaneval_plus"), "code.plus_tests"),
+    **dict.fromkeys(("apps", "taco", "code_contests", "livecodebench"), "code.contests"),
+    **dict.fromkeys(("gpqa", "mmlu_pro"), "language.choices"),
+    **dict.fromkeys(("ifeval", "ifbench"), "language.instructions"),
+    "knights_knaves": "language.knights",
+    "arithmetic": "generated.arithmetic",
+    "countdown": "generated.countdown",
+    "higher_lower": "generated.higher_lower",
+    "hops": "generated.hops",
+    "product": "generated.product",
+    "tiny_code": "generated.tiny_code",
+    "reasoning_gym": "libraries.reasoning_gym",
+    "verifiers": "libraries.verifiers",
+    "hub": "hub",
+    "jsonl": "jsonl",
+    "mixture": "mixture",
+}

@@ -13,6 +13,7 @@ import itertools
 import json
 import logging
 import random
+import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
@@ -129,7 +130,9 @@ class Fingerprint:
 
     def add_environment(self, environment: Environment) -> None:
         """Enter the name of an environment, and its options."""
-        self._add("environment", describe(environment), dict(_settings(environment)))
+        # Without the folder of a pack: a run goes on where a later version keeps the pack in another one.
+        name = re.sub(r"^rlvr\.tasks\.\w+\.(?=\w+\.\w+$)", "rlvr.tasks.", describe(environment))
+        self._add("environment", name, dict(_settings(environment)))
 
     def hexdigest(self) -> str:
         """Return 16 hexadecimal digits."""

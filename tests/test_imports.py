@@ -81,7 +81,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr.verifiers": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers", "rlvr.http", "rlvr.endpoint"),
     "rlvr.environments.tools": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
     "rlvr.environments": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
-    "rlvr.tasks": (*FOUNDATION, "rlvr.verifiers", "rlvr.environments", "rlvr.sandbox"),
+    "rlvr.tasks": (*FOUNDATION, "rlvr.verifiers"),
+    "rlvr.tasks.code": (*FOUNDATION, "rlvr.tasks", "rlvr.verifiers"),
+    "rlvr.tasks.generated": (*FOUNDATION, "rlvr.tasks", "rlvr.sandbox"),
+    "rlvr.tasks.language": (*FOUNDATION, "rlvr.tasks", "rlvr.verifiers"),
+    "rlvr.tasks.libraries": (*FOUNDATION, "rlvr.tasks", "rlvr.verifiers"),
+    "rlvr.tasks.math": (*FOUNDATION, "rlvr.tasks", "rlvr.verifiers"),
 }
 # The command line knows everything: verifiers and packs too, which the trainer does not.
 COMMAND_LINE = ("rlvr.commands", "rlvr.launch", "rlvr.__main__", "rlvr.recipes")

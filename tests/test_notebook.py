@@ -14,7 +14,7 @@ from tests.helpers.files import ROOT, lines
 from tests.helpers.notebooks import read, run_cells
 
 NOTEBOOKS = sorted((ROOT / "recipes").glob("*.ipynb"))
-SECONDS = 120  # of processor time
+SECONDS = 300  # of processor time
 
 
 def test_there_is_a_notebook() -> None:
@@ -42,7 +42,7 @@ def test_cells_are_checked_as_modules_are(path: Path) -> None:
 
 
 def test_the_first_run_runs(tmp_path, monkeypatch, capsys):
-    """Verifier, training, report and pass@k, in under two minutes of processor time."""
+    """Verifier, training, report and pass@k, in minutes of processor time."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(VERIFIERS, "_entries", dict(VERIFIERS._entries))  # what it registers is gone afterwards
     before = time.process_time()

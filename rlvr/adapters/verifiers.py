@@ -5,7 +5,7 @@
     Sums = taskset("arithmetic", num_test=100)
     __all__ = ["Sums"]
 
-The other way, its tasksets as task packs: rlvr.verifiers.verifiers_task and rlvr.tasks.verifiers_pack.
+The other way, its tasksets as task packs: rlvr.verifiers.verifiers_task and rlvr.tasks.libraries.verifiers.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 Rewards = Sequence[float | None]
 BatchRule = Callable[[Sequence[Rewards]], list[list[float]]]
 
+GOOD_FROM = 0.5  # the reward from which KTO calls a completion good
 EPSILON = 1e-4  # added to standard deviations, as in TRL
 
 
@@ -81,6 +82,11 @@ def dpo(rewards: Rewards) -> list[float]:
         return [0.0] * len(rewards)
     best, worst = first_best(rewards, max), first_best(rewards, min)
     return [float(i == best) - float(i == worst) for i in range(len(rewards))]
+
+
+def labels(rewards: Rewards) -> list[float]:
+    """Return +1 for a reward of 1/2 or more (good), -1 for a smaller one (bad): KTO's labels; 0 without a reward."""
+    return [0.0 if r is None else 1.0 if r >= GOOD_FROM else -1.0 for r in rewards]
 
 
 def first_best(rewards: Rewards, choose: Callable[[list[float]], float]) -> int:

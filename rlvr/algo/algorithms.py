@@ -50,8 +50,17 @@ class PolicyLoss:
     ratio: str | None = "token"
     """The probability ratio: of a "token", of the whole "sequence", or None: no clipping, and by default no importance
     correction."""
+    clips: bool = True
+    """Whether it reads algo.clip_low and algo.clip_high."""
     dual_clip: bool = False
     """Whether it reads algo.dual_clip."""
+    normalize: str = "token"
+    """What algo.normalize auto means."""
+    fixed: bool = False
+    """Whether it has this normalisation only: counted once for each token, the ratio of a whole completion would weigh
+    it by its length."""
+    weights_in_ratio: bool = False
+    """Whether the importance weights of the tokens enter the ratio of the completion, instead of weighing the loss."""
     offered: bool = True
     """Whether algo.loss can name it. False: only the algorithm whose row names it has it."""
 
@@ -76,6 +85,10 @@ class Algorithm:
     """Needs a reference policy even without a KL term."""
     pairs: bool = False
     """The loss compares pairs of completions, a chosen and a rejected one."""
+    labels: bool = False
+    """The loss compares completions with the reference policy by label: their advantages are +1 (good) or -1."""
+    token_returns: bool = False
+    """The advantage of a token is its return, KL terms of the tokens from it on included; there is no critic."""
     trains_on: TrainsOn = "signal"
     """Which completions are trained on: "signal", all those of groups whose advantages are not all 0 (the others have
     the gradient zero; they count in the loss's denominator and are not computed, unless a KL term in the loss gives
@@ -93,6 +106,11 @@ class Algorithm:
         return self.trains_on == "chosen"
 
     @property
+    def per_token(self) -> bool:
+        """Return whether tokens get advantages of their own, made of the rewards when the batch is prepared."""
+        return self.critic or self.token_returns
+
+    @property
     def reads_parts(self) -> bool:
         """Return whether the advantages are computed from the named parts of the rewards."""
         return self.advantages is None
@@ -102,11 +120,15 @@ LOSSES: dict[str, PolicyLoss] = {
     loss.name: loss
     for loss in (
         PolicyLoss("clip", "arXiv:1707.06347", dual_clip=True),
-        PolicyLoss("gspo", "arXiv:2507.18071", ratio="sequence", dual_clip=True),
-        PolicyLoss("sequence", "arXiv:2402.14740", ratio="sequence", dual_clip=True),
+        PolicyLoss("gspo", "arXiv:2507.18071", ratio="sequence", dual_clip=True, normalize="sequence", fixed=True),
+        PolicyLoss("luspo", "arXiv:2602.05261", ratio="sequence", dual_clip=True, normalize="sum", fixed=True),
+        PolicyLoss("sequence", "arXiv:2402.14740", ratio="sequence", dual_clip=True, normalize="sequence", fixed=True),
         PolicyLoss("cispo", "arXiv:2506.13585"),
-        PolicyLoss("nll", "arXiv:2304.06767", ratio=None),
-        PolicyLoss("dpo", "arXiv:2305.18290", ratio=None, offered=False),
+        PolicyLoss("sapo", "arXiv:2511.20347", clips=False, normalize="sequence"),
+        PolicyLoss("vespo", "arXiv:2602.10693", ratio="sequence", clips=False, weights_in_ratio=True),
+        PolicyLoss("nll", "arXiv:2304.06767", ratio=None, clips=False),
+        PolicyLoss("dpo", "arXiv:2305.18290", ratio=None, clips=False, offered=False),
+        PolicyLoss("kto", "arXiv:2402.01306", ratio=None, clips=False, normalize="sequence", offered=False),
     )
 }
 
@@ -131,6 +153,15 @@ ALGORITHMS: dict[str, Algorithm] = {
             group_relative=False,
         ),
         Algorithm("reinforce_pp", "arXiv:2501.03262", rules.reinforce_pp),
+        Algorithm(
+            "reinforce_plus_plus",
+            "arXiv:2501.03262",
+            per_group(rules.unchanged),
+            scale="whiten",
+            trains_on="all",
+            token_returns=True,
+            group_relative=False,
+        ),
         Algorithm("maxrl", "arXiv:2602.02710", per_group(rules.maxrl)),
         Algorithm("gdpo", "arXiv:2601.05242", None),
         Algorithm(
@@ -152,6 +183,16 @@ ALGORITHMS: dict[str, Algorithm] = {
             reference=True,
             pairs=True,
             trains_on="chosen",
+        ),
+        Algorithm(
+            "kto",
+            "arXiv:2402.01306",
+            per_group(rules.labels),
+            loss="kto",
+            reference=True,
+            labels=True,
+            trains_on="all",
+            group_relative=False,
         ),
     )
 }

@@ -24,7 +24,8 @@ class Batch:
     them may lie others, an environment's replies.
 
     tokens, scored, mask, sampler_logprobs, old_logprobs, ref_logprobs, values, returns: (B, T); lengths, groups: (B,);
-    advantages: (B,), or (B, T) where a critic gives each token its own, or each step of a rollout has one. `lengths`
+    advantages: (B,), or (B, T) where each token, or each step of a rollout, has its own. kl: (B,), KTO's estimate of
+    the KL divergence, the same for all rows. `lengths`
     counts prompt and completion; `groups` numbers the problem. HOST tensors stay on the CPU, where rows are chosen and
     laid out without waiting for the device; `scored` is the mask there. old_logprobs is None where the batch gets a
     single update (the present logprobs, detached, are the old ones), ref_logprobs without a reference, values and
@@ -47,6 +48,7 @@ class Batch:
     ref_logprobs: Tensor | None = None
     values: Tensor | None = None
     returns: Tensor | None = None
+    kl: Tensor | None = None
     rows_per_pair: int = 1
     places: Tensor | None = None
     sampled_tokens: tuple[int, ...] | None = None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlvr.algo.algorithms import Algorithm
+from rlvr.algo.algorithms import Algorithm, PolicyLoss
 from rlvr.algo.batch import Batch
 
 
@@ -18,6 +18,8 @@ class LossSettings(Protocol):
 
     @property
     def row(self) -> Algorithm: ...
+    @property
+    def loss_row(self) -> PolicyLoss: ...
     @property
     def policy_loss(self) -> str: ...
     @property
@@ -38,6 +40,22 @@ class LossSettings(Protocol):
     def importance_cap(self) -> float: ...
     @property
     def beta(self) -> float: ...
+    @property
+    def desirable_weight(self) -> float: ...
+    @property
+    def undesirable_weight(self) -> float: ...
+    @property
+    def sapo_temperature_pos(self) -> float: ...
+    @property
+    def sapo_temperature_neg(self) -> float: ...
+    @property
+    def vespo_k_pos(self) -> float: ...
+    @property
+    def vespo_lambda_pos(self) -> float: ...
+    @property
+    def vespo_k_neg(self) -> float: ...
+    @property
+    def vespo_lambda_neg(self) -> float: ...
 
 
 # exp(20) is 4.9e8. A larger ratio means a broken run; an infinity would spread to every weight.
@@ -62,32 +80,48 @@ def sequence_log_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> 
     return total.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).expand_as(logprobs) * mask
 
 
-def clipped_surrogate(
-    ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None
-) -> Tensor:
+def clipped_surrogate(ratio: Tensor, advantages: Tensor, logprobs: Tensor, algo: LossSettings) -> Tensor:
     """Return PPO's clipped surrogate (arXiv:1707.06347, eq. 7) with separate clips (DAPO, arXiv:2503.14476), per token.
 
     advantages: (b, 1), or (b, T) with a critic. dual_clip: bound of the unclipped ratio (arXiv:1912.09729; TRL: delta).
     """
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    unclipped = ratio if dual_clip is None else ratio.clamp(max=dual_clip)
+    clipped = ratio.clamp(1 - algo.clip_low, 1 + algo.clip_high)
+    unclipped = ratio if algo.dual_clip is None else ratio.clamp(max=algo.dual_clip)
     return -torch.min(unclipped * advantages, clipped * advantages)
 
 
-def cispo(
-    ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None
-) -> Tensor:
+def cispo(ratio: Tensor, advantages: Tensor, logprobs: Tensor, algo: LossSettings) -> Tensor:
     """Return REINFORCE weighted by the clipped, detached ratio (CISPO, arXiv:2506.13585, eq. 4), per token.
 
     The cap is 1 + clip_high, as in verl; TRL's epsilon_high is the cap itself. clip_low 1 sets no lower bound.
     """
-    weight = ratio.detach().clamp(1 - clip_low, 1 + clip_high)
+    weight = ratio.detach().clamp(1 - algo.clip_low, 1 + algo.clip_high)
     return -weight * advantages * logprobs
 
 
-def nll(
-    ratio: Tensor, advantages: Tensor, logprobs: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None
-) -> Tensor:
+def sapo(ratio: Tensor, advantages: Tensor, logprobs: Tensor, algo: LossSettings) -> Tensor:
+    """Return -(4 / tau) sigmoid(tau (ratio - 1)) A per token: a soft gate instead of the clip (SAPO, arXiv:2511.20347).
+
+    tau is sapo_temperature_pos for A > 0, else sapo_temperature_neg. At ratio 1 the gradient is that of -ratio A.
+    """
+    tau = torch.where(advantages > 0, algo.sapo_temperature_pos, algo.sapo_temperature_neg)
+    return -torch.sigmoid(tau * (ratio - 1)) * 4 / tau * advantages
+
+
+def vespo(ratio: Tensor, advantages: Tensor, logprobs: Tensor, algo: LossSettings) -> Tensor:
+    """Return REINFORCE weighted by phi(w) = w^k exp(lambda (1 - w)), detached, per token (VESPO, arXiv:2602.10693).
+
+    w is the ratio of the whole completion, at least 1e-8; phi(1) is 1. k and lambda are vespo_k_pos and
+    vespo_lambda_pos for A >= 0, else vespo_k_neg and vespo_lambda_neg.
+    """
+    weight = ratio.detach().clamp(min=1e-8)
+    good = advantages >= 0
+    k = torch.where(good, algo.vespo_k_pos, algo.vespo_k_neg)
+    decay = torch.where(good, algo.vespo_lambda_pos, algo.vespo_lambda_neg)
+    return -(k * weight.log() + decay * (1 - weight)).exp() * advantages * logprobs
+
+
+def nll(ratio: Tensor, advantages: Tensor, logprobs: Tensor, algo: LossSettings) -> Tensor:
     """Return the negative log-likelihood weighted by the advantage, per token: RAFT's fine-tuning (arXiv:2304.06767).
 
     The ratio to the old policy does not enter; it only feeds the clip statistics.
@@ -98,7 +132,10 @@ def nll(
 LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
     "clip": (token_log_ratio, clipped_surrogate),
     "gspo": (gspo_log_ratio, clipped_surrogate),
+    "luspo": (gspo_log_ratio, clipped_surrogate),
     "sequence": (sequence_log_ratio, clipped_surrogate),
+    "sapo": (token_log_ratio, sapo),
+    "vespo": (sequence_log_ratio, vespo),
     "cispo": (token_log_ratio, cispo),
     "nll": (token_log_ratio, nll),
 }
@@ -178,14 +215,14 @@ def loss_denominator(minibatch: Batch, normalize: str, max_new_tokens: int) -> f
     counts = minibatch.token_counts
     if normalize == "token":
         return float(sum(counts))
-    return float(sum(n > 0 for n in counts) if normalize == "sequence" else len(counts) * max_new_tokens)
+    return float(len(counts) * max_new_tokens if normalize == "constant" else sum(n > 0 for n in counts))
 
 
 def token_weights(mask: Tensor, normalize: str, denominator: float) -> Tensor:
     """Return the weight of each token in the loss. Weighted sums over the microbatches add up to the minibatch mean.
 
-    token: 1 / tokens (DAPO); sequence: 1 / (length * sequences) (GRPO); constant: 1 / (sequences * max_new_tokens)
-    (Dr. GRPO). What is counted: `loss_denominator`.
+    token: 1 / tokens (DAPO); sequence: 1 / (length * sequences) (GRPO); sum: 1 / sequences (LUSPO, arXiv:2602.05261);
+    constant: 1 / (sequences * max_new_tokens) (Dr. GRPO). What is counted: `loss_denominator`.
     """
     weights = mask / max(denominator, 1.0)
     return weights / mask.sum(-1, keepdim=True).clamp(min=1) if normalize == "sequence" else weights
@@ -202,13 +239,13 @@ def policy_loss(
     mask = batch.mask
     old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
     log_ratio, surrogate = LOSSES[algo.policy_loss]
-    ratio = log_ratio(logprobs, old, mask).exp()
-    advantages = batch.advantages if batch.advantages.dim() == 2 else batch.advantages.unsqueeze(-1)
-    per_token = surrogate(
-        ratio, advantages, logprobs, clip_low=algo.clip_low, clip_high=algo.clip_high, dual_clip=algo.dual_clip
-    )
     weights = importance_weights(old, batch.sampler_logprobs, mask, importance, algo.importance_cap)
-    per_token = per_token * weights
+    # The ratio to the sampling engine is the ratio to pi_old times the weights.
+    inside = weights.clamp(min=1e-8).log() if algo.loss_row.weights_in_ratio else 0.0
+    ratio = log_ratio(logprobs + inside, old, mask).exp()
+    advantages = batch.advantages if batch.advantages.dim() == 2 else batch.advantages.unsqueeze(-1)
+    per_token = surrogate(ratio, advantages, logprobs, algo)
+    per_token = per_token if algo.loss_row.weights_in_ratio else per_token * weights
     stats = {
         "clip_low": ((ratio < 1 - algo.clip_low) & (advantages < 0) & mask).sum(),
         "clip_high": ((ratio > 1 + algo.clip_high) & (advantages > 0) & mask).sum(),
@@ -248,12 +285,41 @@ def dpo_loss(
     }
 
 
+def kto_loss(
+    logprobs: Tensor, batch: Batch, algo: LossSettings, denominator: float, importance: str = "none"
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the mean of w (1 - sigmoid(beta s (g - z))), a scalar (KTO, arXiv:2402.01306, eq. 7 and 8).
+
+    g is log pi/ref of a completion, summed; s is its advantage: +1 for a good one, whose weight w is desirable_weight,
+    -1 for a bad one, with undesirable_weight. z is `batch.kl` (b,), an estimate of the KL divergence, without a
+    gradient. denominator: the number of completions of the whole minibatch. The sums for the log: the rewards beta g of
+    the good and of the bad ones, and how many there are.
+    """
+    assert batch.ref_logprobs is not None
+    assert batch.kl is not None
+    gain = ((logprobs - batch.ref_logprobs) * batch.mask).sum(-1)  # (b,)
+    good = batch.advantages > 0
+    weight = torch.where(good, algo.desirable_weight, algo.undesirable_weight)
+    value = torch.sigmoid(algo.beta * batch.advantages * (gain - batch.kl))
+    loss = (weight * (1 - value)).sum() / max(denominator, 1.0)
+    rewards = algo.beta * gain.detach()
+    return loss, {
+        "kto/rows": torch.tensor(float(len(gain)), device=gain.device),
+        "kto/kl": batch.kl.sum(),
+        "kto/good": good.sum(),
+        "kto/desirable": (rewards * good).sum(),
+        "kto/undesirable": (rewards * ~good).sum(),
+    }
+
+
+PREFERENCES = {"dpo": dpo_loss, "kto": kto_loss}  # losses of whole completions against a reference
+
+
 def batch_loss(
     logprobs: Tensor, batch: Batch, algo: LossSettings, denominator: float, importance: str = "none"
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the configured loss of a microbatch, and its sums for the log: of pairs, or of single rollouts."""
-    loss = dpo_loss if algo.row.pairs else policy_loss
-    return loss(logprobs, batch, algo, denominator, importance)
+    """Return the configured loss of a microbatch, and its sums for the log: a policy loss, or one of PREFERENCES."""
+    return PREFERENCES.get(algo.policy_loss, policy_loss)(logprobs, batch, algo, denominator, importance)
 
 
 def value_loss(values: Tensor, batch: Batch, clip: float | None, denominator: float) -> tuple[Tensor, Tensor]:

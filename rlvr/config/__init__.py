@@ -13,16 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr.algo.algorithms import ALGORITHMS
-from rlvr.config.algo import (
-    AlgoConfig,
-    AlgoSettings,
-    DPOConfig,
-    GDPOConfig,
-    PPOConfig,
-    RAFTConfig,
-    class_of,
-    make_algo,
-)
+from rlvr.config.algo import AlgoConfig, AlgoSettings, class_of, make_algo
 from rlvr.config.critic import CriticConfig
 from rlvr.config.curriculum import CurriculumConfig
 from rlvr.config.eval import EvalConfig
@@ -30,6 +21,14 @@ from rlvr.config.group import check_groups, require
 from rlvr.config.model import ModelConfig
 from rlvr.config.monitor import MonitorConfig
 from rlvr.config.optim import OptimConfig
+from rlvr.config.own_algos import (
+    DPOConfig,
+    GDPOConfig,
+    KTOConfig,
+    PPOConfig,
+    RAFTConfig,
+    ReinforcePlusPlusConfig,
+)
 from rlvr.config.rollout import RolloutConfig
 from rlvr.config.rules import rules
 from rlvr.config.run import RunConfig
@@ -48,11 +47,13 @@ __all__ = [
     "EngineConfig",
     "EvalConfig",
     "GDPOConfig",
+    "KTOConfig",
     "ModelConfig",
     "MonitorConfig",
     "OptimConfig",
     "PPOConfig",
     "RAFTConfig",
+    "ReinforcePlusPlusConfig",
     "RolloutConfig",
     "RunConfig",
     "SFTConfig",

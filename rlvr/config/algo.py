@@ -1,21 +1,27 @@
 """Settings of the group `algo`: `--algo NAME` chooses the class. Algorithms with special settings have their own.
 
-An algorithm is a row of rlvr/algo/algorithms.py; every row without a class in `OWN_SETTINGS` takes AlgoConfig.
+An algorithm is a row of rlvr/algo/algorithms.py; every row without a class in `OWN_SETTINGS`, which
+rlvr/config/own_algos.py fills, takes AlgoConfig.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from rlvr.algo.algorithms import ALGORITHMS, LOSSES, Algorithm, PolicyLoss
 from rlvr.config.group import ADVANCED, Group, Rules, Used, Words
-from rlvr.config.quantities import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, WEIGHT
+from rlvr.config.quantities import COUNT, COUNT_OR_NONE, POSITIVE, POSITIVE_SHARE, SHARE, WEIGHT
 from rlvr.registry import did_you_mean
 
 WITH_KL = Used(lambda config: config.algo.kl_coef > 0, "with --algo.kl-coef above 0")
-WITH_RATIO = Used(lambda config: config.algo.loss_row.ratio is not None, "with a loss with a ratio (--algo.loss auto)")
+WITH_CLIP = Used(lambda config: config.algo.loss_row.clips, "with a loss that clips (--algo.loss auto)")
+WITH_KL_TARGET = Used(lambda config: config.algo.kl_target is not None, "with --algo.kl-target")
+WITH_ENTROPY_TARGET = Used(lambda config: config.algo.entropy_target is not None, "with --algo.entropy-target")
+WITH_RESETS = Used(lambda config: config.algo.reference_every > 0, "with --algo.reference-every 1 or more")
+WITH_PTX = Used(lambda config: config.algo.ptx_coef > 0, "with --algo.ptx-coef above 0")
+WITH_SAPO = Used(lambda config: config.algo.policy_loss == "sapo", "with --algo.loss sapo")
+WITH_VESPO = Used(lambda config: config.algo.policy_loss == "vespo", "with --algo.loss vespo")
 WITH_DUAL_CLIP = Used(
     lambda config: config.algo.loss_row.dual_clip,
     f"with --algo.loss {' or '.join(loss.name for loss in LOSSES.values() if loss.dual_clip)}",
@@ -37,6 +43,10 @@ def is_weighted(config: Any) -> bool:
 WITH_WEIGHTS = Used(is_weighted, "with --algo.importance token or sequence")
 
 
+# Algorithms with settings of their own, by the name of their row.
+OWN_SETTINGS: dict[str, type[AlgoSettings]] = {}
+
+
 class AlgoDefaults:
     """Values that are read for settings that an algorithm does not have."""
 
@@ -53,8 +63,24 @@ class AlgoDefaults:
     kl_coef: float = 0.0
     kl_estimator: str = "auto"
     kl_in: str = "loss"
+    kl_target: float | None = None
+    kl_horizon: int = 10_000
+    entropy_coef: float = 0.0
+    entropy_target: float | None = None
+    entropy_coef_delta: float = 0.005
+    entropy_coef_max: float = 1.0
+    reference_every: int = 0
+    reference_mix: float = 1.0
     importance: str = "none"
     importance_cap: float = 2.0
+    desirable_weight: float = 1.0
+    undesirable_weight: float = 1.0
+    sapo_temperature_pos: float = 1.0
+    sapo_temperature_neg: float = 1.05
+    vespo_k_pos: float = 2.0
+    vespo_lambda_pos: float = 3.0
+    vespo_k_neg: float = 3.0
+    vespo_lambda_neg: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -67,6 +93,11 @@ class AlgoSettings(AlgoDefaults, Group):
     """Passes over each batch of rollouts (num_iterations in TRL)."""
     minibatches: Annotated[int, COUNT] = 1
     """Optimizer updates per pass."""
+    ptx_coef: Annotated[float, WEIGHT, ADVANCED] = 0.0
+    """Weight of the language-model loss on demonstrations, which is added to each update (PPO-ptx of InstructGPT,
+    arXiv:2203.02155). They are the pack's, or those of sft.data. 0: none."""
+    ptx_batch_size: Annotated[int, COUNT, ADVANCED, WITH_PTX] = 32
+    """Demonstrations per update."""
 
     @property
     def row(self) -> Algorithm:
@@ -100,7 +131,7 @@ class AlgoSettings(AlgoDefaults, Group):
     @property
     def normalizer(self) -> str:
         """Return `normalize` with auto resolved."""
-        return "sequence" if self.loss_row.ratio == "sequence" else "token"
+        return self.loss_row.normalize
 
     @property
     def needs_reference(self) -> bool:
@@ -123,9 +154,10 @@ class AlgoSettings(AlgoDefaults, Group):
 class NormalizeSetting(AlgoSettings):
     """How the loss is averaged."""
 
-    normalize: Literal["auto", "token", "sequence", "constant"] = "auto"
-    """Average the loss over tokens (DAPO), over sequences (GRPO), or divide by sequences x max_new_tokens (Dr. GRPO).
-    Groups without signal count too. auto: sequence with the losses gspo and sequence, else token."""
+    normalize: Literal["auto", "token", "sequence", "sum", "constant"] = "auto"
+    """Average the loss over tokens (DAPO), over sequences (GRPO), over sequences but sum it over their tokens (sum), or
+    divide by sequences x max_new_tokens (Dr. GRPO). Groups without signal count too. auto: sequence with the losses
+    gspo, sequence and sapo, sum with luspo, else token."""
 
     @property
     def normalizer(self) -> str:
@@ -149,16 +181,49 @@ class PolicyGradientSettings(ImportanceSettings, NormalizeSetting):
     """Settings of algorithms that weigh every rollout by its advantage."""
 
     loss: Annotated[str, OFFERED_LOSSES] = "auto"
-    """Policy loss: clip (PPO's clipped ratio per token), gspo or sequence (one ratio per completion), cispo, nll
-    (no ratio). auto: clip."""
-    clip_low: Annotated[float, SHARE, WITH_RATIO] = 0.2
+    """Policy loss: clip (PPO's clipped ratio per token), gspo, luspo or sequence (one ratio per completion), cispo,
+    sapo and vespo (soft gates of the ratio per token, per completion), nll (no ratio). auto: clip."""
+    clip_low: Annotated[float, SHARE, WITH_CLIP] = 0.2
     """The ratio is clipped below at 1 - clip_low (epsilon in TRL)."""
-    clip_high: Annotated[float, WEIGHT, WITH_RATIO] = 0.2
+    clip_high: Annotated[float, WEIGHT, WITH_CLIP] = 0.2
     """The ratio is clipped above at 1 + clip_high (epsilon_high in TRL; DAPO: 0.28, CISPO: 4)."""
     dual_clip: Annotated[float | None, POSITIVE, ADVANCED, WITH_DUAL_CLIP] = None
     """Dual-clip PPO: bound of the ratio for negative advantages, e.g. 3. None: no bound."""
     kl_coef: Annotated[float, WEIGHT] = 0.0
     """Weight of the KL divergence to the reference policy (beta in TRL). 0: no reference model is loaded."""
+    kl_target: Annotated[float | None, POSITIVE, ADVANCED, WITH_KL] = None
+    """KL divergence per token that kl_coef is adapted to, after each step (arXiv:1909.08593, section 2.2; verl:
+    adaptive). None: kl_coef stays."""
+    kl_horizon: Annotated[int, COUNT, ADVANCED, WITH_KL_TARGET] = 10_000
+    """Completions after which kl_coef has grown by a factor of about exp(e) where the KL divergence is 1 + e times the
+    target; e counts as .2 at most."""
+    reference_every: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_KL] = 0
+    """Steps after which the reference policy is set to the present policy, again and again (DeepSeek-R1: 400). 0:
+    never."""
+    reference_mix: Annotated[float, POSITIVE_SHARE, ADVANCED, WITH_RESETS] = 1.0
+    """Share of the present policy in the new reference policy's weights; the rest is the old one's (TRL:
+    ref_model_mixup_alpha)."""
+    entropy_coef: Annotated[float, WEIGHT, ADVANCED] = 0.0
+    """Weight of the entropy bonus: the mean entropy per token, whatever the loss is averaged over. 0: none."""
+    entropy_target: Annotated[float | None, POSITIVE, ADVANCED] = None
+    """Entropy per token, in nats, at or below which the bonus is given, with a weight that then grows step by step, and
+    else shrinks (arXiv:2505.22312). None: always, with entropy_coef."""
+    entropy_coef_delta: Annotated[float, POSITIVE, ADVANCED, WITH_ENTROPY_TARGET] = 0.005
+    """What the weight of the entropy bonus grows or shrinks by, each step."""
+    entropy_coef_max: Annotated[float, POSITIVE, ADVANCED, WITH_ENTROPY_TARGET] = 1.0
+    """Upper bound of the weight of the entropy bonus."""
+    sapo_temperature_pos: Annotated[float, POSITIVE, ADVANCED, WITH_SAPO] = 1.0
+    """SAPO's temperature for advantages above 0."""
+    sapo_temperature_neg: Annotated[float, POSITIVE, ADVANCED, WITH_SAPO] = 1.05
+    """SAPO's temperature for the others: a higher one damps ratios far from 1 more."""
+    vespo_k_pos: Annotated[float, WEIGHT, ADVANCED, WITH_VESPO] = 2.0
+    """VESPO's exponent k for advantages of 0 or more."""
+    vespo_lambda_pos: Annotated[float, POSITIVE, ADVANCED, WITH_VESPO] = 3.0
+    """VESPO's decay lambda for advantages of 0 or more."""
+    vespo_k_neg: Annotated[float, WEIGHT, ADVANCED, WITH_VESPO] = 3.0
+    """VESPO's exponent k for negative advantages."""
+    vespo_lambda_neg: Annotated[float, POSITIVE, ADVANCED, WITH_VESPO] = 2.0
+    """VESPO's decay lambda for negative advantages."""
     kl_estimator: Annotated[Literal["auto", "k1", "k2", "k3", "k3_is"], WITH_KL] = "auto"
     """KL estimator (http://joschu.net/blog/kl-approx.html); k3_is: k3 times the ratio. auto: k3 in the loss, k1 in the
     reward. In the loss, k2 and k3_is have the gradient of the reverse KL, k3 of the forward KL."""
@@ -197,10 +262,20 @@ class PolicyGradientSettings(ImportanceSettings, NormalizeSetting):
                 "and not of the token; set k2 or k3",
             ),
             (
-                not whole or self.normalizer == "sequence",
+                self.kl_coef > 0 or (self.kl_target is None and self.reference_every == 0),
+                f"{at}{'reference_every' if self.kl_target is None else 'kl_target'} with {at}kl_coef 0, which has no "
+                f"reference policy; set {at}kl_coef above 0, or leave it out",
+            ),
+            (
+                not self.loss_row.fixed or self.normalizer == self.loss_row.normalize,
                 f"{at}normalize {self.normalize} with {at}loss {self.policy_loss}, whose ratio is that of a whole "
                 "completion: counted once for each token it would weigh a completion by its length; set auto or "
-                "sequence",
+                f"{self.loss_row.normalize}",
+            ),
+            (
+                not self.loss_row.weights_in_ratio or self.importance != "sequence",
+                f"{at}importance sequence with {at}loss {self.policy_loss}, whose ratio is that of a whole completion "
+                "and has the importance weights of its tokens in it; set token",
             ),
         ]
 
@@ -249,75 +324,6 @@ class AlgoConfig(RewardSettings):
     """Advantages and policy loss (rlvr/algo/advantages.py and losses.py: one function each)."""
 
 
-@dataclass(frozen=True)
-class GDPOConfig(PolicyGradientSettings):
-    """GDPO: each named part of the reward is normalised by itself, and the advantages are added."""
-
-    name: str = field(default="gdpo", init=False)
-    reward_weights: tuple[str, ...] = ()
-    """Weights of the reward's parts, as part=weight; 1 for those that are not named."""
-
-    def rules(self, at: str) -> Rules:
-        """Return rules about the weights."""
-        found = [
-            (is_weight(item), f"{at}reward_weights {item!r}: expected part=weight") for item in self.reward_weights
-        ]
-        return [*super().rules(at), *found]
-
-
-@dataclass(frozen=True)
-class PPOConfig(RewardSettings):
-    """PPO: advantages per token from a critic (generalized advantage estimation)."""
-
-    name: str = field(default="ppo", init=False)
-    gamma: Annotated[float, POSITIVE_SHARE] = 1.0
-    """Discount per token."""
-    gae_lambda: Annotated[float, SHARE] = 0.95
-    """GAE lambda: 1 is return minus value, 0 the one-step TD error."""
-
-    def rules(self, at: str) -> Rules:
-        """Return rules about scaling, which must fit advantages per token."""
-        return [
-            *super().rules(at),
-            (
-                self.advantage_scale != "batch_std",
-                f"{at}advantage_scale batch_std with {self.name}, whose advantages belong to tokens; set none or "
-                "whiten",
-            ),
-            (
-                self.kl_coef == 0 or self.kl_in == "loss" or self.scale == "none",
-                f"{at}advantage_scale {self.scale} with {self.name} and {at}kl_in reward: it would scale the KL term "
-                f"with the rewards of the task; set auto or none, or --{at}kl-in loss",
-            ),
-        ]
-
-
-@dataclass(frozen=True)
-class RAFTConfig(ImportanceSettings, NormalizeSetting):
-    """RAFT (rejection sampling): fine-tunes on the best completion of each group."""
-
-    name: str = field(default="raft", init=False)
-    kl_coef: Annotated[float, WEIGHT] = 0.0
-    """Weight of the KL divergence to the reference policy, subtracted from the reward. 0: no reference model."""
-
-    kl_in = "reward"  # a loss over chosen rollouts could not estimate the divergence
-
-
-@dataclass(frozen=True)
-class DPOConfig(AlgoSettings):
-    """Online DPO: the best completion of each group against the worst."""
-
-    name: str = field(default="dpo", init=False)
-    beta: Annotated[float, POSITIVE] = 0.1
-    """DPO's beta: how strongly the policy is held to the reference policy."""
-
-
-# Algorithms with settings of their own, by the name of their row.
-OWN_SETTINGS: dict[str, type[AlgoSettings]] = {
-    kind.name: kind for kind in (GDPOConfig, PPOConfig, RAFTConfig, DPOConfig)
-}
-
-
 def class_of(name: str) -> type[AlgoSettings]:
     """Return the class of an algorithm's settings."""
     return OWN_SETTINGS.get(name, AlgoConfig)
@@ -327,12 +333,3 @@ def make_algo(name: str = "grpo", **settings: Any) -> AlgoSettings:
     """Return the settings of an algorithm, by its name. TypeError for one that it does not have."""
     kind = class_of(name)
     return kind(name, **settings) if kind is AlgoConfig else kind(**settings)
-
-
-def is_weight(item: str) -> bool:
-    """Return whether a text is part=weight with a finite weight."""
-    name, _, weight = item.partition("=")
-    try:
-        return bool(name) and math.isfinite(float(weight))
-    except ValueError:
-        return False

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def rules(config: Config) -> Rules:
     """Return conditions, each with the line that says why it does not hold."""
-    groups = (algo_rules, reference_rules, memory_rules, sampling_rules, monitor_rules)
+    groups = (algo_rules, reference_rules, demonstration_rules, memory_rules, sampling_rules, monitor_rules)
     return [rule for of_group in groups for rule in of_group(config)]
 
 
@@ -53,6 +53,21 @@ def reference_rules(config: Config) -> Rules:
             "with model.lora_rank the reference policy is the model without its adapter, and sft.steps trains the "
             "adapter: fine-tune without it first (`rlvr sft`), or leave out algo.kl_coef",
         ),
+        (
+            not (m.lora_rank and config.algo.reference_every),
+            "algo.reference_every with model.lora_rank: the reference policy is the model without its adapter, which "
+            "training does not change; leave one of them out",
+        ),
+    ]
+
+
+def demonstration_rules(config: Config) -> Rules:
+    """Return rules about demonstrations that nothing would read."""
+    return [
+        (
+            config.sft.data is None or config.sft.steps > 0 or config.algo.ptx_coef > 0,
+            f"sft.data {config.sft.data} with sft.steps 0, which reads none; set --sft.steps, or --algo.ptx-coef",
+        )
     ]
 
 

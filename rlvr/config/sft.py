@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from rlvr.config.group import ADVANCED, Group, Rules, Used
+from rlvr.config.group import ADVANCED, Group, Used
 from rlvr.config.quantities import COUNT, COUNT_OR_NONE, LEARNING_RATE
 
 WITH_SFT = Used(lambda config: config.sft.steps > 0, "with --sft.steps above 0")
+WITH_DEMONSTRATIONS = Used(
+    lambda config: config.sft.steps > 0 or config.algo.ptx_coef > 0, "with --sft.steps or --algo.ptx-coef above 0"
+)
 
 
 @dataclass(frozen=True)
@@ -24,15 +27,6 @@ class SFTConfig(Group):
     """Peak learning rate; decays to zero on a cosine."""
     warmup_steps: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_SFT] = 10
     """Steps of linear warm-up."""
-    data: Annotated[Path | None, WITH_SFT] = None
+    data: Annotated[Path | None, WITH_DEMONSTRATIONS] = None
     """JSON Lines file with prompt and completion (texts or chat messages) to use instead of the pack's
     demonstrations."""
-
-    def rules(self, at: str) -> Rules:
-        """Data that would not be read."""
-        return [
-            (
-                self.data is None or self.steps > 0,
-                f"{at}data {self.data} with {at}steps 0, which reads none; set --{at}steps",
-            )
-        ]

@@ -13,6 +13,7 @@ from rlvr.model.logprobs import logprobs_of, on_tokens, preceding_states
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import Policy
 from rlvr.model.sharding import fill, full, shard_module, within
+from rlvr.model.softmax import Entropy
 
 
 class Critic:
@@ -63,7 +64,7 @@ class Critic:
         return self.of_states(hidden, mask)
 
     def logprobs_and_values(
-        self, tokens: Tensor, mask: Tensor, *, temperature: float, with_entropy: bool = False
+        self, tokens: Tensor, mask: Tensor, *, temperature: float, with_entropy: Entropy = False
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """Return `token_logprobs` and the values from one forward pass, for a critic on the policy's trunk."""
 

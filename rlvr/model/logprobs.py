@@ -17,7 +17,7 @@ from rlvr.model.packing import rectangles
 from rlvr.model.policy import Policy
 from rlvr.model.probe import check_length
 from rlvr.model.sharding import within
-from rlvr.model.softmax import TokenLogprobs
+from rlvr.model.softmax import Entropy, TokenLogprobs
 
 # Bytes of float32 logits that are held at once, and the share of a GPU's memory where that is more. More logits are
 # computed chunk by chunk, and again in the backward pass.
@@ -25,14 +25,14 @@ LOGIT_BYTES, LOGIT_SHARE = 2**27, 1 / 128
 
 
 def token_logprobs(
-    policy: Policy, tokens: Tensor, mask: Tensor, *, temperature: float = 1.0, with_entropy: bool = False
+    policy: Policy, tokens: Tensor, mask: Tensor, *, temperature: float = 1.0, with_entropy: Entropy = False
 ) -> tuple[Tensor, Tensor | None]:
     """Return logprobs[b, t] = log pi(tokens[b, t] | tokens[b, :t]) at this temperature, 0 where mask is False.
 
     tokens (B, T) long, right-padded: prompt, completion, padding. mask (B, T) bool, True on the tokens to score. Both
     are read on the CPU: where they lie there, nothing waits for the device. The result is on the policy's. The first
     token of a row has no context and cannot be scored. Returns float32 logprobs (B, T) and, if asked for, the
-    entropies of the same distributions (B, T), without a gradient; else None.
+    entropies of the same distributions (B, T), with a gradient where with_entropy is "gradient"; else None.
 
     Rows with equal prompts (all tokens before the first scored one) share one computation of their prompt where the
     model allows it, and padding costs nothing.
@@ -101,7 +101,7 @@ def _sides(mask: Tensor, lengths: Sequence[int]) -> list[Tensor]:
 
 
 def logprobs_of(
-    policy: Policy, hidden: Tensor, tokens: Tensor, mask: Tensor, *, temperature: float, with_entropy: bool
+    policy: Policy, hidden: Tensor, tokens: Tensor, mask: Tensor, *, temperature: float, with_entropy: Entropy
 ) -> tuple[Tensor, Tensor | None]:
     """Return the result of `token_logprobs` from the states (n, hidden) that precede the tokens."""
     targets = copy_to(tokens.cpu()[mask.cpu()], hidden.device)
@@ -194,12 +194,14 @@ def logit_bytes(memory: int | None) -> int:
 
 
 def _score(
-    causal: Any, hidden: Tensor, targets: Tensor, temperature: float, with_entropy: bool
+    causal: Any, hidden: Tensor, targets: Tensor, temperature: float, with_entropy: Entropy
 ) -> tuple[Tensor, Tensor | None]:
     """Return logprobs (n,) of targets (n,), and entropies (n,) or None, chunk by chunk through the LM head."""
     entropies: list[Tensor] = []
 
     def score(hidden: Tensor, targets: Tensor, number: int) -> Tensor:
+        if with_entropy == "gradient":  # (2, n): a chunk that is computed again returns what has a gradient
+            return torch.stack(TokenLogprobs.apply(narrow_logits(causal, hidden), targets, temperature, with_entropy))
         first = with_entropy and number == len(entropies)  # and not a chunk that is computed again
         logprobs, entropy = TokenLogprobs.apply(narrow_logits(causal, hidden), targets, temperature, first)
         if first:
@@ -214,5 +216,8 @@ def _score(
         logprobs = score(hidden, targets, 0)
     else:
         pieces = zip(hidden.split(size), targets.split(size))
-        logprobs = torch.cat([checkpoint(score, h, t, i, use_reentrant=False) for i, (h, t) in enumerate(pieces)])
+        parts = [checkpoint(score, h, t, i, use_reentrant=False) for i, (h, t) in enumerate(pieces)]
+        logprobs = torch.cat(parts, dim=-1)
+    if with_entropy == "gradient":
+        return logprobs[0], logprobs[1]
     return logprobs, torch.cat(entropies) if with_entropy else None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+Entropy = Literal[False, True, "gradient"]  # whether entropies are computed, and have a gradient
 
 # Numbers of logits that are worked on at a time: they stay in a CPU's cache, and their memory is used again.
 PIECE = 2**18
@@ -14,14 +16,15 @@ PIECE = 2**18
 class TokenLogprobs(torch.autograd.Function):
     """log softmax(logits / temperature)[targets]: logits (n, V), targets (n,) -> logprobs (n,) and entropies (n,).
 
-    Logits may have any dtype; the results are float32 (float64 for logits of float64). The entropies have no gradient,
-    and are empty unless asked for. Backward computes the softmax again from the logits, which are all that is kept:
-    neither it, nor float32 logits, nor the gradient through the choice of the targets are held for all rows.
+    Logits may have any dtype; the results are float32 (float64 for logits of float64). The entropies are empty unless
+    asked for, and have a gradient where that is asked for. Backward computes the softmax again from the logits, which
+    are all that is kept: neither it, nor float32 logits, nor the gradient through the choice of the targets are held
+    for all rows.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, targets: Tensor, temperature: float, with_entropy: bool
+        ctx: Any, logits: Tensor, targets: Tensor, temperature: float, with_entropy: Entropy
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(logits, targets)
         ctx.temperature = temperature
@@ -32,18 +35,27 @@ class TokenLogprobs(torch.autograd.Function):
             chosen.append(logprobs.gather(1, ids[:, None])[:, 0])
             entropies.append(-logprobs.exp().mul_(logprobs).sum(-1) if with_entropy else logprobs.new_empty(0))
         found = torch.cat(entropies)
-        ctx.mark_non_differentiable(found)
+        if with_entropy != "gradient":
+            ctx.mark_non_differentiable(found)
         return torch.cat(chosen), found
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, None, None, None]:
-        if grad is None:
+    def backward(ctx: Any, grad: Tensor | None, spread: Tensor | None) -> tuple[Tensor | None, None, None, None]:
+        if grad is None and spread is None:
             return None, None, None, None
         logits, targets = ctx.saved_tensors
+        grad = targets.new_zeros(len(targets), dtype=torch.float32) if grad is None else grad
         result = torch.empty_like(logits)
-        for piece, ids, g, out in zip(*_pieces(logits, targets, grad[:, None], result), strict=True):
-            # d log softmax(x)[t] / dx = onehot(t) - softmax(x)
-            change = _scaled(piece, ctx.temperature).softmax(-1).mul_(-g).scatter_add_(1, ids[:, None], g)
+        rows = _pieces(logits, targets, grad[:, None], result)
+        spreads = [None] * len(rows[0]) if spread is None else _pieces(logits, spread[:, None])[1]
+        for piece, ids, g, out, h in zip(*rows, spreads, strict=True):
+            # d log softmax(x)[t] / dx = onehot(t) - softmax(x);  dH / dx = -softmax(x) (log softmax(x) + H)
+            scaled = _scaled(piece, ctx.temperature)
+            change = scaled.softmax(-1).mul_(-g).scatter_add_(1, ids[:, None], g)
+            if h is not None:
+                logprobs = scaled.log_softmax(-1)
+                p = logprobs.exp()
+                change -= h * p * (logprobs - (p * logprobs).sum(-1, keepdim=True))
             out.copy_(change if ctx.temperature == 1 else change.div_(ctx.temperature))
         return result, None, None, None
 

@@ -3,8 +3,8 @@
 They are written atomically, loadable by transformers, and enough for an exact resume.
 A checkpoint is a folder `checkpoints/step-000050` with the model (safetensors, tokenizer), `optimizer.safetensors` and
 `state.json`; with a critic also `critic.safetensors` and `critic_optimizer.safetensors`, with sampler.max_staleness
-`ahead.jsonl`, the rollouts of later steps that are already sampled, and with a curriculum or a profile
-`pass_rates.json`. Where the weights are in shards, each process
+`ahead.jsonl`, the rollouts of later steps that are already sampled, with a curriculum or a profile `pass_rates.json`,
+and `reference.safetensors` once the reference policy has been reset. Where the weights are in shards, each process
 writes its part of an optimizer's state into the folder `optimizer` or `critic_optimizer`. There is no random state to
 save: every random choice is a function of (seed, step, problem, sample). state.json holds the sizes of the run's logs,
 so that lines written after the checkpoint can be dropped, and of every other file of the checkpoint, so that damage is
@@ -36,6 +36,7 @@ from rlvr.training.optimizer_state import read_optimizer
 from rlvr.types import Completion, Group, Problem, RunError, Turn, Verdict
 
 AHEAD = "ahead.jsonl"
+REFERENCE = "reference.safetensors"
 STEP = re.compile(r"step-(\d+)")
 DAMAGED = ".damaged"
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 
-from rlvr.config import Config
+from rlvr.config import AlgoSettings, Config
 from rlvr.model.critic import Critic
 from rlvr.model.policy import Policy
+from rlvr.training.demonstrations import Demonstration
+from rlvr.training.episodes import Play
 
 
 @dataclass
@@ -17,6 +21,8 @@ class Learner:
     """The policy and its optimizer; the frozen reference policy and the critic, where the algorithm needs them.
 
     The critic brings its own optimizer. `accelerator` tells which process this is, and sums gradients over all.
+    `adapted` holds the settings of the algorithm that follow the run, as they are now. `demonstrations` are those of
+    the pretraining mix, played by a `plan` in an environment.
     """
 
     config: Config
@@ -25,3 +31,13 @@ class Learner:
     accelerator: Accelerator
     reference: Policy | None = None
     critic: Critic | None = None
+    adapted: dict[str, float] = field(default_factory=dict)
+    demonstrations: Sequence[Demonstration] = ()
+    plan: Play | None = None
+
+    @property
+    def algo(self) -> AlgoSettings:
+        """The algorithm's settings as they hold now."""
+        algo = self.config.algo
+        changed: dict[str, Any] = {name: value for name, value in self.adapted.items() if hasattr(algo, name)}
+        return replace(algo, **changed) if changed else algo

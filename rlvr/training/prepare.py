@@ -24,14 +24,14 @@ from rlvr.types import Group
 def prepare_batch(learner: Learner, batch: Batch) -> Batch:
     """Return the batch with the old logprobs, reference logprobs, values and token advantages that the updates need.
 
-    Old logprobs are computed when a batch is used for more than one update, or when a per-token KL penalty is in the
-    reward.
+    Old logprobs are computed when a batch is used for more than one update, when a per-token KL penalty is in the
+    reward, and for KTO's estimate of the KL divergence.
     """
     if not len(batch):
         return batch
-    algo, critic = learner.config.algo, learner.critic
-    kl_per_token = critic is not None and learner.reference is not None and algo.kl_in == "reward"
-    needs_old = algo.epochs * algo.minibatches > 1 or kl_per_token
+    algo, critic = learner.algo, learner.critic
+    kl_per_token = algo.row.per_token and learner.reference is not None and algo.kl_in == "reward"
+    needs_old = algo.epochs * algo.minibatches > 1 or kl_per_token or algo.row.labels
     if critic is not None and critic.shares_trunk and needs_old:
         old, values = logprobs_and_values(learner, batch)
         batch = replace(batch, old_logprobs=old, values=values)
@@ -39,29 +39,41 @@ def prepare_batch(learner: Learner, batch: Batch) -> Batch:
         batch = replace(batch, old_logprobs=all_logprobs(learner, learner.policy, batch))
     if learner.reference is not None and not subtracts_kl(learner):
         batch = replace(batch, ref_logprobs=all_logprobs(learner, learner.reference, batch))
+    if algo.row.labels:
+        return with_kl(batch)
     if critic is None:
-        return batch
+        return with_token_advantages(learner, batch) if algo.row.token_returns else batch
     if batch.values is None:
         values = over_rows(learner, batch, lambda micro: critic.values(micro.tokens, micro.scored)[None])[0]
         batch = replace(batch, values=values)
     return with_token_advantages(learner, batch)
 
 
+def with_kl(batch: Batch) -> Batch:
+    """Return the batch with KTO's estimate of KL(pi || ref) (B,): the mean of log pi/ref over its rollouts, from 0 on.
+
+    The rollouts are the policy's own, so that no mismatched pairs of prompts and completions are needed, as they are
+    for completions from elsewhere (arXiv:2402.01306, section 4.1).
+    """
+    assert batch.old_logprobs is not None
+    assert batch.ref_logprobs is not None
+    gains = ((batch.old_logprobs - batch.ref_logprobs) * batch.mask).sum(-1)
+    return replace(batch, kl=gains.mean().clamp(min=0).expand(len(batch)))
+
+
 def with_token_advantages(learner: Learner, batch: Batch) -> Batch:
     """Return the batch with the GAE advantages and returns (B, T), from its values and its `advantages` so far.
 
-    Those are still the rewards: (B,), since the advantage rule of an algorithm with a critic leaves them as they are;
-    (B, T) with credit per turn or step, on the last token of each.
+    Those are still the rewards: (B,), since the advantage rule of such an algorithm leaves them as they are; (B, T)
+    with credit per turn or step, on the last token of each. Without values the advantages are the returns.
     """
-    algo = learner.config.algo
-    assert batch.values is not None
+    algo = learner.algo
+    values = torch.zeros_like(batch.sampler_logprobs) if batch.values is None else batch.values
     cost = None
     if learner.reference is not None and algo.kl_in == "reward":
         cost = algo.kl_coef * divergence(learner, batch.old_logprobs, batch.ref_logprobs)
     rewards = token_rewards(batch.advantages, batch.mask, cost)
-    advantages, returns = generalized_advantages(
-        rewards, batch.values, batch.mask, gamma=algo.gamma, lam=algo.gae_lambda
-    )
+    advantages, returns = generalized_advantages(rewards, values, batch.mask, gamma=algo.gamma, lam=algo.gae_lambda)
     if algo.scale == "whiten":
         advantages = whiten_tokens(advantages, batch.mask)
     return replace(batch, advantages=advantages, returns=returns)
@@ -82,7 +94,7 @@ def divergence(learner: Learner, old: Tensor | None, ref: Tensor | None) -> Tens
     """Return estimates (B, T) of the KL divergence between the trainer's present policy and the reference."""
     assert old is not None
     assert ref is not None
-    return KL[learner.config.algo.estimator](old, ref, torch.ones_like(old))
+    return KL[learner.algo.estimator](old, ref, torch.ones_like(old))
 
 
 def all_logprobs(learner: Learner, policy: Policy, batch: Batch) -> Tensor:
@@ -126,9 +138,9 @@ def over_rows(learner: Learner, batch: Batch, compute: Callable[[Batch], Tensor]
 
 
 def subtracts_kl(learner: Learner) -> bool:
-    """Return whether the KL term is a cost of whole completions (`kl_costs`); with a critic it is per token."""
-    algo = learner.config.algo
-    return learner.reference is not None and algo.kl_in == "reward" and not (algo.row.critic or algo.row.pairs)
+    """Return whether the KL term is a cost of whole completions (`kl_costs`), and not of tokens."""
+    algo = learner.algo
+    return learner.reference is not None and algo.kl_coef > 0 and algo.kl_in == "reward" and not algo.row.per_token
 
 
 def kl_costs(learner: Learner, groups: Sequence[Group]) -> tuple[list[list[float]], float]:
@@ -138,7 +150,7 @@ def kl_costs(learner: Learner, groups: Sequence[Group]) -> tuple[list[list[float
     reference policy; 0 for a completion without a score.
     """
     assert learner.reference is not None
-    algo = learner.config.algo
+    algo = learner.algo
     everything = [[1.0] * len(group.completions) for group in groups]
     batch = collate(groups, everything, pad_id=learner.policy.pad_id, device=learner.policy.device)
     now, before = (all_logprobs(learner, policy, batch) for policy in (learner.policy, learner.reference))

@@ -10,6 +10,7 @@ from rlvr.model.memory import microbatch_tokens
 from rlvr.runs.log import STREAMS
 from rlvr.training.checkpoint import damage, load_checkpoint, newest_whole
 from rlvr.training.episodes import plan_of
+from rlvr.training.following import restore_reference
 from rlvr.training.learner import Learner
 from rlvr.training.reporter import Reporter
 from rlvr.training.sft import sft
@@ -41,6 +42,7 @@ def restore(learner: Learner, task: Task, reporter: Reporter, say: Callable[[str
         return 0
     step, folder = saved
     state = load_checkpoint(folder, learner.policy, learner.optimizer, learner.critic)
+    restore_reference(learner, folder, state)
     if accelerator.is_main_process:
         log.truncate_to(state["log"], step)
     accelerator.wait_for_everyone()

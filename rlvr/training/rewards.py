@@ -92,8 +92,8 @@ def group_advantages(
     if costs is not None and algo.row.chooses:
         rewards, costs = subtract_costs(rewards, costs), None
     if rule is not None:
-        # With a critic these are still the rewards; its advantages are per token, and scaled in prepare.py.
-        rows = compute_advantages(rewards, rule, "none" if algo.row.critic else algo.scale)
+        # Where tokens get their own these are still the rewards; prepare.py makes and scales the advantages.
+        rows = compute_advantages(rewards, rule, "none" if algo.row.per_token else algo.scale)
         if costs is None:
             return rows
         added = cost_advantages(rewards, costs, algo.row.kl_baseline)

@@ -10,6 +10,7 @@ from rlvr.distributed import Apart, gather
 from rlvr.model.progress import enter
 from rlvr.training.best import best_steps, kept_steps
 from rlvr.training.checkpoint import checkpoint_folder, delete_old_checkpoints
+from rlvr.training.following import adapted_state, is_reset, reference_tensors
 from rlvr.training.prefetch import in_thread
 from rlvr.training.run import Run
 from rlvr.training.snapshot import take_snapshot
@@ -68,8 +69,10 @@ class CheckpointSaver:
         main = learner.accelerator.is_main_process
         written: Future[None] = Future()
         if main or self.sharded:
-            state = {"log": self.run.reporter.log.position()} if main else {}
-            parts = (learner.policy, learner.optimizer, state, learner.critic, ahead, self.run.worker.draws.state())
+            state = {"log": self.run.reporter.log.position(), **adapted_state(learner)} if main else {}
+            held = reference_tensors(learner) if is_reset(learner, step) else None
+            drawn = self.run.worker.draws.state()
+            parts = (learner.policy, learner.optimizer, state, learner.critic, ahead, drawn, held)
             snapshot, folder = take_snapshot(step, *parts, copied=self.beside), checkpoint_folder(out_dir, step)
             if self.beside:
                 written = in_thread(lambda: snapshot.write(folder, self._group), "rlvr-checkpoint")

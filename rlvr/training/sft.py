@@ -105,13 +105,24 @@ def demonstrated(policy: Policy, said: Sequence[str], heard: Sequence[Reply], pl
 
 
 def accumulate(policy: Policy, batch: Batch, accelerator: Accelerator, tokens_per_microbatch: int) -> float:
-    """Run forward and backward over this process's share of a batch; return its part of the loss."""
+    """Run forward and backward over a batch; return this process's part of the loss. Gradients are those of all."""
+    loss = add_gradient(policy, batch, accelerator, tokens_per_microbatch)
+    sum_gradients(policy.parameters(), accelerator)
+    return loss
+
+
+def add_gradient(
+    policy: Policy, batch: Batch, accelerator: Accelerator, tokens_per_microbatch: int, weight: float = 1.0
+) -> float:
+    """Add weight x the gradient of the loss over this process's share of a batch; return its part of the loss.
+
+    The loss is the mean negative log-likelihood per token of the whole batch.
+    """
     total = batch.num_completion_tokens
     loss_sum = 0.0
-    for _, micro, weight in microbatches(batch, policy, accelerator, tokens_per_microbatch):
+    for _, micro, counted in microbatches(batch, policy, accelerator, tokens_per_microbatch):
         logprobs, _ = token_logprobs(policy, micro.tokens, micro.scored)
-        loss = -weight * logprobs.sum() / total
-        loss.backward()
+        loss = -counted * logprobs.sum() / total
+        (loss if weight == 1 else weight * loss).backward()
         loss_sum += float(loss.detach())
-    sum_gradients(policy.parameters(), accelerator)
     return loss_sum

@@ -19,7 +19,16 @@ from rlvr.files.write import PARTIAL
 from rlvr.model.critic import Critic
 from rlvr.model.policy import Policy
 from rlvr.model.sharding import leads
-from rlvr.training.checkpoint import AHEAD, STEP, cannot_write, damage, reason_of, write_groups, written_whole
+from rlvr.training.checkpoint import (
+    AHEAD,
+    REFERENCE,
+    STEP,
+    cannot_write,
+    damage,
+    reason_of,
+    write_groups,
+    written_whole,
+)
 from rlvr.training.draws import STATE
 from rlvr.training.optimizer_state import is_sharded, optimizer_tensors, write_tensors
 from rlvr.types import Group, RunError
@@ -29,7 +38,8 @@ from rlvr.types import Group, RunError
 class Snapshot:
     """What this process writes of a checkpoint.
 
-    policy: with whole weights; None where another process writes them. critic: its weights by name, on that process.
+    policy: with whole weights; None where another process writes them. critic, reference: weights by name, on that
+    process; of a reference policy only where it has been reset.
     optimizers: states by the name of their file or folder; of those in shards (`sharded`) the parts of this process.
     state: what state.json holds besides sizes. draws: what the drawing of problems keeps, in JSON. together: all
     processes write, because the weights are in shards.
@@ -44,6 +54,7 @@ class Snapshot:
     state: Mapping[str, Any] = field(default_factory=dict)
     ahead: Mapping[int, Sequence[Group]] = field(default_factory=dict)
     draws: str | None = None
+    reference: Mapping[str, Tensor] | None = None
 
     @property
     def main(self) -> bool:
@@ -71,6 +82,8 @@ class Snapshot:
                     self.policy.save(partial)
                 if self.critic is not None:
                     save_file(dict(self.critic), partial / "critic.safetensors")
+                if self.reference is not None:
+                    save_file(dict(self.reference), partial / REFERENCE)
             for name, tensors in self.optimizers.items():
                 write_tensors(tensors, partial, name, sharded=self.sharded, group=group)
             if self.main:
@@ -96,13 +109,14 @@ def take_snapshot(
     critic: Critic | None = None,
     ahead: Mapping[int, Sequence[Group]] | None = None,
     draws: str | None = None,
+    reference: Mapping[str, Tensor] | None = None,
     *,
     copied: bool,
 ) -> Snapshot:
     """Return what a checkpoint after `step` steps holds. Where the weights are in shards all processes must call it.
 
-    ahead: the rollouts of later steps that are already sampled, by step. draws: as in Snapshot. copied: later
-    updates do not change it; else it shares the memory of what is trained. A copy is in the CPU's memory.
+    ahead: the rollouts of later steps that are already sampled, by step. draws, reference: as in Snapshot. copied:
+    later updates do not change it; else it shares the memory of what is trained. A copy is in the CPU's memory.
     """
     together = policy.mesh is not None
     states = {"optimizer": optimizer, "critic_optimizer": critic.optimizer if critic is not None else None}
@@ -111,6 +125,7 @@ def take_snapshot(
     if copied:
         held = {name: {key: on_cpu(value) for key, value in tensors.items()} for name, tensors in held.items()}
         values = {name: value.clone() for name, value in values.items()}
+        reference = reference and {name: value.clone() for name, value in reference.items()}
     written_here = leads() or not together
     return Snapshot(
         step,
@@ -122,6 +137,7 @@ def take_snapshot(
         dict(state),
         {later: list(groups) for later, groups in (ahead or {}).items()},
         draws,
+        reference if written_here else None,
     )
 
 

@@ -18,14 +18,17 @@ from rlvr.model.health import count_not_finite, python_warning
 from rlvr.model.logprobs import of_tokens, token_logprobs
 from rlvr.model.optim import learning_rate, optimizer_step
 from rlvr.model.progress import enter
+from rlvr.model.softmax import Entropy
 from rlvr.seeding import derive_seed
 from rlvr.training.learner import Learner
 from rlvr.training.mismatch import mismatch, warn_of_mismatch
 from rlvr.training.prepare import critic_stats, learner_microbatches, prepare_batch
+from rlvr.training.ptx import accumulate_mix
 from rlvr.training.rewards import has_signal
 from rlvr.types import Group
 
 TOKEN_STATS = ("clip_low", "clip_high", "importance", "importance_clipped")
+KTO_STATS = ("kto/rows", "kto/good", "kto/kl", "kto/desirable", "kto/undesirable")
 PAIR_STATS = ("dpo/margin", "dpo/accuracy", "dpo/chosen", "dpo/rejected")
 VALUE_STATS = ("critic/value_loss", "critic/value_clipped")
 
@@ -45,7 +48,7 @@ def update(
     moments decay and go on moving the weights, as they would with all rows computed. Where raft or dpo has chosen no
     completion there is no minibatch, and no optimizer step.
     """
-    config, algo, critic = learner.config, learner.config.algo, learner.critic
+    config, algo, critic = learner.config, learner.algo, learner.critic
     batch = prepare_batch(learner, to_batch(learner, groups, advantages))
     enter("update")
     lr = learning_rate(step, config.optim, config.run.steps)
@@ -55,9 +58,10 @@ def update(
     differences: list[Tensor] = []
     policy_learns = critic is None or step >= critic.settings.warmup
     seed = derive_seed(config.run.seed, "minibatches", step)
-    for minibatch in minibatches(batch, count=algo.minibatches, epochs=algo.epochs, seed=seed):
+    first = step * algo.minibatches * algo.epochs
+    for number, minibatch in enumerate(minibatches(batch, count=algo.minibatches, epochs=algo.epochs, seed=seed)):
         if policy_learns:
-            sums.update(accumulate_gradient(learner, minibatch, differences))
+            sums.update(accumulate_gradient(learner, minibatch, differences, number=first + number))
             norms.append(optimizer_step(learner.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm))
         if critic is not None:
             if not (policy_learns and critic.shares_trunk):
@@ -101,8 +105,10 @@ def averages(sums: Counter[str], updates: int, critic_updates: int) -> dict[str,
     computed, groups without signal left out; `trained_tokens` counts them, over all passes. An average over nothing
     (no pairs, no tokens) is left out.
     """
-    counts = {"loss": updates, **dict.fromkeys(VALUE_STATS, critic_updates)}
+    counts = {"loss": updates, "ptx/loss": updates, **dict.fromkeys(VALUE_STATS, critic_updates)}
     counts |= dict.fromkeys(PAIR_STATS, sums.pop("dpo/pairs", 0))
+    rows, good = sums.pop("kto/rows", 0), sums.get("kto/good", 0)
+    counts |= {"kto/good": rows, "kto/kl": rows, "kto/desirable": good, "kto/undesirable": rows - good}
     tokens = sums.pop("tokens", 0)
     stats = {name: value / counts.get(name, tokens) for name, value in sums.items() if counts.get(name, tokens)}
     if "clip_low" in stats:
@@ -114,13 +120,14 @@ def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Seq
     """Return the rollouts that are trained on, by the algorithm's `trains_on` (rlvr/algo/algorithms.py).
 
     Rows of groups without signal have the gradient zero: they count in the loss's denominator and are not computed,
-    unless the critic learns from them or a KL term in the loss gives them a gradient.
+    unless the critic learns from them or a KL term or an entropy bonus in the loss gives them a gradient.
     """
     algo, rollout = learner.config.algo, learner.config.rollout
     mask_truncated, mask_void = rollout.truncated == "mask", rollout.mask_void
     if algo.row.trains_on == "chosen":
         groups, advantages = chosen(groups, advantages, mask_truncated=mask_truncated, mask_void=mask_void)
-    compute_all = algo.row.trains_on == "all" or (algo.kl_coef > 0 and algo.kl_in == "loss")
+    in_loss = (algo.kl_coef > 0 and algo.kl_in == "loss") or algo.entropy_coef > 0 or algo.entropy_target is not None
+    compute_all = algo.row.trains_on == "all" or in_loss
     return collate(
         groups,
         advantages,
@@ -134,20 +141,23 @@ def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Seq
 
 
 def accumulate_gradient(
-    learner: Learner, minibatch: Batch, differences: list[Tensor] | None = None
+    learner: Learner, minibatch: Batch, differences: list[Tensor] | None = None, *, number: int = 0
 ) -> dict[str, float]:
     """Run forward and backward over a minibatch, cut into microbatches. Return the sums of its statistics.
 
-    Gradients and sums are added up over processes. A critic on the policy's trunk learns in the same pass.
+    Gradients and sums are added up over processes. A critic on the policy's trunk learns in the same pass, and
+    demonstrations are mixed in where algo.ptx_coef asks for it, by the `number` of the update.
     Appends log pi_old - log pi_sampler of each microbatch's tokens (n,) to `differences`.
     """
-    config, algo = learner.config, learner.config.algo
+    config, algo = learner.config, learner.algo
     total = loss_denominator(minibatch, algo.normalizer, config.rollout.max_new_tokens)
     device = minibatch.mask.device
     sums = {name: torch.zeros((), device=device) for name in stat_names(learner, minibatch)}
     for _, micro, weight in learner_microbatches(learner, minibatch):
         logprobs, entropy, values = forward(learner, micro)
         loss, stats = batch_loss(logprobs, micro, algo, total, importance_kind(config, learner.policy.dtype))
+        if algo.entropy_coef:
+            loss = loss - algo.entropy_coef * entropy_bonus(entropy, micro, minibatch)
         if values is not None:
             loss = loss + critic_loss(learner, values, micro, minibatch, stats)
         (loss * weight).backward()
@@ -159,6 +169,8 @@ def accumulate_gradient(
         stats |= {"loss": loss.detach(), "entropy": masked_sum(entropy, micro.mask), "tokens": micro.mask.sum()}
         for name, value in stats.items():
             sums[name] += value
+    if algo.ptx_coef:
+        sums["ptx/loss"] += accumulate_mix(learner, number)
     parameters = learner.policy.parameters()
     if learner.critic is not None and learner.critic.shares_trunk:
         parameters += learner.critic.parameters()
@@ -182,9 +194,12 @@ def fill_gradients(parameters: Iterable[Tensor], minibatch: Batch) -> None:
 def stat_names(learner: Learner, minibatch: Batch) -> list[str]:
     """Return the names of the sums of `accumulate_gradient`: the same on every process, even one without any rows."""
     names = ["loss", "entropy", "tokens"]
-    names += ["dpo/pairs", *PAIR_STATS] if minibatch.rows_per_pair > 1 else TOKEN_STATS
-    if minibatch.ref_logprobs is not None and minibatch.rows_per_pair == 1:
+    row = learner.config.algo.row
+    names += ["dpo/pairs", *PAIR_STATS] if row.pairs else KTO_STATS if row.labels else TOKEN_STATS
+    if minibatch.ref_logprobs is not None and not (row.pairs or row.labels):
         names.append("kl")
+    if learner.config.algo.ptx_coef:
+        names.append("ptx/loss")
     if learner.critic is not None and learner.critic.shares_trunk:
         names += VALUE_STATS
     return names
@@ -193,9 +208,10 @@ def stat_names(learner: Learner, minibatch: Batch) -> list[str]:
 def forward(learner: Learner, micro: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return logprobs, entropies and, where the critic is a head on the policy, values; each (b, T)."""
     tokens, mask, temperature = micro.tokens, micro.scored, learner.config.rollout.temperature
+    wanted: Entropy = "gradient" if learner.algo.entropy_coef else True
     if learner.critic is not None and learner.critic.shares_trunk:
-        return learner.critic.logprobs_and_values(tokens, mask, temperature=temperature, with_entropy=True)
-    return *token_logprobs(learner.policy, tokens, mask, temperature=temperature, with_entropy=True), None
+        return learner.critic.logprobs_and_values(tokens, mask, temperature=temperature, with_entropy=wanted)
+    return *token_logprobs(learner.policy, tokens, mask, temperature=temperature, with_entropy=wanted), None
 
 
 def accumulate_value_gradient(learner: Learner, minibatch: Batch) -> dict[str, float]:
@@ -231,6 +247,12 @@ def critic_step(learner: Learner, step: int) -> float:
     assert critic is not None
     lr = learning_rate(step, replace(config.optim, lr=critic.settings.lr), config.run.steps)
     return optimizer_step(critic.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm)
+
+
+def entropy_bonus(entropy: Tensor | None, micro: Batch, minibatch: Batch) -> Tensor:
+    """Return a microbatch's part of the mean entropy per token, over the minibatch's tokens that are computed."""
+    assert entropy is not None
+    return (entropy * micro.mask).sum() / max(minibatch.num_completion_tokens, 1)
 
 
 def masked_sum(values: Tensor | None, mask: Tensor) -> Tensor:

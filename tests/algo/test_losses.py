@@ -16,8 +16,7 @@ T = torch.tensor
 
 
 def surrogate(ratio, advantage, **options):
-    options = {"clip_low": 0.2, "clip_high": 0.2, "dual_clip": None} | options
-    return float(clipped_surrogate(T([[ratio]]), T([[advantage]]), T([[0.0]]), **options))
+    return float(clipped_surrogate(T([[ratio]]), T([[advantage]]), T([[0.0]]), AlgoConfig(**options)))
 
 
 def test_clipped_surrogate_by_hand():
@@ -181,7 +180,7 @@ def test_cispo_passes_no_gradient_through_the_weight():
     """-A * weight is the whole gradient to the logprob."""
     logprobs = T([[-1.0]]).requires_grad_()
     ratio = (logprobs + 1.0).exp() * 4
-    loss = cispo(ratio, T([[1.0]]), logprobs, clip_low=1.0, clip_high=4.0, dual_clip=None)
+    loss = cispo(ratio, T([[1.0]]), logprobs, AlgoConfig(clip_low=1.0, clip_high=4.0))
     loss.backward()
     assert float(loss.detach()) == pytest.approx(4.0)
     assert float(logprobs.grad) == pytest.approx(-4.0)

@@ -87,20 +87,21 @@ def test_a_loss_that_is_added_trains(tmp_path, monkeypatch):
     """Its rows in the two tables are enough: algo.loss offers it, and its function makes the gradient."""
     calls = []
 
-    def mine(ratio: Tensor, advantages: Tensor, logprobs: Tensor, **settings: float | None) -> Tensor:
-        calls.append(settings)
+    def mine(ratio: Tensor, advantages: Tensor, logprobs: Tensor, algo: losses.LossSettings) -> Tensor:
+        calls.append(algo)
         return -advantages * ratio
 
-    with pytest.raises(ValueError, match=r"algo\.loss 'mine': expected one of auto, clip, gspo, sequence, cispo, nll$"):
+    offered = "auto, clip, gspo, luspo, sequence, cispo, sapo, vespo, nll"
+    with pytest.raises(ValueError, match=rf"algo\.loss 'mine': expected one of {offered}$"):
         AlgoConfig(loss="mine").check("algo.")
     monkeypatch.setitem(LOSSES, "mine", PolicyLoss("mine", "none"))
     monkeypatch.setitem(losses.LOSSES, "mine", (losses.token_log_ratio, mine))
     [setting] = [setting for setting in settings_of(AlgoConfig) if setting.name == "loss"]
-    assert expected(setting.hint) == "one of auto, clip, gspo, sequence, cispo, nll, mine"
+    assert expected(setting.hint) == f"one of {offered}, mine"
     run = make_run(tmp_path, "grpo", "mine")
     train(run)
     assert calls
-    assert all(set(settings) == {"clip_low", "clip_high", "dual_clip"} for settings in calls)
+    assert all(settings == run.config.algo for settings in calls)
     assert all(line["grad_norm"] > 0 for line in run.reporter.log.read("metrics"))
 
 

@@ -39,7 +39,7 @@ ANY_SAMPLER = " or ".join(kind.__name__ for kind in SAMPLERS.values())
         ({"algo": "rloo"}, f"algo is 'rloo'; expected {ALGOS}"),
         ({"algo": None}, f"algo is None; expected {ALGOS}"),
         ({"algo": {"name": "grpo"}}, "algo is {'name': 'grpo'}; expected"),
-        ({"algo": PPOConfig}, "algo is <class 'rlvr.config.algo.PPOConfig'>; expected"),
+        ({"algo": PPOConfig}, "algo is <class 'rlvr.config.own_algos.PPOConfig'>; expected"),
         ({"algo": TorchSamplerConfig()}, "algo is TorchSamplerConfig("),
         ({"sampler": "vllm"}, f"sampler is 'vllm'; expected {ANY_SAMPLER}"),
         ({"monitor": "exact"}, "monitor is 'exact'; expected MonitorConfig or None"),

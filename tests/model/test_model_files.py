@@ -134,7 +134,7 @@ def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         start = time.monotonic()
         with pytest.raises(ValueError, match="cannot be reached"):
             find_model("no-such/model")
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < 60
 
 
 def hub_cache(folder: Path, **revisions: Path) -> dict[str, str]:

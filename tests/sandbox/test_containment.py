@@ -159,7 +159,7 @@ print('started')
 """
     result = outcome(pool, daemon)
     assert result.stdout == "started\n"
-    assert result.seconds < 5
+    assert result.seconds < 30  # the daemon sleeps for 60
 
 
 def test_the_scratch_directory_is_limited(pool: Pool):

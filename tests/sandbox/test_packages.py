@@ -108,7 +108,7 @@ def installed() -> Iterator[Path]:
 def test_answers_of_an_installed_project_cannot_be_imported(installed: Path) -> None:
     """Nor read: the environment lies in /tmp, its interpreter perhaps below /root."""
     [site] = (installed.parent.parent / "lib").glob("python*/site-packages")
-    program = SEARCH.replace("NAMES", repr(["rlvr", "rlvr.tasks.tiny_code", "answers"]))
+    program = SEARCH.replace("NAMES", repr(["rlvr", "rlvr.tasks.generated.tiny_code", "answers"]))
     program = program.replace("OTHERS", repr([str(site), f"/environment{site}", str(site.parent), "/environment", "/"]))
     script = "import sys\nfrom rlvr.sandbox import Job, Pool, level\nfor n in range(level().number, 1, -1):\n"
     script += "    with Pool(1, level=n) as pool: print(n, pool.run(Job(sys.argv[1])).stdout.split())"

@@ -105,7 +105,7 @@ def test_litter_does_not_cost_the_server(pool: Pool, what: str):
     """No way of leaving files behind makes the clean-up slow, or fail."""
     result = outcome(pool, f"import os\n{LITTER[what]}")
     assert result.status in (RunStatus.OK, RunStatus.CRASH, RunStatus.OUTPUT_LIMIT)
-    assert result.seconds < 5
+    assert result.seconds < 30
     server = pool._all[0].server("program").process.pid
     prints_only(pool, "import os; print(os.listdir('.'))", "[]\n")
     assert pool._all[0].server("program").process.pid == server

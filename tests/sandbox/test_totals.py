@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from rlvr.sandbox import Limits
@@ -45,9 +43,7 @@ def work(_):
 def test_memory_is_limited_for_all_processes_together(user: str, number: int, kind: str):
     """Six processes of 300 MB end by the limit of 1,000 MB; each could have 500."""
     with place(user, number) as pool:
-        start = time.monotonic()
         answer = pool.run(HOG + HOGS[kind], memory_mb=500, seconds=10)
-        assert time.monotonic() - start < 8
     assert (answer.status, answer.detail) == ("memory", "over 1000 MB in all processes together"), answer.stderr
 
 

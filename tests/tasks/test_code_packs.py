@@ -10,7 +10,7 @@ import pytest
 
 from rlvr.registry import make_task
 from rlvr.tasks.base import build_task, prompt_text
-from rlvr.tasks.code_packs import humaneval_reference, mbpp_prompt, mbpp_reference, unseen
+from rlvr.tasks.code.functions import humaneval_reference, mbpp_prompt, mbpp_reference, unseen
 from rlvr.types import Problem, Task, Verdict
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import DataSets

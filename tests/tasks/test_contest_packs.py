@@ -14,7 +14,7 @@ import pytest
 from rlvr.commands.audit import main as audit
 from rlvr.registry import make_task
 from rlvr.sandbox import level
-from rlvr.tasks.contest_tests import several_answers, tolerance_of, unpacked
+from rlvr.tasks.code.contest_tests import several_answers, tolerance_of, unpacked
 from rlvr.types import Task
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import GOLDEN, lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import sys
 import pytest
 
 from rlvr.registry import TASKS, make_task
+from rlvr.tasks import BUILT_IN
 from tests.helpers.files import ROOT, fenced
 
 FOLDER = ROOT / "tasks"
@@ -41,13 +43,22 @@ def test_the_example_prints_what_it_says(tmp_path, monkeypatch):
 
 def test_every_pack_and_file_is_named():
     """The table is complete, and each pack is in the file that it says."""
-    rows = re.findall(r"^\| `(\w+)\.py` \| (.*) \|$", README, re.MULTILINE)
-    assert {name for name, _ in rows} == {path.stem for path in FOLDER.glob("*.py")} - {"__init__"}
+    rows = re.findall(r"^\| `([\w/]+)\.py` \| (.*) \|$", README, re.MULTILINE)
+    files = {path.relative_to(FOLDER).with_suffix("") for path in FOLDER.rglob("*.py")}
+    assert {name for name, _ in rows} == {file.as_posix() for file in files if file.name != "__init__"}
     ours = {name: TASKS.get(name).__module__ for name in TASKS.names()}
-    places = {
-        pack: f"rlvr.tasks.{name}" for name, text in rows for pack in re.findall(r"`(\w+)`", text) if pack in ours
-    }
+    modules = {name: f"rlvr.tasks.{name.replace('/', '.')}" for name, _ in rows}
+    places = {pack: modules[name] for name, text in rows for pack in re.findall(r"`(\w+)`", text) if pack in ours}
     assert places == {name: module for name, module in ours.items() if module.startswith("rlvr.tasks")}
+
+
+def test_every_pack_is_built_in():
+    """What a module of this folder registers is found by its name before the module is imported."""
+    for file in FOLDER.rglob("*.py"):
+        importlib.import_module(".".join(("rlvr.tasks", *file.relative_to(FOLDER).with_suffix("").parts)))
+    registered = {name: made.__module__ for name, made in TASKS._entries.items()}
+    inside = {name: module for name, module in registered.items() if module.startswith("rlvr.tasks.")}
+    assert inside == {name: f"rlvr.tasks.{module}" for name, module in BUILT_IN.items()}
 
 
 def test_a_file_of_lines_is_enough(tmp_path):

@@ -6,16 +6,17 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from rlvr.registry import TASKS, make_task, make_verifier, register
-from rlvr.tasks.arithmetic import scratchpad
 from rlvr.tasks.base import Generated, build_task, normalized, sealed
+from rlvr.tasks.generated.arithmetic import scratchpad
 from rlvr.tasks.rows import read_hub, read_jsonl
-from rlvr.types import Problem, Task
+from rlvr.types import Problem, Reply, Task, Verdict
 from tests.helpers.files import DataSets
 
 
@@ -168,6 +169,27 @@ def test_fingerprint_is_the_same_in_another_process() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"}
     )
     assert there.stdout.strip() == here
+
+
+def test_fingerprint_of_an_environment_is_without_the_folder_of_its_pack() -> None:
+    """A run goes on where the pack was moved to another folder of rlvr.tasks; another module is another environment."""
+    problem = Problem(id="p", prompt="2 + 2?", reference="4")
+
+    def fingerprint(module: str) -> str:
+        def play(problem: Problem, rng: Random) -> Generator[Reply | None, str, Verdict | None]:
+            yield None
+            return None
+
+        play.__module__, play.__qualname__ = module, "play"
+        return build_task("x", train=[problem], test=(), verifier="math", environment=play).fingerprint
+
+    assert (
+        fingerprint("rlvr.tasks.games")
+        == fingerprint("rlvr.tasks.generated.games")
+        == fingerprint("rlvr.tasks.new.games")
+    )
+    others = ("rlvr.tasks.games", "rlvr.tasks.generated.hops", "mine.tasks.generated.games", "games", "rlvr.tasks")
+    assert len({fingerprint(module) for module in others}) == len(others)
 
 
 def test_fingerprint_depends_on_problems_and_verifier(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rlvr.registry import make_task, make_verifier
 from rlvr.tasks.base import draw
-from rlvr.tasks.tiny_code import HIDDEN_TESTS, PLAIN, REDUCERS, STEPS, Spec, Step, propose
+from rlvr.tasks.generated.tiny_code import HIDDEN_TESTS, PLAIN, REDUCERS, STEPS, Spec, Step, propose
 from rlvr.types import Status, Task
 
 KIND = {step.words: step for step in STEPS}

@@ -8,7 +8,7 @@ import pytest
 
 from rlvr.registry import make_task
 from rlvr.tasks.base import build_task
-from rlvr.tasks.hops import LETTERS, permutation, walk
+from rlvr.tasks.generated.hops import LETTERS, permutation, walk
 from rlvr.types import Problem, Reply, Task, Verdict
 
 PACKS = ("hops", "product")

@@ -342,7 +342,7 @@ def test_a_reply_that_never_comes_costs_one_rollout(policy):
 
     start = time.monotonic()
     groups = played(policy, hangs, limits=replace(LIMITS, reply_seconds=0.5), group_size=1)
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 28  # the reply itself comes after 30
     statuses = [made.verdict and made.verdict.status for made in completions(groups)]
     assert statuses == [None, None, Status.ERROR, None, None]
     assert "within 0.5 s" in groups[2].completions[0].verdict.reason
@@ -392,7 +392,7 @@ def test_replies_are_made_beside_the_sampling_and_each_other(policy):
 
     start = time.monotonic()
     played(policy, waits, group_size=8)
-    assert time.monotonic() - start < 40 * 3 * 0.2 / 3
+    assert time.monotonic() - start < 40 * 3 * 0.2 / 2
 
 
 class Samples(Says):

@@ -132,10 +132,10 @@ def test_the_second_signal_ends_at_once(start: Callable[..., Process]) -> None:
     run.signal(signal.SIGINT)
     run.wait(run.said("finishing step"))
     run.signal(signal.SIGINT)
-    assert run.wait(run.said("stopped now: step ")) < 10
+    assert run.wait(run.said("stopped now: step ")) < 40  # the step itself takes 50
     began = time.monotonic()
     assert run.end() == 130
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 40
     last = run.text("stderr").splitlines()[-1]
     step = int(last.split("step ")[1].split()[0])
     assert f"is lost; run the same command to resume from step {step - 1} (out/checkpoints/step-{step - 1:06d})" in last

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from rlvr.verifiers.math import parse_answer, verify_math
 from tests.helpers.files import GOLDEN, lines
+from tests.helpers.timing import processor_time
 from tests.helpers.verifiers import holds
 
 NOTATIONS = lines(GOLDEN / "math_notations.jsonl")
@@ -24,17 +23,17 @@ def test_notations(category):
 def test_matrix_products_are_bounded():
     """A long product of matrices with variables is refused before it is computed."""
     rows = "\\\\".join("&".join(letters) for letters in ("abcd", "efgh", "pqrs", "uvwz"))
-    start = time.process_time()
-    verdict = verify_math("42", "\\boxed{" + 12 * f"\\begin{{pmatrix}}{rows}\\end{{pmatrix}}" + "}", symbolic="off")
+    with processor_time() as taken:
+        verdict = verify_math("42", "\\boxed{" + 12 * f"\\begin{{pmatrix}}{rows}\\end{{pmatrix}}" + "}", symbolic="off")
     assert not verdict.correct
-    assert time.process_time() - start < 2
+    assert taken.seconds < 5
 
 
 def test_nested_functions_take_no_time():
     """The value of f(f(...f(x))) is computed once for each level."""
-    start = time.process_time()
-    assert holds(8 * "f(" + "x+1" + 8 * ")", 8 * "f(" + "1+x" + 8 * ")")
-    assert time.process_time() - start < 2
+    with processor_time() as taken:
+        assert holds(8 * "f(" + "x+1" + 8 * ")", 8 * "f(" + "1+x" + 8 * ")")
+    assert taken.seconds < 5
 
 
 def test_functions_are_functions_of_sympy():

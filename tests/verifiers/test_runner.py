@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from itertools import pairwise
 
 import pytest
 
@@ -54,7 +55,10 @@ def test_timeout_tells_how_long_it_took(poison):
         runner.verify(pairs_of(1))
         verdicts = runner.verify([(Problem(str(i), "", ""), "hang") for i in range(3)])
     assert [verdict.status for verdict in verdicts] == [Status.TIMEOUT] * 3
-    assert all(0.5 <= verdict.seconds < 1.5 for verdict in verdicts)
+    seconds = [verdict.seconds for verdict in verdicts]
+    assert min(seconds) >= 0.5
+    # Counted from the batch's start each would have the seconds of those before it too.
+    assert min(b - a for a, b in pairwise(seconds)) < 0.4
     assert verdicts[0].reason == "no verdict within 0.5 s"
 
 

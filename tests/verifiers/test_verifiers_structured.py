@@ -78,7 +78,7 @@ def test_schemas_never_reach_the_network():
     found = verdict("json_schema", {"$ref": "http://192.0.2.1/schema.json"}, "1")
     assert found.status is Status.BAD_REFERENCE
     assert "192.0.2.1" in found.reason
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 10  # a connection would be tried for minutes
 
 
 def test_a_catastrophic_schema_pattern_is_a_timeout():

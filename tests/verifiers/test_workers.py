@@ -282,4 +282,4 @@ def test_a_hundred_poison_items_among_ten_thousand(poison, caller):
         seconds = time.monotonic() - start
     check_ten_thousand(verdicts, bad)
     hangs = sum(status is Status.TIMEOUT for status in bad.values())
-    assert seconds < hangs * 0.5 / 2 + 20
+    assert seconds < hangs * 0.5 / 2 + 60

@@ -1,4 +1,4 @@
-"""Mathematics to evaluate on: AIME 2025 and 2026, AMC 2023, OlympiadBench, Minerva, HMMT. AIME 2024: math_sets.py."""
+"""Mathematics to evaluate on: AIME 2025 and 2026, AMC 2023, OlympiadBench, Minerva, HMMT. AIME 2024: sets.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr.registry import register_task
-from rlvr.tasks.math_train import boxed_answer, math_problem
+from rlvr.tasks.math.train import boxed_answer, math_problem
 from rlvr.tasks.rows import Row
 from rlvr.tasks.sources import Source, published, published_task, value
 from rlvr.types import Problem, Task

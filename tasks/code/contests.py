@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr.registry import register_task
-from rlvr.tasks import contest_tests
-from rlvr.tasks.code_packs import ANSWER, code_problem
+from rlvr.tasks.code import contest_tests
+from rlvr.tasks.code.functions import ANSWER, code_problem
 from rlvr.tasks.rows import Row
 from rlvr.tasks.sources import Source, published, published_task, value
 from rlvr.types import Problem, Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlvr.registry import register_task
-from rlvr.tasks.code_packs import code_problem, humaneval_prompt, humaneval_reference, mbpp_prompt
+from rlvr.tasks.code.functions import code_problem, humaneval_prompt, humaneval_reference, mbpp_prompt
 from rlvr.tasks.rows import Row
 from rlvr.tasks.sources import Source, published, published_task, value
 from rlvr.types import Problem, Task

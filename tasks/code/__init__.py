@@ -1,0 +1,1 @@
+"""Programs: functions with tests, and contests. The verifier runs them in the sandbox."""

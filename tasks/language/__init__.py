@@ -1,0 +1,1 @@
+"""Published questions in words: choices, instructions, logic."""

@@ -1,0 +1,1 @@
+"""Packs of other libraries: reasoning-gym and verifiers."""

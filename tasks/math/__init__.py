@@ -1,0 +1,1 @@
+"""Mathematics: published problems to train on, and to evaluate on."""

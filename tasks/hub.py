@@ -105,6 +105,13 @@ def hub(
     if bool(dataset) == (data is not None):
         both = "both are given" if dataset else "neither is given"
         raise ValueError(f"task 'hub': {both}; expected dataset=ORG/NAME, or a local file or folder as data")
+    for name, wanted in (("config", config), ("revision", revision)):
+        if wanted and data is not None:
+            raise ValueError(f"task 'hub', {name} {wanted!r}: it is of a data set on the hub; leave it out with data")
+    if data is not None and Path(data).is_file() and (test_split or split not in ("train", "none")):
+        raise ValueError(
+            f"task 'hub', data {data}: one file has no splits; leave split and test_split out, or name a folder"
+        )
     if not 0 <= test_share <= 1:
         raise ValueError(f"task 'hub', test_share {test_share}: expected a share in [0, 1]")
     for name, number in (("num_train", num_train), ("num_test", num_test)):

@@ -280,11 +280,11 @@ def read_answers(path: Path | None) -> dict[Key, Answer]:
     if end < len(whole):
         os.truncate(path, end)
     answers = {}
-    for number, line in enumerate(whole[:end].decode().split("\n")[:-1], 1):
+    for number, line in enumerate(whole[:end].split(b"\n")[:-1], 1):
         try:
-            row = json.loads(line)
+            row = json.loads(line.decode())
             answers[row["id"], row["sample"]] = row
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}, line {number}: not an answer of an evaluation") from error
     return answers
 

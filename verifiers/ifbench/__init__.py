@@ -2,7 +2,7 @@
 
 Names, parameters and meanings are IFBench's, of its repository at db69a6f; a check takes time linear in the text. Where
 the published check raises, the instruction is not followed. What it accepts beside the point is accepted here, too;
-verifiers/README.md names it, and where sentences, verbs, syllables and stop words, which the published checks take from
+README.md names it, and where sentences, verbs, syllables and stop words, which the published checks take from
 nltk and syllapy, can differ.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Callable
 
-from rlvr.verifiers.instruction_checks import Check
+Check = Callable[..., bool]
 
 CHECKS: dict[str, Check] = {}
 MARKS = string.punctuation + " "

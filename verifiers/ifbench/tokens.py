@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 
-from rlvr.verifiers.instruction_checks import ABBREVIATIONS
+ABBREVIATIONS = frozenset(
+    "mr mrs ms dr prof sr jr st vs etc e.g i.e no vol fig al inc ltd co corp dept u.s u.k a.m p.m p.s p.p.s".split()
+)
 
 _LONGEST = 40  # characters before a full stop that are looked at
 _END = re.compile(r"(?<![.!?…])(?P<marks>[.!?…]++)[\"'”’)\]}]*+(?P<gap>\s++)(?P<following>\S)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,17 @@ def _check_template(template: str) -> None:
         )
 
 
+def _check_local(data: Path, of_hub: Mapping[str, str], splits: tuple[str, str]) -> None:
+    """Raise ValueError for options that a local file or folder does not read."""
+    for name, wanted in of_hub.items():
+        if wanted:
+            raise ValueError(f"task 'hub', {name} {wanted!r}: it is of a data set on the hub; leave it out with data")
+    if data.is_file() and (splits[1] or splits[0] not in ("train", "none")):
+        raise ValueError(
+            f"task 'hub', data {data}: one file has no splits; leave split and test_split out, or name a folder"
+        )
+
+
 @register_task("hub")
 def hub(
     *,
@@ -102,18 +113,9 @@ def hub(
     split, test_split: of the data set; "none" for no training. Without test_split the share test_share is held out, by
     a hash of the prompt. verifier_options: key=value. Rows that cannot be used are left out, and the log counts them.
     """
-    if bool(dataset) == (data is not None):
-        both = "both are given" if dataset else "neither is given"
-        raise ValueError(f"task 'hub': {both}; expected dataset=ORG/NAME, or a local file or folder as data")
-    for name, wanted in (("config", config), ("revision", revision)):
-        if wanted and data is not None:
-            raise ValueError(f"task 'hub', {name} {wanted!r}: it is of a data set on the hub; leave it out with data")
-    if data is not None and Path(data).is_file() and (test_split or split not in ("train", "none")):
-        raise ValueError(
-            f"task 'hub', data {data}: one file has no splits; leave split and test_split out, or name a folder"
-        )
-    if not 0 <= test_share <= 1:
-        raise ValueError(f"task 'hub', test_share {test_share}: expected a share in [0, 1]")
+    _check_source(dataset, data, test_share)
+    if data is not None:
+        _check_local(Path(data), {"config": config, "revision": revision}, (split, test_split))
     for name, number in (("num_train", num_train), ("num_test", num_test)):
         first([], number, name)
     _check_template(template)
@@ -128,17 +130,13 @@ def hub(
         asked = filled(template, to_prompt(question, where), row, reference, where)
         return Problem(default, asked, answer)
 
-    def rows_of(part: str) -> Iterator[Row]:
-        if data is not None:
-            return _local(Path(data), part)
-        return stream_hub(dataset, config or None, part, revision or None)
+    def problems_of(part: str, held_out: Sequence[Problem] = ()) -> list[Problem]:
+        hub = (dataset, config or None, part, revision or None)
+        rows = _local(Path(data), part) if data is not None else stream_hub(*hub)
+        return usable("hub", part, converted(pack, part, rows, convert), judge, held_out)
 
-    test: list[Problem] = []
-    if test_split:
-        test = usable("hub", test_split, converted(pack, test_split, rows_of(test_split), convert), judge)
-    train: list[Problem] = []
-    if split != "none":
-        train = usable("hub", split, converted(pack, split, rows_of(split), convert), judge, test)
+    test = problems_of(test_split) if test_split else []
+    train = problems_of(split, test) if split != "none" else []
     if not test_split:
         held = _held_out(seed, test_share)
         train, test = [p for p in train if not held(p)], [p for p in train if held(p)]
@@ -150,6 +148,14 @@ def hub(
         verifier_options=options,
         check_references=False,  # `usable` has read them
     )
+
+
+def _check_source(dataset: str, data: Path | None, test_share: float) -> None:
+    if bool(dataset) == (data is not None):
+        both = "both are given" if dataset else "neither is given"
+        raise ValueError(f"task 'hub': {both}; expected dataset=ORG/NAME, or a local file or folder as data")
+    if not 0 <= test_share <= 1:
+        raise ValueError(f"task 'hub', test_share {test_share}: expected a share in [0, 1]")
 
 
 def _held_out(seed: int, share: float) -> Callable[[Problem], bool]:

@@ -18,7 +18,7 @@ from typing import Any
 from rlvr.registry import make_task, register_task
 from rlvr.seeding import derive_seed
 from rlvr.tasks.base import normalized, sealed
-from rlvr.traits import VerifierTraits
+from rlvr.traits import Composite
 from rlvr.types import PACK, Environment, Problem, Reply, Task, Verdict, Verifier, bad_reference
 from rlvr.verifiers.combine import parse_part
 
@@ -26,7 +26,7 @@ logger = logging.getLogger("rlvr.tasks")
 
 
 @dataclass(frozen=True)
-class RoutedVerifier:
+class RoutedVerifier(Composite):
     """Gives each problem to the verifier of its pack (`Problem.info[PACK]`)."""
 
     components: Mapping[str, Verifier]
@@ -37,21 +37,6 @@ class RoutedVerifier:
         if verifier is None:
             return bad_reference(f"the problem is of no pack of the mixture; expected {', '.join(self.components)}")
         return Verdict.of(verifier(problem, completion))
-
-    @property
-    def isolate(self) -> bool:
-        """Whether any of them runs in the worker pool."""
-        return any(VerifierTraits.of(part).isolate for part in self.components.values())
-
-    @property
-    def reads_prompt(self) -> bool:
-        """Whether any of them judges prompt and completion together."""
-        return any(VerifierTraits.of(part).reads_prompt for part in self.components.values())
-
-    @property
-    def whole_batch(self) -> bool:
-        """Whether any of them needs a step's pairs in one call."""
-        return any(VerifierTraits.of(part).whole_batch for part in self.components.values())
 
     def problem_for(self, name: str, problem: Problem) -> Problem | None:
         """Return the problem for the verifier of its pack, None for the others."""

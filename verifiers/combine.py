@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rlvr.registry import did_you_mean, make_verifier, register
-from rlvr.traits import VerifierTraits
+from rlvr.traits import Composite, VerifierTraits
 from rlvr.types import UNSCORED, Problem, Verdict
 from rlvr.verifiers.runner.base import check_choices, run_check
 
@@ -49,7 +49,7 @@ REDUCERS: dict[str, Callable[[Sequence[float], Sequence[float], float], float]] 
 
 @register("combine")
 @dataclass(frozen=True, kw_only=True)
-class CombineVerifier:
+class CombineVerifier(Composite):
     """One score out of several verifiers' scores: their weighted sum, product or conservative minimum, with gates.
 
     parts: name:weight, separated by commas; a weight left out is 1. A part may have an alias, so that one verifier
@@ -133,19 +133,9 @@ class CombineVerifier:
         return self.merge(verdicts, self.measure([verdicts]))
 
     @property
-    def isolate(self) -> bool:
-        """Whether any part runs in the worker pool."""
-        return any(VerifierTraits.of(part).isolate for part in self.components.values())
-
-    @property
-    def reads_prompt(self) -> bool:
-        """Whether any part judges prompt and completion together."""
-        return any(VerifierTraits.of(part).reads_prompt for part in self.components.values())
-
-    @property
     def whole_batch(self) -> bool:
         """Whether verdicts depend on the whole batch, so that a caller must not cut it."""
-        return bool(self.whiten) or any(VerifierTraits.of(part).whole_batch for part in self.components.values())
+        return bool(self.whiten) or super().whole_batch
 
     def problem_for(self, name: str, problem: Problem) -> Problem:
         """Return the problem as the part `name` sees it."""

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rlvr.commands.console import Display
 from rlvr.printable import printable
-from rlvr.training.evaluate import Answer, read_answers
+from rlvr.training.answers import Answer, read_answers
 from rlvr.training.paired import Paired, compare_pairs
 from rlvr.training.passk import pass_at_k
 from rlvr.training.selection import by_problem, is_right

@@ -19,7 +19,7 @@ from rlvr.commands.eval import EvalArgs, ModelOnTask, run
 from rlvr.config.quantities import COUNT
 from rlvr.config.shared import Samples
 from rlvr.files.write import write_whole
-from rlvr.training.evaluate import read_answers
+from rlvr.training.answers import Answers
 from rlvr.training.passk import pass_at_k, pass_power_k
 from rlvr.training.selection import is_right
 
@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     if args.group_size > args.samples:
         raise ValueError(f"--group-size {args.group_size}: expected at most --samples, which is {args.samples}")
     run(args.evaluation())
-    answers = list(read_answers(args.out_dir / "answers.jsonl").values())
+    answers = list(Answers(args.out_dir / "answers.jsonl").held.values())
     counts = right_of_each(answers, args.samples, args.threshold)
     scores = scores_of_each(answers, args.samples)
     fingerprint = json.loads((args.out_dir / "settings.json").read_text("utf-8"))["fingerprint"]

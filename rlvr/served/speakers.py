@@ -43,6 +43,9 @@ class TokenSpeaker(Rendering):
         """Return what the server is asked with."""
         return context
 
+    def forget(self, ids: Sequence[int]) -> None:
+        """Do nothing: what was said is held in token ids."""
+
     def completion(self, answer: Generated, sampling: Sampling) -> Completion:
         """Return what was sampled like the torch sampler does: an EOS is in the ids only, a stop string in the text.
 
@@ -124,6 +127,13 @@ class MessageSpeaker:
             messages += held
             place += length
         return messages if self.chat else messages[0]["content"]
+
+    def forget(self, ids: Sequence[int]) -> None:
+        """Drop the messages of a rollout that has ended. ids: of its turns and replies, without its prompt."""
+        place = 0
+        with self._lock:
+            while place < len(ids):
+                place += self._held.pop(ids[place])[1]
 
     def completion(self, answer: Generated, sampling: Sampling) -> Completion:
         """Return what was sampled. Verifiers and environments see its reasoning; later turns of the model do not."""

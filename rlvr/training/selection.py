@@ -111,8 +111,7 @@ def by_problem(rows: Sequence[Answer]) -> dict[str, list[Answer]]:
 
 
 def is_right(row: Answer, prefix: str, threshold: float | None) -> bool:
-    """Return whether pass@k counts an answer as right, by the verdict or score with this prefix."""
-    if threshold is None:
-        return bool(row[f"{prefix}correct"])
-    score = row[f"{prefix}score"]
-    return score is not None and score >= threshold
+    """Return whether pass@k counts an answer as right, by the verdict or score with this prefix, or else its own."""
+    field = "correct" if threshold is None else "score"
+    found = row.get(f"{prefix}{field}", row[field])
+    return bool(found) if threshold is None else found is not None and found >= threshold

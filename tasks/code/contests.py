@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,9 +79,31 @@ def apps_reference(tests: Any, statement: str, starter_code: str, most: int | No
     return reference if isinstance(reference, str) else contest_tests.in_class(reference, starter_code)
 
 
-def _most(pack: str, max_tests: int | None) -> None:
+def _check(pack: str, max_tests: int | None, limit_factor: float | None) -> None:
     if max_tests is not None and max_tests < 1:
         raise ValueError(f"task {pack!r}, max_tests {max_tests}: expected at least 1")
+    if limit_factor is not None and not 0 < limit_factor < float("inf"):
+        raise ValueError(f"task {pack!r}, limit_factor {limit_factor}: expected a number above 0")
+
+
+def own_limits(row: Row, factor: float | None) -> dict[str, Any]:
+    """Return a problem's time and memory limits times the factor, as {"limits": ...}; {} where it names none.
+
+    TACO writes "2.0 seconds" and "256.0 megabytes", CodeContests {"seconds": 2, "nanos": 0} and bytes.
+    """
+    if factor is None:
+        return {}
+    time, memory, found = row.get("time_limit"), row.get("memory_limit"), {}
+    if isinstance(time, dict):
+        found["seconds"] = (time.get("seconds") or 0) + (time.get("nanos") or 0) / 1e9
+    elif isinstance(time, str) and (read := re.fullmatch(r"(\d+(?:\.\d+)?) seconds?", time.strip())):
+        found["seconds"] = float(read[1])
+    if isinstance(row.get("memory_limit_bytes"), int):
+        found["memory_mb"] = row["memory_limit_bytes"] / 1e6
+    elif isinstance(memory, str) and (read := re.fullmatch(r"(\d+(?:\.\d+)?) (mega|giga)bytes?", memory.strip())):
+        found["memory_mb"] = float(read[1]) * (1000 if read[2] == "giga" else 1)
+    limits = {name: round(factor * number, 3) for name, number in found.items() if number > 0}
+    return {"limits": limits} if limits else {}
 
 
 def _difficulty(row: Row, wanted: tuple[str, ...]) -> bool:
@@ -96,15 +119,17 @@ def _apps_like(
     include_weak: bool,
     num_train: int | None,
     num_test: int | None,
+    limit_factor: float | None = None,
 ) -> Task:
-    _most(pack, max_tests)
+    _check(pack, max_tests, limit_factor)
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
         if not _difficulty(row, difficulties):
             return "of other difficulties"
         statement, start = str(value(row, ["question"], where) or ""), str(row.get("starter_code") or "")
         reference = apps_reference(value(row, ["input_output"], where), statement, start, max_tests)
-        return contest_problem(name, statement, start, reference, difficulty=row.get("difficulty", ""))
+        limits = own_limits(row, limit_factor)
+        return contest_problem(name, statement, start, reference, difficulty=row.get("difficulty", ""), **limits)
 
     return published_task(
         pack,
@@ -144,6 +169,7 @@ def taco(
     data: Path | None = None,
     difficulties: tuple[str, ...] = (),
     max_tests: int | None = None,
+    limit_factor: float | None = None,
     include_weak: bool = False,
     num_train: int | None = None,
     num_test: int | None = None,
@@ -151,8 +177,9 @@ def taco(
     """TACO: 26,443 programming problems of contests, 1,000 of them held out.
 
     difficulties: of EASY, MEDIUM, MEDIUM_HARD, HARD, VERY_HARD; all unless given. max_tests, include_weak: as of apps.
+    limit_factor: each problem's own time and memory limit, times this, where it is below the verifier's.
     """
-    return _apps_like("taco", TACO, data, difficulties, max_tests, include_weak, num_train, num_test)
+    return _apps_like("taco", TACO, data, difficulties, max_tests, include_weak, num_train, num_test, limit_factor)
 
 
 @register_task("code_contests")
@@ -162,6 +189,7 @@ def code_contests(
     data: Path | None = None,
     tests: Literal["given", "all"] = "given",
     max_tests: int | None = None,
+    limit_factor: float | None = None,
     include_weak: bool = False,
     num_train: int | None = None,
     num_test: int | None = None,
@@ -169,8 +197,9 @@ def code_contests(
     """CodeContests: problems of Codeforces, AtCoder and others, 165 of them held out.
 
     tests: "given" are the public and the private ones, "all" also those that the data set's authors generated.
+    limit_factor: each problem's own time and memory limit, times this, where it is below the verifier's.
     """
-    _most("code_contests", max_tests)
+    _check("code_contests", max_tests, limit_factor)
     parts = ("public_tests", "private_tests", *(("generated_tests",) if tests == "all" else ()))
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
@@ -186,7 +215,7 @@ def code_contests(
         if any(row.get(name) for name in ("input_file", "output_file")):
             return "that read or write files"
         reference = contest_tests.stdio(inputs[:max_tests], outputs[:max_tests], statement)
-        return contest_problem(name, statement, "", reference)
+        return contest_problem(name, statement, "", reference, **own_limits(row, limit_factor))
 
     return published_task(
         "code_contests",

@@ -85,16 +85,17 @@ FAULTS = {
         number <= 2
         and (handler.send_json({"choices": [chat_answer("2", "abort")], "usage": {"completion_tokens": 1}}), True)[1]
     ),
-    "silent": lambda number, handler: number <= 2 and (time.sleep(1), handler.drop(), True)[2],
+    "silent": lambda number, handler: number <= 2 and (time.sleep(2), handler.drop(), True)[2],
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_failures_are_repeated(name: str) -> None:
     """The third attempt succeeds; every attempt is the same request, its seed too."""
+    silent = name == "silent"
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = FAULTS[name]
-        endpoint = endpoint_at(server.url, request_seconds=0.5)
+        endpoint = endpoint_at(server.url, request_seconds=1.0 if silent else 60.0, retry_seconds=60.0)
         assert endpoint.complete(ASKED, SAMPLING, 5).text == "2"
         assert server.bodies == [server.bodies[0]] * 3
 
@@ -128,7 +129,7 @@ def test_a_request_is_lost_when_its_time_is_over() -> None:
     """RequestLost with the last failure, within the budget of seconds."""
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = lambda number, handler: (handler.send_json({"error": "busy"}, 500), True)[1]
-        endpoint = endpoint_at(server.url, retry_seconds=0.5)
+        endpoint = endpoint_at(server.url, retry_seconds=1.0)
         began = time.monotonic()
         with pytest.raises(RequestLost, match=r"returned 500.*busy"):
             endpoint.complete(ASKED, SAMPLING, 5)

@@ -6,14 +6,17 @@ import json
 from collections import Counter
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from rlvr.commands.cli import main as cli
+from rlvr.commands.eval import packs_table
+from rlvr.commands.verifier_runners import open_runners
 from rlvr.registry import make_task, register
 from rlvr.tasks.base import build_task
 from rlvr.tasks.mixture import mix
-from rlvr.training.evaluate import summarize
+from rlvr.training.evaluate import summarize, verified
 from rlvr.training.mixing import further_mixed, mixed_items
 from rlvr.training.summary import rollout_metrics
 from rlvr.types import PACK, Completion, Group, Problem, Task, Verdict
@@ -139,6 +142,76 @@ def test_metrics_of_packs() -> None:
     assert {name: held["pass@1"] for name, held in result["packs"].items()} == {"a": 0.5, "b": 1.0}
     assert result["pass@1"] == 0.75
     assert "packs" not in summarize([{k: v for k, v in row.items() if k != "pack"} for row in rows], (1,))
+
+
+def mixed_extractions() -> Task:
+    """Packs whose verifier has two other modes of extraction, has one, and has none."""
+    strict = [Problem(f"strict/{i}", f"strict {i}?", str(i)) for i in range(4)]
+    options = {"extract": "strict"}
+    sets = {
+        "marked": pack("marked", 2),
+        "strict": build_task("x", train=strict[:2], test=strict[2:], verifier="math", verifier_options=options),
+        "words": pack("words", 2, "tests/says_yes"),
+    }
+    return mix({name: (task, 1.0) for name, task in sets.items()})
+
+
+# To the two held-out problems of each pack, whose references are 2 and 3.
+ANSWERS = {
+    "marked": ["The answer is 2.", "it is 3"],
+    "strict": [r"\boxed{2}", "The answer is 3."],
+    "words": ["yes", "no"],
+}
+
+
+def answered(task: Task) -> list[dict[str, Any]]:
+    """The answers of an evaluation on the held-out problems."""
+    said = {name: iter(texts) for name, texts in ANSWERS.items()}
+    played = [(problem, 0, Completion(next(said[str(problem.info[PACK])]), (1,))) for problem in task.test]
+    with open_runners(task.verifier, workers=1, timeout=30) as runners:
+        others = {name: runner for name, runner in runners.items() if name != "verifier"}
+        return verified(played, runners["verifier"], others)
+
+
+def test_strict_and_lenient_extraction_of_a_mixture() -> None:
+    """Each pack by the modes that its verifier has; in all a pack without a mode counts as it is configured."""
+    rows = answered(mixed_extractions())
+    held = {row["pack"]: {name for name in row if name.endswith("_correct")} for row in rows}
+    both = {"lenient_correct", "strict_correct"}
+    assert held == {"marked": both, "strict": {"lenient_correct"}, "words": set()}
+    result = summarize(rows, (1,))
+    expected = {"marked": (0.5, 0.0, 1.0), "strict": (0.5, None, 1.0), "words": (0.5, None, None)}
+    for name, numbers in expected.items():
+        found = result["packs"][name]
+        assert tuple(found.get(f"{form}pass@1") for form in ("", "strict_", "lenient_")) == numbers
+    assert [result[f"{form}pass@1"] for form in ("", "strict_", "lenient_")] == pytest.approx([3 / 6, 2 / 6, 5 / 6])
+    table = packs_table(result, (1,))
+    assert table is not None
+    packs, _, forms, _ = (list(column.cells) for column in table.columns)
+    assert packs == ["marked", "", "", "strict", "", "words"]
+    configured = "as configured"
+    assert forms == [configured, "strict", "lenient", configured, "lenient", configured]
+
+
+@pytest.mark.parametrize("threshold", [None, 0.5])
+def test_a_pack_with_some_second_verdicts_has_none(threshold: float | None) -> None:
+    """Answers of an earlier evaluation, without them: a number of half of a pack's answers would say nothing."""
+    rows = answered(mixed_extractions())
+    first = next(row for row in rows if row["pack"] == "marked")
+    older = [{k: v for k, v in row.items() if not k.startswith("lenient_")} if row is first else row for row in rows]
+    result = summarize(older, (1,), threshold)
+    assert "lenient_pass@1" not in result
+    assert "lenient_pass@1" not in result["packs"]["marked"]
+    assert result["packs"]["strict"]["lenient_pass@1"] == 1
+    assert "strict_pass@1" in result
+    assert summarize(rows, (1,), threshold)["lenient_pass@1"] == pytest.approx(5 / 6)
+
+
+def test_packs_without_modes_have_no_second_verdicts() -> None:
+    """Nor has a mixture of them a row of its own."""
+    task = mix({name: (pack(name, 2, "tests/says_yes"), 1.0) for name in ("a", "b")})
+    with open_runners(task.verifier, workers=1, timeout=30) as runners:
+        assert list(runners) == ["verifier"]
 
 
 BAD = {

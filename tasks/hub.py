@@ -121,6 +121,17 @@ def _converter(prompt: str, reference: str, template: str) -> Convert:
     return convert
 
 
+def _check_local(data: Path, of_hub: Mapping[str, str], splits: tuple[str, str]) -> None:
+    """Raise ValueError for options that a local file or folder does not read."""
+    for name, wanted in of_hub.items():
+        if wanted:
+            raise ValueError(f"task 'hub', {name} {wanted!r}: it is of a data set on the hub; leave it out with data")
+    if data.is_file() and (splits[1] or splits[0] not in ("train", "none")):
+        raise ValueError(
+            f"task 'hub', data {data}: one file has no splits; leave split and test_split out, or name a folder"
+        )
+
+
 @register_task("hub")
 def hub(
     *,
@@ -150,6 +161,8 @@ def hub(
     a hash of the prompt. verifier_options: key=value. Rows that cannot be used are left out, and the log counts them.
     """
     _check_source(dataset, data, test_share)
+    if data is not None:
+        _check_local(Path(data), {"config": config, "revision": revision}, (split, test_split))
     for name, number in (("num_train", num_train), ("num_test", num_test)):
         first([], number, name)
     _check_splits(split, test_split, data)

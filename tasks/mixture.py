@@ -148,6 +148,8 @@ def mixture(*, packs: tuple[str, ...] = ("arithmetic",), options: tuple[str, ...
         alias, dot, option = target.rpartition(".")
         if not equals or not dot or alias not in given:
             raise ValueError(f"task 'mixture', option {item!r}: expected pack.option=value, pack of {', '.join(names)}")
+        if option in given[alias]:
+            raise ValueError(f"task 'mixture', option {item!r}: {target} is given twice")
         given[alias][option] = value
     parts: dict[str, tuple[Task, float]] = {}
     for alias, spec, weight in parsed:

@@ -13,11 +13,19 @@ from pathlib import Path
 GOOD = b'{"id": "a", "prompt": "1+1", "reference": "2", "completion": "\\\\boxed{2}"}\n'
 PAIR = b'{"prompt": "a", "chosen": "b", "rejected": "c"}\n'
 
+ANSWER = b'{"id": "a", "sample": 0, "score": 1.0, "correct": true, "status": "correct", "completion": "x"}\n'
+
 
 def line(**changes: object) -> bytes:
     """The good line with other fields; a field that is ... is left out."""
     fields = {**json.loads(GOOD), **changes}
     return json.dumps({name: value for name, value in fields.items() if value is not ...}).encode() + b"\n"
+
+
+def instructions(name: str, parameters: dict[str, object]) -> bytes:
+    """A row of IFBench."""
+    row = {"key": "1", "prompt": "x", "instruction_id_list": [name], "kwargs": [parameters]}
+    return json.dumps(row).encode() + b"\n"
 
 
 FILES = {
@@ -86,6 +94,9 @@ FILES = {
     "nan_margin.jsonl": b'{"prompt": "a", "chosen": "b", "rejected": "c", "margin": NaN}\n',
     "prompt_pair.jsonl": b'{"prompt": {"role": "user"}, "chosen": "b", "rejected": "c"}\n',
     "one_pair.jsonl": PAIR,
+    "rows.jsonl": b"".join(line(id=str(n), prompt=f"{n}+1?", reference=str(n + 1)) for n in range(9)),
+    "ifb_unknown.jsonl": instructions("words:rhyme", {}),
+    "ifb_kwargs.jsonl": instructions("count:numbers", {}),
 }
 
 # Files beside the data: modules and recipes of a user, runs, and what must stay as it is.
@@ -152,6 +163,21 @@ OTHERS = {
     "evaluated/settings.json": b"{broken",
     "listed/settings.json": b"[1]",
     "foreign/result.json": b'{"mine": 1}',
+    "run_settings/config.json": b"{broken",
+    "run_settings/metrics.jsonl": b'{"step": 1, "reward": 0.5}\n',
+    "run_settings/rollouts.jsonl": b'{"step": 1}\n',
+    "adapter_text/adapter_config.json": b"{broken",
+    "adapter_text/adapter_model.safetensors": b"weights",
+    "adapter_gone/adapter_config.json": b'{"peft_type": "LORA", "base_model_name_or_path": "./nowhere", "r": 4}',
+    "adapter_gone/adapter_model.safetensors": b"weights",
+    "answers_a/answers.jsonl": ANSWER,
+    "answers_twice/answers.jsonl": ANSWER * 2,
+    "answers_text/answers.jsonl": b"hello\n",
+    "answers_number/answers.jsonl": ANSWER.replace(b"true", b"5"),
+    "answers_list/answers.jsonl": b"[1]\n",
+    "answers_score/answers.jsonl": ANSWER.replace(b"1.0", b'"high"'),
+    "answers_latin/answers.jsonl": ANSWER[:-3] + b'\xe9"}\n',
+    "answers_none/answers.jsonl": b"",
 }
 
 

@@ -74,6 +74,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr.sandbox.inside": (),
     "rlvr.verifiers.runner": (*FOUNDATION, "rlvr.sandbox"),
     "rlvr.verifiers.extract": FOUNDATION,
+    "rlvr.verifiers.ifbench": FOUNDATION,
     "rlvr.verifiers.math": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.verifiers.runner"),
     "rlvr.verifiers.reasoning_gym": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.sandbox"),
     "rlvr.verifiers.code": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.sandbox", "rlvr.sandbox.inside"),

@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal
 
+from rlvr.verifiers.ifbench.tokens import ABBREVIATIONS
+
 Relation = Literal["less than", "at least", "at most", "more than", "exactly"]
 Check = Callable[..., bool]
 
@@ -28,9 +30,6 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "exactly": int.__eq__,
 }
 _CONSTRAINED = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
-_ABBREVIATIONS = frozenset(
-    "mr mrs ms dr prof sr jr st vs etc e.g i.e no vol fig al inc ltd co corp dept u.s u.k a.m p.m p.s p.p.s".split()
-)
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s|$)|[。！？]+")
 _HIGHLIGHT = re.compile(r"\*\*([^*\n]+)\*\*|\*([^*\n]+)\*")
 _FENCE = re.compile(r"\A```(?:json)?|```\Z", re.IGNORECASE)
@@ -117,7 +116,7 @@ def _ends_sentence(line: str, start: int, stop: int) -> bool:
     last = words[-1].strip("(\"'“‘[") if words else ""
     listed = last.isdigit() and line[max(start, stop - 40) : stop].strip() == last
     initial = len(last) == 1 and last.isupper() and last != "I"
-    return not (listed or initial or last.lower() in _ABBREVIATIONS)
+    return not (listed or initial or last.lower() in ABBREVIATIONS)
 
 
 @check("length_constraints:number_words")

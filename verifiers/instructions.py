@@ -11,18 +11,18 @@ from typing import Any, ClassVar
 
 from rlvr.registry import did_you_mean, register
 from rlvr.types import Problem, Status, Verdict, bad_reference
-from rlvr.verifiers import ifbench_checks, instruction_checks
+from rlvr.verifiers import ifbench, instruction_checks
 from rlvr.verifiers.extract.answers import read_answer, without_answer
 from rlvr.verifiers.instruction_checks import language_detector
 
 Instruction = tuple[str, dict[str, Any]]
-CHECKS = {**instruction_checks.CHECKS, **ifbench_checks.CHECKS}
+CHECKS = {**instruction_checks.CHECKS, **ifbench.CHECKS}
 
 
 @register("instructions")
 @dataclass(frozen=True, kw_only=True)
 class InstructionsVerifier:
-    """Whether the completion follows the instructions of the reference (the 25 checks of IFEval, and some of IFBench).
+    """Whether the completion follows the instructions of the reference (the 25 checks of IFEval, the 58 of IFBench).
 
     The reference is IFEval's {"instruction_id_list": [...], "kwargs": [...]}, or a list of {"id": name, ...parameters};
     the part of a name before its colon may be left out. Text before </think> is not part of the response. partial: the

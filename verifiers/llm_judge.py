@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rlvr.files.jsonl import check_file
 from rlvr.files.urls import KEY_VARIABLE, is_plain
 from rlvr.registry import register
 from rlvr.seeding import derive_seed
@@ -338,9 +339,10 @@ def text_of(name: str, value: str) -> str:
     """Return an option's text, that of its file for @FILE. Raises ValueError for one that is empty or unreadable."""
     if value.startswith("@"):
         try:
-            value = Path(value[1:]).expanduser().read_text("utf-8")
+            check_file(path := Path(value[1:]).expanduser())
+            value = path.read_text("utf-8")
         except (OSError, ValueError) as problem:
-            reason = getattr(problem, "strerror", None) or "expected text in UTF-8"
+            reason = "expected text in UTF-8" if isinstance(problem, ValueError) else problem.strerror or problem
             raise ValueError(f"llm_judge {name} {value}: {reason}") from problem
     if not value.strip():
         raise ValueError(f"llm_judge {name} is empty; leave it out")

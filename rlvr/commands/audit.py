@@ -60,9 +60,12 @@ class AuditArgs(VerifierSettings):
     def rules(self, at: str) -> Rules:
         """Return rules about options that need --against."""
         alone = self.against or not (self.against_option or self.found)
+        found = self.found
         return [
             *super().rules(at),
             (bool(alone), f"{at}against-option and {at}found are about {at}against, which is not given"),
+            (found is None or not found.is_dir(), f"{at}found {found}: it is a folder; expected a file"),
+            (found is None or found.parent.is_dir(), f"{at}found {found}: there is no folder {found and found.parent}"),
         ]
 
 
@@ -149,6 +152,8 @@ def held_out(pack: str, options: Sequence[str], packs: Sequence[str]) -> Sequenc
         name, dot, option = item.partition("=")[0].rpartition(".")
         if not dot or "=" not in item or name not in packs:
             raise ValueError(f"--against-option {item!r}: expected pack.option=value, a pack of {', '.join(packs)}")
+        if name == pack and option in chosen:
+            raise ValueError(f"--against-option {item!r}: {name}.{option} is given twice")
         if name == pack:
             chosen[option] = item.partition("=")[2]
     problems: Sequence[Problem] = make_task(pack, **chosen).test

@@ -105,8 +105,14 @@ def read_complete(file: Path) -> list[Answer]:
     text = file.read_bytes()
     if text and not text.endswith(b"\n"):
         raise ValueError(f"{file}: its last line is cut off; run the same `rlvr eval` again to complete it")
-    rows = list(read_answers(file).values())
+    answers = read_answers(file)
+    if len(answers) < (lines := text.count(b"\n")):
+        raise ValueError(f"{file}: an answer is there twice: {lines} lines hold {len(answers)} samples")
+    rows = list(answers.values())
     for row in rows:
         if not {"correct", "score"} <= row.keys():
             raise ValueError(f"{file}: an answer has no field {'correct' if 'correct' not in row else 'score'!r}")
+        if type(row["correct"]) is not bool or isinstance(row["score"], bool | str | list | dict):
+            said = {name: row[name] for name in ("correct", "score")}
+            raise ValueError(f"{file}: an answer has {said}; expected true or false, and a number or null"[:300])
     return rows

@@ -218,6 +218,8 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
     task = load_task(args)
     args.select_by()
     problems = chosen_problems(task, args)
+    if args.url is not None:
+        served.check_requests(args)
     folder = eval_folder(args, task.fingerprint)
     with folder.locked() as lines:
         for line in (*lines, *folder.claim()):

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from rlvr.served.speakers import Speaker
 
 
+def check_requests(args: EvalArgs) -> None:
+    """Raise ValueError for fields of requests or a key's variable that cannot be used, before anything is written."""
+    from rlvr.endpoint import read_key, request_options
+
+    read_key(args.key_env)
+    request_options(args.request_option)
+
+
 def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], stop: StopRequest) -> dict[str, Any]:
     """Sample and verify a served model's answers, and write the numbers into a folder that is claimed."""
     from rlvr.endpoint import Endpoint

@@ -68,7 +68,9 @@ def main(argv: Sequence[str]) -> int:
     choice = Choice(args.step, args.problem, args.verdict)
     console = PipedConsole(highlight=False)
     if args.step is not None and not run.rollouts.has(args.step):
-        raise LookupError(f"--step {args.step}: {args.run} has no rollouts of it; the last is {run.rollouts.latest()}")
+        last = run.rollouts.latest()
+        there = "there are none yet" if last is None else f"the last is {last}"
+        raise LookupError(f"--step {args.step}: {args.run} has no rollouts of it; {there}")
     live = console.is_terminal and not console.is_dumb_terminal and sys.stdin.isatty()
     if args.once or not (live or run.running):
         console.print(snapshot(run, choice, count=args.rollouts, characters=args.characters, blocks=blocks(console)))

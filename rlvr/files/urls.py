@@ -8,7 +8,10 @@ KEY_VARIABLE = "RLVR_API_KEY"
 
 
 def is_plain(url: str) -> bool:
-    """Return whether a text is the URL of a server that holds no secret: no user, password, query or fragment."""
+    """Return whether a text is the URL of a server that holds no secret: no user, password, query or fragment.
+
+    White space is in none.
+    """
     try:
         parts = urlsplit(url)
         return (
@@ -18,6 +21,7 @@ def is_plain(url: str) -> bool:
             and not parts.query
             and not parts.fragment
             and parts.port != 0
+            and not any(character.isspace() for character in url)
         )
     except ValueError:
         return False

@@ -126,6 +126,7 @@ BAD = {
     "no task 'math50'": ["--against", "math50"],
     "which is not given": ["--found", "x.jsonl"],
     "the pack has no held-out problems": ["--against", "arithmetic", "--against-option", "arithmetic.num_test=0"],
+    "hops.num_test is given twice": ["--against", "hops", "--against-option", "hops.num_test=3", "hops.num_test=4"],
     "expected pack.option=value": ["--against", "hops", "--against-option", "num_test=0"],
     "ngram": ["--against", "hops", "--ngram", "0"],
     "ngram-share": ["--against", "hops", "--ngram-share", "1.5"],

@@ -170,10 +170,15 @@ def test_instructions_of_ifeval_and_ifbench(tmp_path: Path, caplog: pytest.LogCa
     wrong = [word.replace("*", ""), "Go, go.", "I am [one]"]
     assert verdicts(task, list(zip(task.test, right))) == [True] * 3
     assert verdicts(task, list(zip(task.test, wrong))) == [False] * 3
+    data = rows_in(tmp_path / "bench", "ifbench", "test")
+    assert len(make_task("ifbench", data=data).test) == 4
+    [file] = data.glob("*.jsonl") if data.is_dir() else [data]
+    other = json.loads(file.read_text("utf-8").splitlines()[0]) | {"key": "x", "instruction_id_list": ["words:rhyme"]}
+    file.write_text(file.read_text("utf-8") + json.dumps(other) + "\n", "utf-8")
     with caplog.at_level(logging.WARNING):
-        bench = make_task("ifbench", data=rows_in(tmp_path / "bench", "ifbench", "test"))
+        bench = make_task("ifbench", data=data)
     assert "with instructions that are not checked here" in caplog.text
-    assert 0 < len(bench.test) < 4
+    assert len(bench.test) == 4
 
 
 def test_solve_rates_and_sources_of_big_math(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_every_verifier_and_folder_is_named():
     named = set(re.findall(r"`([\w/.]+)`", " ".join(row.split("|")[1] for row in rows)))
     folders = {f"{path.name}/" for path in FOLDER.iterdir() if (path / "__init__.py").exists()}
     ours = {name for name in VERIFIERS.names() if VERIFIERS.get(name).__module__.startswith("rlvr.verifiers")}
-    assert ours | folders | {str(status) for status in Status} | {"instruction_checks.py", "ifbench_checks.py"} == named
+    assert ours | folders | {str(status) for status in Status} | {"instruction_checks.py"} == named
 
 
 def test_files_that_it_names_are_there():

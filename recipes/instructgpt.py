@@ -22,7 +22,7 @@ from rlvr.config.pipeline import PipelineConfig
 from rlvr.recipes import rm_pairs, tiny_math
 
 if TYPE_CHECKING:
-    from rlvr.commands.stages import Stages
+    from rlvr.pipeline.stages import Stages
 
 CONFIG = PipelineConfig(out_dir=Path("runs/instructgpt"))
 PPO = dataclasses.replace(
@@ -45,7 +45,7 @@ def stages(pipeline: Stages) -> None:
 
 def main(config: PipelineConfig = CONFIG) -> None:
     """Run the stages."""
-    from rlvr.commands.stages import run_pipeline  # here, since it imports torch: `--help` is faster without
+    from rlvr.pipeline.stages import run_pipeline  # here, since it imports torch: `--help` is faster without
 
     run_pipeline(config, stages)
 

@@ -96,9 +96,8 @@ def _check_template(template: str) -> None:
         )
 
 
-def _check_splits(split: str, test_split: str, data: Path | None) -> None:
-    one_file = data is not None and split != "none" and Path(data).is_file()
-    if test_split and (test_split == split or one_file):
+def _check_splits(split: str, test_split: str) -> None:
+    if test_split and test_split == split:
         raise ValueError(
             f"task 'hub': split {split!r} and test_split {test_split!r} are the same problems; expected two splits, or "
             "no test_split, so that test_share is held out"
@@ -165,7 +164,7 @@ def hub(
         _check_local(Path(data), {"config": config, "revision": revision}, (split, test_split))
     for name, number in (("num_train", num_train), ("num_test", num_test)):
         first([], number, name)
-    _check_splits(split, test_split, data)
+    _check_splits(split, test_split)
     _check_template(template)
     options = VERIFIERS.check_options(verifier, parse_options(verifier_options))
     judge = make_verifier(verifier, **options)

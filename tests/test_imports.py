@@ -89,7 +89,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr.tasks.math": (*FOUNDATION, "rlvr.tasks", "rlvr.verifiers"),
 }
 # The command line knows everything: verifiers and packs too, which the trainer does not.
-COMMAND_LINE = ("rlvr.commands", "rlvr.launch", "rlvr.__main__", "rlvr.recipes")
+COMMAND_LINE = ("rlvr.commands", "rlvr.launch", "rlvr.pipeline", "rlvr.__main__", "rlvr.recipes")
 NEVER_TORCH = ("rlvr.verifiers", "rlvr.tasks", "rlvr.environments", "rlvr.sandbox", "rlvr.files")
 ENTRIES = 15  # in rlvr/, besides packages
 

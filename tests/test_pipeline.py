@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main
-from rlvr.commands.pipeline_report import figures, write_pipeline_report
-from rlvr.commands.stages import Made, Stages, run_pipeline
 from rlvr.config.pipeline import PipelineConfig
+from rlvr.pipeline.report import figures, write_pipeline_report
+from rlvr.pipeline.stages import Made, Stages, run_pipeline
 from tests.helpers.folders import held
 from tests.helpers.resuming import small
 

@@ -138,8 +138,8 @@ def test_fields_in_templates(template: str, tmp_path: Path) -> None:
         ({"template": "{prompt} {meta.gold}"}, "is the reference"),
         ({"reference": "meta", "template": "{prompt} {meta.gold}"}, "is the reference"),
         ({"reference": "options.0", "template": "{prompt} {meta}"}, "is a dict; .*such as {meta.kind}"),
-        ({"test_split": "test"}, "are the same problems"),
-        ({"split": "train", "test_split": "train"}, "are the same problems"),
+        ({"test_split": "test"}, "one file has no splits"),
+        ({"split": "train", "test_split": "train"}, "one file has no splits"),
     ],
 )
 def test_templates_and_splits_that_are_refused(options: dict[str, str], message: str, tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from rlvr.commands.arguments import parse_settings
-from rlvr.commands.pipeline_report import RECORD, write_pipeline_report
 from rlvr.config import Config, to_json
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.files.write import PARTIAL, check_place, write_whole
+from rlvr.pipeline.report import RECORD, write_pipeline_report
 from rlvr.runs.lock import locked
 
 C = TypeVar("C", Config, RewardConfig)

@@ -21,6 +21,7 @@ def main(text: str) -> NoReturn:
     """Confine this process as the JSON object `text` says, and execute its `command`. Does not return."""
     job: dict[str, Any] = json.loads(text)
     status = job["status"]
+    os.set_inheritable(status, False)
     try:
         _confine(job)
         os.write(status, b"R")

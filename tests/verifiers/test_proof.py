@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from rlvr.types import Problem
 from rlvr.verifiers.proof.coq import Coq
 from rlvr.verifiers.proof.script import ScriptError, ScriptTooLarge, tactic_script
 from rlvr.verifiers.proof.statement import Statement, read_statement
+from tests.helpers.files import ROOT
+from tests.helpers.users import NOBODY
 
 COQ = pytest.mark.skipif(shutil.which("coqc") is None, reason="Coq is not installed (apt install coq)")
 GOLDEN = Path(__file__).parents[1] / "golden/proof_attacks.jsonl"
@@ -109,6 +112,8 @@ def test_the_second_defence_holds_without_the_first(text: str) -> None:
             {"statement": "forall n : nat, twice n = n + n", "definitions": "Definition twice n := n + n."},
             "reflexivity.",
         ),
+        ("nat + bool", "exact (inl 0)."),
+        ("unit * nat * bool", "exact (tt, 0, true)."),
         ({"statement": "forall n m : nat, n <= n + m", "imports": ["Lia"]}, "intros. lia."),
     ],
 )
@@ -194,6 +199,27 @@ def test_scripts_beyond_the_bounds_are_too_large() -> None:
     for text in ("auto. " * 10000, "exact " + "(" * 300):
         with pytest.raises(ScriptTooLarge):
             tactic_script(text)
+
+
+AS_NOBODY = """
+import sys
+from rlvr.registry import make_verifier
+from rlvr.types import Problem
+pairs = [(Problem("x", "", "1 + 1 = 2"), "reflexivity."), (Problem("x", "", "1 = 2"), "reflexivity.")]
+print([verdict.status.value for verdict in make_verifier("proof").verify_batch(pairs)])
+"""
+
+
+@COQ
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_without_privileges_proofs_are_checked_as_well() -> None:
+    command = [_python(), "-c", AS_NOBODY]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": "/tmp"}
+    settings = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "cwd": "/", "env": environment}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **settings)
+    if "Permission denied" in done.stderr or "ModuleNotFoundError" in done.stderr:
+        pytest.skip("this checkout is not readable for other users, or their Python is too old")
+    assert done.stdout.strip() == "['correct', 'incorrect']", done.stderr
 
 
 HOSTILE = """

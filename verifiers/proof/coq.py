@@ -97,7 +97,7 @@ class Coq:
         files: dict[str, bytes] = {}
         sources = {
             "Given": _imports(statement) + statement.definitions + "\n",
-            "Trusted": f"{_heading(statement)}Definition statement := ({statement.statement}).\n",
+            "Trusted": f"{_heading(statement)}Definition statement : Type := {statement.statement}.\n",
         }
         for name in _SOURCES:
             if name == "Given" and not statement.definitions:
@@ -119,14 +119,19 @@ class Coq:
         return self._run(place, "coqc", ["-w", "none", name])
 
     def _run(self, place: str, program: str, arguments: list[str]) -> Finished:
-        command = [self._program(program) or program, "-q", "-Q", os.path.join(place, "lib"), "Rlvr"]
+        path = os.path.realpath(self._program(program) or program)
+        # The library of an installation that is not the system's, such as opam's.
+        own = os.path.join(os.path.dirname(os.path.dirname(path)), "lib")
+        command = [path, "-q", "-Q", os.path.join(place, "lib"), "Rlvr"]
         if program == "coqc":
             command += ["-Q", os.path.join(place, "out"), "Rlvr"]
         library = os.path.join(place, "lib")
         out = os.path.join(place, "out")
         if program == "coqchk":
             command = [command[0], "-silent", "-o", "-Q", library, "Rlvr"]
-        return run_external([*command, *arguments], out, read=[library], limits=self._limits, environment=_ENVIRONMENT)
+        return run_external(
+            [*command, *arguments], out, read=[library, own], limits=self._limits, environment=_ENVIRONMENT
+        )
 
     def _check(self, files: dict[str, bytes]) -> Verdict:
         with workplace() as place:

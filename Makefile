@@ -27,10 +27,10 @@ check: setup
 demo: setup
 	$(BIN)/rlvr train $(RECIPE) $(ARGS)
 
-# Two processes, one thread each; whichever is done first takes over tests of the other.
+# Three processes, one thread each, since many tests wait; whichever is done first takes over tests of the others.
 test: setup
 	export OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive; \
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal $(ARGS)
 
 # The peers that are measured against come into the same environment.
 bench: setup

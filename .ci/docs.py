@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import importlib
 import pkgutil
@@ -45,7 +46,9 @@ def page(module: ModuleType) -> pdoc.doc.Module:
 
 def main() -> None:
     """Write the pages, the index and the search index. Exit with code 1 where pdoc warns."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/docs")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("build/docs"))
+    folder = parser.parse_args().folder
     pdoc.render.configure(docformat="markdown", footer_text=f"rlvr {rlvr.__version__}", show_source=False)
     imported = modules()
     with warnings.catch_warnings(record=True) as caught:

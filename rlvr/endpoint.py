@@ -5,27 +5,44 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from rlvr.files.urls import KEY_VARIABLE
 from rlvr.http import FIRST_DELAY, LONGEST_DELAY, JSONClient, RequestRefused, ServerLost, UnexpectedResponse
 from rlvr.registry import did_you_mean
 from rlvr.types import Message, Sampling
 
+Ending = Literal["stop", "length", "filter"]
 SCHEMA = "OpenAI's schema"
 REPEATED = (408, 409, 425, 429)  # statuses of requests that may succeed later
 ENGINES = ("vllm", "sglang")  # what /models says of them: they read more fields than OpenAI's
 # What a model's generation config would otherwise change on those servers.
 NEUTRAL = {"min_p": 0.0, "repetition_penalty": 1.0}
+# The words for how a completion ended, of servers that follow OpenAI's API and of those that nearly do. What is not
+# among them ("abort", "error", null) is a completion that the server did not finish.
+FINISHES: dict[str, Ending] = {
+    **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "function_call"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "model_length", "repetition"), "length"),
+    **dict.fromkeys(("content_filter", "safety"), "filter"),
+}
+FILTERED = re.compile(r"content[_ ](filter|policy|management)", re.IGNORECASE)  # of a prompt that is refused
+MOST_TOKENS = 2**24  # more than any completion has: a server that says so does not count them
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
-RESERVED = frozenset({"model", "prompt", "messages", "n", "stream", "seed", "max_tokens", "max_completion_tokens"})
+LIMITS = ("max_tokens", "max_completion_tokens")
+RESERVED = frozenset(
+    {"model", "prompt", "messages", "n", "stream", "seed", "temperature", "top_p", "top_k", "stop", *LIMITS}
+)
+# Fields with which what comes back is not what was sampled.
+OTHER_ANSWERS = frozenset({"best_of", "echo", "suffix", "stream_options", "use_beam_search"})
 CHARACTERS = 4  # that a token stands for where nothing counts them
-FIRST_LOOK = 5.0  # seconds for repeats of the first request
+FIRST_LOOK, FIRST_ANSWER = 5.0, 30.0  # seconds for repeats of the first request, and for an answer to it
 T = TypeVar("T")
 Question = Sequence[int] | str | Sequence[Message]
 
@@ -39,12 +56,12 @@ class Generated:
     """What the server returned. content: without the reasoning, which many servers cut off from it.
 
     tokens: how many were sampled; an estimate where the server does not tell. ids: these, None where it does not.
-    finish: "stop" or "length". stop: the stop string that ended it, "" where the server names none.
+    finish: "filter" where the server withheld the rest. stop: the stop string that ended it, "" where it names none.
     """
 
     content: str
     reasoning: str
-    finish: str
+    finish: Ending
     tokens: int
     ids: tuple[int, ...] | None
     stop: str
@@ -55,7 +72,7 @@ class Generated:
         if not self.reasoning:
             return self.content + self.stop
         thought = f"<think>\n{self.reasoning.strip()}\n"
-        if not self.content and self.finish == "length":
+        if not self.content and self.finish != "stop":
             return thought
         return f"{thought}</think>\n\n{self.content.lstrip()}{self.stop}"
 
@@ -83,6 +100,7 @@ class Endpoint:
     ) -> None:
         self.model, self.api, self.budget = model, api, retry_seconds
         self.client = JSONClient(url, name="server", timeout=request_seconds, api_key=read_key(key_env))
+        self.first_answer = min(request_seconds, FIRST_ANSWER)
         self.extra = request_options(options)
         self.closed = threading.Event()
         self.limit_field = "max_tokens"
@@ -91,7 +109,7 @@ class Endpoint:
     def _look(self) -> tuple[str, int | None]:
         """Return what serves the model, "" if unknown, and how many tokens it reads, as far as the server tells."""
         try:
-            answer = self._repeated(lambda: self.client.get("/models"), FIRST_LOOK)
+            answer = self._repeated(lambda: self.client.get("/models", timeout=self.first_answer), FIRST_LOOK)
             rows = self.client.read("/models", answer, lambda a: [dict(row) for row in a["data"]])
         except UnexpectedResponse:
             return "", None
@@ -111,9 +129,17 @@ class Endpoint:
     def complete(self, question: Question, sampling: Sampling, seed: int) -> Generated:
         """Return one completion. question: messages for the route chat, else a text or token ids.
 
-        Raises RequestLost where the server fails for too long, RequestRefused where it refuses the request.
+        One that the server's filter takes out is empty. Raises RequestLost where the server fails for too long,
+        RequestRefused where it refuses the request.
         """
-        return self._repeated(lambda: self._attempt(question, sampling, seed), self.budget)
+        try:
+            return self._repeated(lambda: self._attempt(question, sampling, seed), self.budget)
+        except RequestRefused as error:
+            if error.status == 400 and FILTERED.search(str(error)):
+                return Generated("", "", "filter", 0, (), "")
+            if error.status == 404 and not urlsplit(self.client.url).path:
+                raise RequestRefused(f"{error}; expected the server's URL with /v1", 404) from error
+            raise
 
     def _repeated(self, call: Callable[[], T], budget: float) -> T:
         """Return what a call returns, which is repeated where the server fails, for `budget` seconds from then on."""
@@ -149,7 +175,7 @@ class Endpoint:
         path = PATHS[self.api]
         answer = self.client.post(path, self.body(question, sampling, seed), idempotent=True)
         choice = self.client.read(path, answer, lambda a: dict(a["choices"][0]), SCHEMA)
-        tokens = self.client.read(path, answer, counted, SCHEMA + " (usage)")
+        tokens = counted(answer)
         return self.client.read(path, choice, lambda c: generated(c, tokens), SCHEMA)
 
     def body(self, question: Question, sampling: Sampling, seed: int) -> dict[str, Any]:
@@ -179,9 +205,10 @@ class Endpoint:
 
 
 def counted(answer: Mapping[str, Any]) -> int | None:
-    """Return how many tokens the server says that it sampled; None where it leaves `usage` out."""
+    """Return how many tokens the server says that it sampled; None where it leaves `usage` out, or it cannot be."""
     usage = answer.get("usage")
-    return None if usage is None else int(usage["completion_tokens"])
+    tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+    return int(tokens) if isinstance(tokens, int | float) and 0 <= tokens <= MOST_TOKENS else None
 
 
 def generated(choice: Mapping[str, Any], tokens: int | None) -> Generated:
@@ -189,11 +216,10 @@ def generated(choice: Mapping[str, Any], tokens: int | None) -> Generated:
 
     tokens: as the server counted them; None: those of its ids, else a quarter of the text's characters.
     """
-    finish = choice.get("finish_reason")
-    if finish in ("tool_calls", "function_call"):
-        finish = "stop"
-    if finish not in ("stop", "length"):
-        raise ServerLost(f"the server ended a completion with {finish!r:.80}")
+    named = choice.get("finish_reason")
+    finish = FINISHES.get(str(named).lower())
+    if finish is None:
+        raise ServerLost(f"the server ended a completion with {named!r:.80}")
     message = choice.get("message")
     said: Mapping[str, Any] = choice if message is None else message
     content = said["text"] if message is None else said.get("content") or said.get("refusal")
@@ -229,8 +255,9 @@ def request_options(items: Sequence[str]) -> dict[str, Any]:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise ValueError(f"--request-option {item!r:.80}: expected key=JSON")
-        if name in RESERVED or name in fields:
-            why = "is given twice" if name in fields else "is set by other settings"
+        if name in RESERVED | OTHER_ANSWERS or name in fields:
+            why = "is set by other settings" if name in RESERVED else "changes what is measured"
+            why = "is given twice" if name in fields else why
             raise ValueError(f"--request-option {name}: it {why}; leave it out")
         try:
             fields[name] = json.loads(value)

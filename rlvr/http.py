@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import json
 import logging
@@ -11,7 +12,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -19,6 +20,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 import httpx2
+
+from rlvr.files.secrets import without_secrets
 
 # Seconds. Servers close idle connections too (uvicorn, hence vLLM, after 5), and a request sent just then is lost.
 KEEP_ALIVE = 2.0
@@ -86,7 +89,10 @@ class JSONClient:
         if api_key is not None:
             sent["Authorization"] = f"Bearer {api_key}"
         check_headers(sent, name)
-        self._key = api_key
+        basic = base64.b64encode(f"{base.username}:{base.password}".encode()).decode()
+        self._secrets = tuple(
+            filter(None, (api_key, base.password, base.password and basic, *(headers or {}).values()))
+        )
         self.url = str(base.copy_with(userinfo=b"")).rstrip("/")
         self.name = name
         self.timeout = timeout
@@ -112,12 +118,13 @@ class JSONClient:
     def read(self, path: str, answer: Any, take: Callable[[Any], T], schema: str = "the expected schema") -> T:
         """Return `take(answer)`, which picks values out of the response to `path`.
 
-        Raises UnexpectedResponse, which names the schema, where they are not there.
+        Raises UnexpectedResponse, which names the schema and quotes the answer, where they are not there.
         """
         try:
             return take(answer)
         except (LookupError, TypeError, AttributeError, ValueError) as error:
-            raise UnexpectedResponse(f"{self._locate(path)}: response does not follow {schema}") from error
+            found = one_line(without_secrets(json.dumps(answer, default=repr)[:READ_FOR_QUOTES], self._secrets))
+            raise UnexpectedResponse(f"{self._locate(path)}: response does not follow {schema}: {found}") from error
 
     def close(self) -> None:
         """End the requests under way in other threads and refuse later ones; all of them raise ServerLost."""
@@ -149,7 +156,7 @@ class JSONClient:
                 raise ServerLost(f"{where}: the client was closed") from error
             problem = "is unreachable" if isinstance(error, httpx2.ConnectError) else "failed"
             raise ServerLost(f"{where} {problem}: {one_line(str(error)) or type(error).__name__}") from error
-        return decode(response, where, self._key)
+        return decode(response, where, self._secrets)
 
     def _locate(self, path: str) -> str:
         return f"the {self.name} {self.url}{path}"
@@ -313,17 +320,17 @@ def check_headers(headers: Mapping[str, str], name: str) -> None:
             raise ValueError(f"header {field} for the {name}: expected printable ASCII without spaces around it")
 
 
-def decode(response: httpx2.Response, where: str, key: str | None = None) -> Any:
+def decode(response: httpx2.Response, where: str, secrets: Sequence[str] = ()) -> Any:
     """Return the JSON of a response, None for an empty one. Raises ServerLost or RequestRefused by its status.
 
-    key: left out of what their messages quote.
+    secrets: left out of what their messages quote.
     """
     status, content = response.status_code, response.content
-    quoted = one_line(without_key(content[:READ_FOR_QUOTES].decode(errors="replace"), key))
+    quoted = one_line(without_secrets(content[:READ_FOR_QUOTES].decode(errors="replace"), secrets))
     if status >= 500:
         raise ServerLost(f"{where} returned {status}: {quoted}", retry_after(response))
     if 300 <= status < 400:
-        target = one_line(without_key(response.headers.get("location", "nowhere"), key))
+        target = one_line(without_secrets(response.headers.get("location", "nowhere"), secrets))
         raise RequestRefused(f"{where} redirects ({status}) to {target}; use that URL", status)
     if status >= 400:
         raise RequestRefused(f"{where} refused the request ({status}): {quoted}", status, retry_after(response))
@@ -343,15 +350,6 @@ def retry_after(response: httpx2.Response) -> float:
     except (ValueError, OverflowError):
         return 0.0
     return max(0.0, min(seconds, LONGEST_RETRY_AFTER))
-
-
-def without_key(text: str, key: str | None) -> str:
-    """Return a text without a key, which some servers repeat where they refuse it; also not the start of one."""
-    if not key:
-        return text
-    text = text.replace(key, "[key]")
-    cut = next((n for n in range(min(len(key), len(text)), 3, -1) if text.endswith(key[:n])), 0)
-    return text[: len(text) - cut] + "[key]" if cut else text
 
 
 def one_line(text: str) -> str:

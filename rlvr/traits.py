@@ -80,6 +80,27 @@ class VerifierTraits:
         return traits
 
 
+class Composite:
+    """Base of a verifier with components: it has a flag where any of them has it."""
+
+    components: Mapping[str, Any]
+
+    @property
+    def isolate(self) -> bool:
+        """Whether any component runs in the worker pool."""
+        return any(VerifierTraits.of(part).isolate for part in self.components.values())
+
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether any component judges prompt and completion together."""
+        return any(VerifierTraits.of(part).reads_prompt for part in self.components.values())
+
+    @property
+    def whole_batch(self) -> bool:
+        """Whether any component needs a step's pairs in one call."""
+        return any(VerifierTraits.of(part).whole_batch for part in self.components.values())
+
+
 _FLAGS = ("isolate", "whole_batch", "reads_prompt")
 _WITH_OPTIONS = ("fast_path", "verify_batch", "components", "problem_for", "merge", "measure")
 

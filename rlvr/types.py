@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from rlvr.turns import Reply as Reply
 from rlvr.turns import Turn as Turn
 
-Finish = Literal["stop", "length", "turns", "context", "error"]
+Finish = Literal["stop", "length", "turns", "context", "error", "filter"]
 Message = Mapping[str, str]
 Prompt = str | Sequence[Message]
 
@@ -37,8 +37,8 @@ class Completion:
     """One sampled answer, or with an environment all that follows the prompt.
 
     An end-of-sequence token is in `token_ids` and not in `text`; a stop string ends `text` and stays in it.
-    `finish_reason` is "length" where neither ended the completion. `logprobs`: one for each token id, under the
-    distribution that was sampled from (after temperature, top-p); 0 under greedy sampling, and for tokens of replies.
+    `finish_reason` "length": neither ended it; "filter": a server withheld the rest. `logprobs`: one for each token id,
+    after temperature and top-p; 0 under greedy sampling, and for tokens of replies.
 
     With an environment `turns` covers all of `token_ids`, in order, and begins and ends with a turn of the model;
     `text` is what it said in the last one, which is what verifiers see; `verdict` is the environment's, None where the
@@ -244,6 +244,7 @@ class Task:
     `fingerprint` is a hash of the problems and the verifier's settings; a run records it. With an `environment` a
     rollout has several turns, and the completions of demonstrations are the model's turns, in order. `shares`: of the
     packs of a mixture, which `Problem.info[PACK]` names, in the problems that a run draws; they add up to 1.
+    `whole_fingerprint`: where training problems were left out, that of the task with them.
     """
 
     name: str
@@ -254,6 +255,7 @@ class Task:
     fingerprint: str = ""
     environment: Environment | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
+    whole_fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import logging
 import random
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any, Generic, TypeVar, overload
 
@@ -93,6 +93,59 @@ def normalized(prompt: Prompt) -> str:
     return " ".join(unicodedata.normalize("NFKC", prompt_text(prompt)).casefold().split())
 
 
+# LaTeX that changes how a formula looks and not what it says, and the text between which a formula stands.
+_LOOKS = re.compile(
+    r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits|quad|qquad)(?![a-z])|\\[,;:!()\[\] ]|[$~]", re.IGNORECASE
+)
+_NAMES = {"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "leq": "le", "geq": "ge", "neq": "ne", "dots": "ldots"}
+_RAISED = str.maketrans({"’": "'"} | {raised: f"^{plain}" for raised, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")})
+_LONE = re.compile(r"\{(\w)\}")  # x^{2} is x^2
+_TOKEN = re.compile(r"\\[a-z]+|\d+\.\d+|\d+|[^\W\d_]+|[^\w\s]|_")
+_POINTS = frozenset('.,;:?"`“”')
+
+
+def spelled(prompt: Prompt) -> list[str]:
+    """Return a prompt's words, numbers and signs, as it is looked for in other packs.
+
+    NFKC and case-folded. White space, LaTeX's spaces and delimiters of formulas, the size of fractions and brackets,
+    braces around one character, and the points of sentences do not count; numbers and signs do: 3² is 3^2, and not 32.
+    """
+    text = unicodedata.normalize("NFKC", prompt_text(prompt).translate(_RAISED)).casefold()
+    text = _LONE.sub(r"\1", _LOOKS.sub(" ", text))
+    tokens = (token for token in _TOKEN.findall(text) if token not in _POINTS)
+    return [f"\\{_NAMES.get(token[1:], token[1:])}" if token[0] == "\\" else token for token in tokens]
+
+
+def prompt_digest(prompt: Prompt) -> str:
+    """Return 16 hexadecimal digits that tell a prompt from others, as it is compared for overlap."""
+    return hashlib.sha256(normalized(prompt).encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+class HeldPrompts:
+    """The prompts of held-out problems, in whatever spacing or LaTeX a training set has them."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self._forms = {form for problem in problems for form in self._forms_of(problem.prompt)}
+
+    def __contains__(self, problem: Problem) -> bool:
+        return bool(self._forms) and any(form in self._forms for form in self._forms_of(problem.prompt))
+
+    @staticmethod
+    def _forms_of(prompt: Prompt) -> tuple[str, str]:
+        return normalized(prompt), " ".join(spelled(prompt))
+
+
+def without_held_out(name: str, train: Sequence[Problem], test: Sequence[Problem]) -> list[Problem]:
+    """Return the training problems whose prompt is not held out in another spelling, and log how many are left out."""
+    prompts = HeldPrompts(test)
+    kept = [problem for problem in train if problem not in prompts]
+    if len(kept) < len(train):
+        logger.warning(
+            f"task {name!r}: {len(train) - len(kept):,} prompts are held out in another spelling, and not trained on"
+        )
+    return kept
+
+
 class Overlap:
     """Checks that no prompt is in two parts of a pack, and that every id is used once.
 
@@ -115,6 +168,15 @@ class Overlap:
                 f"task {self._name!r}: {first} and {part} overlap: {first_id} and {problem.id} have the same prompt "
                 f"{prompt_text(problem.prompt)[:80]!r}; remove it from one of them"
             )
+
+
+def check_ids(name: str, problems: Iterable[Problem]) -> None:
+    """Raise ValueError where two problems have one id."""
+    ids: set[str] = set()
+    for problem in problems:
+        if problem.id in ids:
+            raise ValueError(f"task {name!r}: two problems have the id {problem.id!r}; expected unique ids")
+        ids.add(problem.id)
 
 
 class Fingerprint:
@@ -144,7 +206,9 @@ class Fingerprint:
 
 
 def is_weak(verifier: Any, problem: Problem) -> bool:
-    """Whether a pass of this problem would show little, as its verifier or one of its components says."""
+    """Whether a pass of this problem would show little, as its verifier or one of its components says, or its info."""
+    if problem.info.get("integrity") == "weak":
+        return True
     traits = VerifierTraits.of(verifier)
     if traits.components and traits.problem_for is not None:
         seen = {name: traits.problem_for(name, problem) for name in traits.components}

@@ -1,7 +1,14 @@
-"""Training prompts that are held out elsewhere: the same after normalisation, or with n-grams in common.
+"""Training prompts that are held out elsewhere: the same in another spelling, or with n-grams in common.
 
-Published rules differ: GPT-3 (arXiv:2005.14165, appendix C) looks for any 13-gram of words in common, others for
-8-grams. Time and memory grow in proportion to the text.
+The same: white space, case, Unicode, LaTeX's spaces and delimiters do not count, numbers and signs do (`spelled`).
+
+N-grams: published rules differ, GPT-3 (arXiv:2005.14165, appendix C) looks for any 13-gram of words in common, others
+for 8-grams. So prompts are found in which numbers or names were changed; `Match` tells how much they share, and
+`share` asks for more. What all prompts of a pack begin or end with does not count. N-grams that more than ten training
+prompts have are phrases of the trade ("where m and n are relatively prime positive integers"), and no sign by
+themselves (NeMo Curator's rule and limit), unless a prompt has half of a held-out one.
+
+Time and memory grow in proportion to the text.
 """
 
 from __future__ import annotations
@@ -12,13 +19,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rlvr.tasks.base import normalized, prompt_text
+from rlvr.tasks.base import normalized, prompt_text, spelled
 from rlvr.types import Problem, Prompt
 
+Gram = tuple[str, ...]
 _WORD = re.compile(r"\w+")
 # N-grams in at least this many held-out prompts, and in this share of them, are the pack's own instructions.
 COMMON_PROMPTS = 5
 COMMON_SHARE = 0.01
+# N-grams in more training prompts than this are no sign, unless a prompt has the greater part of a held-out one.
+MOST_PROMPTS = 10
+GREATER_PART = 0.5
 LEAST_END = 4  # words that all prompts of a pack begin or end with, from which on they are its instructions
 
 
@@ -62,12 +73,16 @@ def bare(texts: Sequence[list[str]]) -> list[list[str]]:
     return [text[first : len(text) - last] for text in texts]
 
 
-def written(problems: Sequence[Problem]) -> list[str]:
-    """Return the prompts as they are compared for equality: normalised, without instructions, with punctuation."""
-    return [" ".join(text) for text in bare([normalized(problem.prompt).split() for problem in problems])]
+def written(problems: Sequence[Problem]) -> list[set[str]]:
+    """Return what each prompt is compared by for equality: as `spelled` without instructions, and whole."""
+    texts = [spelled(problem.prompt) for problem in problems]
+    return [
+        {" ".join(text), " ".join(whole), normalized(problem.prompt)} - {""}
+        for problem, text, whole in zip(problems, bare(texts), texts)
+    ]
 
 
-def ngrams(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
+def ngrams(words: Sequence[str], size: int) -> Iterator[Gram]:
     """Yield the runs of `size` words."""
     return (tuple(words[start : start + size]) for start in range(len(words) - size + 1))
 
@@ -85,7 +100,7 @@ class HeldOut:
         self._names: list[tuple[str, str]] = []
         self._counts: list[int] = []
         self._exact: dict[str, int] = {}
-        self._grams: dict[tuple[str, ...], list[int]] = {}
+        self._grams: dict[Gram, list[int]] = {}
         for pack, problems in packs.items():
             self._add(pack, problems)
 
@@ -94,29 +109,34 @@ class HeldOut:
         grams = [set(ngrams(words, self.size)) for words in texts]
         often = Counter(gram for found in grams for gram in found)
         most = max(COMMON_PROMPTS, COMMON_SHARE * len(problems))
-        for problem, text, found in zip(problems, written(problems), grams):
+        for problem, forms, found in zip(problems, written(problems), grams):
             place = len(self._names)
             kept = {gram for gram in found if often[gram] < most}
             self._names.append((pack, problem.id))
             self._counts.append(len(kept))
-            for same in {text, normalized(problem.prompt)} - {""}:
-                self._exact.setdefault(same, place)
+            for form in forms:
+                self._exact.setdefault(form, place)
             for gram in kept:
                 self._grams.setdefault(gram, []).append(place)
 
     def matches(self, problems: Sequence[Problem]) -> list[Match]:
         """Return for each problem that repeats a held-out one the nearest of these, in order."""
         texts = bare([words_of(problem.prompt) for problem in problems])
-        found = [self._match(*row) for row in zip(problems, texts, written(problems))]
+        shared = [[gram for gram in set(ngrams(words, self.size)) if gram in self._grams] for words in texts]
+        often = Counter(gram for grams in shared for gram in grams)
+        common = {gram for gram, count in often.items() if count > MOST_PROMPTS}
+        found = [self._match(*row, common) for row in zip(problems, shared, written(problems))]
         return [match for match in found if match is not None]
 
-    def _match(self, problem: Problem, words: list[str], text: str) -> Match | None:
-        same = self._exact.get(text, self._exact.get(normalized(problem.prompt)))
-        if same is not None:
-            return Match(problem.id, *self._names[same], exact=True, share=1.0)
-        hits = Counter(place for gram in set(ngrams(words, self.size)) for place in self._grams.get(gram, ()))
+    def _match(self, problem: Problem, grams: list[Gram], forms: set[str], common: set[Gram]) -> Match | None:
+        same = [self._exact[form] for form in forms if form in self._exact]
+        if same:
+            return Match(problem.id, *self._names[min(same)], exact=True, share=1.0)
+        hits = Counter(place for gram in grams for place in self._grams[gram])
+        signs = {place for gram in grams if gram not in common for place in self._grams[gram]}
         shares = {place: count / self._counts[place] for place, count in hits.items()}
-        nearest = max(shares, key=lambda place: shares[place], default=None)
+        near = [place for place in shares if place in signs or shares[place] >= GREATER_PART]
+        nearest = max(near, key=lambda place: (shares[place], -place), default=None)
         if nearest is None or shares[nearest] < self.share:
             return None
         return Match(problem.id, *self._names[nearest], exact=False, share=shares[nearest])

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlvr.registry import VERIFIERS, make_verifier, register_task
 from rlvr.seeding import derive_seed
-from rlvr.tasks.base import build_task, normalized, prompt_text, without_weak
+from rlvr.tasks.base import build_task, normalized, prompt_text, without_held_out, without_weak
 from rlvr.tasks.jsonl import parse_options, to_prompt
 from rlvr.tasks.rows import Row, find_split, first, stream, stream_hub
-from rlvr.tasks.sources import converted, usable
+from rlvr.tasks.sources import Convert, converted, usable
 from rlvr.types import Problem, Prompt, Task
 
-_FIELD = re.compile(r"\{(\w+)\}")
+_FIELD = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 
 
 def cell(row: Mapping[str, Any], path: str, where: str) -> Any:
@@ -38,33 +38,55 @@ def cell(row: Mapping[str, Any], path: str, where: str) -> Any:
     return held
 
 
-def filled(template: str, question: Prompt, row: Row, reference: str, where: str) -> Prompt:
-    """Return the template with {prompt} and the names of other columns in braces replaced; of a chat, its last message.
+class Cells:
+    """What columns hold, row by row. A column that an earlier row has may be missing: it is empty there."""
 
-    Raise ValueError for a name that is no column, and for that of the reference.
-    """
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def get(self, row: Mapping[str, Any], path: str, where: str) -> Any:
+        """Return `cell`, and None where this row lacks what an earlier one has."""
+        try:
+            held = cell(row, path, where)
+        except ValueError:
+            if path in self._known:
+                return None
+            raise
+        self._known.add(path)
+        return held
+
+    def fields(self, template: str, row: Row, reference: str, where: str) -> dict[str, str] | None:
+        """Return the texts for the names in a template other than {prompt}; None where one is empty.
+
+        Raise ValueError for a name that is no column, for one that shows the reference, and for a list or mapping.
+        """
+        found: dict[str, str] = {}
+        for name in sorted(set(_FIELD.findall(template)) - {"prompt"}):
+            if f"{reference}.".startswith(f"{name}.") or name.startswith(f"{reference}."):
+                raise ValueError(
+                    f"option template {template!r:.80}: {{{name}}} is the reference, which the model must not see"
+                )
+            held = self.get(row, name, f"{where}, option template")
+            if held is None or held == "":
+                return None
+            if isinstance(held, (list, Mapping)):
+                inside = next(iter(held), 0) if isinstance(held, Mapping) else 0
+                raise ValueError(
+                    f"{where}, option template: {{{name}}} is a {type(held).__name__}; expected text or a number, such "
+                    f"as {{{name}.{inside}}}"
+                )
+            found[name] = str(held)
+        return found
+
+
+def filled(template: str, question: Prompt, fields: Mapping[str, str]) -> Prompt:
+    """Return the template with {prompt} and the names of `fields` in braces replaced; of a chat, its last message."""
     if not template:
         return question
-    if not isinstance(question, str):
-        return [
-            *question[:-1],
-            {**question[-1], "content": _replaced(template, question[-1]["content"], row, reference, where)},
-        ]
-    return _replaced(template, question, row, reference, where)
-
-
-def _replaced(template: str, question: str, row: Row, reference: str, where: str) -> str:
-    def part(match: re.Match[str]) -> str:
-        name = match[1]
-        if name == "prompt":
-            return question
-        if name == reference.partition(".")[0]:
-            raise ValueError(
-                f"option template {template!r:.80}: {{{name}}} is the reference, which the model must not see"
-            )
-        return str(cell(row, name, f"{where}, option template"))
-
-    return _FIELD.sub(part, template)
+    if isinstance(question, str):
+        return _FIELD.sub(lambda match: {**fields, "prompt": question}[match[1]], template)
+    last = str(filled(template, question[-1]["content"], fields))
+    return [*question[:-1], {**question[-1], "content": last}]
 
 
 def _check_template(template: str) -> None:
@@ -72,6 +94,31 @@ def _check_template(template: str) -> None:
         raise ValueError(
             f"option template {template!r:.80} has no {{prompt}}; expected a text such as '{{prompt}} Answer:'"
         )
+
+
+def _check_splits(split: str, test_split: str, data: Path | None) -> None:
+    one_file = data is not None and split != "none" and Path(data).is_file()
+    if test_split and (test_split == split or one_file):
+        raise ValueError(
+            f"task 'hub': split {split!r} and test_split {test_split!r} are the same problems; expected two splits, or "
+            "no test_split, so that test_share is held out"
+        )
+
+
+def _converter(prompt: str, reference: str, template: str) -> Convert:
+    cells = Cells()
+
+    def convert(row: Row, where: str, default: str) -> Problem | str:
+        question, answer = cells.get(row, prompt, where), cells.get(row, reference, where)
+        blank = question is None or question == [] or (isinstance(question, str) and not question.strip())
+        if blank or answer is None:
+            return "without a prompt or a reference"
+        fields = cells.fields(template, row, reference, where)
+        if fields is None:
+            return "without what the template names"
+        return Problem(default, filled(template, to_prompt(question, where), fields), answer)
+
+    return convert
 
 
 @register_task("hub")
@@ -98,43 +145,28 @@ def hub(
 
     dataset: its name on the hub, with config and revision (a commit, branch or tag) where it has several. data: a
     local file or folder instead. prompt, reference: columns, or fields in them (reward_model.ground_truth); a prompt
-    may be a chat. template: a text with {prompt}, and with {NAME} for other columns; \boxed{} stays as it is.
+    may be a chat. template: a text with {prompt}, and with {NAME} for other columns or fields; \boxed{} stays as it is.
     split, test_split: of the data set; "none" for no training. Without test_split the share test_share is held out, by
     a hash of the prompt. verifier_options: key=value. Rows that cannot be used are left out, and the log counts them.
     """
-    if bool(dataset) == (data is not None):
-        both = "both are given" if dataset else "neither is given"
-        raise ValueError(f"task 'hub': {both}; expected dataset=ORG/NAME, or a local file or folder as data")
-    if not 0 <= test_share <= 1:
-        raise ValueError(f"task 'hub', test_share {test_share}: expected a share in [0, 1]")
+    _check_source(dataset, data, test_share)
     for name, number in (("num_train", num_train), ("num_test", num_test)):
         first([], number, name)
+    _check_splits(split, test_split, data)
     _check_template(template)
     options = VERIFIERS.check_options(verifier, parse_options(verifier_options))
     judge = make_verifier(verifier, **options)
     pack = dataset or (Path(data).stem if data is not None else "")
+    convert = _converter(prompt, reference, template)
 
-    def convert(row: Row, where: str, default: str) -> Problem | str:
-        question, answer = cell(row, prompt, where), cell(row, reference, where)
-        if question is None or question == "" or answer is None:
-            return "without a prompt or a reference"
-        asked = filled(template, to_prompt(question, where), row, reference, where)
-        return Problem(default, asked, answer)
+    def read(part: str, held_out: Sequence[Problem] = ()) -> list[Problem]:
+        rows = stream_hub(dataset, config or None, part, revision or None) if data is None else _local(Path(data), part)
+        return usable("hub", part, converted(pack, part, rows, convert), judge, held_out)
 
-    def rows_of(part: str) -> Iterator[Row]:
-        if data is not None:
-            return _local(Path(data), part)
-        return stream_hub(dataset, config or None, part, revision or None)
-
-    test: list[Problem] = []
-    if test_split:
-        test = usable("hub", test_split, converted(pack, test_split, rows_of(test_split), convert), judge)
-    train: list[Problem] = []
-    if split != "none":
-        train = usable("hub", split, converted(pack, split, rows_of(split), convert), judge, test)
+    test = read(test_split) if test_split else []
+    train = read(split, test) if split != "none" else []
     if not test_split:
-        held = _held_out(seed, test_share)
-        train, test = [p for p in train if not held(p)], [p for p in train if held(p)]
+        train, test = _divided(train, seed, test_share)
     return build_task(
         "hub",
         train=(train if include_weak else without_weak("hub", judge, train))[:num_train],
@@ -145,11 +177,22 @@ def hub(
     )
 
 
-def _held_out(seed: int, share: float) -> Callable[[Problem], bool]:
+def _check_source(dataset: str, data: Path | None, test_share: float) -> None:
+    if bool(dataset) == (data is not None):
+        both = "both are given" if dataset else "neither is given"
+        raise ValueError(f"task 'hub': {both}; expected dataset=ORG/NAME, or a local file or folder as data")
+    if not 0 <= test_share <= 1:
+        raise ValueError(f"task 'hub', test_share {test_share}: expected a share in [0, 1]")
+
+
+def _divided(problems: Sequence[Problem], seed: int, share: float) -> tuple[list[Problem], list[Problem]]:
+    """Return the problems to train on and those held out, by a hash of the prompt; none in another spelling."""
+
     def held(problem: Problem) -> bool:
         return derive_seed("hub", seed, normalized(prompt_text(problem.prompt))) % 10_000 < share * 10_000
 
-    return held
+    test = [problem for problem in problems if held(problem)]
+    return without_held_out("hub", [problem for problem in problems if not held(problem)], test), test
 
 
 def _local(data: Path, split: str) -> Iterator[Row]:

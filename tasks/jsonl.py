@@ -8,7 +8,7 @@ from typing import Any
 
 from rlvr.registry import VERIFIERS, make_verifier, register_task
 from rlvr.seeding import derive_seed
-from rlvr.tasks.base import build_task, normalized, prompt_text, without_weak
+from rlvr.tasks.base import build_task, normalized, prompt_text, without_held_out, without_weak
 from rlvr.tasks.rows import Row, column, find_split, located
 from rlvr.types import Problem, Prompt, Task
 from rlvr.verifiers.runner.base import check_references
@@ -39,6 +39,11 @@ def to_prompt(value: Any, where: str) -> Prompt:
                 if not isinstance(message[name], str):
                     kind = type(message[name]).__name__
                     raise ValueError(f"{where}: {name} of a message of the prompt is a {kind}; expected text")
+        if value[-1]["role"] == "assistant":
+            raise ValueError(
+                f"{where}: the prompt ends with the assistant's message, which may be the answer; expected one that "
+                "ends with the user's"
+            )
         return [{"role": message["role"], "content": message["content"]} for message in value]
     raise ValueError(f"{where}: the prompt is {value!r:.200}; expected text or a list of messages")
 
@@ -134,9 +139,10 @@ def jsonl(
             raise ValueError(f"{where}: {absent}{error}") from None
         held_out = derive_seed("jsonl", seed, normalized(problem.prompt)) % 10_000 < test_share * 10_000
         splits[split or ("test" if held_out else "train")].append(problem)
+    train = without_held_out("jsonl", splits["train"], splits["test"])
     return build_task(
         "jsonl",
-        train=splits["train"] if include_weak else without_weak("jsonl", judge, splits["train"]),
+        train=train if include_weak else without_weak("jsonl", judge, train),
         test=splits["test"],
         verifier=verifier,
         verifier_options=options,

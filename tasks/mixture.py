@@ -17,8 +17,8 @@ from typing import Any
 
 from rlvr.registry import make_task, register_task
 from rlvr.seeding import derive_seed
-from rlvr.tasks.base import normalized, sealed
-from rlvr.traits import VerifierTraits
+from rlvr.tasks.base import HeldPrompts, check_ids, sealed
+from rlvr.traits import Composite
 from rlvr.types import PACK, Environment, Problem, Reply, Task, Verdict, Verifier, bad_reference
 from rlvr.verifiers.combine import parse_part
 
@@ -26,7 +26,7 @@ logger = logging.getLogger("rlvr.tasks")
 
 
 @dataclass(frozen=True)
-class RoutedVerifier:
+class RoutedVerifier(Composite):
     """Gives each problem to the verifier of its pack (`Problem.info[PACK]`)."""
 
     components: Mapping[str, Verifier]
@@ -37,21 +37,6 @@ class RoutedVerifier:
         if verifier is None:
             return bad_reference(f"the problem is of no pack of the mixture; expected {', '.join(self.components)}")
         return Verdict.of(verifier(problem, completion))
-
-    @property
-    def isolate(self) -> bool:
-        """Whether any of them runs in the worker pool."""
-        return any(VerifierTraits.of(part).isolate for part in self.components.values())
-
-    @property
-    def reads_prompt(self) -> bool:
-        """Whether any of them judges prompt and completion together."""
-        return any(VerifierTraits.of(part).reads_prompt for part in self.components.values())
-
-    @property
-    def whole_batch(self) -> bool:
-        """Whether any of them needs a step's pairs in one call."""
-        return any(VerifierTraits.of(part).whole_batch for part in self.components.values())
 
     def problem_for(self, name: str, problem: Problem) -> Problem | None:
         """Return the problem for the verifier of its pack, None for the others."""
@@ -80,9 +65,10 @@ def mix(parts: Mapping[str, tuple[Task, float]], *, name: str = "mixture", seed:
     """Return several tasks as one. parts: by a name of your choice, a task and the weight of its training problems.
 
     `Task.shares` holds the shares, by which a run draws the problems of its steps. The held-out problems of all packs
-    are evaluated, together and by pack. Training prompts that are held out in another pack are left out. Raise
-    ValueError for weights that are not positive, for packs without training problems that have one, and for
-    environments that tell of tools in every prompt.
+    are evaluated, together and by pack. Training prompts that are held out in another pack are left out. A pack without
+    training problems is only evaluated, and its weight does not count. Raise ValueError for weights that are not
+    positive, for a mixture in a mixture, for two problems with one id, and for environments that tell of tools in every
+    prompt.
     """
     if not parts:
         raise ValueError("a mixture of no packs; expected one at least")
@@ -91,24 +77,26 @@ def mix(parts: Mapping[str, tuple[Task, float]], *, name: str = "mixture", seed:
     for pack, (_, weight) in parts.items():
         if not 0 < weight < float("inf"):
             raise ValueError(f"pack {pack!r} of a mixture has the weight {weight}; expected a number above 0")
+        if tasks[pack].shares or isinstance(tasks[pack].verifier, RoutedVerifier):
+            raise ValueError(f"pack {pack!r}: a mixture in a mixture; name its packs")
     environments = {pack: task.environment for pack, task in tasks.items() if task.environment is not None}
     for pack, environment in environments.items():
         if getattr(environment, "announcement", "") or getattr(environment, "schemas", ()):
             raise ValueError(f"pack {pack!r} tells of tools in every prompt, which the other packs lack: do not mix it")
-    held = {normalized(problem.prompt) for task in tasks.values() for problem in task.test}
-    train = {
-        pack: [named(pack, p) for p in task.train if normalized(p.prompt) not in held] for pack, task in tasks.items()
-    }
+    held = HeldPrompts(problem for task in tasks.values() for problem in task.test)
+    train = {pack: [named(pack, p) for p in task.train if p not in held] for pack, task in tasks.items()}
     _report(tasks, train)
     shown = [(named(pack, p), said) for pack, task in tasks.items() for p, said in task.demonstrations]
     random.Random(derive_seed("mixture", seed)).shuffle(shown)
+    test = {pack: [named(pack, problem) for problem in task.test] for pack, task in tasks.items()}
+    check_ids(name, (p for part in (train, test) for its in part.values() for p in its))
     total = sum(weights.values())
     return Task(
         name,
         in_turn(list(train.values())),
-        in_turn([[named(pack, problem) for problem in task.test] for pack, task in tasks.items()]),
+        in_turn(list(test.values())),
         RoutedVerifier({pack: task.verifier for pack, task in tasks.items()}),
-        [(p, said) for p, said in shown if normalized(p.prompt) not in held],
+        [(p, said) for p, said in shown if p not in held],
         fingerprint=_fingerprint(tasks, weights, seed),
         environment=functools.partial(routed, environments=environments) if environments else None,
         shares={pack: weight / total for pack, weight in weights.items() if train[pack]},
@@ -148,7 +136,7 @@ def mixture(*, packs: tuple[str, ...] = ("arithmetic",), options: tuple[str, ...
     twice. options: of the packs, as name.option=value, separated by commas. seed: of the order of demonstrations.
         packs=gsm8k:2,deepscaler:1 options=gsm8k.data=gsm8k/,deepscaler.data=deepscaler.json
     """
-    parsed = [parse_part(part) for part in packs]
+    parsed = [parse_part(part, "task 'mixture', pack") for part in packs]
     names = [alias for alias, _, _ in parsed]
     if not parsed or len(set(names)) < len(names):
         raise ValueError(
@@ -163,8 +151,6 @@ def mixture(*, packs: tuple[str, ...] = ("arithmetic",), options: tuple[str, ...
         given[alias][option] = value
     parts: dict[str, tuple[Task, float]] = {}
     for alias, spec, weight in parsed:
-        if spec == "mixture":
-            raise ValueError("task 'mixture': a mixture in a mixture; name its packs")
         made: Any = make_task(spec, **given[alias])
         parts[alias] = (made, weight)
     return mix(parts, seed=seed)

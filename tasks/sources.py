@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlvr.registry import make_verifier
-from rlvr.tasks.base import build_task, normalized, prompt_text, without_weak
+from rlvr.tasks.base import HeldPrompts, build_task, prompt_text, without_weak
 from rlvr.tasks.rows import Row, first, split_files, stream, stream_hub
 from rlvr.types import Problem, Task
 from rlvr.verifiers.runner.base import check_references
@@ -93,7 +93,7 @@ def usable(
     where their references differ), and prompts of `held_out`.
     """
     left: Counter[str] = Counter()
-    held = {normalized(problem.prompt) for problem in held_out}
+    held = HeldPrompts(held_out)
     kept: dict[str, Problem] = {}
     contradicted: set[str] = set()
     total = 0
@@ -106,12 +106,12 @@ def usable(
         text = " ".join(prompt_text(problem.prompt).split())
         if text in contradicted:
             left["with contradictory references"] += 1
-        elif text in kept and kept[text].reference == problem.reference:
+        elif text in kept and _plain(kept[text].reference) == _plain(problem.reference):
             left["repeated"] += 1
         elif text in kept:
             contradicted.add(text)
             left["with contradictory references"] += 2
-        elif held and normalized(problem.prompt) in held:
+        elif problem in held:
             left["held out"] += 1
         elif not _readable(verifier, problem):
             left["with unreadable references"] += 1
@@ -124,6 +124,11 @@ def usable(
     if left:
         logger.warning(f"task {name!r}: {len(found):,} of {total:,} rows are used for {split}; left out: {reasons}")
     return found
+
+
+def _plain(reference: Any) -> Any:
+    """Return a reference as it is compared: 5 and "5 " are the same."""
+    return str(reference).strip() if isinstance(reference, str | int | float) else reference
 
 
 def _readable(verifier: Any, problem: Problem) -> bool:

@@ -18,15 +18,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from rlvr.http import (
-    JSONClient,
-    RequestRefused,
-    ServerLost,
-    UnexpectedResponse,
-    is_local,
-    retry_after,
-    without_key,
-)
+from rlvr.http import JSONClient, RequestRefused, ServerLost, UnexpectedResponse, is_local, retry_after
 from tests.helpers.servers import Server, hang, refused, reply, serving
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,12 +91,13 @@ def test_idle_connection_that_the_server_closed(server, connect, idempotent):
 )
 def test_idempotent_calls_are_repeated(server, connect, failures):
     """Two failures of any kind, then success; a third attempt is not made without a second retry."""
+    timeout = 1.0 if hang in failures else 30.0
     server.script = [*failures, reply({"n": 3})]
-    assert connect(retries=2, timeout=0.3).post("/x", {}, idempotent=True) == {"n": 3}
+    assert connect(retries=2, timeout=timeout).post("/x", {}, idempotent=True) == {"n": 3}
     assert len(server.requests) == 3
     server.script = [*failures, reply({"n": 3})]
     with pytest.raises((ServerLost, RequestRefused)):
-        connect(retries=1, timeout=0.3).post("/x", {}, idempotent=True)
+        connect(retries=1, timeout=timeout).post("/x", {}, idempotent=True)
 
 
 def test_other_calls_are_sent_once(server, connect):
@@ -128,7 +121,7 @@ def test_other_calls_are_sent_once(server, connect):
         ("-3", 0, 0),
         ("soon", 0, 0),
         ("", 0, 0),
-        (lambda: formatdate(time.time() + 12, usegmt=True), 10, 12),
+        (lambda: formatdate(time.time() + 25, usegmt=True), 5, 25),
         (lambda: formatdate(time.time() + 3600, usegmt=True), 30, 30),
         (lambda: formatdate(time.time() - 3600, usegmt=True), 0, 0),
         ("Wed, 99 Nov 2026 99:00:00 GMT", 0, 0),
@@ -139,17 +132,6 @@ def test_times_of_retry_after(value, least, most):
     text = value() if callable(value) else value
     found = retry_after(httpx2.Response(429, headers={"Retry-After": text}))
     assert least <= found <= most
-
-
-@pytest.mark.parametrize("text", ["{key}", "Bearer {key}.", "a{key}b{key}", "cut off: {key:.9}", "cut off: {key:.5}"])
-def test_keys_are_left_out_of_quotes(text):
-    """Wherever they stand, also the beginning of one at the end of a text; other text stays."""
-    key = "sk-1a2b3c4d5e6f"
-    shown = without_key(text.format(key=key), key)
-    assert "sk-1a" not in shown
-    assert "[key]" in shown
-    assert without_key("sk is no key", key) == "sk is no key"
-    assert without_key("text", None) == "text"
 
 
 def test_retry_after_is_respected(server, connect):
@@ -177,7 +159,7 @@ FAILURES = [
 def test_failures_are_one_line(server, connect, answer, message):
     """Each names the server, the URL and what happened."""
     server.script = [answer]
-    found = refused(connect(name="reward server", timeout=0.3))
+    found = refused(connect(name="reward server", timeout=0.3 if "timed out" in message else 30.0))
     assert found.startswith(f"the reward server http://127.0.0.1:{server.port}/x ")
     assert re.search(message, found), found
 
@@ -203,7 +185,7 @@ def test_missing_fields_are_one_line(connect):
     answer = client.get("/x")
     assert client.read("/x", answer, lambda found: found["n"]) == 1
     for take in (lambda found: found["m"], lambda found: found["n"]["m"], float):
-        with pytest.raises(UnexpectedResponse, match=r"/x: response does not follow vLLM's schema$"):
+        with pytest.raises(UnexpectedResponse, match=r"/x: response does not follow vLLM's schema: "):
             client.read("/x", answer, take, "vLLM's schema")
 
 

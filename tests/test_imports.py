@@ -47,7 +47,7 @@ FOUNDATION = (
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr": FOUNDATION,
     "rlvr.types": ("rlvr.turns",),
-    "rlvr.http": (),
+    "rlvr.http": ("rlvr.files",),
     "rlvr.files": ("rlvr.types", "rlvr.registry"),
     "rlvr.registry": ("rlvr.types",),
     "rlvr.adapters": (*FOUNDATION, "rlvr.verifiers"),

@@ -24,7 +24,12 @@ SKIPPED = {"build", "dist", "runs", "node_modules"}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Words that stand for a value in the READMEs.
 PLACEHOLDERS = {"--algo NAME": "--algo ppo", "--sampler NAME": "--sampler vllm", "[": "", "]": ""}
-RECIPES = {"train": "tiny_math", "sft": "tiny_math", "rm": "rm_pairs"}  # one for each command that runs recipes
+RECIPES = {
+    "pipeline": "instructgpt",
+    "train": "tiny_math",
+    "sft": "tiny_math",
+    "rm": "rm_pairs",
+}  # one for each command that runs recipes
 RUNNERS = re.compile(r"^(torchrun --nproc-per-node \d+ -m --|python -m|accelerate launch -m) rlvr\b")
 
 

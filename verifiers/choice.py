@@ -38,6 +38,7 @@ _SECOND = re.compile(
 # After a letter other letters instead of an option's text ("A. B, C, D"), or a second label ("A) 12, B) 13").
 _LETTERS_ONLY = re.compile(r"(?:\W*\b(?:[A-Z]|and|or|&)\b)+\W*")
 _NEXT_LABEL = re.compile(r"[,;.]\s*\(?[B-Z][).:]\s")
+_LABEL_OF_LINE = re.compile(r"[\s>#-]*[(\[]?([A-Z])[)\].:]\s+\S")
 _LIST = re.compile(r"(?<![A-Za-z'’])[A-Z](?:\s*(?:[,;/&|]|\band\b|\bor\b)*\s*[A-Z](?![A-Za-z]))+")
 HEDGED = "hedged"
 
@@ -67,8 +68,10 @@ class ChoiceVerifier:
         answer = extract(completion, "marked", self.conflict)
         # "Answer:" on one line and the letter on the next.
         text = answer.text or (_last_line(completion) if answer.how == "no boxed or marked answer" else None)
+        if answer.how == "bold" and _last_line(completion) is None:
+            text = None
         if text is None:
-            return without_answer(completion, answer)
+            return without_answer(completion, answer) if answer.text is None else no_answer("a list of options")
         said = _chosen(text, several=len(wanted) > 1)
         shown = excerpt(text.strip(), 200)
         if said == HEDGED:
@@ -85,8 +88,18 @@ class ChoiceVerifier:
 
 
 def _last_line(completion: str) -> str | None:
+    """Return the last line; None where it is one of several with labels: a list of options chooses none."""
     text = after_thinking(completion)
-    return None if text is None else read_answer(text, "last_line").text
+    lines = [line for line in text.splitlines() if line.strip()][-2:] if text is not None else []
+    labels = {found[1] if (found := _LABEL_OF_LINE.match(_WRAPPERS.sub(" ", line))) else "" for line in lines}
+    return None if text is None or len(labels - {""}) > 1 else read_answer(text, "last_line").text
+
+
+def _goes_on(letter: str, label: str, rest: str) -> bool:
+    """Whether the next letter follows with the same sign behind it: "A) 12 B) 13"."""
+    sign = re.sub(r"[\[( A-Za-z]", "", label)[:1]
+    following = chr(ord(letter.upper()) + 1)
+    return bool(sign) and re.search(rf"(?<![A-Za-z]){following}{re.escape(sign)}\s", rest) is not None
 
 
 def _letters_of(reference: Any) -> frozenset[str]:
@@ -120,6 +133,8 @@ def _chosen(text: str, *, several: bool) -> frozenset[str] | str:
         return HEDGED if _HEDGE.search(bare) and _STANDING.search(bare) else "not a choice"
     letter = (match[1] or match[2]).upper()
     rest = bare[match.end() :]
+    if _goes_on(letter, match.group(), rest):
+        return HEDGED
     listed = any(letter in found.group() for found in _LIST.finditer(rest))
     if listed or _NEXT_LABEL.search(rest) or (_LETTERS_ONLY.fullmatch(rest) and letter not in rest.split()):
         return HEDGED

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rlvr.registry import did_you_mean, make_verifier, register
-from rlvr.traits import VerifierTraits
+from rlvr.traits import Composite, VerifierTraits
 from rlvr.types import UNSCORED, Problem, Verdict
 from rlvr.verifiers.runner.base import check_choices, run_check
 
@@ -49,7 +49,7 @@ REDUCERS: dict[str, Callable[[Sequence[float], Sequence[float], float], float]] 
 
 @register("combine")
 @dataclass(frozen=True, kw_only=True)
-class CombineVerifier:
+class CombineVerifier(Composite):
     """One score out of several verifiers' scores: their weighted sum, product or conservative minimum, with gates.
 
     parts: name:weight, separated by commas; a weight left out is 1. A part may have an alias, so that one verifier
@@ -133,19 +133,9 @@ class CombineVerifier:
         return self.merge(verdicts, self.measure([verdicts]))
 
     @property
-    def isolate(self) -> bool:
-        """Whether any part runs in the worker pool."""
-        return any(VerifierTraits.of(part).isolate for part in self.components.values())
-
-    @property
-    def reads_prompt(self) -> bool:
-        """Whether any part judges prompt and completion together."""
-        return any(VerifierTraits.of(part).reads_prompt for part in self.components.values())
-
-    @property
     def whole_batch(self) -> bool:
         """Whether verdicts depend on the whole batch, so that a caller must not cut it."""
-        return bool(self.whiten) or any(VerifierTraits.of(part).whole_batch for part in self.components.values())
+        return bool(self.whiten) or super().whole_batch
 
     def problem_for(self, name: str, problem: Problem) -> Problem:
         """Return the problem as the part `name` sees it."""
@@ -255,24 +245,27 @@ class CombineVerifier:
         return options
 
 
-def _split_alias(item: str) -> tuple[str, str]:
+def _split_alias(item: str, what: str = "combine part") -> tuple[str, str]:
     """alias=name as (alias, name); without an alias the name is its own."""
     alias, equals, name = item.strip().partition("=")
     if equals and not (alias and name):
-        raise ValueError(f"combine part {item!r}: expected alias=name")
+        raise ValueError(f"{what} {item!r}: expected alias=name")
     return (alias, name) if equals else (alias, alias)
 
 
-def parse_part(part: str) -> tuple[str, str, float]:
-    """Return [alias=]name[:weight] as (alias or name, name, weight); a name may hold a colon (module:attribute)."""
+def parse_part(part: str, what: str = "combine part") -> tuple[str, str, float]:
+    """Return [alias=]name[:weight] as (alias or name, name, weight); a name may hold a colon (module:attribute).
+
+    `what` names the part in errors.
+    """
     text, colon, weight = part.strip().rpartition(":")
     try:
         number = float(weight)
     except ValueError:
-        return *_split_alias(part), 1.0
+        return *_split_alias(part, what), 1.0
     if not colon or not math.isfinite(number):
-        raise ValueError(f"part {part!r}: expected name:weight with a finite weight")
-    return *_split_alias(text), number
+        raise ValueError(f"{what} {part!r}: expected name:weight with a finite weight")
+    return *_split_alias(text, what), number
 
 
 def _parse_bounds(item: str) -> tuple[str, tuple[float, float]]:

@@ -13,7 +13,10 @@ from rlvr.verifiers.extract import MAX_COMPLETION, after_thinking, extract
 from rlvr.verifiers.extract.answers import excerpt, without_answer
 
 MOST = 10_000  # characters of an answer; a longer one is no list of identities
-_HEADING = re.compile(r"^[ \t>#*_]*(?:final\s+)?(?:conclusion|answer)s?[*_ \t]*:[*_ \t]*", re.IGNORECASE | re.MULTILINE)
+# With a colon, or alone on its line.
+_HEADING = re.compile(
+    r"^[ \t>#*_]*(?:final\s+)?(?:conclusion|answer)s?[*_ \t]*(?::[*_ \t]*|$)", re.IGNORECASE | re.MULTILINE
+)
 # LaTeX commands around words, emphasis, numbers of items and signs between the statements carry no meaning.
 _DRESS = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|begin|end)(?![A-Za-z])\s*|\\[\\,;!: ]|[${}*_`~&]")
 _NUMBERING = re.compile(r"(?:^|(?<=[\s,;.]))(?:\(\d{1,2}\)|\d{1,2}[.):]|[-•])(?=\s)")

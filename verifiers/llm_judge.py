@@ -53,6 +53,10 @@ CONTROL = re.compile(
 BREAK = "\u200b"  # a space without width: the text reads as before, and is no control token
 CODE = 12  # hexadecimal digits of a code
 CACHED = 100_000  # verdicts that are remembered
+CUT_SHORT = {
+    "length": "the judge's reply is cut off at {} tokens",
+    "filter": "a filter of the judge's server withheld its reply",
+}
 ASKED_AGAIN = 2  # times that a vote is asked for until one is read
 
 
@@ -79,7 +83,7 @@ class LLMJudge:
     A completion of more than max_characters gets limit. A vote that cannot be read is asked for once more; a completion
     with one that stays unread, or that the server refuses or fails to grade for retry_seconds, gets error. Verdicts are
     remembered, so that the same completion of a problem is graded once. The first call raises RunError where the server
-    cannot be used at all.
+    cannot be used at all, and a later one where as many requests in a row are lost as are under way at once.
     """
 
     url: str = ""
@@ -132,7 +136,7 @@ class LLMJudge:
     def verify_batch(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """Return the verdict of each pair, in order; `concurrency` requests are under way at once.
 
-        Raises RunError where the server cannot be used: it is unreachable, lacks the model, or refuses the key.
+        Raises RunError where the server cannot be used: it is unreachable or gone, lacks the model, or refuses the key.
         """
         state: State = self._state  # type: ignore[attr-defined]
         questions = [self.question(problem, completion) for problem, completion in pairs]
@@ -165,8 +169,8 @@ class LLMJudge:
         mark, seal = (code(part, prompt, str(problem.reference), answer) for part in ("mark", "seal"))
         reference = "none is given" if problem.reference is None else str(problem.reference)
         texts = {
-            "prompt": prompt,
-            "reference": reference,
+            "prompt": broken(prompt),
+            "reference": broken(reference),
             "completion": f"<<<{mark}\n{broken(answer)}\n{mark}>>>",
             "rubric": self.rubric,
         }
@@ -182,6 +186,7 @@ class LLMJudge:
         from rlvr.http import RequestRefused
 
         assert endpoint is not None
+        state: State = self._state  # type: ignore[attr-defined]
         warmth = self.temperature if self.temperature is not None else 0.0 if self.votes == 1 else 0.7
         reason = ""
         for attempt in range(ASKED_AGAIN):
@@ -190,14 +195,18 @@ class LLMJudge:
             seed = derive_seed("llm_judge", question.text, vote, attempt)
             try:
                 reply = endpoint.complete([{"role": "user", "content": question.text}], sampling, seed)
+                state.reached()
                 if reply.finish != "stop":
-                    raise Unread(f"the judge's reply is cut off at {self.max_tokens} tokens")
+                    raise Unread(CUT_SHORT[reply.finish].format(self.max_tokens))
                 return grade(reply.content, question.seal, self.grades)
             except Unread as unread:
                 reason = str(unread)
             except RequestLost as lost:
+                if (count := state.lost()) >= max(self.concurrency, 8):
+                    raise RunError(f"llm_judge: {count} requests in a row were lost; the last: {lost}") from lost
                 return f"the judge was not reached: {lost}"
             except RequestRefused as refused:
+                state.reached()
                 if refused.status in (401, 403, 404):
                     raise RunError(str(refused)) from refused
                 return f"the judge refused: {refused}"
@@ -231,6 +240,18 @@ class State:
         self._lock = threading.Lock()
         self._endpoint: Endpoint | None = None
         self._verdicts: OrderedDict[Question, Verdict] = OrderedDict()
+        self.in_a_row = 0  # requests that were lost since the last that was answered
+
+    def reached(self) -> None:
+        """Take note of an answer."""
+        with self._lock:
+            self.in_a_row = 0
+
+    def lost(self) -> int:
+        """Take note of a lost request, and return how many there were in a row."""
+        with self._lock:
+            self.in_a_row += 1
+            return self.in_a_row
 
     def __reduce__(self) -> tuple[Any, ...]:
         return State, ()
@@ -261,7 +282,7 @@ class State:
         with self._lock:
             if self._endpoint is not None:
                 self._endpoint.close()
-            self._endpoint = None
+            self._endpoint, self.in_a_row = None, 0
 
     def verdict(self, question: Question) -> Verdict | None:
         """Return the verdict on a question, None where it was not asked or was forgotten."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import marshal
+import math
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +32,8 @@ _STATUS = {
     RunStatus.OUTPUT_LIMIT: Status.LIMIT,
     RunStatus.COMPILE_ERROR: Status.UNPARSEABLE,
 }
+
+LEAST_MEMORY = 256  # MB of address space: the interpreter's own comes to that of small programs in other languages
 
 
 @lru_cache(maxsize=4096)
@@ -59,6 +63,18 @@ def plan_of(reference: Any) -> TestPlan:
     return _plan_of(text)
 
 
+def lowered(limits: Limits, own: Any) -> Limits:
+    """Return limits lowered to a problem's own, {"seconds", "memory_mb"}, either or none. ValueError for others."""
+    if not isinstance(own, dict) or not own.keys() <= {"seconds", "memory_mb"}:
+        raise ValueError(f"limits {own!r:.80}: expected seconds and memory_mb")
+    for name, value in own.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise ValueError(f"limits, {name} {value!r:.80}: expected a number above 0")
+    seconds = min(limits.seconds, own.get("seconds", limits.seconds))
+    memory_mb = min(limits.memory_mb, max(LEAST_MEMORY, math.ceil(own.get("memory_mb", limits.memory_mb))))
+    return replace(limits, seconds=seconds, memory_mb=memory_mb)
+
+
 class _Item:
     """One pair in progress: its plan, its jobs, and the results so far."""
 
@@ -78,11 +94,13 @@ class UnitTests:
         {"type": "check", "entry": "f", "code": "def check(candidate): ..."}
         {"type": "stdio", "cases": [{"input": "2\\n", "output": "4\\n"}]}
         {"type": "calls", "entry": "f", "cases": [{"args": [2], "expected": 4}]}
-    (stdio with an optional "compare", "lines" or "tokens", and for tokens a "tolerance" of numbers and "ignore_case"),
+    (stdio with an optional "compare", "lines" or "tokens", and for tokens a "tolerance" of numbers and "ignore_case";
+    calls with an optional "tolerance" of floats),
     each with an optional "prelude" (code before the program, also known to the tests), and an optional "setup" (code
     after the program, before its tests; for stdio before it). Neither may hold an expected value. What they define is
     the tests' own: a program that redefines it changes nothing for them.
-    `problem.info["prefix"]` is put before a completion that does not define the entry itself.
+    `problem.info["prefix"]` is put before a completion that does not define the entry itself. `problem.info["limits"]`,
+    as {"seconds": 2.0, "memory_mb": 256}, lowers `timeout` and `memory_mb` for the problem; it never raises them.
 
     The completion, of at most 1,048,576 characters, is a program, or holds one in its last python fence. `timeout`
     (seconds, as Limits.seconds) and `memory_mb` apply to each run; `partial` scores the share of tests passed instead
@@ -198,7 +216,11 @@ class UnitTests:
             return no_answer("the completion holds no program")
         entry = problem.reference.get("entry", "")
         program = code_extract.completed(program, problem.info.get("prefix", ""), entry)
-        return _Item(plan, plan.jobs(program, self.limits), program)
+        try:
+            limits = lowered(self.limits, problem.info.get("limits", {}))
+        except ValueError as error:
+            return bad_reference(str(error))
+        return _Item(plan, plan.jobs(program, limits), program)
 
     def _absent(self, code: str) -> str:
         """Return a package that code imports, and that programs could see if it were installed here; or ""."""

@@ -31,12 +31,12 @@ LONGEST_LINE = 2000  # characters of an error line: it may quote a whole line of
 HELP = {"-h", "--help", "--help-all"}
 
 
-def parse(kind: type[T], argv: Sequence[str], *, prog: str, description: str = "") -> T:
+def parse(kind: type[T], argv: Sequence[str], *, prog: str, description: str = "", default: T | None = None) -> T:
     """Return `kind` filled from the command line. A flag that does not fit raises ValueError; --help exits."""
     known = flags_of(kind)
     check_renamed(argv, known, prog)
     check_flags(known, argv, prog)
-    return filled(kind, known, argv, prog=prog, description=description)
+    return filled(kind, known, argv, prog=prog, description=description, default=default)
 
 
 def parse_settings(

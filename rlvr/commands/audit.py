@@ -17,10 +17,11 @@ from rlvr.commands.arguments import key_values, parse_settings
 from rlvr.config.group import Rules
 from rlvr.config.quantities import COUNT, SHARE
 from rlvr.config.shared import VerifierSettings
+from rlvr.files.jsonl import read_objects
 from rlvr.files.write import write_whole
 from rlvr.printable import printable
 from rlvr.registry import make_task
-from rlvr.tasks.base import is_weak, normalized, sealed
+from rlvr.tasks.base import is_weak, normalized, prompt_digest, sealed
 from rlvr.tasks.contamination import HeldOut
 from rlvr.traits import VerifierTraits
 from rlvr.types import Problem, Task, Verdict
@@ -106,6 +107,8 @@ def main(argv: Sequence[str]) -> int:
 
 def contaminated(task: Task, args: AuditArgs) -> CheckResult:
     """Find training problems and demonstrations that repeat a held-out problem; write their ids where that is asked."""
+    if args.found is not None:
+        check_found(args.found)
     packs = {pack: held_out(pack, args.against_option, args.against) for pack in args.against}
     trained = {problem.id: problem for problem in (*task.train, *(problem for problem, _ in task.demonstrations))}
     if not trained:
@@ -115,7 +118,9 @@ def contaminated(task: Task, args: AuditArgs) -> CheckResult:
     examples = [str(match) for match in matches[:EXAMPLES]]
     if args.found is not None:
         rows = [
-            {"id": match.problem, **{k: v for k, v in asdict(match).items() if k != "problem"}} for match in matches
+            {"id": match.problem, "prompt": prompt_digest(trained[match.problem].prompt)}
+            | {name: held for name, held in asdict(match).items() if name != "problem"}
+            for match in matches
         ]
         write_whole(args.found, "".join(json.dumps(row) + "\n" for row in rows))
         examples.append(f"written to {args.found}; `rlvr train --run.leave-out {args.found}` trains without them")
@@ -123,6 +128,18 @@ def contaminated(task: Task, args: AuditArgs) -> CheckResult:
     sizes = ", ".join(f"{len(problems)} of {pack}" for pack, problems in packs.items())
     check = f"training prompts that repeat held-out ones ({sizes}; {exact} exact, others by {args.ngram}-grams)"
     return CheckResult(check, len(trained), len(matches), tuple(examples))
+
+
+def check_found(path: Path) -> None:
+    """Raise ValueError for a file that holds something else than the ids that an earlier audit found."""
+    if not path.exists():
+        return
+    try:
+        listed = all("held_out" in row for _, row in read_objects(path))
+    except (OSError, ValueError):
+        listed = False
+    if not listed:
+        raise ValueError(f"--found {path}: it is there, and is no list of an earlier audit; expected a new file")
 
 
 def held_out(pack: str, options: Sequence[str], packs: Sequence[str]) -> Sequence[Problem]:
@@ -234,13 +251,33 @@ def verifier_checks(problems: Sequence[Problem], runner: Runner) -> Iterator[Che
     yield accepted("empty completions accepted", [(problem, "") for problem in problems], runner)
 
 
+def offers_null(verifier: Any) -> bool:
+    """Whether a verifier, or one of its components, offers completions that solve nothing."""
+    traits = VerifierTraits.of(verifier)
+    return traits.null_completions is not None or any(map(offers_null, traits.components.values()))
+
+
+def null_completions(verifier: Any, problem: Problem) -> dict[str, str]:
+    """Return completions that solve nothing, by what they do, from the verifier and the components that judge this."""
+    traits = VerifierTraits.of(verifier)
+    found = {} if traits.null_completions is None else dict(traits.null_completions(problem.reference))
+    for name, component in traits.components.items():
+        its = traits.problem_for(name, problem) if traits.problem_for is not None else None
+        if its is not None:
+            found |= null_completions(component, its)
+    return found
+
+
 def null_checks(task: Task, parts: dict[str, Sequence[Problem]], runner: Runner) -> Iterator[CheckResult]:
     """Run completions that solve nothing, where the verifier offers such. Those of the test part are only listed."""
-    offered = VerifierTraits.of(task.verifier).null_completions
-    if offered is None:
+    if not offers_null(task.verifier):
         return
     for part, problems in parts.items():
-        named = [(problem, what, text) for problem in problems for what, text in offered(problem.reference).items()]
+        named = [
+            (problem, what, text)
+            for problem in problems
+            for what, text in null_completions(task.verifier, problem).items()
+        ]
         verdicts = runner.verify([(problem, text) for problem, _, text in named])
         found: dict[str, list[str]] = {}
         for (problem, what, _), verdict in zip(named, verdicts):

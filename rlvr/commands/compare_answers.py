@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
 from rlvr.commands.console import Display
-from rlvr.printable import printable
-from rlvr.training.evaluate import Answer, read_answers
+from rlvr.printable import in_one_line, printable
+from rlvr.runs.folder import EVALUATION, read_record
+from rlvr.training.answers import Answer, read_answers
 from rlvr.training.paired import Paired, compare_pairs
 from rlvr.training.passk import pass_at_k
 from rlvr.training.selection import by_problem, is_right
+
+# Settings of an evaluation that say what the ids stand for, and what is right.
+MEASURED_ON = ("task", "split", "fingerprint", "verifier", "verifier_option", "environment")
+WARNING = "problems are paired by their ids alone, and may be others or judged otherwise"
 
 
 def print_evaluations(files: Sequence[Path], k: int, threshold: float | None) -> None:
@@ -36,6 +42,7 @@ def print_evaluations(files: Sequence[Path], k: int, threshold: float | None) ->
     for head in ("evaluation", "problems", "first", "this", "difference", "p", "better / equal / worse"):
         table.add_column(head, justify="left" if head == "evaluation" else "right", no_wrap=head != "evaluation")
     left_out = []
+    asked = [measured_on(file) for file in files]
     for file, own in zip(files[1:], rates[1:]):
         shared = [name for name in rates[0] if name in own]
         if not shared:
@@ -47,6 +54,22 @@ def print_evaluations(files: Sequence[Path], k: int, threshold: float | None) ->
     for count, file in left_out:
         if count:
             display.say(f"{printable(str(file))}: {count} problems are in one of the two only, and are left out")
+    for file, own in zip(files[1:], asked[1:]):
+        for name in (name for name in asked[0] if name in own and own[name] != asked[0][name]):
+            there, here = (in_one_line(f"{held[name]!r:.60}") for held in (asked[0], own))
+            display.say(
+                f"{printable(str(file))}: {name} is {there} in the first and {here} in this; {WARNING}", wrap=True
+            )
+
+
+def measured_on(path: Path) -> dict[str, Any]:
+    """Return what an evaluation's settings.json says of its problems and verdicts; empty where there is none."""
+    folder = path if path.is_dir() else path.parent
+    try:
+        held = read_record(folder / EVALUATION.record) or {}
+    except ValueError:
+        return {}
+    return {name: held.get(name) for name in MEASURED_ON} if EVALUATION.keys <= held.keys() else {}
 
 
 def cells(found: Paired) -> list[str]:

@@ -20,6 +20,8 @@ from rlvr.commands.list import recipe_command, recipe_files
 from rlvr.commands.settings import Settings, value_of, values_of
 from rlvr.commands.train import COMMAND_OF
 from rlvr.config import SAMPLERS, Config, MonitorConfig, make_algo
+from rlvr.config.group import settings_of
+from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
 
 # The dataclass of a command's flags, where they do not depend on a recipe.
@@ -39,7 +41,7 @@ ARGUMENTS = {
     "serve": "rlvr.commands.serve:ServeArgs",
     "watch": "rlvr.commands.watch:WatchArgs",
 }
-WITH_RECIPE = ("train", "sft", "show-prompt", "rm")
+WITH_RECIPE = ("train", "sft", "show-prompt", "verify-resume", "rm", "pipeline")
 # Configs that together have every group and setting.
 CHOICES = [
     *(Config(algo=make_algo(name), monitor=MonitorConfig("none")) for name in ALGORITHMS),
@@ -89,13 +91,24 @@ def arguments(place: str) -> type:
 
 def recipe_arguments(command: str) -> Any:
     """Return the recipes that a command runs, as its subcommands, each with the flags that any choice brings."""
-    kind = RewardConfig if COMMAND_OF[RewardConfig] == command else Config
+    kind = next((kind for kind, known in COMMAND_OF.items() if known == command), Config)
     fields: list[tuple[str, Any, Any]] = []
+    if kind is PipelineConfig:
+        values = values_of(kind)
+        fields = [(s.name, s.raw, field(default=values[s.name])) for s in settings_of(kind)]
+        return with_recipe(command, kind, fields)
     for name, hints in flags_by_group(kind).items():
         made = make_dataclass(
             name, [(n, hint, field(default=value)) for n, (hint, value) in hints.items()], frozen=True
         )
         fields.append((name, made, field(default=made())))
+    if command == "verify-resume":
+        fields.append(("kill_after", int | None, field(default=None)))
+    return with_recipe(command, kind, fields)
+
+
+def with_recipe(command: str, kind: type, fields: Sequence[tuple[str, Any, Any]]) -> Any:
+    """Return the recipes of a kind as subcommands with these fields."""
     flags = make_dataclass("Flags", fields, frozen=True)
     names = [path.stem for path in recipe_files() if recipe_command(path) == COMMAND_OF[kind]]
     if len(names) == 1:  # tyro takes a choice of one for none

@@ -227,11 +227,11 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
         return answer_problems(args, task, problems, stop)
 
 
-def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: StopRequest) -> dict[str, Any]:
+def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], stop: StopRequest) -> dict[str, Any]:
     """Load the model, sample and verify its answers, and write the numbers into a folder that is claimed."""
     from transformers.utils.logging import disable_progress_bar
 
-    from rlvr.model.context import check_fit, context_limit, leave_out_long
+    from rlvr.model.context import context_limit
     from rlvr.model.device import tune_cpu
     from rlvr.model.policy import load_policy
     from rlvr.sampling.samplers import open_sampler
@@ -255,13 +255,8 @@ def answer_problems(args: EvalArgs, task: Task, problems: list[Problem], stop: S
     policy.announce(task.environment)
     display = Display()
     stop.bars = display.height
-    flags = ("--max-new-tokens", "--max-prompt-tokens")
-    if args.max_prompt_tokens is not None:
-        kept, dropped = leave_out_long(policy, problems, args.max_prompt_tokens, flags[1])
-        problems = list(kept)
-        display.say(f"{dropped} problems with prompts of more than {args.max_prompt_tokens} tokens are left out")
     limit = context_limit(policy.causal.config)
-    check_fit(policy, problems, args.max_new_tokens, limit, flags)
+    problems = served.fitting(args, policy, problems, limit, display)
     plan = plan_of(policy, task, args, limit, args.sampler.max_model_len)
     display.say(f"{args.task}: {len(problems)} problems, {args.samples} samples each; {policy.describe()}")
     with (
@@ -321,11 +316,9 @@ def result_table(result: dict[str, Any], ks: Sequence[int]) -> Table:
     table.add_column("extraction", no_wrap=True)
     for name in (*(f"pass@{k}" for k in ks), *(["score"] if shows_score else [])):
         table.add_column(name, justify="right", no_wrap=True)
-    for name, prefix in (("as configured", ""), ("strict", "strict_"), ("lenient", "lenient_")):
-        if f"{prefix}pass@{ks[0]}" in result:
-            cells = [with_interval(result, f"{prefix}pass@{k}", 2) for k in ks]
-            cells += [with_interval(result, "score", 2) if not prefix else ""] if shows_score else []
-            table.add_row(name, *map(escape, cells))
+    score = [escape(with_interval(result, "score", 2))] if shows_score else []
+    for name, cells in extractions(result, ks):
+        table.add_row(name, *cells, *(score if name == "as configured" else [""] * len(score)))
     return table
 
 
@@ -347,12 +340,24 @@ def packs_table(result: dict[str, Any], ks: Sequence[int]) -> Table | None:
     if "packs" not in result:
         return None
     table = Table(title="by pack", title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("pack", "problems", *(f"pass@{k}" for k in ks)):
-        table.add_column(name, justify="left" if name == "pack" else "right", no_wrap=True)
+    for name in ("pack", "problems", "extraction", *(f"pass@{k}" for k in ks)):
+        table.add_column(name, justify="right" if "@" in name or name == "problems" else "left", no_wrap=True)
     for pack, held in result["packs"].items():
-        cells = [with_interval(held, f"pass@{k}", 2) for k in ks] if held else ["unscored"] * len(ks)
-        table.add_row(escape(pack), str(held["num_problems"] if held else ""), *map(escape, cells))
+        rows = extractions(held, ks) if held else [("", ["unscored"] * len(ks))]
+        for number, (name, cells) in enumerate(rows):
+            of_pack = ["", ""] if number else [escape(pack), str(held["num_problems"] if held else "")]
+            table.add_row(*of_pack, name, *cells)
     return table
+
+
+def extractions(result: dict[str, Any], ks: Sequence[int]) -> list[tuple[str, list[str]]]:
+    """Return pass@k with intervals by each way of extracting answers: its name, and a cell of markup for each k."""
+    forms = (("as configured", ""), ("strict", "strict_"), ("lenient", "lenient_"))
+    return [
+        (name, [escape(with_interval(result, f"{prefix}pass@{k}", 2)) for k in ks])
+        for name, prefix in forms
+        if f"{prefix}pass@{ks[0]}" in result
+    ]
 
 
 def threshold_hint(result: dict[str, Any], ks: Sequence[int]) -> str:
@@ -364,6 +369,7 @@ def threshold_hint(result: dict[str, Any], ks: Sequence[int]) -> str:
 def describe(result: dict[str, Any]) -> str:
     """Return truncation, length and verdicts in one line of rich markup."""
     statuses = ", ".join(colored(name, f"{count} {name}") for name, count in result["status"].items())
-    length = f"truncated {result['truncated']:.1%}, {result['completion_tokens']:.1f} tokens on average"
+    filtered = f"withheld by a filter {result['filtered']:.1%}, " if "filtered" in result else ""
+    length = f"truncated {result['truncated']:.1%}, {filtered}{result['completion_tokens']:.1f} tokens on average"
     right = f"; right is a score of at least {result['threshold']:g}" if "threshold" in result else ""
     return f"{length}; verdicts: {statuses}{right}"

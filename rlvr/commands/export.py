@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -15,13 +16,31 @@ from tyro.conf import Positional
 
 from rlvr.commands.arguments import parse
 from rlvr.commands.model_card import CardFacts, licence_of, model_card
-from rlvr.files.models import ADAPTER_CONFIG, is_hub_name
+from rlvr.files.models import ADAPTER_CONFIG, OWN_BASE, TOKENIZER_FILES, is_hub_name
+from rlvr.files.secrets import without_secrets
 from rlvr.files.write import PARTIAL, check_place, writing
+from rlvr.printable import in_one_line
 from rlvr.runs.folder import TRAINING, read_record
 from rlvr.runs.reading import read_lines
 from rlvr.types import RunError
 
 PRIVATE = ("out_dir", "url", "tracker_project", "tracker_name", "history")  # settings that are left out
+# Options before a value, and the @ of one that is read from a file.
+KEY_AND_VALUE = re.compile(r"(?P<before>(?:[\w.-]+=)*@?)(?P<value>.*)", re.DOTALL)
+ADDRESS = re.compile(r"[a-zA-Z][\w+.-]*://|[\w.-]+:\d{2,5}(?:/|$)")
+LOCAL = re.compile(r"[/~\\]|\.{1,2}/|[a-zA-Z]:[/\\]")
+SLASH, SLASHES = "/\\", r"[/\\]"
+PLACE = "[address]"
+# Of a model that an upload replaces, what would otherwise be loaded with or instead of it.
+MODEL_FILES = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "*.bin",
+    "*.bin.index.json",
+    "*config.json",
+    *TOKENIZER_FILES,
+)
+WORDS = ("system_prompt", "stop")  # what a model reads or says: no places
 STATE = ("state.json", "optimizer*", "critic*", "ahead.jsonl")  # of a checkpoint, what only a resume needs
 
 
@@ -61,37 +80,72 @@ def export_main(argv: Sequence[str]) -> int:
     if args.out.exists() and any(args.out.iterdir() if args.out.is_dir() else [args.out]):
         raise ValueError(f"{args.out} exists; name a folder that does not")
     step, folder = find_checkpoint(args.run, args.checkpoint)
-    write_export(args.run, step, folder, args.out)
+    write_export(args.run, step, folder, args.out, chosen=args.checkpoint)
     print(f"{args.out}: {folder} with a model card")
+    if base := own_base(folder):
+        print(f"it is an adapter, and loads where {base} is; `rlvr merge {args.out} OUT` makes a whole model of it")
     return 0
 
 
 def push_main(argv: Sequence[str]) -> int:
     """Run `rlvr push RUN ORG/NAME` and return its exit code."""
     import httpx2
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, get_token
 
     args = parse(PushArgs, argv, prog="rlvr push")
     if not is_hub_name(args.repo):
         raise ValueError(f"{args.repo!r:.80} is no name of a repository on the hub; expected ORG/NAME")
     step, folder = find_checkpoint(args.run, args.checkpoint)
+    check_base(folder)
     api = HfApi()
     with tempfile.TemporaryDirectory(prefix="rlvr-push-") as place:
         out = Path(place) / "model"
-        write_export(args.run, step, folder, out, name=args.repo.partition("/")[2] or args.repo)
+        write_export(args.run, step, folder, out, name=args.repo.partition("/")[2] or args.repo, chosen=args.checkpoint)
         try:
-            if api.repo_exists(args.repo):
-                if not args.update:
-                    raise ValueError(f"the repository {args.repo} exists; --update commits to it")
-            else:
+            held = api.repo_exists(args.repo)
+            if not held:
                 api.create_repo(args.repo, private=not args.public)
+            elif not args.update:
+                raise RepositoryExists(f"the repository {args.repo} exists; --update commits to it")
             commit = api.upload_folder(
-                repo_id=args.repo, folder_path=out, commit_message=f"Step {step} of {args.run.resolve().name} (rlvr)"
+                repo_id=args.repo,
+                folder_path=out,
+                commit_message=f"Step {step} of {args.run.resolve().name} (rlvr)",
+                delete_patterns=list(MODEL_FILES) if held else None,
             )
-        except (OSError, httpx2.HTTPError) as error:
-            raise RunError(f"cannot push to {args.repo}: {str(error) or type(error).__name__}") from error
+        except RepositoryExists:
+            raise
+        except (OSError, LookupError, TypeError, ValueError, httpx2.HTTPError) as error:
+            told = str(error) if isinstance(error, OSError | httpx2.HTTPError) else f"an unexpected answer: {error!r}"
+            told = in_one_line(without_secrets(told, filter(None, [get_token()])))
+            raise RunError(f"cannot push to {args.repo}: {told or type(error).__name__}") from error
     print(f"{getattr(commit, 'commit_url', args.repo)}: {folder}")
     return 0
+
+
+class RepositoryExists(ValueError):
+    """The repository to push to is there, and nothing says that it may be changed."""
+
+
+def check_base(folder: Path) -> None:
+    """Raise ValueError for an adapter that nobody else could load: its base model is a folder of this machine."""
+    if base := own_base(folder):
+        raise ValueError(
+            f"{folder} is an adapter for a model in a folder of this machine, {base}; "
+            f"merge it (rlvr merge {folder} OUT) and upload that"
+        )
+
+
+def own_base(folder: Path) -> str:
+    """Return an adapter's base where it lies elsewhere on this machine; "" for one of the hub, and no adapter."""
+    path = folder / ADAPTER_CONFIG
+    base = json.loads(path.read_text("utf-8")).get("base_model_name_or_path") if path.is_file() else None
+    return "" if base is None or (folder / OWN_BASE).is_dir() or on_hub(str(base)) else str(base)
+
+
+def on_hub(model: str) -> bool:
+    """Return whether a model's name is one of the hub's, and no folder."""
+    return is_hub_name(model) and not Path(model).is_dir()
 
 
 def find_checkpoint(run: Path, wanted: str) -> tuple[int, Path]:
@@ -125,15 +179,20 @@ def find_checkpoint(run: Path, wanted: str) -> tuple[int, Path]:
     return step, checkpoint_folder(run, step)
 
 
-def write_export(run: Path, step: int, folder: Path, out: Path, name: str | None = None) -> None:
-    """Write a checkpoint's model, its card, and the run's settings and evaluations into a new folder, atomically."""
+def write_export(
+    run: Path, step: int, folder: Path, out: Path, name: str | None = None, *, chosen: str = "best"
+) -> None:
+    """Write a checkpoint's model, its card, and the run's settings and evaluations into a new folder, atomically.
+
+    chosen: how the checkpoint was asked for, which the card tells.
+    """
     partial = out.with_name(out.name + PARTIAL)
     if partial.exists():
         raise ValueError(f"{partial} exists: another export is writing it, or one was interrupted; delete it")
-    facts = facts_of(run, step, folder, name or out.resolve().name)
+    facts = facts_of(run, step, folder, name or out.resolve().name, chosen)
     with writing(out):
         try:
-            shutil.copytree(folder, partial, ignore=shutil.ignore_patterns(*STATE))
+            copy_model(folder, partial)
             (partial / "README.md").write_text(model_card(facts), encoding="utf-8")
             (partial / "run.json").write_text(json.dumps(facts.settings, indent=2) + "\n", encoding="utf-8")
             rows = "".join(json.dumps(row) + "\n" for row in facts.evaluations)
@@ -146,22 +205,38 @@ def write_export(run: Path, step: int, folder: Path, out: Path, name: str | None
             raise
 
 
+def copy_model(folder: Path, out: Path) -> None:
+    """Copy a checkpoint without what only a resume needs. Raise OSError for the first file that cannot be copied."""
+    try:
+        shutil.copytree(folder, out, ignore=shutil.ignore_patterns(*STATE))
+    except shutil.Error as error:  # its text is a list of all of them
+        first = error.args[0][0] if error.args and error.args[0] else error
+        raise OSError(str(first[-1]) if isinstance(first, tuple) else str(first)) from error
+
+
 def public(settings: Any) -> Any:
     """Return the settings of a run without folders of this machine and addresses of its servers.
 
-    Of an absolute path the name is left. Raise nothing: settings of any version pass.
+    Of a path the name is left, of an address that it was one; in options (key=value) too, and behind @ (a file's text).
+    Raise nothing: settings of any version pass.
     """
     if isinstance(settings, dict):
-        return {name: public(value) for name, value in settings.items() if name not in PRIVATE}
+        return {
+            name: value if name in WORDS else public(value) for name, value in settings.items() if name not in PRIVATE
+        }
     if isinstance(settings, list):
         return [public(value) for value in settings]
-    if not isinstance(settings, str):
-        return settings
-    key, equals, value = settings.rpartition("=")
-    return f"{key}{equals}{Path(value).name}" if value.startswith(("/", "~")) else settings
+    return KEY_AND_VALUE.sub(_public_text, settings, count=1) if isinstance(settings, str) else settings
 
 
-def facts_of(run: Path, step: int, folder: Path, name: str) -> CardFacts:
+def _public_text(found: re.Match[str]) -> str:
+    before, value = found["before"], found["value"]
+    if ADDRESS.match(value):
+        return f"{before}{PLACE}"
+    return f"{before}{re.split(SLASHES, value.rstrip(SLASH))[-1]}" if LOCAL.match(value) else found[0]
+
+
+def facts_of(run: Path, step: int, folder: Path, name: str, chosen: str) -> CardFacts:
     """Return what the card of a checkpoint is made from. Raise ValueError for damaged logs."""
     settings = read_record(run / TRAINING.record) or {}
     model = settings.get("model") or {}
@@ -171,6 +246,8 @@ def facts_of(run: Path, step: int, folder: Path, name: str) -> CardFacts:
         settings=public(settings),
         metrics=[row for row in read_lines(run / "metrics.jsonl") if row.get("step", 0) <= step],
         evaluations=[row for row in read_lines(run / "eval.jsonl") if row.get("step", 0) <= step],
+        measured=len(read_lines(run / "eval.jsonl")) if chosen == "best" else 0,
+        on_hub=on_hub(base) and not (settings.get("run") or {}).get("start_from"),
         alarms=sum(row.get("step", 0) <= step for row in read_lines(run / "alarms.jsonl")),
         step=step,
         adapter=(folder / ADAPTER_CONFIG).is_file(),

@@ -145,7 +145,8 @@ def recipe_entry(file: Path) -> str:
 
 def recipe_command(file: Path) -> str:
     """Return the command that runs a recipe, read without running it."""
-    return "rm" if "CONFIG = RewardConfig(" in file.read_text("utf-8") else "train"
+    text = file.read_text("utf-8")
+    return "rm" if "CONFIG = RewardConfig(" in text else "pipeline" if "CONFIG = PipelineConfig(" in text else "train"
 
 
 def indented(text: str) -> str:

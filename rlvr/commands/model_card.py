@@ -23,7 +23,8 @@ class CardFacts:
     """What a card is made from: a run's settings, logs, and the exported checkpoint.
 
     step: of the checkpoint, 0 for the fine-tuned model. base: name of the model that training began with, None where
-    it was made from nothing. licence: of the base, as far as it is known.
+    it was made from nothing; on_hub: it is the hub's name of it. licence: of the base, as far as it is known. measured:
+    evaluations of which the checkpoint was chosen as the best; 0 where it was named.
     """
 
     name: str
@@ -34,6 +35,8 @@ class CardFacts:
     step: int
     adapter: bool
     licence: str | None
+    on_hub: bool = True
+    measured: int = 0
 
     @property
     def base(self) -> str | None:
@@ -80,7 +83,7 @@ def front_matter(facts: CardFacts) -> str:
         fields["license"] = facts.licence
     elif base is not None:
         fields |= {"license": OTHER, "license_name": "that-of-the-base-model"}
-    if base is not None and HUB_NAME.fullmatch(base):
+    if base is not None and facts.on_hub and HUB_NAME.fullmatch(base):
         fields["base_model"] = base
     lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items()]
     return "\n".join(["---", *lines, "---"])
@@ -89,7 +92,9 @@ def front_matter(facts: CardFacts) -> str:
 def opening(facts: CardFacts) -> str:
     """Return title and first sentence, and what a reader must not overlook."""
     base = "a small random model" if facts.base is None else code(facts.base)
-    done = f"after {facts.step} steps" if facts.step else "the fine-tuned model, before any step of"
+    done = (
+        f"after {facts.step} step{'s' * (facts.step > 1)}" if facts.step else "the fine-tuned model, before any step of"
+    )
     kind = "A LoRA adapter for" if facts.adapter else "Trained from"
     begin = f"{kind} {base}: {done} reinforcement learning with verifiable rewards."
     if facts.step:
@@ -152,6 +157,11 @@ def results(facts: CardFacts) -> str:
     unscored = last.get("unscored")
     lost = bool(unscored) and is_number(unscored)
     note = f"\n\nIn the last step {unscored:.1%} of the rollouts had no score." if lost else ""
+    if facts.measured > 1:
+        note += (
+            f"\n\nThis checkpoint was chosen as the best of {facts.measured} evaluations on these problems: its figure "
+            "here is above what other problems would give."
+        )
     return "\n".join(["## Results", "", intro, "", *table]) + note
 
 

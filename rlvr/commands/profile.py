@@ -19,7 +19,7 @@ from rlvr.commands.eval import EvalArgs, ModelOnTask, run
 from rlvr.config.quantities import COUNT
 from rlvr.config.shared import Samples
 from rlvr.files.write import write_whole
-from rlvr.training.evaluate import read_answers
+from rlvr.training.answers import Answers
 from rlvr.training.passk import pass_at_k, pass_power_k
 from rlvr.training.selection import is_right
 
@@ -54,12 +54,13 @@ def main(argv: Sequence[str]) -> int:
     if args.group_size > args.samples:
         raise ValueError(f"--group-size {args.group_size}: expected at most --samples, which is {args.samples}")
     run(args.evaluation())
-    answers = list(read_answers(args.out_dir / "answers.jsonl").values())
+    answers = list(Answers(args.out_dir / "answers.jsonl").held.values())
     counts = right_of_each(answers, args.samples, args.threshold)
     scores = scores_of_each(answers, args.samples)
     fingerprint = json.loads((args.out_dir / "settings.json").read_text("utf-8"))["fingerprint"]
+    of_all = {"fingerprint": fingerprint, "model": args.model, "verifier": args.verifier}
     rows = [
-        {"id": name, "samples": n, "correct": c, "score": fmean(scores[name]), "fingerprint": fingerprint}
+        {"id": name, "samples": n, "correct": c, "score": fmean(scores[name]), **of_all}
         for name, (n, c) in counts.items()
     ]
     write_whole(args.out_dir / "profile.jsonl", "".join(json.dumps(row) + "\n" for row in rows))

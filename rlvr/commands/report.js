@@ -3,6 +3,7 @@
 (() => {
   const PER_PAGE = 20, KEPT = 40;
   const section = document.getElementById("browser");
+  if (!section || typeof DecompressionStream !== "function") return;  // no rollouts, or an old browser
   const packs = [...document.querySelectorAll("script.chunk")];
   const output = section.querySelector("output"), list = section.querySelector(".rollouts");
   const form = section.querySelector("form");
@@ -148,5 +149,5 @@
     document.body.dataset.ready = Math.round(performance.now());
   }
 
-  if (section && typeof DecompressionStream === "function") begin();
+  begin();
 })();

@@ -105,13 +105,17 @@ def pass_table(evaluations: Sequence[Record]) -> str:
 
 def packs_table(evaluations: Sequence[Record]) -> str:
     """Return an HTML table of pass@k by pack of a mixture and evaluation; "" for other tasks."""
-    names = pass_names(evaluations)
-    rows = []
-    for row in evaluations:
-        packs = row.get("packs")
-        for pack, held in packs.items() if isinstance(packs, Mapping) else ():
-            held = held if isinstance(held, Mapping) else {}
-            rows.append([pack, row.get("step"), held.get("num_problems", ""), *(with_interval(held, n) for n in names)])
+    found = [
+        (pack, row.get("step"), held if isinstance(held, Mapping) else {})
+        for row in evaluations
+        if isinstance(row.get("packs"), Mapping)
+        for pack, held in row["packs"].items()
+    ]
+    names = [prefix + name for name in pass_names(evaluations) for prefix in ("", "strict_", "lenient_")]
+    names = [name for name in names if any(name in held for _, _, held in found)]
+    rows = [
+        [p, step, held.get("num_problems", ""), *(with_interval(held, n) for n in names)] for p, step, held in found
+    ]
     order = {row[0]: place for place, row in reversed(list(enumerate(rows)))}
     rows.sort(key=lambda row: order[row[0]])
     return "<h3>By pack</h3>" + table(["pack", "step", "problems", *names], rows) if rows else ""

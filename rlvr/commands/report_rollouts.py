@@ -165,7 +165,7 @@ def pack(rollouts: Iterable[Record], numbers: Collection[int], masks: Masks) -> 
             elif not is_number(value):
                 value = None
             elif name in ("reward", "advantage"):
-                value = round(value, 4)
+                value = float(f"{value:.4g}")  # what is not 0 stays so: it is filtered by its sign
             columns[name].append(value)
         texts.append(packed(record, masks))
         if len(texts) == CHUNK:
@@ -230,8 +230,8 @@ CONTROLS = """
 <option value="high">highest advantage</option><option value="low">lowest advantage</option></select></label>
 <label>text <input name="text" type="search" placeholder="in prompt or completion" size="20"></label>
 </form>
-<p class="pages"><button type="button" name="back">&larr;</button> <output></output>
-<button type="button" name="next">&rarr;</button></p>
+<p class="pages"><button type="button" name="back" aria-label="earlier">&larr;</button> <output></output>
+<button type="button" name="next" aria-label="later">&rarr;</button></p>
 <div class="rollouts"></div>
 """
 

@@ -15,6 +15,7 @@ from rlvr.types import Problem, Task
 
 if TYPE_CHECKING:
     from rlvr.commands.eval import EvalArgs
+    from rlvr.model.policy import Policy
     from rlvr.served.speakers import Speaker
 
 
@@ -89,16 +90,16 @@ def open_speaker(args: EvalArgs) -> Speaker:
 
 
 def fitting(
-    args: EvalArgs, speaker: Speaker, problems: Sequence[Problem], limit: int | None, display: Display
+    args: EvalArgs, speaker: Speaker | Policy, problems: Sequence[Problem], limit: int | None, display: Display
 ) -> Sequence[Problem]:
     """Return the problems whose prompts are short enough; ValueError for one that leaves no room for a completion.
 
     Lengths are known with a tokenizer only.
     """
     from rlvr.model.context import check_fit, leave_out_long
-    from rlvr.served.speakers import TokenSpeaker
+    from rlvr.served.speakers import MessageSpeaker
 
-    if not isinstance(speaker, TokenSpeaker):
+    if isinstance(speaker, MessageSpeaker):
         return problems
     flags = ("--max-new-tokens", "--max-prompt-tokens")
     if args.max_prompt_tokens is not None:

@@ -14,7 +14,7 @@ from rlvr.config import Config
 from rlvr.config.shared import EnvironmentSettings, TurnSettings
 from rlvr.files.jsonl import check_file, parse_object
 from rlvr.registry import make_environment, make_task, make_verifier
-from rlvr.tasks.base import sealed
+from rlvr.tasks.base import prompt_digest, sealed
 from rlvr.types import Prompt, Task, Verifier
 from rlvr.verifiers.runner.base import check_references
 
@@ -45,13 +45,18 @@ def build_task(config: Config) -> Task:
 def without(task: Task, path: Path) -> Task:
     """Return the task without the training problems and demonstrations whose ids a file names; its fingerprint changes.
 
-    Raise ValueError for a line without an id, and where none of the ids is a problem's.
+    A profile of the whole pack still fits. Raise ValueError for a line without an id, for a line of `rlvr audit` whose
+    prompt is not that of the problem with its id, and where none of the ids is a problem's.
     """
-    check_file(path)
-    ids: set[str] = set()
-    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), 1):
-        if line.strip():
-            ids.add(_id_of(line.strip(), f"{path}, line {number}"))
+    ids = read_ids(path)
+    trained = [*task.train, *(problem for problem, _ in task.demonstrations)]
+    for problem in trained:
+        digest = ids.get(problem.id, "")
+        if digest and digest != prompt_digest(problem.prompt):
+            raise ValueError(
+                f"{path}: problem {problem.id!r} has another prompt than in the audit; run `rlvr audit` with the task, "
+                "the data and the options of this run"
+            )
     train = [problem for problem in task.train if problem.id not in ids]
     shown = [(problem, said) for problem, said in task.demonstrations if problem.id not in ids]
     left = len(task.train) - len(train) + len(task.demonstrations) - len(shown)
@@ -59,18 +64,31 @@ def without(task: Task, path: Path) -> Task:
         raise ValueError(f"{path}: none of its {len(ids)} ids is that of a training problem of task {task.name!r}")
     if not ids:
         return task
-    logger.warning(f"task {task.name!r}: {left} training problems and demonstrations of {path} are left out")
-    digest = hashlib.sha256("\n".join([sealed(task).fingerprint, *sorted(ids)]).encode()).hexdigest()[:16]
-    return dataclasses.replace(task, train=train, demonstrations=shown, fingerprint=digest)
+    unknown = len(ids.keys() - {problem.id for problem in trained})
+    told = f"; {unknown} of its {len(ids)} ids are not in the task" if unknown else ""
+    logger.warning(f"task {task.name!r}: {left} training problems and demonstrations of {path} are left out{told}")
+    whole = sealed(task).fingerprint
+    digest = hashlib.sha256("\n".join([whole, *sorted(ids)]).encode()).hexdigest()[:16]
+    return dataclasses.replace(
+        task, train=train, demonstrations=shown, fingerprint=digest, whole_fingerprint=task.whole_fingerprint or whole
+    )
 
 
-def _id_of(line: str, where: str) -> str:
-    if not line.startswith("{"):
-        return line
-    name = parse_object(line.encode(), where).get("id")
-    if not isinstance(name, str):
-        raise ValueError(f"{where}: no id; expected an id, or a JSON object with one as text")
-    return name
+def read_ids(path: Path) -> dict[str, str]:
+    """Return the ids that a file names, one a line or in JSON objects, each with the digest of its prompt or ""."""
+    check_file(path)
+    ids: dict[str, str] = {}
+    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), 1):
+        text, where = line.strip(), f"{path}, line {number}"
+        if not text.startswith("{"):
+            ids |= {text: ""} if text else {}
+            continue
+        row = parse_object(text.encode(), where)
+        name, prompt = row.get("id"), row.get("prompt", "")
+        if not isinstance(name, str) or not isinstance(prompt, str):
+            raise ValueError(f"{where}: no id; expected an id, or a JSON object with one as text")
+        ids[name] = prompt if row.get("held_out") is not None else ""
+    return ids
 
 
 def with_environment(task: Task, settings: EnvironmentSettings, at: str) -> Task:

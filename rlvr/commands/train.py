@@ -18,12 +18,13 @@ from rlvr.commands.arguments import guarded, parse_settings
 from rlvr.commands.choices import take_option
 from rlvr.config import Config, CriticConfig, OptimConfig, class_of
 from rlvr.config.group import settings_of
+from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.files.models import check_path
 from rlvr.registry import did_you_mean, load
 
 # The command that runs a recipe, by the class of its CONFIG.
-COMMAND_OF: dict[type, str] = {Config: "train", RewardConfig: "rm"}
+COMMAND_OF: dict[type, str] = {Config: "train", RewardConfig: "rm", PipelineConfig: "pipeline"}
 
 
 def recipe_names() -> list[str]:

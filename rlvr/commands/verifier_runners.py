@@ -6,13 +6,21 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from rlvr.tasks.mixture import RoutedVerifier
 from rlvr.types import Verifier
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import allows
 
 
 def with_extraction(verifier: Verifier, mode: str) -> Verifier | None:
-    """Return the verifier with another mode of extraction; None where it lacks the mode, or uses it already."""
+    """Return the verifier with another mode of extraction; None where it lacks the mode, or uses it already.
+
+    That of a mixture has the packs whose verifiers have another mode, and judges no problems of others.
+    """
+    if isinstance(verifier, RoutedVerifier):
+        made = {pack: with_extraction(part, mode) for pack, part in verifier.components.items()}
+        packs = {pack: part for pack, part in made.items() if part is not None}
+        return RoutedVerifier(packs) if packs else None
     if not dataclasses.is_dataclass(verifier) or getattr(verifier, "extract", mode) == mode:
         return None
     if not allows(verifier, "extract", mode):

@@ -15,6 +15,7 @@ from rlvr.commands.resume_compare import compare_runs
 from rlvr.commands.train import check_model_flag, expand, load_recipe, recipe_config, split_recipe
 from rlvr.files.write import check_place
 from rlvr.runs.reading import Tail
+from rlvr.training.signals import StopRequest
 from rlvr.types import RunError
 
 STEPS = 6  # of both runs, unless --run.steps says otherwise
@@ -42,13 +43,9 @@ def main(argv: Sequence[str]) -> int:
     kill_after = kill_step(asked, steps)
     check_free(base)
     whole, resumed = base / "whole", base / "resumed"
-    command = [sys.executable, "-m", "rlvr", "train", name, *settings, "--run.out-dir"]
-    print(f"training {steps} steps: {whole}", flush=True)
-    carry_out([*command, str(whole)], base / "whole.log")
-    print(f"training again, killed when step {kill_after} is logged: {resumed}", flush=True)
-    kill_at([*command, str(resumed)], resumed, kill_after, base / "killed.log")
-    print("resuming it", flush=True)
-    carry_out([*command, str(resumed)], base / "resumed.log")
+    with StopRequest().answering() as stop:  # a signal ends the run that is under way, too
+        stop.doing, stop.left = "training", lambda: f"delete {base} to begin again"
+        train_both([sys.executable, "-m", "rlvr", "train", name, *settings, "--run.out-dir"], base, steps, kill_after)
     findings = compare_runs(whole, resumed, steps)
     for what, difference in findings:
         print(f"  {what:24} {difference or 'equal, byte for byte'}")
@@ -56,6 +53,17 @@ def main(argv: Sequence[str]) -> int:
     end = f"{different} of {len(findings)} differ" if different else "the resumed run is the same, byte for byte"
     print(end)
     return 1 if different else 0
+
+
+def train_both(command: Sequence[str], base: Path, steps: int, kill_after: int) -> None:
+    """Train once to the end, and once killed after a step and resumed. command: to train, but for the folder."""
+    whole, resumed = base / "whole", base / "resumed"
+    print(f"training {steps} steps: {whole}", flush=True)
+    carry_out([*command, str(whole)], base / "whole.log")
+    print(f"training again, killed when step {kill_after} is logged: {resumed}", flush=True)
+    kill_at([*command, str(resumed)], resumed, kill_after, base / "killed.log")
+    print("resuming it", flush=True)
+    carry_out([*command, str(resumed)], base / "resumed.log")
 
 
 def settings_of(name: str, flags: Sequence[str]) -> tuple[Path, int, list[str]]:

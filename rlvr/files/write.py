@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -92,13 +92,17 @@ def writing(path: Path, then: str = "") -> Iterator[None]:
         raise RunError(f"cannot write {path}: {error.strerror or error}{f'; {then}' if then else ''}") from error
 
 
-def write_whole(path: Path, content: str | bytes, then: str = "") -> None:
-    """Write a file atomically: beside its target, then renamed. Raises RunError; `then` says what to do."""
+def write_whole(path: Path, content: str | bytes | Iterable[bytes], then: str = "") -> None:
+    """Write a file atomically: beside its target, then renamed. Raises RunError; `then` says what to do.
+
+    content: of many parts, which are written one by one.
+    """
     partial = path.with_name(path.name + PARTIAL)
     try:
         with writing(path, then):
             with partial.open("wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
+                whole = content.encode() if isinstance(content, str) else content
+                file.writelines([whole] if isinstance(whole, bytes) else whole)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)

@@ -114,7 +114,8 @@ class Policy(Rendering):
         check_length(self.causal, self.trial, length)
         line = f"rows of up to {length} tokens are {'packed' if self.trial.packs(length) else 'padded'} in training"
         if samples:
-            line += f", and {Decoders(self.tried, self.trial, self.packs).for_length(length).summary}"
+            decoders = Decoders(self.tried, self.trial, self.packs, self.dtype)
+            line += f", and {decoders.for_length(length).summary}"
         return line
 
     def parameters(self) -> list[nn.Parameter]:
@@ -269,21 +270,9 @@ def load_policy(
     dtype = torch.bfloat16 if short else pick_dtype(config.dtype, device)
     source = None if config.name == "tiny" else find_model(config.name, config.revision)
     continued = bool(config.lora_rank and source is not None and source.adapter)
-    tokenizer: Any
-    model: Any
-    if source is None:
-        tokenizer = tiny_tokenizer(corpus, config.tiny_tokens)
-        model = tiny_model(tokenizer, seed)
-        set_attention(model, config.attention)
-    else:
-        if continued:
-            check_settings(source, config)
-        # Frozen weights may have the computation's dtype; in trained ones it would round small updates away, unless
-        # the optimizer has a copy of them. An adapter is merged in float32.
-        as_computed = config.lora_rank or (short and not source.adapter)
-        in_parts = mesh is not None and source.adapter is None and not config.lora_rank
-        stored = dtype if as_computed else torch.float32
-        tokenizer, model = load_pretrained(source, config, stored, in_parts=in_parts)
+    if source is not None and continued:
+        check_settings(source, config)
+    tokenizer, model = _without_adapter(source, config, corpus, seed, dtype, in_parts=mesh is not None)
     use_template(tokenizer, config.chat_template)
     if mesh is None:
         if source is None or source.adapter is None:
@@ -326,6 +315,28 @@ def load_policy(
         allocate(policy.model, device)
         read_weights(policy.model, weight_files(source.weights))
     return policy
+
+
+def _without_adapter(
+    source: Source | None,
+    config: ModelConfig,
+    corpus: Iterable[str],
+    seed: int,
+    dtype: torch.dtype,
+    *,
+    in_parts: bool,
+) -> tuple[Any, Any]:
+    """Return tokenizer and model, without the adapter that the source may be. dtype: of the computation."""
+    if source is None:
+        tokenizer = tiny_tokenizer(corpus, config.tiny_tokens)
+        model = tiny_model(tokenizer, seed)
+        set_attention(model, config.attention)
+        return tokenizer, model
+    # Frozen weights may have the computation's dtype; in trained ones it would round small updates away, unless the
+    # optimizer has a copy of them. An adapter is merged in float32.
+    as_computed = config.lora_rank or (config.weights == "bfloat16" and not source.adapter)
+    in_parts = in_parts and source.adapter is None and not config.lora_rank
+    return load_pretrained(source, config, dtype if as_computed else torch.float32, in_parts=in_parts)
 
 
 def load_rendering(config: ModelConfig, *, corpus: Iterable[str] = ()) -> tuple[Rendering, Any]:

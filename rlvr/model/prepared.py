@@ -2,8 +2,12 @@
 
 A step of decoding is short operations on a few rows. Here the weights are cast once, not looked up in autocast's cache
 by each operation, and those of the same input (queries, keys and values; gate and up) are one matrix. Weights that
-already have the computation's dtype are not copied, and not joined. The pass is otherwise that of rlvr.model.llama;
-rlvr.model.probe tries whether it gives the plain forward's result before it is used.
+already have the computation's dtype are not copied, and not joined.
+
+Tokens are columns: oneDNN arranges the second factor of a matmul before it multiplies, so with the weights W (out, in)
+as the first, W x of x (in, N) takes two thirds of the time of x^T W^T for a few tokens, and its result is laid out as
+the operations on it want it. The pass is otherwise that of rlvr.model.llama; rlvr.model.probe tries whether it gives
+the plain forward's result before it is used.
 """
 
 from __future__ import annotations
@@ -16,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from rlvr.model.device import threads_for
-from rlvr.model.llama import normed, rotated
+from rlvr.model.llama import rotated
 from rlvr.model.lm_head import adjusted
-from rlvr.model.projection import is_gated, times
+from rlvr.model.projection import is_gated
 from rlvr.model.scores import layer_scores
 
 # Rows up to which a product in bfloat16 takes the time of reading its weights.
@@ -42,23 +46,24 @@ def _linears(layer: Any) -> list[Any]:
 
 
 class Joined:
-    """Linear layers of one input, as one: (n, in) to (n, sum of out). Copies weights of another dtype than `dtype`."""
+    """Linear layers of one input, as one: (in, N) to (sum of out, N). Copies weights of another dtype than `dtype`."""
 
     def __init__(self, linears: Sequence[nn.Linear], dtype: torch.dtype) -> None:
-        self.sizes, self.dtype = [linear.out_features for linear in linears], dtype
+        self.dtype = dtype
         self.parts: list[tuple[Tensor, Tensor | None]] = []
         if all(linear.weight.dtype is dtype for linear in linears):
-            self.parts = [(linear.weight, linear.bias) for linear in linears]
+            self.parts = [(linear.weight, _column(linear.bias)) for linear in linears]
             return
-        weight, first = torch.empty(sum(self.sizes), linears[0].in_features, dtype=dtype), 0
-        bias = None if all(linear.bias is None for linear in linears) else torch.zeros(sum(self.sizes), dtype=dtype)
+        sizes = [linear.out_features for linear in linears]
+        weight, first = torch.empty(sum(sizes), linears[0].in_features, dtype=dtype), 0
+        bias = None if all(linear.bias is None for linear in linears) else torch.zeros(sum(sizes), dtype=dtype)
         for linear in linears:
             last = first + linear.out_features
             weight[first:last] = linear.weight
             if linear.bias is not None and bias is not None:
                 bias[first:last] = linear.bias
             first = last
-        self.parts = [(weight, bias)]
+        self.parts = [(weight, _column(bias))]
 
     @property
     def nbytes(self) -> int:
@@ -66,20 +71,25 @@ class Joined:
         return sum(weight.nbytes for weight, _ in self.parts)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the outputs side by side, perhaps as a transposed view."""
-        found = [times(weight, bias, x) for weight, bias in self.parts]
-        return found[0] if len(found) == 1 else torch.cat(found, dim=1)
-
-    def each(self, x: Tensor) -> Sequence[Tensor]:
-        """Return the output of each layer."""
-        if len(self.parts) == len(self.sizes):
-            return [times(weight, bias, x) for weight, bias in self.parts]
-        return self(x).split(self.sizes, dim=1)
+        """Return the outputs one below the other."""
+        found = [torch.mm(weight, x) if bias is None else torch.addmm(bias, weight, x) for weight, bias in self.parts]
+        return found[0] if len(found) == 1 else torch.cat(found)
 
 
-def bytes_read(joined: Joined, x: Tensor) -> float:
-    """Return the bytes of the weights that x (n, in) is multiplied by, if that takes the time of reading them."""
-    return joined.nbytes if joined.dtype is torch.bfloat16 and len(x) <= MEMORY_BOUND_ROWS else math.inf
+def _column(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else bias[:, None]
+
+
+def bytes_read(joined: Joined, tokens: int) -> float:
+    """Return the bytes of the weights that so many tokens are multiplied by, if that takes the time of reading them."""
+    return joined.nbytes if joined.dtype is torch.bfloat16 and tokens <= MEMORY_BOUND_ROWS else math.inf
+
+
+def normed(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """Return the columns of x (hidden, N) as rlvr.model.llama's RMSNorm does; weight (hidden, 1)."""
+    wide = x.float()
+    scale = (wide * wide).sum(0, keepdim=True).div_(len(x)).add_(eps).rsqrt_()
+    return (wide * scale).mul_(weight).to(dtype)
 
 
 class PreparedLayer:
@@ -87,16 +97,20 @@ class PreparedLayer:
 
     def __init__(self, layer: Any, dtype: torch.dtype) -> None:
         query, key, value, out, gate, up, down = _linears(layer)
-        self.layer, self.dtype = layer, dtype
+        self.attention, self.act, self.dtype = layer.self_attn, layer.mlp.act_fn, dtype
         self.project, self.out = Joined([query, key, value], dtype), Joined([out], dtype)
         self.gate, self.down = Joined([gate, up], dtype), Joined([down], dtype)
+        self.width = gate.out_features
         dim = layer.self_attn.head_dim
         self.heads = [query.out_features // dim, key.out_features // dim, value.out_features // dim]
+        norms = (layer.input_layernorm, layer.post_attention_layernorm)
+        self.norms = [(norm.weight[:, None], norm.variance_epsilon) for norm in norms]
+        self.has_norms = hasattr(layer.self_attn, "q_norm")
 
     def __call__(self, layout: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return x (N, hidden) after attention and MLP; cos and sin (N, 1, D)."""
-        attention = self.layer.self_attn
-        read = max(bytes_read(joined, x) for joined in (self.project, self.gate, self.down))
+        """Return x (hidden, N) after attention and MLP, perhaps in place; cos and sin (N, 1, D)."""
+        attention = self.attention
+        read = max(bytes_read(joined, x.shape[1]) for joined in (self.project, self.gate, self.down))
         with threads_for(read, x.device):
             query, key, value = self.heads_of(x, cos, sin)
         scores = layer_scores(getattr(attention, "rlvr_window", None))
@@ -107,22 +121,20 @@ class PreparedLayer:
 
     def heads_of(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, (N, H, D), (N, H_kv, D) twice."""
-        attention, norm = self.layer.self_attn, self.layer.input_layernorm
-        h = normed(x, norm.weight, norm.variance_epsilon, self.dtype)[0]
-        projected = self.project(h).contiguous().view(len(x), sum(self.heads), attention.head_dim)
+        projected = self.project(normed(x, *self.norms[0], self.dtype)).t().contiguous()
+        projected = projected.view(len(projected), sum(self.heads), -1)
         turned, value = projected.split([self.heads[0] + self.heads[1], self.heads[2]], dim=1)
-        if hasattr(attention, "q_norm"):
-            query, key, _ = projected.split(self.heads, dim=1)
-            turned = torch.cat([attention.q_norm(query), attention.k_norm(key)], dim=1)
+        if self.has_norms:
+            query, key = turned.split(self.heads[:2], dim=1)
+            turned = torch.cat([self.attention.q_norm(query), self.attention.k_norm(key)], dim=1)
         query, key = rotated(turned, cos, sin).split(self.heads[:2], dim=1)
         return query, key, value
 
     def after_attention(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Return the layer's output for the attention's output (N, H, D)."""
-        x = x + self.out(mixed.flatten(1))
-        norm = self.layer.post_attention_layernorm
-        gate, up = self.gate.each(normed(x, norm.weight, norm.variance_epsilon, self.dtype)[0])
-        return x + self.down(self.layer.mlp.act_fn(gate) * up)
+        """Return the layer's output (hidden, N) for the attention's output (N, H, D)."""
+        x = x.add_(self.out(mixed.flatten(1).t()))
+        gate, up = self.gate(normed(x, *self.norms[1], self.dtype)).split(self.width)
+        return x.add_(self.down(self.act(gate) * up))
 
 
 class Prepared:
@@ -139,14 +151,15 @@ class Prepared:
         """Return the last hidden states (N, hidden) of packed tokens; ids and positions (1, N)."""
         base = self.causal.base_model
         with torch.autocast("cpu", enabled=False):
-            x = base.embed_tokens(ids)[0]
-            cos, sin = (angle[0][:, None] for angle in base.rotary_emb(x[None], positions))
+            embedded = base.embed_tokens(ids)
+            cos, sin = (angle[0][:, None] for angle in base.rotary_emb(embedded, positions))
+            x = embedded[0].t().contiguous()
             for layer in self.layers:
                 x = layer(layout, x, cos, sin)
-            return normed(x, base.norm.weight, base.norm.variance_epsilon, self.dtype)[0]
+            return normed(x, base.norm.weight[:, None], base.norm.variance_epsilon, self.dtype).t()
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return float32 logits (n, V) of last hidden states (n, hidden)."""
-        read = bytes_read(self.head, hidden)
+        read = bytes_read(self.head, len(hidden))
         with torch.autocast("cpu", enabled=False), threads_for(read, hidden.device):
-            return adjusted(self.causal, self.head(hidden)).float()
+            return adjusted(self.causal, self.head(hidden.t()).t()).float()

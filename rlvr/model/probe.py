@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,6 +40,8 @@ LONG = 400
 # Largest difference of a log-probability: in float32 this, or so many times what rounding the embeddings changes in the
 # plain forward. Shorter dtypes are compared by the mean difference.
 EXACT, COARSE, NOISE = 1e-4, 0.05, 10.0
+# Mean error of prepared weights, in the dtype that decodes, as a multiple of that of the plain weights in this dtype.
+SAME_ROUNDING = 1.5
 LEAST = -1e4  # log-probabilities below, -inf too, count as equal
 NO_MEMORY = re.compile(r"out of memory|allocate memory|not enough memory|alloc_cpu")
 # Raised by models that do not take packed tokens, or whose cache cannot be copied.
@@ -65,9 +68,9 @@ class PackedTrial:
         self.most = min(rotary_lengths(causal, ("dynamic",)), default=None)
         self.size = min([SHORT, *self.sides])
         self.tolerance = Tolerance(causal, self.size)
-        # By boundaries passed: why rows are not packed, or ""; and what they are decoded by.
+        # By boundaries passed: why rows are not packed, or ""; and, with the dtype too, what they are decoded by.
         self.reasons: dict[int, str] = {}
-        self.decoders: dict[int, type[Decoder]] = {}
+        self.decoders: dict[tuple[int, torch.dtype], type[Decoder]] = {}
         self.why_not = self._install() if wanted else f"its attention is to be {causal.config._attn_implementation}"
 
     def follow(self, model: Any) -> None:
@@ -131,14 +134,17 @@ def _attempt(trial: Callable[[], str]) -> str:
 
 
 @contextmanager
-def trying(causal: Any) -> Iterator[None]:
-    """Run the model within in evaluation mode, at the full precision of its dtype, without gradients."""
+def trying(causal: Any, dtype: torch.dtype | None = None) -> Iterator[None]:
+    """Run the model within in evaluation mode, at the full precision of its dtype, without gradients.
+
+    dtype: of the computation under autocast, None: that of the weights.
+    """
     training, precision = causal.training, torch.get_float32_matmul_precision()
     device = causal.get_input_embeddings().weight.device.type
     causal.eval()
     torch.set_float32_matmul_precision("highest")
     try:
-        with torch.no_grad(), torch.autocast(device, enabled=False):
+        with torch.no_grad(), torch.autocast(device, dtype, enabled=dtype is not None):
             yield
     finally:
         torch.set_float32_matmul_precision(precision)
@@ -247,10 +253,13 @@ def packed_difference(causal: Any, size: int, tolerance: Tolerance) -> str:
 
 
 class Decoders:
-    """The decoder for rows of each length: the first whose log-probabilities equal those of the plain forward."""
+    """The decoder for rows of each length: the first whose log-probabilities equal those of the plain forward.
 
-    def __init__(self, causal: Any, trial: PackedTrial, packs: bool) -> None:
-        self.causal, self.trial, self.packs = causal, trial, packs
+    dtype: of the computation, in which prepared weights are tried too.
+    """
+
+    def __init__(self, causal: Any, trial: PackedTrial, packs: bool, dtype: torch.dtype = torch.float32) -> None:
+        self.causal, self.trial, self.packs, self.dtype = causal, trial, packs, dtype
         self.chosen = trial.decoders
         self.for_length(trial.size)
 
@@ -258,9 +267,9 @@ class Decoders:
         """Return the decoder for rows of `length` tokens, prompt and completion. ValueError where there is none."""
         check_length(self.causal, self.trial, length)
         passed = bisect_left(self.trial.boundaries, length)  # those that are shorter
-        if passed not in self.chosen:
-            self.chosen[passed] = self._choose(length, passed)
-        return self.chosen[passed]
+        if (passed, self.dtype) not in self.chosen:
+            self.chosen[passed, self.dtype] = self._choose(length, passed)
+        return self.chosen[passed, self.dtype]
 
     def _choose(self, length: int, passed: int) -> type[Decoder]:
         size = self.trial.text_length(passed)
@@ -269,8 +278,7 @@ class Decoders:
             makers = [*([PreparedDecoder] if can_prepare(self.causal) else []), SharedDecoder, *makers]
         reasons = []
         for make in makers:
-            reason = _attempt(lambda make=make: decoder_difference(make, self.causal, size, self.trial.tolerance))  # type: ignore[misc]
-            if not reason:
+            if not (reason := _attempt(partial(self._difference, make, size))):
                 return make
             reasons.append(reason)
         boundary = self.trial.boundaries[passed - 1] if passed else 0
@@ -281,6 +289,13 @@ class Decoders:
         raise ValueError(
             f"{type(self.causal).__name__} cannot be sampled by the torch sampler{where} ({reasons[-1]}); {advice}"
         )
+
+    def _difference(self, make: type[Decoder], size: int) -> str:
+        reason = decoder_difference(make, self.causal, size, self.trial.tolerance)
+        cast = self.dtype not in (torch.float32, self.causal.get_input_embeddings().weight.dtype)
+        if reason or not cast or make is not PreparedDecoder:
+            return reason
+        return cast_difference(make, self.causal, size, self.dtype)
 
 
 def check_plain(causal: Any, size: int, tolerance: Tolerance) -> None:
@@ -309,33 +324,72 @@ def check_length(causal: Any, trial: PackedTrial, length: int) -> None:
         )
 
 
-def decoder_difference(make: type[Decoder], causal: Any, size: int, tolerance: Tolerance) -> str:
-    """Return "" if a decoder gives the plain forward's log-probabilities for three rows of `size` tokens.
+class Rows:
+    """Three rows of `size` tokens that are decoded on trial. Beyond LONG tokens: one row.
 
-    Two rows continue one prompt, the third another; one is dropped early. Beyond LONG tokens: for one row.
+    Two continue one prompt, the third another; one is dropped early. plain: for each step the log-probabilities (B, V)
+    of the plain forward.
     """
-    steps = min(2 * BEYOND, size - size // 3)
-    first = size - steps
-    prompts, counts, alive = [text(causal, first), text(causal, first, 101)], [2, 1], [0, 1, 2]
-    rows = [[*prompts[0], *text(causal, steps, 211)], [*prompts[0], *text(causal, steps, 307)]]
-    rows.append([*prompts[1], *text(causal, steps, 401)])
-    if size > LONG:
-        prompts, counts, alive = prompts[:1], [1], [0]
-    plain = torch.stack([plain_logprobs(causal, rows[i], first) for i in alive], dim=1)
-    with trying(causal):
-        decoder = make(causal)
-        if isinstance(decoder, SharedDecoder) and len(prompts) > 1:
-            found = [torch.cat([decoder.start(prompts[:1], counts[:1]), decoder.enter(prompts[1:], counts[1:])])]
-        else:
-            found = [decoder.start(prompts, counts)]
-        for t in range(first, size - 1):  # the last token predicts one that no decoder is asked for
-            tokens = torch.tensor([rows[i][t] for i in alive], device=found[0].device)
-            found.append(decoder.step(tokens))
-            if t == first + steps // 2 and size <= LONG:
-                alive = [0, 2]
-                decoder.keep(torch.tensor(alive, device=tokens.device))
-    for expected, logits in zip(plain, found):
-        same = expected[[0, 2]] if len(logits) < len(expected) else expected
-        if reason := tolerance.apart(logits.log_softmax(-1), same, "rows decoded from its cache"):
+
+    def __init__(self, causal: Any, size: int) -> None:
+        self.causal, self.size = causal, size
+        self.steps = min(2 * BEYOND, size - size // 3)
+        self.first = size - self.steps
+        self.prompts, self.counts, self.alive = (
+            [text(causal, self.first), text(causal, self.first, 101)],
+            [2, 1],
+            [0, 1, 2],
+        )
+        first, second, third = (text(causal, self.steps, start) for start in (211, 307, 401))
+        self.rows = [[*self.prompts[0], *first], [*self.prompts[0], *second], [*self.prompts[1], *third]]
+        if size > LONG:
+            self.prompts, self.counts, self.alive = self.prompts[:1], [1], [0]
+        plain = torch.stack([plain_logprobs(causal, self.rows[i], self.first) for i in self.alive], dim=1)
+        left = 1 + self.steps // 2 + 1  # logits before a row is dropped
+        self.plain = [x[[0, 2]] if step >= left and size <= LONG else x for step, x in enumerate(plain)]
+
+    def decoded(self, make: type[Decoder], dtype: torch.dtype | None = None) -> list[Tensor]:
+        """Return for each step the log-probabilities (B, V) that a decoder gives; dtype: see `trying`."""
+        alive = self.alive
+        with trying(self.causal, dtype):
+            decoder = make(self.causal)
+            if isinstance(decoder, SharedDecoder) and len(self.prompts) > 1:
+                parts = (
+                    decoder.start(self.prompts[:1], self.counts[:1]),
+                    decoder.enter(self.prompts[1:], self.counts[1:]),
+                )
+                found = [torch.cat(parts)]
+            else:
+                found = [decoder.start(self.prompts, self.counts)]
+            for t in range(self.first, self.size - 1):  # the last token predicts one that no decoder is asked for
+                tokens = torch.tensor([self.rows[i][t] for i in alive], device=found[0].device)
+                found.append(decoder.step(tokens))
+                if t == self.first + self.steps // 2 and self.size <= LONG:
+                    alive = [0, 2]
+                    decoder.keep(torch.tensor(alive, device=tokens.device))
+        return [logits.log_softmax(-1) for logits in found]
+
+
+def decoder_difference(make: type[Decoder], causal: Any, size: int, tolerance: Tolerance) -> str:
+    """Return "" if a decoder gives the plain forward's log-probabilities for rows of `size` tokens."""
+    rows = Rows(causal, size)
+    for expected, found in zip(rows.plain, rows.decoded(make)):
+        if reason := tolerance.apart(found, expected, "rows decoded from its cache"):
             return reason
     return ""
+
+
+def cast_difference(make: type[Decoder], causal: Any, size: int, dtype: torch.dtype) -> str:
+    """Return "" if a decoder computes in a dtype that is not that of the weights as well as a SharedDecoder does.
+
+    Both differ from the plain forward in the dtype of the weights, by rounding; so their mean errors are compared.
+    """
+    rows = Rows(causal, size)
+    expected = torch.cat(rows.plain).clamp(min=LEAST)
+    if bool(expected.isnan().any()):
+        return ""  # see Tolerance
+    found, plain = (torch.cat(rows.decoded(kind, dtype)).clamp(min=LEAST) for kind in (make, SharedDecoder))
+    error, rounding = (float((x - expected).abs().mean()) for x in (found, plain))
+    if error <= SAME_ROUNDING * rounding:
+        return ""
+    return f"rows decoded in {dtype} have log-probabilities that differ by {error:.2g} in the mean, not {rounding:.2g}"

@@ -29,16 +29,6 @@ def project(linear: Any, x: Tensor, *, dense: bool = True) -> Tensor:
     return turned.contiguous() if dense else turned
 
 
-def times(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
-    """Return x W^T + b (n, out) for x (n, in) of the dtype of the weights (out, in), without autocast or a gradient.
-
-    It may be a transposed view, where that is faster.
-    """
-    if _pays(weight, x, x.dtype):
-        return _turned_product(weight, bias, x)
-    return nn.functional.linear(x, weight, bias)
-
-
 def _turned_product(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     columns = x.t()
     return (torch.mm(weight, columns) if bias is None else torch.addmm(bias[:, None], weight, columns)).t()

@@ -34,7 +34,7 @@ class TorchSampler(Sampler):
             raise ValueError(f"batch_size {batch_size}: expected at least 1")
         self.given, self.policy = policy, policy.whole()
         self.batch_size, self.cache_gib = batch_size, cache_gib
-        self.decoders = Decoders(policy.tried, policy.trial, policy.packs)
+        self.decoders = Decoders(policy.tried, policy.trial, policy.packs, policy.dtype)
 
     def load_weights(self, policy: Any) -> None:
         """Gather the weights of a policy in shards; do nothing where they are whole, and so the trainer's own.

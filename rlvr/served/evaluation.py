@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.endpoint import Endpoint, Generated, RequestLost
-from rlvr.files.write import write_whole
 from rlvr.http import RequestRefused
 from rlvr.seeding import derive_seed
 from rlvr.served.requests import Outcome, Requests
 from rlvr.served.speakers import Speaker
+from rlvr.training.answers import Answers
 from rlvr.training.episodes import Episode, Episodes, Play, Seed
-from rlvr.training.evaluate import append_answers, as_lines, check_problems, named, read_answers, summarize, verified
+from rlvr.training.evaluate import check_problems, named, summarize, verified
 from rlvr.traits import BatchVerifier
 from rlvr.types import Ask, Completion, Problem, RunError, Sampling
 
@@ -115,8 +115,8 @@ def evaluate_served(
     """
     check_problems(problems, ks, samples)
     rows = [(problem, i) for problem in problems for i in range(samples)]
-    held = read_answers(answers_file)
-    open_rows = [(problem, i) for problem, i in rows if (problem.id, i) not in held]
+    answers = Answers(answers_file)
+    open_rows = [(problem, i) for problem, i in rows if (problem.id, i) not in answers.held]
     others = named(lenient=lenient, strict=strict, selector=selector)
     missing = defaultdict(int, {problem.id: 0 for problem in problems})
     for problem, _ in open_rows:
@@ -125,18 +125,16 @@ def evaluate_served(
 
     def keep(ended: Sequence[tuple[int, Completion]]) -> None:
         played = [(*open_rows[row], completion) for row, completion in ended]
-        answers = verified(played, verifier, others)
-        append_answers(answers_file, answers)
-        for answer in answers:
-            held[answer["id"], answer["sample"]] = answer
-            missing[answer["id"]] -= 1
+        answers.add(verified(played, verifier, others))
+        for problem, _, completion in played:
+            served.speaker.forget(completion.token_ids)
+            missing[problem.id] -= 1
         progress(sum(not left for left in missing.values()))
 
     losses = ask_all(served, open_rows, sampling, seed, keep, plan)
     losses.check(len(rows))
-    ordered = [held[problem.id, i] for problem, i in rows]
-    wanted = {(problem.id, i) for problem, i in rows}
-    write_whole(answers_file, as_lines([*ordered, *(row for key, row in held.items() if key not in wanted)]))
+    answers.order([(problem.id, i) for problem, i in rows])
+    ordered = [answers.held[problem.id, i] for problem, i in rows]
     result = summarize(ordered, ks, threshold)
     if samples > 1 and sampling.temperature > 0:
         result["identical"] = identical(ordered)
@@ -185,7 +183,8 @@ def opened(
     done: Callable[[int, Completion], None],
 ) -> Iterator[Single | Episodes]:
     """Yield the rollouts of all rows: of one turn, or played in an environment."""
-    prompts = {problem.id: tuple(served.speaker.render(problem.prompt)) for problem, _ in rows}
+    problems = {problem.id: problem for problem, _ in rows}
+    prompts = {name: tuple(served.speaker.render(problem.prompt)) for name, problem in problems.items()}
     names: list[Seed] = [(seed, "eval", problem.id, i) for problem, i in rows]
     if plan is None:
         asks = [Ask(prompts[problem.id], sampling, derive_seed(*name)) for (problem, _), name in zip(rows, names)]

@@ -10,6 +10,7 @@ from itertools import count
 from rlvr.endpoint import Generated
 from rlvr.types import Ask
 
+UNTAKEN = 1024  # outcomes, beyond which threads wait: a verifier may be slower than the server
 Outcome = tuple[int, Ask, Generated | Exception]  # row, what was asked, and what came of it
 
 
@@ -24,6 +25,7 @@ class Requests:
         self._waiting: queue.PriorityQueue[tuple[float, int, Ask | None]] = queue.PriorityQueue()
         self._finished: queue.Queue[Outcome | None] = queue.Queue()  # None: `wake` was called
         self._order = count()
+        self._room = threading.Semaphore(max(UNTAKEN, concurrency))
         self._closed = threading.Event()
         self._threads = [
             threading.Thread(target=self._work, name="rlvr-requests", daemon=True) for _ in range(concurrency)
@@ -38,6 +40,7 @@ class Requests:
         self._closed.set()
         for _thread in self._threads:
             self._waiting.put((-1, next(self._order), None))
+            self._room.release()
 
     def put(self, row: int, ask: Ask) -> None:
         """Send a request as soon as a thread is free."""
@@ -59,10 +62,14 @@ class Requests:
                 found.append(self._finished.get_nowait())
         except queue.Empty:
             pass
-        return [item for item in found if item is not None]
+        outcomes = [item for item in found if item is not None]
+        if outcomes:
+            self._room.release(len(outcomes))
+        return outcomes
 
     def _work(self) -> None:
         while True:
+            self._room.acquire()
             row, _, ask = self._waiting.get()
             if ask is None or self._closed.is_set():
                 return

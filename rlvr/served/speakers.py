@@ -10,7 +10,7 @@ from rlvr.endpoint import CHARACTERS, Generated, Question
 from rlvr.files.jsonl import check_encodable
 from rlvr.model.rendering import Rendering
 from rlvr.model.shortened import shorten
-from rlvr.types import Completion, Finish, Message, Prompt, Reply, Sampling
+from rlvr.types import Completion, Message, Prompt, Reply, Sampling
 
 NO_IDS = (
     "the server returns no token ids (vLLM does), without which turns would be encoded anew; leave out --tokenizer, "
@@ -43,22 +43,24 @@ class TokenSpeaker(Rendering):
         """Return what the server is asked with."""
         return context
 
+    def forget(self, ids: Sequence[int]) -> None:
+        """Do nothing: what was said is held in token ids."""
+
     def completion(self, answer: Generated, sampling: Sampling) -> Completion:
         """Return what was sampled like the torch sampler does: an EOS is in the ids only, a stop string in the text.
 
         Without ids from the server its text is kept, and placeholders count the tokens.
         """
-        reason: Finish = "stop" if answer.finish == "stop" else "length"
         if answer.ids is None and self.needs_ids:
             raise ValueError(NO_IDS)
         if answer.ids is None:
-            return Completion(answer.text, (-1,) * answer.tokens, (0.0,) * answer.tokens, reason)
-        by_eos = reason == "stop" and not answer.stop and bool(answer.ids)
+            return Completion(answer.text, (-1,) * answer.tokens, (0.0,) * answer.tokens, answer.finish)
+        by_eos = answer.finish == "stop" and not answer.stop and bool(answer.ids)
         if by_eos:
             self._eos_ids |= {answer.ids[-1]}
         text = self.decode(answer.ids[:-1] if by_eos else answer.ids)
         ends = [text.find(string) + len(string) for string in sampling.stop if not by_eos and string in text]
-        return Completion(text[: min(ends)] if ends else text, answer.ids, (0.0,) * len(answer.ids), reason)
+        return Completion(text[: min(ends)] if ends else text, answer.ids, (0.0,) * len(answer.ids), answer.finish)
 
 
 class MessageSpeaker:
@@ -125,12 +127,19 @@ class MessageSpeaker:
             place += length
         return messages if self.chat else messages[0]["content"]
 
+    def forget(self, ids: Sequence[int]) -> None:
+        """Drop the messages of a rollout that has ended. ids: of its turns and replies, without its prompt."""
+        place = 0
+        with self._lock:
+            while place < len(ids):
+                place += self._held.pop(ids[place])[1]
+
     def completion(self, answer: Generated, sampling: Sampling) -> Completion:
         """Return what was sampled. Verifiers and environments see its reasoning; later turns of the model do not."""
         length = max(1, answer.tokens)
         content = answer.content + answer.stop
         ids = self._hold([{"role": "assistant", "content": content}], length)
-        return Completion(answer.text, tuple(ids), (0.0,) * length, "stop" if answer.finish == "stop" else "length")
+        return Completion(answer.text, tuple(ids), (0.0,) * length, answer.finish)
 
     def _hold(self, messages: Sequence[Mapping[str, str]], length: int = 0) -> list[int]:
         length = length or 1 + sum(len(message["content"]) for message in messages) // CHARACTERS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from rlvr.algo.advantages import is_flat
 from rlvr.config import Config
 from rlvr.seeding import derive_seed
 from rlvr.training.epochs import further_problems, items_of_step
-from rlvr.training.mixing import further_mixed, mixed_items
+from rlvr.training.mixing import further_mixed, mixed_items, packs_of_steps
 from rlvr.training.pass_rates import PassRates, read_profile, read_state
 from rlvr.types import PACK, Group, Problem
 
@@ -27,8 +28,8 @@ class Draws:
     that it is sampled from were trained on, whatever the timing. All processes draw the same, since all have all
     groups. Without a curriculum and a profile there are no pass rates, and nothing to observe.
 
-    `shares`: of the packs of a mixture. In epochs each pack has its share of any run of draws; by signal its share of
-    the probability, so that only the problems within a pack compete.
+    `shares`: of the packs of a mixture. Each pack has its share of any run of draws, however few problems it has; by
+    signal only the problems within a pack compete.
     """
 
     def __init__(self, config: Config, problems: Sequence[Problem], shares: Mapping[str, float] | None = None) -> None:
@@ -45,7 +46,9 @@ class Draws:
 
     def of_step(self, step: int) -> list[Problem]:
         """Return the problems that a step (from 0) begins with."""
-        if self.by_signal:
+        if self.by_signal and self.shares:
+            drawn = self._mixed_by_signal(step)
+        elif self.by_signal:
             drawn = self._by_signal(("draw", step), self.count, set(), repeats=True)
         else:
             drawn = self._in_epochs(step)
@@ -115,12 +118,27 @@ class Draws:
             self._predicted.setdefault(step, []).extend(self.rates.signal(drawn, self.group_size))
         return drawn
 
-    def _by_signal(self, key: tuple[str | int, ...], count: int, used: set[str], *, repeats: bool) -> list[Problem]:
+    def _mixed_by_signal(self, step: int) -> list[Problem]:
+        """Draw the problems of a mixture: the packs as in epochs, and by signal within each."""
+        _, order = packs_of_steps(self.problems, self.shares, self.count, seed=self.seed, step=step)
+        packs = order[step * self.count :]
+        left = {
+            pack: self._by_signal(("draw", step, pack), number, set(), repeats=True, pack=pack)[::-1]
+            for pack, number in Counter(packs).items()
+        }
+        return [left[pack].pop() for pack in packs]
+
+    def _by_signal(
+        self, key: tuple[str | int, ...], count: int, used: set[str], *, repeats: bool, pack: str | None = None
+    ) -> list[Problem]:
         """Draw without replacement by the probabilities: the largest of log p + Gumbel noise (arXiv:1903.06059).
 
-        With `repeats`, where there are fewer problems than are to be drawn, all are drawn before one comes again.
+        With `repeats`, where there are fewer problems than are to be drawn, all are drawn before one comes again. With
+        `pack` only its problems are drawn.
         """
         keys = np.log(np.maximum(self.probabilities(), np.finfo(float).tiny))
+        if pack is not None:
+            used = used | {problem.id for problem in self.problems if problem.info.get(PACK) != pack}
         drawn: list[Problem] = []
         while len(drawn) < count:
             noise = np.random.Generator(np.random.Philox(derive_seed(self.seed, *key, len(drawn)))).gumbel(

@@ -246,8 +246,8 @@ class Episodes:
     def _reason(self, episode: Episode) -> Finish:
         """Return how a rollout ended whose environment had nothing more to say: with its last turn."""
         assert episode.last is not None
-        if episode.last.finish_reason == "stop":
-            return "stop"
+        if not episode.last.cut_off:
+            return episode.last.finish_reason
         return "context" if self._room(episode) <= 0 < self._budget(episode) else "length"
 
     def _limit(self, episode: Episode) -> Finish | None:
@@ -290,7 +290,8 @@ class Episodes:
         seed = derive_seed(*episode.seed, *(("turn", number) if number else ()))
         most = min(self._budget(episode), self.plan.limits.turn_tokens or math.inf, self._room(episode))
         sampling = replace(self.sampling, max_new_tokens=int(most))
-        return Ask((*episode.prompt, *episode.ids), sampling, seed)
+        context = (*episode.prompt, *episode.ids) if episode.ids else episode.prompt
+        return Ask(context, sampling, seed)
 
     def _finish(self, row: int, reason: Finish, verdict: Verdict | None) -> None:
         episode = self.episodes[row]
@@ -304,6 +305,8 @@ class Episodes:
             verdict,
         )
         self.open -= 1
+        # What has ended is held by whoever is told of it.
+        episode.ids, episode.logprobs, episode.turns, episode.last = [], [], [], None
         self.on_done(row, completion)
 
 

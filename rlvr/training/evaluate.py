@@ -5,30 +5,25 @@ The trainer calls it on held-out problems, and so does `rlvr eval`.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from accelerate import Accelerator
 
 from rlvr.distributed import gather, share
-from rlvr.files.write import writing
 from rlvr.model.progress import beat
 from rlvr.runs.log import turn_records
 from rlvr.seeding import derive_seed
+from rlvr.training.answers import Answer, Answers
 from rlvr.training.episodes import Play, Seed, Speaks, play
 from rlvr.training.passk import Estimate, clustered, estimate_pass_at_k, estimate_pass_power_k, unbounded
 from rlvr.training.rollout import count_given, judge
 from rlvr.training.selection import is_right, majorities, selected
 from rlvr.traits import BatchVerifier
 from rlvr.types import PACK, Completion, Problem, Prompt, Sampler, Sampling, Verdict
-
-Answer = dict[str, Any]
-Key = tuple[str, int]
 
 
 class Renders(Protocol):
@@ -72,19 +67,17 @@ def evaluate(
     """
     check_problems(problems, ks, samples)
     mine = problems if accelerator is None else share(problems, accelerator)
-    wanted = {(problem.id, i) for problem in mine for i in range(samples)}
-    answers = {key: row for key, row in read_answers(answers_file).items() if key in wanted}
+    answers = Answers(answers_file)
     others = named(lenient=lenient, strict=strict, selector=selector)
     done = 0
     for chunk in _chunks(mine, max(1, answers_at_once // samples)):
-        missing = [(problem, [i for i in range(samples) if (problem.id, i) not in answers]) for problem in chunk]
+        missing = [(problem, [i for i in range(samples) if (problem.id, i) not in answers.held]) for problem in chunk]
         rows = answer([item for item in missing if item[1]], policy, sampler, verifier, others, sampling, seed, plan)
-        answers.update(((row["id"], row["sample"]), row) for row in rows)
-        append_answers(answers_file, rows)
+        answers.add(rows)
         done += len(chunk)
         if progress:
             progress(done)
-    ordered = [answers[problem.id, i] for problem in mine for i in range(samples)]
+    ordered = [answers.held[problem.id, i] for problem in mine for i in range(samples)]
     return summarize(ordered if accelerator is None else gather(ordered, accelerator), ks, threshold)
 
 
@@ -131,11 +124,13 @@ def verified(
     played = [(problem, completion) for problem, _, completion in rows]
     verdicts = judge(played, verifier.verify)
     count_given([completion for _, completion in played], verifier)
-    second = {name: judge(played, other.verify) for name, other in others.items()}
-    return [
-        _record(problem, i, completion, verdicts[j], {name: found[j] for name, found in second.items()})
-        for j, (problem, i, completion) in enumerate(rows)
-    ]
+    second: list[dict[str, Verdict]] = [{} for _ in rows]
+    for name, other in others.items():
+        judges = getattr(other, "judges", None)  # of a mixture's variants, which are those of some packs
+        places = [place for place, (problem, _) in enumerate(played) if judges is None or judges(problem)]
+        for place, verdict in zip(places, judge([played[place] for place in places], other.verify)):
+            second[place][name] = verdict
+    return [_record(*row, verdict, found) for row, verdict, found in zip(rows, verdicts, second)]
 
 
 def _record(
@@ -167,10 +162,11 @@ def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | N
     For each k: "pass@k" with its 95 % interval over problems, "pass@k_ci", and from k = 2 likewise "pass^k" (all k
     right), "maj@k" (the most frequent answer is right) and, where a selector scored the answers, "best@k" (the one that
     it scores highest is right). With the prefix "lenient_" or "strict_": pass@k and pass^k by such a second verdict,
-    where answers have one. An answer is right if its verdict is `correct`, or, with `threshold` (which is then in the
-    result), if its score is at least that. "score": the mean over problems of their mean score, with its interval
-    "score_ci" (None where there is none, see `score_estimate`). "num_problems", "num_samples" (of all problems
-    together), "truncated" (share), "completion_tokens" (mean), and "status": the count of each verdict.
+    where answers have one; in a mixture a pack whose answers have none counts by its own. An answer is right if its
+    verdict is `correct`, or, with `threshold` (which is then in the result), if its score is at least that. "score":
+    the mean over problems of their mean score, with its interval "score_ci" (None where there is none, see
+    `score_estimate`). "num_problems", "num_samples" (of all problems together), "truncated" (share), "filtered" (share
+    that a server withheld, where it did), "completion_tokens" (mean), and "status": the count of each verdict.
 
     Verdicts without a score (bad_reference, error) are the verifier's fault: they are left out of n, and counted in
     "unscored". A problem with fewer than k scored samples is left out of pass@k; those without any are counted in
@@ -189,6 +185,8 @@ def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | N
         "unscored_problems": len(problems - {row["id"] for row in scored}),
         "status": dict(status.most_common()),
     }
+    if filtered := sum(row["finish_reason"] == "filter" for row in answers):
+        result["filtered"] = filtered / len(answers)
     if threshold is not None:
         result["threshold"] = threshold
     result |= _pass_at(scored, "", ks, status, threshold)
@@ -196,13 +194,21 @@ def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | N
     field = "correct" if threshold is None else "score"
     for prefix in ("lenient_", "strict_"):
         # From the same answers, so that the numbers can be compared.
-        if scored and all(f"{prefix}{field}" in row for row in scored):
+        if _in_whole_packs(scored, f"{prefix}{field}"):
             result |= _pass_at(scored, prefix, ks, status, threshold)
     if by_pack := packs_of(answers, ks, threshold):
         result["packs"] = by_pack
     score = score_estimate(scored)
     known = math.isfinite(score.low) and math.isfinite(score.high)
     return {**result, "score": score.mean, "score_ci": [score.low, score.high] if known else None}
+
+
+def _in_whole_packs(rows: Sequence[Answer], field: str) -> bool:
+    """Whether answers have a field: all of a pack, or none of it, and some; outside mixtures all."""
+    packs: dict[Any, set[bool]] = {}
+    for row in rows:
+        packs.setdefault(row.get("pack"), set()).add(field in row)
+    return {True} in packs.values() and {True, False} not in packs.values()
 
 
 def packs_of(answers: Sequence[Answer], ks: Sequence[int], threshold: float | None) -> dict[str, Any]:
@@ -266,44 +272,6 @@ def _chosen_of(rows: Sequence[Answer], ks: Sequence[int], threshold: float | Non
                 result[f"{name}@{k}"] = estimate.mean
                 result[f"{name}@{k}_ci"] = [estimate.low, estimate.high]
     return result
-
-
-def read_answers(path: Path | None) -> dict[Key, Answer]:
-    """Return the answers of a file by (problem, sample). A last line cut off by a crash is removed from the file.
-
-    Raises ValueError naming a line that is not an answer.
-    """
-    if path is None or not path.exists():
-        return {}
-    whole = path.read_bytes()
-    end = whole.rfind(b"\n") + 1
-    if end < len(whole):
-        os.truncate(path, end)
-    answers = {}
-    for number, line in enumerate(whole[:end].decode().split("\n")[:-1], 1):
-        try:
-            row = json.loads(line)
-            answers[row["id"], row["sample"]] = row
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}, line {number}: not an answer of an evaluation") from error
-    return answers
-
-
-def append_answers(path: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Append lines to the file of answers."""
-    if path is None or not rows:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        writing(path, "what it holds is safe; run the same command to resume"),
-        path.open("a", encoding="utf-8") as file,
-    ):
-        file.write(as_lines(rows))
-
-
-def as_lines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return answers as the lines of their file."""
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def check_problems(problems: Sequence[Problem], ks: Sequence[int], samples: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,20 @@ def by_pack(problems: Sequence[Problem], shares: Mapping[str, float]) -> dict[st
     return kept
 
 
+def packs_of_steps(
+    problems: Sequence[Problem], shares: Mapping[str, float], count: int, *, seed: int, step: int
+) -> tuple[dict[str, list[Problem]], list[str]]:
+    """Return the problems of each pack, and the packs of all draws up to the end of a step (from 0) of `count` draws.
+
+    A function of (seed, step) only; the packs of the step itself are the last `count`.
+    """
+    packs = by_pack(problems, shares)
+    total = sum(shares[pack] for pack in packs)
+    order = packs_of_draws({pack: shares[pack] / total for pack in packs}, (step + 1) * count, seed)
+    names = list(packs)
+    return packs, [names[place] for place in order]
+
+
 def mixed_items(
     problems: Sequence[Problem], shares: Mapping[str, float], count: int, *, seed: int, step: int
 ) -> list[Problem]:
@@ -46,18 +61,14 @@ def mixed_items(
 
     Each pack goes through its problems in epochs of its own, without replacement.
     """
-    packs = by_pack(problems, shares)
-    known = {pack: shares[pack] for pack in packs}
-    total = sum(known.values())
-    order = packs_of_draws({pack: share / total for pack, share in known.items()}, (step + 1) * count, seed)
-    names = list(packs)
-    drawn = [int((order[: step * count] == place).sum()) for place in range(len(names))]
+    packs, order = packs_of_steps(problems, shares, count, seed=seed, step=step)
+    drawn = Counter(order[: step * count])
     chosen = []
-    for place in order[step * count :]:
-        held = packs[names[place]]
-        epoch, offset = divmod(drawn[place], len(held))
-        chosen.append(held[int(_order(len(held), seed, names[place], epoch)[offset])])
-        drawn[place] += 1
+    for pack in order[step * count :]:
+        held = packs[pack]
+        epoch, offset = divmod(drawn[pack], len(held))
+        chosen.append(held[int(_order(len(held), seed, pack, epoch)[offset])])
+        drawn[pack] += 1
     return chosen
 
 

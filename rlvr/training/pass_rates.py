@@ -51,22 +51,32 @@ def read_profile(path: Path) -> tuple[dict[str, tuple[float, float]], str]:
     return found, fingerprint
 
 
+def origin(path: Path) -> str:
+    """Return of which model a profile is, and by which verifier if not the pack's own; "" where it does not tell."""
+    row = next((row for _, row in read_objects(path)), {})
+    model, verifier = row.get("model"), row.get("verifier")
+    judged = f" judged by {printable(verifier)!s:.200}" if isinstance(verifier, str) else ""
+    return f"profile of {printable(model)!s:.200}{judged}: " if isinstance(model, str) else ""
+
+
 def choose_problems(task: Task, config: CurriculumConfig) -> tuple[Task, str]:
     """Return the task with the problems that curriculum.pass_rate leaves, and a line that says how many these are.
 
-    The profile is part of the fingerprint, so that a run is not resumed with another one. The line is "" without one.
-    Raises ValueError where the profile is of another task, or no problem is left.
+    The line also tells whose pass rates they are. The profile is part of the fingerprint, so that a run is not resumed
+    with another one. The line is "" without one. Raises ValueError where the profile is of another task, or no problem
+    is left.
     """
     if config.profile is None:
         return task, ""
     profile, fingerprint = read_profile(config.profile)
-    if fingerprint != task.fingerprint:
+    if fingerprint not in (task.fingerprint, task.whole_fingerprint):
         raise ValueError(
             f"{config.profile} is a profile of other problems (fingerprint {fingerprint}, and task {task.name!r} has "
             f"{task.fingerprint}); run `rlvr profile` with the task and the options of this run"
         )
-    content = json.dumps([fingerprint, sorted(profile.items())])
+    content = json.dumps([task.fingerprint, sorted(profile.items())])
     digest = hashlib.sha256(content.encode()).hexdigest()[: len(fingerprint)]
+    whose = origin(config.profile)
     rates = {name: right / (right + wrong) for name, (right, wrong) in profile.items()}
     places = {problem.id: place for place, problem in enumerate(task.train)}
     there = [name for name in places if name in rates]
@@ -74,11 +84,11 @@ def choose_problems(task: Task, config: CurriculumConfig) -> tuple[Task, str]:
     if not there:
         raise ValueError(f"{config.profile}: none of its problems is trained on; profile the split train")
     if not config.filters:
-        return replace(task, fingerprint=digest), f"{missing}: their pass rates begin unknown"
+        return replace(task, fingerprint=digest), f"{whose}{missing}: their pass rates begin unknown"
     low, high = config.pass_rate
     kept = [problem for problem in task.train if low <= rates.get(problem.id, -1) <= high]
     hard, easy = sum(rates[name] < low for name in there), sum(rates[name] > high for name in there)
-    told = f"pass rates from {low:g} to {high:g}: {len(kept)} of {len(places)} problems are trained on"
+    told = f"{whose}pass rates from {low:g} to {high:g}: {len(kept)} of {len(places)} problems are trained on"
     told += f" ({hard} below, {easy} above; {missing}, and left out)"
     if not kept:
         raise ValueError(f"{told}; widen --curriculum.pass-rate, or profile more problems (--max-problems)")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from fractions import Fraction
 from math import comb
 from typing import Any
 
@@ -24,11 +25,11 @@ def maj_at_k(answers: Sequence[Hashable | None], right: Sequence[bool], k: int) 
     votes = Counter(a for a, ok in zip(answers, right, strict=True) if not ok and a is not None)
     abstain = sum(a is None and not ok for a, ok in zip(answers, right))
     ours = sum(right)
-    ways = 0.0
+    ways: Counter[int] = Counter()  # of winning with so many ties; whole numbers, which neither round nor overflow
     for won in range(1, min(ours, k) + 1):
         for ties, count in enumerate(others_at_most(list(votes.values()), abstain, k - won, won)):
-            ways += comb(ours, won) * count / (ties + 1)
-    return ways / comb(len(answers), k)
+            ways[ties] += comb(ours, won) * count
+    return float(sum(Fraction(count, ties + 1) for ties, count in ways.items()) / comb(len(answers), k))
 
 
 def others_at_most(sizes: Sequence[int], free: int, total: int, most: int) -> list[int]:
@@ -58,12 +59,12 @@ def best_of_k(scores: Sequence[float], right: Sequence[bool], k: int) -> float:
     check(len(scores), k)
     totals = Counter(scores)
     good = Counter(score for score, ok in zip(scores, right, strict=True) if ok)
-    found, below = 0.0, 0
+    found, below = Fraction(0), 0
     for score in sorted(totals):
         size = totals[score]
-        found += (comb(below + size, k) - comb(below, k)) * good[score] / size
+        found += Fraction((comb(below + size, k) - comb(below, k)) * good[score], size)
         below += size
-    return found / comb(len(scores), k)
+    return float(found / comb(len(scores), k))
 
 
 def check(n: int, k: int) -> None:
@@ -111,8 +112,7 @@ def by_problem(rows: Sequence[Answer]) -> dict[str, list[Answer]]:
 
 
 def is_right(row: Answer, prefix: str, threshold: float | None) -> bool:
-    """Return whether pass@k counts an answer as right, by the verdict or score with this prefix."""
-    if threshold is None:
-        return bool(row[f"{prefix}correct"])
-    score = row[f"{prefix}score"]
-    return score is not None and score >= threshold
+    """Return whether pass@k counts an answer as right, by the verdict or score with this prefix, or else its own."""
+    field = "correct" if threshold is None else "score"
+    found = row.get(f"{prefix}{field}", row[field])
+    return bool(found) if threshold is None else found is not None and found >= threshold

@@ -19,6 +19,8 @@ PRELUDE = (
     "import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys\n"
     "from builtins import pow\n"
 )
+# Characters between an example's input and its output, and between the arguments of a call and its value.
+OUTPUT_GAP, CALL_GAP = 60, 30
 MOST_BYTES = 1 << 29  # of unpacked tests
 # The statement of a problem with several right answers, which only a judge of its own can tell from wrong ones.
 _SEVERAL = re.compile(
@@ -29,12 +31,15 @@ _SEVERAL = re.compile(
     r"|(?:print|output|return|find|report|choose|give) (?:any|an arbitrary)(?: one)?(?: of)?"
     r" (?:the|these|them|such|valid|possible|correct|suitable|optimal|answers?|solutions?|value)\b"
     r"|(?:any|arbitrary) (?:valid|correct|suitable|possible|optimal) (?:answers?|solutions?|orders?|ways?)"
-    r"|in (?:any|arbitrary) order|any of them (?:is|are|will be) accepted|special judge",
+    # Of what is printed or returned; not of what is given, or done.
+    r"|(?:print|output|return|write|display|list|answer)\w*\b[^.]{0,120}\bin (?:any|arbitrary) order"
+    r"|\bin (?:any|arbitrary) order[^.]{0,40}\b(?:is|are|will be) accepted"
+    r"|any of them (?:is|are|will be) accepted|special judge",
     re.IGNORECASE,
 )
 _ANY_CASE = re.compile(r"\bin any (?:letter )?case\b|\bin any register\b|\bcase[- ]insensitive", re.IGNORECASE)
 _ERROR = re.compile(
-    r"(?:absolute|relative)[^.]{0,120}?(?:error|precision|difference)[^.]{0,160}?"
+    r"(?:(?:absolute|relative)[^.]{0,120}?(?:error|precision|difference)[^.]{0,160}?|\bwithin\s+)"
     r"(?:10\s*(?:\^|\*\*)\s*\{?\s*[-\u2212\u2013]\s*(\d{1,2})|1e-(\d{1,2})|(0\.0{0,11}1)(?!\d))",
     re.IGNORECASE,
 )
@@ -84,14 +89,70 @@ def as_text(given: Any) -> str | None:
     return given if isinstance(given, str) else None
 
 
-def calls(entry: str, arguments: Sequence[Any], expected: Sequence[Any]) -> dict[str, Any] | str:
+def calls(entry: str, arguments: Sequence[Any], expected: Sequence[Any], statement: str) -> dict[str, Any] | str:
     """Return the reference of tests by calls of a function, or of a method of the class Solution."""
     if not arguments or len(arguments) != len(expected):
         return "without tests"
     if not entry.isidentifier() or not all(isinstance(given, list) for given in arguments):
         return "with tests of another form"
     cases = [{"args": given, "expected": value} for given, value in zip(arguments, expected)]
-    return {"type": "calls", "entry": entry, "cases": cases, "prelude": PRELUDE}
+    tolerance = tolerance_of(statement)
+    allowed = {"tolerance": tolerance} if tolerance else {}
+    return {"type": "calls", "entry": entry, "cases": cases, "prelude": PRELUDE, **allowed}
+
+
+def called(reference: dict[str, Any]) -> str:
+    """Return what tests call, in words for a prompt; "" for tests by input and output."""
+    if reference["type"] != "calls":
+        return ""
+    owner, _, method = str(reference["entry"]).rpartition(".")
+    return f"a class `{owner}` with the method `{method}`" if owner else f"a function `{method}`"
+
+
+def whole_keys(given: Any) -> Any:
+    """Return a mapping whose keys are all whole numbers as text, which JSON makes of them, with these numbers."""
+    if isinstance(given, dict) and given and all(re.fullmatch(r"-?\d{1,18}", key) for key in given):
+        return {int(key): value for key, value in given.items()}
+    return given
+
+
+def all_shown(reference: dict[str, Any], statement: str) -> bool:
+    """Whether the statement shows every test, the input and soon after it the output: a program may have them by heart.
+
+    Of tests by calls the arguments are looked for one after the other.
+    """
+    if reference["type"] == "calls":
+        text = _compact(statement)
+        return all(
+            _shown([_compact(json.dumps(part)) for part in (*case["args"], case["expected"])], text, CALL_GAP)
+            for case in reference["cases"]
+        )
+    words = f" {' '.join(statement.split())} "
+    return all(
+        _shown([f" {' '.join(case[key].split())} " for key in ("input", "output")], words, OUTPUT_GAP)
+        for case in reference["cases"]
+    )
+
+
+def _compact(text: str) -> str:
+    return "".join(text.split()).replace("'", '"').casefold()
+
+
+def _shown(parts: Sequence[str], text: str, gap: int) -> bool:
+    """Whether the parts are in a text, each at most `gap` characters behind the one before."""
+    at = text.find(parts[0])
+    while at >= 0:
+        end = at + len(parts[0])
+        for part in parts[1:]:
+            # A space that ends one part may begin the next.
+            place = text.find(part, end - 1, end + gap + len(part))
+            if place < 0:
+                break
+            end = place + len(part)
+        else:
+            return True
+        at = text.find(parts[0], at + 1)
+    return False
 
 
 def in_class(reference: dict[str, Any], starter_code: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,14 +30,17 @@ LIVE = Source(
     licence="CC (the card names no variant)",
     size="400 (release_v1) to 1,055 (release_v6)",
 )
+GIVEN = ("public_tests", "private_tests")
+EVERY = (*GIVEN, "generated_tests")
 STDIO = "Read the input from stdin and write the answer to stdout."
 SEVERAL, TALKS = "with several right answers (they need a judge)", "interactive"
 
 
-def contest_prompt(statement: str, starter_code: str, *, function: bool) -> str:
-    """Return the statement, and how the program is called."""
-    begin = f"Complete this program:\n\n```python\n{starter_code.rstrip()}\n```" if starter_code.strip() else ""
-    how = (begin or "Write the function that the statement describes.") if function else STDIO
+def contest_prompt(statement: str, starter_code: str, called: str) -> str:
+    """Return the statement, and how the program is called: `called` as it is, or through stdin where that is empty."""
+    how = f"Complete this program:\n\n```python\n{starter_code.rstrip()}\n```" if called else STDIO
+    if called and not starter_code.strip():
+        how = f"Write {called}."
     return f"{statement.strip()}\n\n{how}\n\n{ANSWER}"
 
 
@@ -52,12 +56,14 @@ def contest_problem(
         return TALKS
     if contest_tests.several_answers(statement):
         return SEVERAL
-    function = reference["type"] == "calls"
     try:
-        problem = code_problem(name, contest_prompt(statement, starter_code, function=function), reference)
+        problem = code_problem(
+            name, contest_prompt(statement, starter_code, contest_tests.called(reference)), reference
+        )
     except ValueError:  # larger than what the verifier reads
         return "with unreadable references"
-    return Problem(problem.id, problem.prompt, reference, {**problem.info, **info})
+    weak = {"integrity": "weak"} if contest_tests.all_shown(reference, statement) else {}
+    return Problem(problem.id, problem.prompt, reference, {**problem.info, **info, **weak})
 
 
 def apps_reference(tests: Any, statement: str, starter_code: str, most: int | None) -> dict[str, Any] | str:
@@ -72,15 +78,39 @@ def apps_reference(tests: Any, statement: str, starter_code: str, most: int | No
     if not held.get("fn_name"):
         return contest_tests.stdio(inputs, outputs, statement)
     # Where all expected values are lists of one item, the lists are the data set's own.
-    wrapped = all(isinstance(value, list) and len(value) == 1 for value in outputs)
-    expected = [value[0] for value in outputs] if wrapped else outputs
-    reference = contest_tests.calls(str(held["fn_name"]), inputs, expected)
+    wrapped = all(isinstance(one, list) and len(one) == 1 for one in held["outputs"])
+    whole = contest_tests.whole_keys  # as the data sets' own evaluation has it
+    given = [[whole(one) for one in arguments] if isinstance(arguments, list) else arguments for arguments in inputs]
+    expected = [whole(one[0] if wrapped else one) for one in outputs]
+    reference = contest_tests.calls(str(held["fn_name"]), given, expected, statement)
     return reference if isinstance(reference, str) else contest_tests.in_class(reference, starter_code)
 
 
-def _most(pack: str, max_tests: int | None) -> None:
+def _check(pack: str, max_tests: int | None, limit_factor: float | None) -> None:
     if max_tests is not None and max_tests < 1:
         raise ValueError(f"task {pack!r}, max_tests {max_tests}: expected at least 1")
+    if limit_factor is not None and not 0 < limit_factor < float("inf"):
+        raise ValueError(f"task {pack!r}, limit_factor {limit_factor}: expected a number above 0")
+
+
+def own_limits(row: Row, factor: float | None) -> dict[str, Any]:
+    """Return a problem's time and memory limits times the factor, as {"limits": ...}; {} where it names none.
+
+    TACO writes "2.0 seconds" and "256.0 megabytes", CodeContests {"seconds": 2, "nanos": 0} and bytes.
+    """
+    if factor is None:
+        return {}
+    time, memory, found = row.get("time_limit"), row.get("memory_limit"), {}
+    if isinstance(time, dict):
+        found["seconds"] = (time.get("seconds") or 0) + (time.get("nanos") or 0) / 1e9
+    elif isinstance(time, str) and (read := re.fullmatch(r"(\d+(?:\.\d+)?) seconds?", time.strip())):
+        found["seconds"] = float(read[1])
+    if isinstance(row.get("memory_limit_bytes"), int):
+        found["memory_mb"] = row["memory_limit_bytes"] / 1e6
+    elif isinstance(memory, str) and (read := re.fullmatch(r"(\d+(?:\.\d+)?) (mega|giga)bytes?", memory.strip())):
+        found["memory_mb"] = float(read[1]) * (1000 if read[2] == "giga" else 1)
+    limits = {name: round(factor * number, 3) for name, number in found.items() if number > 0}
+    return {"limits": limits} if limits else {}
 
 
 def _difficulty(row: Row, wanted: tuple[str, ...]) -> bool:
@@ -96,15 +126,17 @@ def _apps_like(
     include_weak: bool,
     num_train: int | None,
     num_test: int | None,
+    limit_factor: float | None = None,
 ) -> Task:
-    _most(pack, max_tests)
+    _check(pack, max_tests, limit_factor)
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
         if not _difficulty(row, difficulties):
             return "of other difficulties"
         statement, start = str(value(row, ["question"], where) or ""), str(row.get("starter_code") or "")
         reference = apps_reference(value(row, ["input_output"], where), statement, start, max_tests)
-        return contest_problem(name, statement, start, reference, difficulty=row.get("difficulty", ""))
+        limits = own_limits(row, limit_factor)
+        return contest_problem(name, statement, start, reference, difficulty=row.get("difficulty", ""), **limits)
 
     return published_task(
         pack,
@@ -144,6 +176,7 @@ def taco(
     data: Path | None = None,
     difficulties: tuple[str, ...] = (),
     max_tests: int | None = None,
+    limit_factor: float | None = None,
     include_weak: bool = False,
     num_train: int | None = None,
     num_test: int | None = None,
@@ -151,8 +184,9 @@ def taco(
     """TACO: 26,443 programming problems of contests, 1,000 of them held out.
 
     difficulties: of EASY, MEDIUM, MEDIUM_HARD, HARD, VERY_HARD; all unless given. max_tests, include_weak: as of apps.
+    limit_factor: each problem's own time and memory limit, times this, where it is below the verifier's.
     """
-    return _apps_like("taco", TACO, data, difficulties, max_tests, include_weak, num_train, num_test)
+    return _apps_like("taco", TACO, data, difficulties, max_tests, include_weak, num_train, num_test, limit_factor)
 
 
 @register_task("code_contests")
@@ -162,31 +196,29 @@ def code_contests(
     data: Path | None = None,
     tests: Literal["given", "all"] = "given",
     max_tests: int | None = None,
+    limit_factor: float | None = None,
     include_weak: bool = False,
     num_train: int | None = None,
     num_test: int | None = None,
 ) -> Task:
     """CodeContests: problems of Codeforces, AtCoder and others, 165 of them held out.
 
-    tests: "given" are the public and the private ones, "all" also those that the data set's authors generated.
+    tests: "given" are the public and the private ones, "all" also those that the data set's authors generated; these
+    are used too where the given ones are the statement's examples only. limit_factor: each problem's own time and
+    memory limit, times this, where it is below the verifier's.
     """
-    _most("code_contests", max_tests)
-    parts = ("public_tests", "private_tests", *(("generated_tests",) if tests == "all" else ()))
+    _check("code_contests", max_tests, limit_factor)
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
         statement = str(value(row, ["description"], where) or "")
-        inputs: list[Any] = []
-        outputs: list[Any] = []
-        for part in parts:
-            held = value(row, [part], where) or {}
-            inputs += held.get("input") or []
-            outputs += held.get("output") or []
         if "<image>" in statement:
             return "with pictures"
         if any(row.get(name) for name in ("input_file", "output_file")):
             return "that read or write files"
-        reference = contest_tests.stdio(inputs[:max_tests], outputs[:max_tests], statement)
-        return contest_problem(name, statement, "", reference)
+        reference = _reference(row, where, statement, GIVEN if tests == "given" else EVERY, max_tests)
+        if not isinstance(reference, str) and contest_tests.all_shown(reference, statement):
+            reference = _reference(row, where, statement, EVERY, max_tests)
+        return contest_problem(name, statement, "", reference, **own_limits(row, limit_factor))
 
     return published_task(
         "code_contests",
@@ -198,6 +230,16 @@ def code_contests(
         verifier="unit_tests",
         include_weak=include_weak,
     )
+
+
+def _reference(row: Row, where: str, statement: str, parts: tuple[str, ...], most: int | None) -> dict[str, Any] | str:
+    inputs: list[Any] = []
+    outputs: list[Any] = []
+    for part in parts:
+        held = value(row, [part], where) or {}
+        inputs += held.get("input") or []
+        outputs += held.get("output") or []
+    return contest_tests.stdio(inputs[:most], outputs[:most], statement)
 
 
 @register_task("livecodebench")
@@ -219,7 +261,9 @@ def livecodebench(
     source = Source(**{**vars(LIVE), "files": {"test": RELEASES[release]}})
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
-        day = str(value(row, ["contest_date"], where))[:10]
+        day = str(value(row, ["contest_date"], where) or "")[:10]
+        if (first_day or last_day) and not day:
+            return "without a date"
         if (first_day and day < first_day) or (last_day and day >= last_day):
             return "of other dates"
         statement, start = str(value(row, ["question_content"], where) or ""), str(row.get("starter_code") or "")
@@ -250,7 +294,7 @@ def live_reference(row: Row, where: str, statement: str, starter_code: str) -> d
         expected = [json.loads(t["output"]) for t in tests]
     except (ValueError, AttributeError):
         return "with tests of another form"
-    reference = contest_tests.calls(str(entry), arguments, expected)
+    reference = contest_tests.calls(str(entry), arguments, expected, statement)
     return reference if isinstance(reference, str) else contest_tests.in_class(reference, starter_code)
 
 

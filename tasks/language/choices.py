@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rlvr.registry import register_task
 from rlvr.seeding import derive_seed
@@ -31,8 +32,13 @@ ASK = "Think step by step, then give the letter of the right option within \\box
 WRONG = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 
 
-def choice_problem(name: str, question: str, options: Sequence[str], right: int) -> Problem:
-    """Return a problem with its options under letters from A; the reference is the letter of number `right`."""
+def choice_problem(name: str, question: Any, options: Sequence[Any], right: int) -> Problem | str:
+    """Return a problem with its options under letters from A, or why there is none.
+
+    The reference is the letter of option number `right`.
+    """
+    if not isinstance(question, str) or not question.strip() or not all(isinstance(one, str) for one in options):
+        return "without a question or an option"
     listed = "\n".join(f"{letter}) {text.strip()}" for letter, text in zip(string.ascii_uppercase, options))
     return Problem(name, f"{question.strip()}\n\n{listed}\n\n{ASK}", string.ascii_uppercase[right])
 
@@ -54,12 +60,9 @@ def gpqa(
     def convert(row: Row, where: str, name: str) -> Problem | str:
         question = value(row, ["Question"], where)
         options = [value(row, [name], where) for name in ("Correct Answer", *WRONG)]
-        if question is None or None in options:
-            return "without a question or an option"
         order = list(range(4))
         random.Random(derive_seed("gpqa", seed, str(question))).shuffle(order)
-        shuffled = [str(options[place]) for place in order]
-        return choice_problem(name, str(question), shuffled, order.index(0))
+        return choice_problem(name, question, [options[place] for place in order], order.index(0))
 
     return published_task("gpqa", GPQA[subset], data, convert, num_test=num_test, verifier="choice")
 
@@ -79,7 +82,10 @@ def mmlu_pro(*, data: Path | None = None, categories: tuple[str, ...] = (), num_
             return "of other categories"
         if not isinstance(options, list) or answer not in list(string.ascii_uppercase[: len(options)]):
             return "whose answer is no letter of an option"
-        made = choice_problem(name, str(question), options, string.ascii_uppercase.index(answer))
-        return Problem(made.id, made.prompt, made.reference, {"category": category})
+        right = string.ascii_uppercase.index(answer)
+        if row.get("answer_index") not in (None, right):
+            return "whose answer and answer_index differ"
+        made = choice_problem(name, question, options, right)
+        return made if isinstance(made, str) else replace(made, info={"category": category})
 
     return published_task("mmlu_pro", MMLU_PRO, data, convert, num_test=num_test, verifier="choice")

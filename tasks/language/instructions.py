@@ -25,6 +25,9 @@ IFBENCH = Source(hub="allenai/IFBench_test", licence="ODC-BY", size="300", split
 def instructions_of(row: Row, where: str) -> dict[str, Any]:
     """Return the reference of a row: its instructions with the parameters that they have, whole numbers as such."""
     names, given = value(row, ["instruction_id_list"], where) or [], value(row, ["kwargs"], where) or []
+    for column, held in (("instruction_id_list", names), ("kwargs", given)):
+        if not isinstance(held, list):
+            raise ValueError(f"{where}: {column} is a {type(held).__name__}; expected a list")
     return {"instruction_id_list": list(names), "kwargs": [_parameters(one) for one in given]}
 
 
@@ -49,7 +52,8 @@ def instruction_task(
         if unknown:
             return "with instructions that are not checked here"
         read_instructions(reference)
-        return Problem(f"{name}/{row.get('key', default)}", str(prompt), reference)
+        key = row.get("key")
+        return Problem(default if key is None else f"{name}/{key}", str(prompt), reference)
 
     return published_task(
         name, source, data, convert, num_test=num_test, verifier="instructions", verifier_options=options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rlvr.registry import register_task
 from rlvr.tasks.rows import Row
@@ -27,6 +28,14 @@ KNIGHTS = Source(
 )
 
 
+def _fit(names: Any, solution: Any) -> bool:
+    """Whether these are different names, and for each whether it is a knight: "False" as text would be true."""
+    if not isinstance(names, list) or not isinstance(solution, list):
+        return False
+    truths = all(isinstance(truthful, bool | int) and truthful in (0, 1) for truthful in solution)
+    return truths and 0 < len(names) == len(solution) == len({str(name).casefold() for name in names})
+
+
 @register_task("knights_knaves")
 @published(KNIGHTS)
 def knights_knaves(
@@ -46,7 +55,7 @@ def knights_knaves(
 
     def convert(row: Row, where: str, name: str) -> Problem | str:
         quiz, names, solution = (value(row, [column], where) for column in ("quiz", "names", "solution"))
-        if quiz is None or not names or not isinstance(solution, list) or len(names) != len(solution):
+        if not isinstance(quiz, str) or not _fit(names, solution):
             return "without a quiz or a solution"
         if len(names) not in people:
             return "of other numbers of people"
@@ -54,7 +63,7 @@ def knights_knaves(
         roles = [str(words.get("knight") or "knight"), str(words.get("knave") or "knave")]
         said = {person: roles[0] if truthful else roles[1] for person, truthful in zip(names, solution)}
         answer = ", ".join(f"{person} is a {role}" for person, role in said.items())
-        prompt = f"{str(quiz).strip()}\n\n{ASK.format(knight=roles[0], knave=roles[1])}"
+        prompt = f"{quiz.strip()}\n\n{ASK.format(knight=roles[0], knave=roles[1])}"
         return Problem(name, prompt, {"identities": said, "roles": roles}, {"answer": answer, "people": len(names)})
 
     return published_task(

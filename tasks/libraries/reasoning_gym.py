@@ -72,12 +72,7 @@ def reasoning_gym(
                 rejected += 1
             elif held.setdefault(normalized(row["question"]), part) == part:
                 parts[part].append(problem(part, index, row))
-    if 2 * rejected > num_train + num_test:
-        raise ValueError(f"task {name!r}: its scorer rejects the package's own answers to {rejected} problems")
-    if rejected:
-        logger.warning(
-            f"task {name!r}: {rejected} problems are left out: their scorer rejects the package's own answer"
-        )
+    _tell_rejected(name, rejected, num_train + num_test)
     if num_train and not parts["train"]:
         raise ValueError(f"task {name!r}: all of its problems are test problems; ask for fewer (num_test)")
     options = {"graded": graded, "least": least}
@@ -89,6 +84,16 @@ def reasoning_gym(
         verifier_options=options,
         check_references=False,
     )
+
+
+def _tell_rejected(name: str, rejected: int, count: int) -> None:
+    """Tell how many of the package's own answers its scorer rejects. Raise ValueError for more than half."""
+    if 2 * rejected > count:
+        raise ValueError(f"task {name!r}: its scorer rejects the package's own answers to {rejected} problems")
+    if rejected:
+        logger.warning(
+            f"task {name!r}: {rejected} problems are left out: their scorer rejects the package's own answer"
+        )
 
 
 def _settings(name: str, dataset: str, config: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 
 from rlvr.registry import register_task
 from rlvr.seeding import derive_seed
-from rlvr.tasks.base import build_task, normalized
+from rlvr.tasks.base import build_task, normalized, without_held_out
 from rlvr.types import Problem, Task
 from rlvr.verifiers.verifiers_task import load_tasks, prompt_of
 
@@ -39,7 +39,7 @@ def verifiers(
         parts["test" if held_out else "train"].append(Problem(f"{name}/{index}", prompt, reference))
     return build_task(
         name,
-        train=parts["train"],
+        train=without_held_out(name, parts["train"], parts["test"]),
         test=parts["test"],
         verifier="verifiers_task",
         verifier_options={"full": full},

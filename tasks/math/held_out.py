@@ -10,6 +10,7 @@ from rlvr.tasks.math.train import boxed_answer, math_problem
 from rlvr.tasks.rows import Row
 from rlvr.tasks.sources import Source, published, published_task, value
 from rlvr.types import Problem, Task
+from rlvr.verifiers import verify_math
 
 ARENA = "CC BY-NC-SA 4.0"
 AIME_25 = Source(
@@ -93,6 +94,12 @@ def minerva(*, data: Path | None = None, num_test: int | None = None) -> Task:
     return competition("minerva", MINERVA, data, num_test)
 
 
+def with_unit(answer: str, unit: str) -> str:
+    """Return an answer with its unit, so that 150 km is not 150 m, where `math` then still reads the answer alone."""
+    whole = f"{answer.strip().strip('$')} \\text{{ {unit.strip().strip('$')}}}"
+    return whole if verify_math(whole, f"\\boxed{{{answer}}}").correct else answer
+
+
 @register_task("olympiadbench")
 @published(OLYMPIAD)
 def olympiadbench(*, data: Path | None = None, num_test: int | None = None) -> Task:
@@ -108,6 +115,8 @@ def olympiadbench(*, data: Path | None = None, num_test: int | None = None) -> T
         if row.get("error"):
             return "with a tolerance"
         answer = ", ".join(map(str, answers)) if isinstance(answers, list) else answers
+        if row.get("unit") and isinstance(answer, str):
+            answer = with_unit(answer, str(row["unit"]))
         unit = f" Give the number without its unit, {row['unit']}." if row.get("unit") else ""
         text = f"{row['context'].strip()}\n{question}" if row.get("context") else str(question)
         return math_problem(name, text.strip() + unit, answer)

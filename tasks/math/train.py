@@ -75,11 +75,13 @@ def boxed_answer(solution: str) -> str | None:
 
 def math_problem(name: str, question: Any, answer: Any, **info: Any) -> Problem | str:
     """Return a problem that asks for the answer in a box, or why the row has none."""
-    if question is None or not str(question).strip():
+    if not isinstance(question, str) or not question.strip():
         return "without a question"
-    if answer is None or str(answer).strip().casefold() in NO_ANSWERS or not str(answer).strip():
+    if isinstance(answer, bool) or not isinstance(answer, str | int | float):
+        return NO_ANSWER if answer is None else "with an answer that is neither text nor a number"
+    if str(answer).strip().casefold() in NO_ANSWERS or not str(answer).strip():
         return NO_ANSWER
-    return Problem(name, boxed_prompt(str(question)), str(answer).strip(), info)
+    return Problem(name, boxed_prompt(question), str(answer).strip(), info)
 
 
 def from_solution(row: Row, where: str, name: str) -> Problem | str:
@@ -167,12 +169,12 @@ def dapo_math(
     def convert(row: Row, where: str, name: str) -> Problem | str:
         messages, reward = value(row, ["prompt"], where), value(row, ["reward_model"], where)
         answer = reward.get("ground_truth") if isinstance(reward, dict) else None
+        if messages is None:
+            return "without a question"
         chat = to_prompt(messages, where)
         text = chat if isinstance(chat, str) else chat[-1]["content"]
-        if prompt == "boxed":
-            chat = boxed_prompt(text.removeprefix(DAPO_PREFIX).removesuffix(DAPO_SUFFIX))
-        made = math_problem(name, text, answer)
-        return made if isinstance(made, str) else Problem(made.id, chat, made.reference)
+        made = math_problem(name, text.removeprefix(DAPO_PREFIX).removesuffix(DAPO_SUFFIX), answer)
+        return made if isinstance(made, str) or prompt == "boxed" else Problem(made.id, chat, made.reference)
 
     return published_task("dapo_math", DAPO, data, convert, num_train=num_train)
 

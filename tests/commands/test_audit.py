@@ -237,6 +237,7 @@ def test_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     lines = (tmp_path / "profile" / "profile.jsonl").read_text().splitlines()
     first = json.loads(lines[0])
     assert first.pop("fingerprint")
+    assert (first.pop("model"), first.pop("verifier")) == ("tiny", None)
     assert first == {"id": "arithmetic/train/0", "samples": 2, "correct": 0, "score": 0.0}
     assert len(lines) == 6
     assert cli(["profile", "arithmetic", *flags, "--group-size", "1"]) == 2

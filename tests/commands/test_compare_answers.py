@@ -66,6 +66,23 @@ def test_several_against_the_first(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "+0.000" in printed
 
 
+@pytest.mark.parametrize("changed", [{}, {"fingerprint": "y"}, {"split": "train"}, {"verifier": "exact"}])
+def test_other_problems_with_the_same_ids(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, str]
+) -> None:
+    """Are told of, as are other verdicts; other models and temperatures are what is compared."""
+    held = {"task": "t", "split": "test", "fingerprint": "x", "samples": 1, "verifier": None}
+    for name, more in (("a", {}), ("b", changed)):
+        write(tmp_path / name / "answers.jsonl", {"p": "1", "q": "0"})
+        (tmp_path / name / "settings.json").write_text(
+            json.dumps(held | {"model": name, "temperature": len(name)} | more)
+        )
+    printed = " ".join(compared(capsys, str(tmp_path / "a"), str(tmp_path / "b" / "answers.jsonl")).split())
+    assert ("paired by their ids alone" in printed) == bool(changed)
+    for name in changed:
+        assert f"{name} is" in printed
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

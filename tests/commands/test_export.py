@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr.commands.cli import main as rlvr
-from rlvr.commands.export import find_checkpoint, public
+from rlvr.commands.export import check_base, facts_of, find_checkpoint, public
 from rlvr.commands.model_card import CardFacts, code, licence_of, model_card
 from rlvr.launch import launch
 from tests.helpers.runs import tiny
@@ -107,6 +109,31 @@ def test_settings_without_this_machine() -> None:
 
 
 @pytest.mark.parametrize(
+    "value, kept",
+    [
+        ("url=http://10.0.0.5:8000/v1", "url=[address]"),
+        ("https://me:pass@host/v1?key=1", "[address]"),
+        ("server=node7.cluster:8000", "server=[address]"),
+        ("data=s3://bucket/rows", "data=[address]"),
+        ("rubric=@/home/me/r.txt", "rubric=@r.txt"),
+        ("template=@~/r.txt", "template=@r.txt"),
+        ("a=b=/x/y", "a=b=y"),
+        ("../me/rows.jsonl", "rows.jsonl"),
+        ("./rows/", "rows"),
+        ("C:\\Users\\me\\x", "x"),
+        ("org/name", "org/name"),
+        ("fraction=1/2", "fraction=1/2"),
+        ("mine:shouting", "mine:shouting"),
+        ("/home/me/two\nlines", "two\nlines"),
+    ],
+)
+def test_options_without_this_machine(value: str, kept: str) -> None:
+    """Addresses and paths in options too, wherever they are nested; a prompt stays as the model read it."""
+    assert public({"monitor": {"options": [value]}}) == {"monitor": {"options": [kept]}}
+    assert public({"system_prompt": value}) == {"system_prompt": value}
+
+
+@pytest.mark.parametrize(
     "text, expected",
     [
         ("---\nlicense: mit\n---\n# x", "mit"),
@@ -164,6 +191,27 @@ def test_bad_input(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
 
 
+TOKEN = "hf_abcdefghijklmnop"
+
+
+@pytest.mark.parametrize("most", [0, 50, 20_000])
+def test_a_file_that_cannot_be_written_is_one_line(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], most: int
+) -> None:
+    """With the reason of the first one; nothing is left."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        assert rlvr(["export", str(trained), str(tmp_path / "out")]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "File too large" in error
+    assert "[(" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
 class Hub:
     """A stand-in for HfApi: what it holds, what was uploaded, and what it raises."""
 
@@ -171,6 +219,7 @@ class Hub:
         self.held, self.error = held, error
         self.made: list[tuple[str, bool]] = []
         self.files: dict[str, bytes] = {}
+        self.deleted: list[str] | None = None
 
     def repo_exists(self, repo: str) -> bool:
         if self.error:
@@ -180,7 +229,10 @@ class Hub:
     def create_repo(self, repo: str, *, private: bool) -> None:
         self.made.append((repo, private))
 
-    def upload_folder(self, *, repo_id: str, folder_path: Path, commit_message: str) -> str:
+    def upload_folder(
+        self, *, repo_id: str, folder_path: Path, commit_message: str, delete_patterns: list[str] | None
+    ) -> str:
+        self.deleted = delete_patterns
         self.files = {path.name: path.read_bytes() for path in Path(folder_path).iterdir()}
         return commit_message
 
@@ -205,6 +257,9 @@ def test_push(trained: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], 
         (Hub(held=("me/mine",)), "me/mine", "the repository me/mine exists; --update commits to it"),
         (Hub(error=OSError("401 Client Error")), "me/mine", "cannot push to me/mine: 401 Client Error"),
         (Hub(error=ConnectionError()), "me/mine", "cannot push to me/mine: ConnectionError"),
+        (Hub(error=OSError(f"denied: Bearer {TOKEN}")), "me/mine", "cannot push to me/mine: denied: Bearer [key]"),
+        (Hub(error=OSError(f"{TOKEN!r}\n again")), "me/mine", "cannot push to me/mine: '[key]' again"),
+        (Hub(error=KeyError("id")), "me/mine", "cannot push to me/mine: an unexpected answer: KeyError('id')"),
         (Hub(), "me/mine/more", "is no name of a repository"),
         (Hub(), "../mine", "is no name of a repository"),
     ],
@@ -219,6 +274,7 @@ def test_a_push_that_fails(
 ) -> None:
     """One line, exit code 2, and nothing was uploaded."""
     monkeypatch.setattr(huggingface_hub, "HfApi", lambda: hub)
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: TOKEN)
     assert rlvr(["push", str(trained), repo]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
@@ -233,3 +289,52 @@ def test_a_push_to_a_repository_that_exists(trained: Path, monkeypatch: pytest.M
     assert rlvr(["push", str(trained), "me/mine", "--update"]) == 0
     assert hub.made == []
     assert "config.json" in hub.files
+    stale = ["adapter_config.json", "adapter_model.safetensors", "base/model.safetensors", "vocab.json"]
+    stale += ["model-00001-of-00002.safetensors", "model.safetensors.index.json", "pytorch_model.bin"]
+    for name in stale:
+        assert any(fnmatch(name, pattern) for pattern in hub.deleted or ())
+    assert not any(fnmatch(name, pattern) for name in ("LICENSE", "plot.png") for pattern in hub.deleted or ())
+
+
+def adapter_on(folder: Path, base: str) -> None:
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+
+
+@pytest.mark.parametrize("base", ["/home/me/base", "FOLDER", "runs/a/checkpoints/step-000001"])
+def test_an_adapter_that_nobody_could_load_is_not_pushed(tmp_path: Path, base: str) -> None:
+    """Its base is a folder of this machine; one of the hub, or in the adapter's own folder, passes."""
+    (tmp_path / "there").mkdir()
+    adapter_on(tmp_path, str(tmp_path / "there") if base == "FOLDER" else base)
+    with pytest.raises(ValueError, match="rlvr merge"):
+        check_base(tmp_path)
+    adapter_on(tmp_path, "org/name")
+    check_base(tmp_path)
+    adapter_on(tmp_path, base)
+    (tmp_path / "base").mkdir()
+    check_base(tmp_path)
+
+
+@pytest.mark.parametrize("model", ["/home/me/qwen", "runs/mine", "~/models/base"])
+def test_a_folder_is_no_model_of_the_hub(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """Though its name, or what is left of it, has the form of one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "copy").mkdir()
+    record = json.loads((trained / "config.json").read_text())
+    record["model"]["name"] = model
+    (tmp_path / "copy" / "config.json").write_text(json.dumps(record))
+    facts = facts_of(tmp_path / "copy", 2, tmp_path, "mine", "best")
+    assert "base_model:" not in model_card(facts)
+    record["model"]["name"] = "org/name"
+    (tmp_path / "copy" / "config.json").write_text(json.dumps(record))
+    assert 'base_model: "org/name"' in model_card(facts_of(tmp_path / "copy", 2, tmp_path, "mine", "best"))
+
+
+@pytest.mark.parametrize("chosen, said", [("best", True), ("last", False), ("2", False)])
+def test_the_card_tells_of_the_choice(trained: Path, chosen: str, said: bool) -> None:
+    """The best of several evaluations on the same problems looks better than it is."""
+    _, folder = find_checkpoint(trained, chosen)
+    card = model_card(facts_of(trained, 2, folder, "mine", chosen))
+    assert ("the best of 2 evaluations" in card) == said

@@ -13,10 +13,12 @@ from rlvr.commands.arguments import parse_settings
 from rlvr.commands.choices import selected
 from rlvr.commands.cli import main
 from rlvr.commands.completion import script
+from rlvr.commands.list import recipe_command
 from rlvr.commands.settings import Settings, values_of
 from rlvr.commands.train import COMMAND_OF, load_recipe, recipe_names
 from rlvr.config import SAMPLERS, Config, PPOConfig, class_of
 from rlvr.config.group import documented
+from tests.helpers.files import ROOT
 
 MOST = 60  # settings that `--help` shows
 
@@ -24,7 +26,7 @@ RECIPES = [
     (name, kind)
     for name in recipe_names()
     for kind, command in COMMAND_OF.items()
-    if command == ("rm" if name == "rm_pairs" else "train")
+    if command == recipe_command(ROOT / "recipes" / f"{name}.py") != "pipeline"
 ]
 
 
@@ -167,6 +169,8 @@ def test_flags_of_earlier_versions_are_answered_with_the_present_one(flags, word
 def test_the_completion_script_knows_commands_recipes_and_flags():
     """Of each choice: those of PPO, DPO, the servers and the monitor."""
     text = script("bash")
+    for word in ("verify-resume", "--kill-after", "pipeline", "--seeds"):
+        assert word in text
     for word in ("train", "profile", "tiny_math", "rm_grpo", "--algo.kl-coef", "--critic.lr", "--sampler.url"):
         assert word in text
     assert "--pairs.held-out" in text

@@ -246,6 +246,28 @@ def test_browsing(tmp_path: Path, page: chromium.Page) -> None:
     assert choose_in(page, text="nobody said this") == []
 
 
+@pytest.mark.parametrize("value", [1e-5, -3e-7, 2.5e-12])
+def test_small_advantages_keep_their_sign(tmp_path: Path, value: float) -> None:
+    """The page is filtered by it; only 0 is shown as 0, and what is no number as none."""
+    held = [value, 0.0, None, float("nan"), [value, value], 1234.5678]
+    write(tmp_path, [logged(1, i, advantage=advantage) for i, advantage in enumerate(held)])
+    index, _ = read_page(write_report(tmp_path))
+    found = index["columns"]["advantage"]
+    assert found == [pytest.approx(value, rel=1e-3), 0, None, None, pytest.approx(value, rel=1e-3), 1235]
+
+
+@needs_chromium
+@pytest.mark.parametrize("rollouts", [0, 1])
+def test_no_error_in_the_console(tmp_path: Path, page: chromium.Page, rollouts: int) -> None:
+    """With and without rollouts in the run."""
+    write(tmp_path, [logged(1, i) for i in range(rollouts)])
+    path = write_report(tmp_path)
+    errors = "<script>window.errors = []; window.onerror = (e) => { errors.push(String(e)); }</script>"
+    path.write_text(path.read_text().replace("<style>", errors + "<style>", 1))
+    page.open(path)
+    assert page.evaluate("window.errors") == []
+
+
 @needs_chromium
 def test_hostile_text_stays_text(tmp_path: Path, page: chromium.Page) -> None:
     """In every field, packed or not: no element, no script, no turned direction, no control character."""

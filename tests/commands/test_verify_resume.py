@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from rlvr.commands.cli import main as rlvr
 from rlvr.commands.resume_compare import compare_runs
+from tests.helpers.files import ROOT
 
 QUICK = (
     "--run.task-option num_train=64 num_test=8 num_demonstrations=64 --sft.steps 2 --run.steps 3 --kill-after 2 "
@@ -164,3 +172,30 @@ def test_a_run_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     assert rlvr(["verify-resume", str(recipe), "--run.out-dir", str(tmp_path / "both")]) == 2
     assert "the run ended with code 2: error: no such luck" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_under_way(tmp_path: Path, number: signal.Signals) -> None:
+    """It is in a session of its own, which the signal does not reach."""
+    program = tmp_path / "train"
+    program.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 120\n")
+    program.chmod(0o755)
+    call = "import sys; from rlvr.commands.verify_resume import main; sys.executable = sys.argv[1]; main(sys.argv[2:])"
+    command = [sys.executable, "-c", call, str(program), "tiny_math", "--run.out-dir", str(tmp_path / "out")]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL)
+    try:
+        pid = int(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip()))
+        process.send_signal(number)
+        assert process.wait(60) != 0
+        eventually(lambda: not Path(f"/proc/{pid}").exists())
+    finally:
+        process.kill()
+
+
+def eventually(find: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """What a function returns as soon as it is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := find()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found

@@ -70,7 +70,7 @@ def test_tool_math(tmp_path: Path) -> None:
         "tool_math",
         tmp_path,
         shown,
-        *("--run.data", str(tmp_path / "gsm8k"), "--sft.steps", "60"),
+        *("--run.data", str(tmp_path / "gsm8k"), "--sft.steps", "60", "--sft.batch-size", "4"),
         *("--rollout.max-new-tokens", "160", "--rollout.max-prompt-tokens", "700"),
     )
     assert len(found) == 2 * 2 * 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from random import Random
 
@@ -18,6 +19,7 @@ from tests.helpers.played import Steps, digits
 
 PROBLEMS = [Problem(f"p{i}", f"{i}+{i}=") for i in range(5)]
 LIMITS = RolloutConfig(max_turns=4, turn_tokens=6)
+BUDGET = Sampling(max_new_tokens=24)
 
 
 def play_rows(policy: Policy, sampler: Sampler, environment: Environment, **options) -> list[Group]:
@@ -27,7 +29,7 @@ def play_rows(policy: Policy, sampler: Sampler, environment: Environment, **opti
         "problems": PROBLEMS,
         "group_size": 2,
         "seed": (0, "rollout", 3),
-        "sampling": Sampling(max_new_tokens=24),
+        "sampling": BUDGET,
         **options,
     }
     return rollout(policy, sampler, plan=plan, **settings)
@@ -69,3 +71,27 @@ class LastOfAll:
         self.all_ended.wait(60)
         yield Reply("1", role="user")
         return None
+
+
+def interrupt_without_replies(policy: Policy, sampler: Sampler) -> None:
+    """Interrupt a sampler that plays rows in which all replies are missing, and come after a minute.
+
+    Raises what playing them raises; TimeoutError where that takes longer than 20 s.
+    """
+    asked, release = threading.Semaphore(0), threading.Event()
+
+    def hangs(problem: Problem, rng: Random) -> Steps:
+        yield None
+        asked.release()
+        release.wait(60)
+        return None
+
+    with ThreadPoolExecutor(1) as pool:
+        playing = pool.submit(play_rows, policy, sampler, hangs)
+        for _ in range(2 * len(PROBLEMS)):
+            assert asked.acquire(timeout=60)
+        sampler.interrupt()
+        try:
+            playing.result(20)
+        finally:
+            release.set()

@@ -13,6 +13,7 @@ import atexit
 import functools
 import json
 import os
+import random
 import runpy
 import select
 import signal
@@ -23,6 +24,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -128,10 +130,7 @@ def run(
 
 def start_together(processes: int, arguments: Sequence[str]) -> list[Started]:
     """Start `rlvr ARGUMENTS` in several processes of one group, with the variables that torchrun sets for each."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "OMP_NUM_THREADS": "1"}
     shared |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)]
     return [start(arguments, env={**os.environ, **shared, **own}) for own in ranks]
@@ -148,6 +147,15 @@ def run_together(
     finally:
         for process in all_of_them:
             process.kill()
+
+
+def _free_port() -> int:
+    """Return a port on which nobody listens, below those that Linux gives to whoever asks for any."""
+    while True:
+        port = random.SystemRandom().randrange(16_384, 32_768)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _finished(process: Started, timeout: float) -> subprocess.CompletedProcess[str]:

@@ -10,11 +10,11 @@ from torch import Tensor
 
 import rlvr.model.probe
 from rlvr.config import ModelConfig
-from rlvr.model import device, projection
+from rlvr.model import device
 from rlvr.model.decode_cache import DecodeCache
 from rlvr.model.decoding import PreparedDecoder, SharedDecoder
 from rlvr.model.policy import Policy, load_policy
-from rlvr.model.prepared import Prepared, can_prepare
+from rlvr.model.prepared import Joined, Prepared, can_prepare
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.families import make_models
@@ -61,16 +61,18 @@ def test_prepared_weights_give_the_logits_of_the_plain_pass(family, copied, monk
         torch.testing.assert_close(decode(policy, make), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-def test_in_bfloat16_the_difference_is_rounding(family, monkeypatch) -> None:
-    """Weights cast and joined, multiplied in either order."""
+@pytest.mark.parametrize("copied", [0, 2**19])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "mistral"])
+def test_in_bfloat16_the_difference_is_rounding(family, copied, monkeypatch) -> None:
+    """Weights cast and joined; prompts held once, or copied, whose rows have attention in one call but for windows."""
     policy = make_policy(family)
     exact = decode(policy, SharedDecoder)
     policy.dtype = torch.bfloat16
+    monkeypatch.setattr(DecodeCache, "COPIED", 0)
     plain = decode(policy, SharedDecoder)
-    for many in (1, 2**40):
-        monkeypatch.setattr(projection, "MANY_WEIGHTS", many)
-        found = decode(policy, PreparedDecoder)
+    monkeypatch.setattr(DecodeCache, "COPIED", copied)
+    for make in (SharedDecoder, PreparedDecoder):
+        found = decode(policy, make)
         assert found.dtype is torch.float32
         assert (found - exact).norm() <= 1.5 * (plain - exact).norm()
 
@@ -110,6 +112,45 @@ def test_a_prepared_pass_that_differs_is_not_used(part, monkeypatch: pytest.Monk
     decoders = rlvr.model.probe.Decoders(policy.causal, policy.trial, policy.packs)
     decoders.chosen.clear()
     assert decoders.for_length(20) is SharedDecoder
+
+
+def exchanged(weight: Tensor) -> None:
+    weight.copy_(weight.roll(len(weight) // 2, 0))
+
+
+def shifted(weight: Tensor) -> None:
+    weight.copy_(weight.roll(1, 0))
+
+
+def scaled(weight: Tensor) -> None:
+    weight[: len(weight) // 3].mul_(1.1)
+
+
+def not_filled(weight: Tensor) -> None:
+    weight[-2:].zero_()
+
+
+@pytest.mark.parametrize("sabotage", [exchanged, shifted, scaled, not_filled])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_joined_weights_that_differ_are_not_used(family, sabotage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32 nothing is joined, so that only the trial in the dtype that decodes can tell."""
+    right = Joined.__init__
+
+    def wrong(self: Any, linears: Any, dtype: torch.dtype) -> None:
+        right(self, linears, dtype)
+        if len(linears) > len(self.parts):
+            sabotage(self.parts[0][0])
+
+    policy = make_policy(family)
+    policy.trial.decoders.clear()
+    monkeypatch.setattr(Joined, "__init__", wrong)
+    for dtype, expected in ((torch.float32, PreparedDecoder), (torch.bfloat16, SharedDecoder)):
+        decoders = rlvr.model.probe.Decoders(policy.causal, policy.trial, policy.packs, dtype)
+        assert decoders.for_length(20) is expected
+    monkeypatch.setattr(Joined, "__init__", right)
+    policy.trial.decoders.clear()
+    decoders = rlvr.model.probe.Decoders(policy.causal, policy.trial, policy.packs, torch.bfloat16)
+    assert decoders.for_length(20) is PreparedDecoder
 
 
 @pytest.mark.parametrize("copied", [0, 2**19])

@@ -33,7 +33,7 @@ class FakeVLLM(BaseHTTPRequestHandler):
         self.server.bodies.append((self.path, body))
         mood = self.server.moods.pop(0) if self.server.moods else "well"
         if mood == "slow":
-            time.sleep(0.6)
+            time.sleep(2)
         if mood == "failing":
             return self.reply({"error": "engine is dead"}, 500)
         if mood == "strange":
@@ -87,7 +87,7 @@ def remote(folder):
 def test_a_server_scores_as_this_process_does(folder, remote):
     """/classify gets the very token ids, in requests of batch_size, and raw logits are asked for."""
     server, url = remote
-    verifier = RewardModel(model=folder, url=url, batch_size=4, timeout=5)
+    verifier = RewardModel(model=folder, url=url, batch_size=4, timeout=60)
     assert scores(verifier) == pytest.approx(scores(RewardModel(model=folder, device="cpu")), abs=1e-5)
     assert [len(body["input"]) for _, body in server.bodies] == [4, 4, 1]
     assert all(body["use_activation"] is False and body["model"] == "served" for _, body in server.bodies)
@@ -96,7 +96,7 @@ def test_a_server_scores_as_this_process_does(folder, remote):
 def test_the_score_route_sends_prompt_and_completion(folder, remote):
     """The fake server's score is the prompt's length plus ten times the completion's."""
     _, url = remote
-    verifier = RewardModel(model=folder, url=url, route="score", timeout=5)
+    verifier = RewardModel(model=folder, url=url, route="score", timeout=60)
     assert scores(verifier) == [len(problem.prompt) + 10.0 * len(completion) for problem, completion in PAIRS]
 
 
@@ -115,7 +115,7 @@ def test_a_dead_server_is_one_line_at_the_first_call(folder):
 def test_a_server_that_dies_later_gives_counted_errors(folder):
     """No score, never a 0, one try for the whole batch; the budget then stops the run."""
     with serving(load_classifier(folder, device="cpu", dtype="float32")[0]) as (_, url):
-        runner = Runner(RewardModel(model=folder, url=url, batch_size=2, timeout=5), error_budget=0.02)
+        runner = Runner(RewardModel(model=folder, url=url, batch_size=2, timeout=60), error_budget=0.02)
         assert all(verdict.score is not None for verdict in runner.verify(PAIRS))
     fresh = [(problem, completion + "1") for problem, completion in PAIRS]
     verdicts = runner.verifier.verify_batch(fresh)
@@ -129,14 +129,14 @@ def test_a_server_that_dies_later_gives_counted_errors(folder):
 def test_a_slow_server_gives_errors_after_its_time(folder, remote):
     """Both tries run out; the other requests of that call are not waited for; the next call is answered."""
     server, url = remote
-    verifier = RewardModel(model=folder, url=url, batch_size=1, timeout=0.2)
+    verifier = RewardModel(model=folder, url=url, batch_size=1, timeout=1.0)
     assert verifier(*PAIRS[0]).score is not None
     server.moods += ["slow", "slow"]
     start = time.perf_counter()
     verdicts = verifier.verify_batch(PAIRS)
     assert time.perf_counter() - start < 20
     assert {verdict.score for verdict in verdicts} == {None}
-    assert "timed out after 0.2 s" in verdicts[0].reason
+    assert "timed out after 1 s" in verdicts[0].reason
     assert verifier(*PAIRS[0]).score is not None
 
 
@@ -144,7 +144,7 @@ def test_a_server_is_asked_again_after_a_failure(folder, remote):
     """A 500 once: the second attempt succeeds. After two it is an error that quotes the server."""
     server, url = remote
     server.moods += ["failing"]
-    verifier = RewardModel(model=folder, url=url, timeout=5)
+    verifier = RewardModel(model=folder, url=url, timeout=60)
     assert None not in scores(verifier)
     server.moods += ["failing", "failing"]
     assert 'returned 500: {"error": "engine is dead"}' in verifier(*PAIRS[0]).reason
@@ -153,7 +153,7 @@ def test_a_server_is_asked_again_after_a_failure(folder, remote):
 def test_answers_of_another_form_and_null_are_errors(folder, remote):
     """null is how JSON writes NaN."""
     server, url = remote
-    verifier = RewardModel(model=folder, url=url, timeout=5)
+    verifier = RewardModel(model=folder, url=url, timeout=60)
     assert verifier(*PAIRS[0]).score is not None
     server.moods += ["strange", "nan"]
     assert "/classify: response does not follow vLLM's schema" in verifier(*PAIRS[0]).reason

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -81,19 +80,20 @@ def test_two_runs_do_not_share_a_folder(tmp_path, holder, capsys):
 def test_of_runs_that_start_at_once_one_gets_the_folder(tmp_path):
     """Eight processes, one lock; the others say so."""
     code = (
-        "import sys, time; from pathlib import Path; from rlvr.runs.lock import locked\n"
-        "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
-        "try:\n    with locked(Path(sys.argv[1])): print('mine', flush=True); time.sleep(4)\n"
-        "except ValueError as error: print(error)"
+        "import sys; from pathlib import Path; from rlvr.runs.lock import locked\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "try:\n    with locked(Path(sys.argv[1])): print('mine', flush=True); sys.stdin.readline()\n"
+        "except ValueError as error: print(error, flush=True)"
     )
-    start = str(time.time() + 2)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path / "run"), start], stdout=subprocess.PIPE, text=True, cwd=ROOT
-        )
-        for _ in range(8)
-    ]
-    said = [process.communicate(timeout=60)[0].strip() for process in processes]
+    command = [sys.executable, "-c", code, str(tmp_path / "run")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 1}
+    processes = [subprocess.Popen(command, text=True, cwd=ROOT, **pipes) for _ in range(8)]
+    assert [process.stdout.readline() for process in processes] == ["ready\n"] * 8
+    for process in processes:
+        process.stdin.write("go\n")
+    said = [process.stdout.readline().strip() for process in processes]
+    for process in processes:
+        process.communicate(timeout=60)  # closes its input: whoever has the lock ends
     assert said.count("mine") == 1
     assert sum("another run is writing" in line for line in said) == 7
 

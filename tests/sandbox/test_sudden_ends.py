@@ -94,7 +94,7 @@ def test_nothing_outlives_a_caller_or_server_that_is_killed(user: str, number: i
     with place(user, number) as pool:
         assert pool.process.stdin
         pool.send([{"program": f"{PROGRAM}{RUNS[kind]}\ntime.sleep(300)", "seconds": 60.0}])
-        assert until(named, 10)
+        assert until(named, 60)
         caller = pool.process.pid
         # A run has a process group of its own; the servers are in that of their first process, at level 2 the keeper.
         servers = {pid for pid in children_of({caller}) if parent_of(os.getpgid(pid)) == caller}
@@ -107,5 +107,5 @@ def test_nothing_outlives_a_caller_or_server_that_is_killed(user: str, number: i
             # The run is done again in another server, and is ended with the pool.
             time.sleep(0.5)
             os.kill(caller, signal.SIGKILL)
-        assert until(lambda: not named(), 10)
-        assert until(lambda: not directories(caller), 10)
+        assert until(lambda: not named(), 60)
+        assert until(lambda: not directories(caller), 60)

@@ -85,16 +85,17 @@ FAULTS = {
         number <= 2
         and (handler.send_json({"choices": [chat_answer("2", "abort")], "usage": {"completion_tokens": 1}}), True)[1]
     ),
-    "silent": lambda number, handler: number <= 2 and (time.sleep(1), handler.drop(), True)[2],
+    "silent": lambda number, handler: number <= 2 and (time.sleep(2), handler.drop(), True)[2],
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_failures_are_repeated(name: str) -> None:
     """The third attempt succeeds; every attempt is the same request, its seed too."""
+    silent = name == "silent"
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = FAULTS[name]
-        endpoint = endpoint_at(server.url, request_seconds=0.5)
+        endpoint = endpoint_at(server.url, request_seconds=1.0 if silent else 60.0, retry_seconds=60.0)
         assert endpoint.complete(ASKED, SAMPLING, 5).text == "2"
         assert server.bodies == [server.bodies[0]] * 3
 
@@ -114,6 +115,66 @@ def test_tokens_are_counted_without_usage(said: dict, tokens: int) -> None:
         assert len(server.bodies) == 1
 
 
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {},
+        [],
+        3,
+        {"total_tokens": 9},
+        {"completion_tokens": None},
+        {"completion_tokens": -5},
+        {"completion_tokens": 1e15},
+    ],
+)
+def test_usage_that_counts_nothing(usage: Any) -> None:
+    """Is as none: the tokens are estimated, and nothing is asked for again."""
+    with openai_like(lambda body: chat_answer("nine chars") | {"usage": usage}) as server:
+        assert endpoint_at(server.url).complete(ASKED, SAMPLING, 5).tokens == 3
+        assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "finish"),
+    [
+        *((word, "stop") for word in ("eos", "end_turn", "STOP")),
+        *((word, "length") for word in ("MAX_TOKENS", "repetition")),
+        *((word, "filter") for word in ("content_filter", "SAFETY")),
+    ],
+)
+def test_words_for_the_end_of_a_completion(word: str, finish: str) -> None:
+    """Those of servers that nearly follow OpenAI's API; none is asked for again."""
+    with openai_like(lambda body: chat_answer("2", word)) as server:
+        assert endpoint_at(server.url).complete(ASKED, SAMPLING, 5).finish == finish
+        assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize("said", [{"error": {"code": "content_filter"}}, {"message": "The content management policy"}])
+def test_a_prompt_that_a_filter_refuses(said: dict) -> None:
+    """Is an empty completion: it would be refused again, and no evaluation could be completed."""
+    with openai_like(lambda body: chat_answer("2")) as server:
+        server.fault = lambda number, handler: (handler.send_json(said, 400), True)[1]
+        made = endpoint_at(server.url).complete(ASKED, SAMPLING, 5)
+    assert (made.text, made.finish, made.tokens) == ("", "filter", 0)
+
+
+@pytest.mark.parametrize("said", [{"error": {"message": "overloaded"}}, {"choices": [], "why": "overloaded"}])
+def test_what_a_server_says_in_place_of_an_answer_is_told(said: dict) -> None:
+    """With status 200 too."""
+    with openai_like(lambda body: chat_answer("2")) as server:
+        server.fault = lambda number, handler: (handler.send_json(said), True)[1]
+        with pytest.raises(RequestLost, match=r"does not follow OpenAI's schema.*overloaded"):
+            endpoint_at(server.url, retry_seconds=0.2).complete(ASKED, SAMPLING, 5)
+
+
+def test_a_url_without_its_path() -> None:
+    """The refusal says what is missing."""
+    with openai_like(lambda body: chat_answer("2")) as server:
+        server.fault = lambda number, handler: handler.path[:3] != "/v1" and (handler.send_json({}, 404), True)[1]
+        with pytest.raises(RequestRefused, match="expected the server's URL with /v1"):
+            endpoint_at(server.url.removesuffix("/v1")).complete(ASKED, SAMPLING, 5)
+
+
 @pytest.mark.parametrize(("code", "name"), [(429, "Retry-After"), (503, "Retry-After")])
 def test_retry_after_is_honoured(code: int, name: str) -> None:
     """The next attempt comes no earlier than the server asks."""
@@ -128,7 +189,7 @@ def test_a_request_is_lost_when_its_time_is_over() -> None:
     """RequestLost with the last failure, within the budget of seconds."""
     with openai_like(lambda body: chat_answer("2")) as server:
         server.fault = lambda number, handler: (handler.send_json({"error": "busy"}, 500), True)[1]
-        endpoint = endpoint_at(server.url, retry_seconds=0.5)
+        endpoint = endpoint_at(server.url, retry_seconds=1.0)
         began = time.monotonic()
         with pytest.raises(RequestLost, match=r"returned 500.*busy"):
             endpoint.complete(ASKED, SAMPLING, 5)
@@ -221,6 +282,8 @@ def test_models_that_are_not_served() -> None:
         (("a=b",), "is not JSON"),
         (("seed=1",), "is set by other settings"),
         (("n=4",), "is set by other settings"),
+        *(((f"{name}=1",), "is set by other settings") for name in ("temperature", "top_p", "top_k", "stop")),
+        *(((f"{name}=1",), "changes what is measured") for name in ("echo", "best_of", "use_beam_search")),
         (("a=1", "a=2"), "is given twice"),
     ],
 )

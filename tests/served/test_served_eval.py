@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +14,8 @@ import pytest
 from rlvr.commands.cli import main
 from rlvr.config import ModelConfig
 from rlvr.model.policy import Policy, load_policy
+from tests.helpers import warm
+from tests.helpers.evaluations import evaluated_arithmetic
 from tests.helpers.openai_like import Handler, OpenAILike, chat_answer, openai_like, policy_answer
 
 KEY = "sk-9f8e7d6c5b4a"
@@ -44,11 +42,7 @@ def server(policy: Policy) -> Iterator[OpenAILike]:
 
 
 def evaluated(out: Path, *flags: str, code: int = 0) -> tuple[str, dict[str, Any]]:
-    """The answers that `rlvr eval` wrote, and its numbers."""
-    command = ["eval", "--task", "arithmetic", "--out-dir", str(out), *SIZES, *flags]
-    assert main(command) == code
-    result = out / "result.json"
-    return (out / "answers.jsonl").read_text(), json.loads(result.read_text()) if result.exists() else {}
+    return evaluated_arithmetic(out, *SIZES, *flags, code=code)
 
 
 def asks(server: OpenAILike, *flags: str) -> list[str]:
@@ -160,16 +154,16 @@ def test_killed_and_resumed_the_file_is_the_same(server: OpenAILike, tmp_path: P
     server.bodies.clear()
     server.fault = lambda number, handler: time.sleep(0.15) is not None
     flags = asks(server, "--concurrency", "2")
-    command = [sys.executable, "-m", "rlvr", "eval", "--task", "arithmetic", "--out-dir", str(out), *SIZES, *flags]
+    command = ["eval", "--task", "arithmetic", "--out-dir", str(out), *SIZES, *flags]
     answers = out / "answers.jsonl"
     written: list[int] = []
     for wanted in (3, 9, 15):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = warm.start(command)
         while not (answers.exists() and len(answers.read_text().splitlines()) >= wanted):
             assert process.poll() is None
             time.sleep(0.02)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.wait(60)
         written.append(len(answers.read_text().splitlines()))
         assert not (out / "result.json").exists()
     server.fault = lambda number, handler: False

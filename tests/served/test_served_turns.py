@@ -18,6 +18,7 @@ from rlvr.config import ModelConfig
 from rlvr.model.policy import Policy, load_policy
 from rlvr.registry import register_environment
 from rlvr.types import Reply, correct, error, incorrect
+from tests.helpers.evaluations import evaluated_arithmetic
 from tests.helpers.openai_like import Body, Handler, OpenAILike, chat_answer, openai_like, policy_answer
 
 TEMPLATE = (
@@ -109,10 +110,7 @@ def talker() -> Iterator[OpenAILike]:
 
 
 def evaluated(out: Path, *flags: str, code: int = 0) -> tuple[str, dict[str, Any]]:
-    command = ["eval", "--task", "arithmetic", "--out-dir", str(out), *SIZES, *flags]
-    assert main(command) == code
-    result = out / "result.json"
-    return (out / "answers.jsonl").read_text(), json.loads(result.read_text()) if result.exists() else {}
+    return evaluated_arithmetic(out, *SIZES, *flags, code=code)
 
 
 def asks(server: OpenAILike, *flags: str) -> list[str]:

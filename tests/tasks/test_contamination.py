@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from rlvr.config import Config, RunConfig
 from rlvr.registry import make_task
 from rlvr.tasks.contamination import HeldOut, common_ends, ngrams
 from rlvr.types import Problem
+from tests.helpers.timing import processor_time
 
 LONG = "A train leaves the old station at noon and travels north at sixty miles an hour until it meets the river {}"
 BOX = " Please reason step by step, and put your final answer within \\boxed{}."
@@ -65,9 +65,9 @@ def test_time_grows_with_the_data_only() -> None:
 
     def seconds(count: int) -> float:
         texts = [f"{LONG.format(n)} and again {n * 7919 % 10007} {LONG.format(n)}" for n in range(count)]
-        start = time.process_time()
-        HeldOut({"held": problems("h", texts)}).matches(problems("t", texts))
-        return time.process_time() - start
+        with processor_time() as taken:
+            HeldOut({"held": problems("h", texts)}).matches(problems("t", texts))
+        return taken.seconds
 
     few = min(seconds(200) for _ in range(3))
     assert seconds(3200) < 16 * 5 * few + 0.1

@@ -7,16 +7,20 @@ import json
 import logging
 import pickle
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rlvr.commands.audit import main as audit
-from rlvr.registry import make_task
-from rlvr.sandbox import level
+from rlvr.registry import make_task, make_verifier
+from rlvr.sandbox import Limits, level
 from rlvr.tasks.code.contest_tests import several_answers, tolerance_of, unpacked
-from rlvr.types import Task
+from rlvr.tasks.code.contests import own_limits
+from rlvr.types import Problem, Status, Task
+from rlvr.verifiers.code.equality import same_value
 from rlvr.verifiers.runner import Runner
+from rlvr.verifiers.unit_tests import LEAST_MEMORY, lowered
 from tests.helpers.files import GOLDEN, lines
 
 PUBLISHED = GOLDEN / "published"
@@ -146,7 +150,12 @@ def test_problems_that_need_a_judge_are_left_out(tmp_path: Path, caplog: pytest.
         ("You may return the answer in any order.", True),
         ("Output any valid permutation.", True),
         ("If there are several such strings, you can print any.", True),
+        ("Print the edges, in arbitrary order.", True),
+        ("Answers in any order will be accepted.", True),
         ("In each step any number can be removed. Print the number of steps.", False),
+        ("The edges are given in arbitrary order.", False),
+        ("You may perform the operations in any order. Print the sum.", False),
+        ("Note that the input has cities in any order.", False),
         ("You can output YES and NO in any case.", False),
         ("Print the cells of the checkerboard.", False),
     ],
@@ -163,12 +172,133 @@ def test_statements_with_several_answers(statement: str, several: bool) -> None:
         ("absolute or relative error of at most 10 ** -9", 1e-9),
         ("relative error of 1e-4 is allowed", 1e-4),
         ("with an absolute error of no more than 0.001.", 1e-3),
+        ("Answers within $10^{-5}$ of the actual answer will be accepted.", 1e-5),
+        ("within 10<sup>-5</sup> of the actual", 0.0),
         ("modulo 10^9 + 7", 0.0),
+        ("within 10 moves", 0.0),
     ],
 )
 def test_tolerances_are_those_of_the_statement(statement: str, tolerance: float) -> None:
     """And there is none where it names none."""
     assert tolerance_of(statement) == pytest.approx(tolerance)
+
+
+def apps(folder: Path, *rows: tuple[str, dict[str, object]], start: str = "", **options: object) -> Task:
+    """Return the pack of rows with a statement and tests each."""
+    path = folder / "train.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps({"question": text, "input_output": json.dumps(tests), "starter_code": start}) + "\n"
+            for text, tests in rows
+        )
+    )
+    return make_task("apps", data=path, **options)
+
+
+DOUBLE = {"fn_name": "double", "inputs": [[1], [2], [30]], "outputs": [[2], [4], [60]]}
+
+
+@pytest.mark.parametrize(
+    ("pack", "start", "words"),
+    [
+        ("apps", "", "Write a function `double`."),
+        ("taco", "", "Write a function `double`."),
+        ("apps", "def double(x):\n\t", "Complete this program:\n\n```python\ndef double(x):"),
+        ("taco", "class Solution:\n    def double(self, x):\n", "class Solution:"),
+    ],
+)
+def test_the_prompt_names_what_the_tests_call(pack: str, start: str, words: str, tmp_path: Path) -> None:
+    """Also where there is no code to begin with; an answer under another name could not be right."""
+    row = {"question": "Return twice x.", "input_output": json.dumps(DOUBLE), "starter_code": start}
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps(row))
+    assert words in str(make_task(pack, data=path).train[0].prompt)
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (lambda n: [n / 3], True),
+        (lambda n: [round(n / 3, 5)], True),
+        (lambda n: [n / 3 + 1e-4], False),
+        (lambda n: n / 3, False),
+    ],
+)
+def test_floats_that_are_published_with_few_digits(
+    answer: Callable[[int], object], right: bool, tmp_path: Path
+) -> None:
+    """A call may differ by what the statement allows. Whether values are wrapped is told from all tests."""
+    tests = {"fn_name": "f", "inputs": [[1], [2], [4]], "outputs": [[[0.33333]], [[0.66667]], [[1.33333]]]}
+    text = "Return a list. Answers within 10^-5 of the actual answer will be accepted."
+    (problem,) = apps(tmp_path, (text, tests), max_tests=2).train
+    allowed = problem.reference["tolerance"]
+    assert allowed == 1e-5
+    cases = problem.reference["cases"]
+    assert [same_value(answer(*case["args"]), case["expected"], allowed) for case in cases] == [right] * 2
+
+
+SHOWN = [
+    (
+        "-----Examples-----\nInput\n3\n1 2 3\n\nOutput\n6\n\n-----Note-----",
+        {"inputs": ["3\n1 2 3\n"], "outputs": ["6\n"]},
+    ),
+    ("-----Sample Input 1-----\n10\n\n-----Sample Output 1-----\n8\n", {"inputs": ["10"], "outputs": ["8"]}),
+    ("f(2) == 4, and f([1, 'a']) is 'b'", {"fn_name": "f", "inputs": [[2], [[1, "a"]]], "outputs": [[4], ["b"]]}),
+    ("Input: s = 'aa', p = 'a'\nOutput: false", {"fn_name": "f", "inputs": [["aa", "a"]], "outputs": [False]}),
+]
+
+
+@pytest.mark.parametrize(("statement", "tests"), SHOWN, ids=["APPS", "AtCoder", "a function", "LeetCode"])
+def test_tests_that_the_statement_shows_are_weak(
+    statement: str, tests: dict[str, list[object]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program may know them by heart: not trained on, unless there is one more that the statement does not show."""
+    more = {**tests, "inputs": [*tests["inputs"], ["77"] if "fn_name" in tests else "77"]}
+    more["outputs"] = [*tests["outputs"], ["99"] if "fn_name" in tests else "99"]
+    other = ("Another one.\n" + statement, more)
+    with caplog.at_level(logging.WARNING):
+        task = apps(tmp_path, (statement, tests), other)
+    assert [p.id for p in task.train] == ["apps/train/1"]
+    assert "1 of 2 training problems have weak tests and are left out: apps/train/0" in caplog.text
+    whole = apps(tmp_path, (statement, tests), other, include_weak=True)
+    assert [p.info["integrity"] for p in whole.train] == ["weak", "strong"]
+
+
+@pytest.mark.parametrize(("private", "cases"), [([], 3), (["9 9\n"], 2), (["1 2\n"], 4)])
+def test_generated_tests_stand_in(private: list[str], cases: int, tmp_path: Path) -> None:
+    """Where the given tests are the examples of the statement only."""
+
+    def tests(inputs: list[str]) -> dict[str, list[str]]:
+        return {"input": inputs, "output": [f"{sum(map(int, text.split()))}\n" for text in inputs]}
+
+    row = {
+        "description": "Sum.\n\nExamples\n\nInput\n\n\n1 2\n\n\nOutput\n\n\n3",
+        "public_tests": tests(["1 2\n"]),
+        "private_tests": tests(private),
+        "generated_tests": tests(["5 6\n", "70 8\n"]),
+    }
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps(row))
+    assert [len(p.reference["cases"]) for p in make_task("code_contests", data=path).train] == [cases]
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({"1": "a", "-20": "b"}, {1: "a", -20: "b"}),
+        ({"1": "a", "b": 2}, {"1": "a", "b": 2}),
+        ({"1.5": 0}, {"1.5": 0}),
+        ({}, {}),
+        ([{"1": 2}], [{"1": 2}]),
+    ],
+)
+def test_keys_that_json_made_text_of(given: object, read: object, tmp_path: Path) -> None:
+    """Whole numbers again, if all of them are: of an argument and of a value."""
+    tests = {"fn_name": "f", "inputs": [[given, 1], [5, 6]], "outputs": [[given], [7]]}
+    task = apps(tmp_path, ("Do it.", tests), include_weak=True)
+    case = task.train[0].reference["cases"][0]
+    assert case["args"] == [read, 1]
+    assert case["expected"] == read
 
 
 def packed(value: object) -> str:
@@ -219,3 +349,81 @@ def test_release_windows(tmp_path: Path) -> None:
     assert ids(after="2023-09-30") == {"3044", "abc999_a"}
     assert ids(before="2023-09-30") == {"1873_A"}
     assert ids(after="2023-08-22", before="2024-09-07") == {"3044"}
+
+
+LIMITS = {
+    "codeforces": ({"time_limit": {"seconds": 2, "nanos": 500_000_000}, "memory_limit_bytes": 256_000_000}, 2.5, 256),
+    "taco": ({"time_limit": "2.0 seconds", "memory_limit": "256.0 megabytes"}, 2, 256),
+    "one": ({"time_limit": "1 second", "memory_limit": "1.5 gigabytes"}, 1, 1500),
+    "no time": ({"time_limit": None, "memory_limit_bytes": 64_000_000}, None, 64),
+    "zero": ({"time_limit": {"seconds": 0, "nanos": 0}, "memory_limit_bytes": 0}, None, None),
+    "words": ({"time_limit": "a while", "memory_limit": "None"}, None, None),
+    "dots": ({"time_limit": "1.2.3 seconds", "memory_limit": "4 megabytes"}, None, 4),
+    "none": ({}, None, None),
+}
+
+
+@pytest.mark.parametrize("factor", [None, 1.0, 5.0])
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_as_the_data_sets_write_them(name: str, factor: float | None) -> None:
+    """Times the factor; none without one, and where a row has none."""
+    row, seconds, memory = LIMITS[name]
+    held = {"seconds": seconds, "memory_mb": memory}
+    expected = {key: number * factor for key, number in held.items() if number is not None} if factor else {}
+    assert own_limits(row, factor) == ({"limits": expected} if expected else {})
+
+
+def test_a_problem_has_its_limits_where_they_are_asked_for(tmp_path: Path) -> None:
+    """In its info; without the option problems and fingerprint are as they were."""
+    folder = copy_of("code_contests", tmp_path, "train")
+    plain, limited = (
+        make_task("code_contests", data=folder, include_weak=True, **options) for options in ({}, {"limit_factor": 3})
+    )
+    assert all("limits" not in problem.info for problem in plain.train)
+    assert plain.fingerprint != limited.fingerprint
+    assert [problem.reference for problem in limited.train] == [problem.reference for problem in plain.train]
+    assert any(problem.info.get("limits") for problem in limited.train)
+    with pytest.raises(ValueError, match=r"limit_factor 0\.0: expected a number above 0"):
+        make_task("code_contests", data=folder, limit_factor="0")
+
+
+@pytest.mark.parametrize(
+    ("own", "seconds", "memory"),
+    [
+        ({}, 10.0, 1024),
+        ({"seconds": 2.5}, 2.5, 1024),
+        ({"seconds": 60, "memory_mb": 1e5}, 10.0, 1024),
+        ({"memory_mb": 511.5}, 10.0, 512),
+        ({"memory_mb": 16}, 10.0, LEAST_MEMORY),
+    ],
+)
+def test_a_problems_limits_lower_the_verifiers(own: dict, seconds: float, memory: int) -> None:
+    """They never raise them; an interpreter needs some memory itself."""
+    found = lowered(Limits(seconds=10.0, memory_mb=1024), own)
+    assert (found.seconds, found.memory_mb) == (seconds, memory)
+
+
+BAD_LIMITS = ({"second": 1}, {"seconds": 0}, {"seconds": True}, {"memory_mb": "64"}, 3, {"seconds": float("nan")})
+
+
+@pytest.mark.parametrize("own", BAD_LIMITS)
+def test_limits_that_are_none_are_bad_references(own: object) -> None:
+    """A verdict without a score that says what is expected."""
+    reference = {"type": "stdio", "cases": [{"input": "1", "output": "1"}]}
+    verdict = make_verifier("unit_tests")(Problem("p", "?", reference, {"limits": own}), "print(input())")
+    assert verdict.status is Status.BAD_REFERENCE
+    assert "limits" in verdict.reason
+
+
+@SANDBOX
+def test_a_slow_program_ends_at_the_problems_limit() -> None:
+    """One that sleeps passes within the verifier's time, and not within the problem's; memory likewise."""
+    cases = [{"input": "1", "output": "1"}]
+    program = "import time\ntime.sleep(1.5)\nx = bytearray(300_000_000)\nprint(input())"
+    verifier = make_verifier("unit_tests", timeout=20.0, slots=1)
+    limits = ({}, {"seconds": 0.5}, {"memory_mb": 256})
+    reference = {"type": "stdio", "cases": cases}
+    problems = [Problem(f"p{i}", "?", reference, {"limits": own}) for i, own in enumerate(limits)]
+    verdicts = verifier.verify_batch([(problem, program) for problem in problems])
+    verifier.close()
+    assert [verdict.status for verdict in verdicts] == [Status.CORRECT, Status.TIMEOUT, Status.LIMIT]

@@ -92,6 +92,82 @@ def test_bad_input_is_one_line(message: str, tmp_path: Path, capsys: pytest.Capt
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
+@pytest.mark.parametrize(
+    "odd",
+    [{}, {"m": {}}, {"m": None}, {"problem": None}, {"problem": "  "}, {"hint": None}, {"hint": ""}],
+    ids=["no columns", "no field", "null", "no prompt", "blank", "no hint", "empty hint"],
+)
+def test_rows_that_lack_something_are_left_out(
+    odd: dict[str, object], suffix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same in every format, and counted; nothing is written for what is missing."""
+    whole = {"problem": "1 + 1?", "m": {"gold": 2}, "hint": "two"}
+    data = written(tmp_path / f"rows{suffix}", [whole, {**(whole if odd else {"id": 1}), **odd}])
+    options = {"prompt": "problem", "reference": "m.gold", "template": "{hint}: {prompt}", "test_share": 0.0}
+    with caplog.at_level("WARNING"):
+        task = make_task("hub", data=data, **options)
+    assert [(p.prompt, p.reference) for p in task.train] == [("two: 1 + 1?", 2)]
+    assert "1 of 2 rows are used for train; left out: 1 without" in caplog.text
+
+
+ROW = {"prompt": "Which?", "options": ["x", "y"], "meta": {"kind": "bird", "gold": "a"}}
+TEMPLATES = {
+    "{prompt} {options.0} or {options.1}": "Which? x or y",
+    "({meta.kind}) {prompt}": "(bird) Which?",
+    r"{prompt} \boxed{} {meta.kind}": r"Which? \boxed{} bird",
+}
+
+
+@pytest.mark.parametrize("template", sorted(TEMPLATES))
+def test_fields_in_templates(template: str, tmp_path: Path) -> None:
+    """By dotted names, as in prompt and reference; what lies beside the reference may be shown."""
+    data = written(tmp_path / "rows.jsonl", [ROW])
+    task = make_task("hub", data=data, reference="meta.gold", template=template, test_share=0.0, verifier="exact")
+    assert [p.prompt for p in task.train] == [TEMPLATES[template]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"template": "{prompt} {options}"},
+            r"\{options\} is a list; expected text or a number, such as \{options.0\}",
+        ),
+        ({"template": "{prompt} {meta}"}, "is the reference"),
+        ({"template": "{prompt} {meta.gold}"}, "is the reference"),
+        ({"reference": "meta", "template": "{prompt} {meta.gold}"}, "is the reference"),
+        ({"reference": "options.0", "template": "{prompt} {meta}"}, "is a dict; .*such as {meta.kind}"),
+        ({"test_split": "test"}, "are the same problems"),
+        ({"split": "train", "test_split": "train"}, "are the same problems"),
+    ],
+)
+def test_templates_and_splits_that_are_refused(options: dict[str, str], message: str, tmp_path: Path) -> None:
+    """A list or a mapping, the reference or what holds it; one file, or one split, as both."""
+    data = written(tmp_path / "rows.jsonl", [ROW])
+    with pytest.raises(ValueError, match=message):
+        make_task("hub", data=data, verifier="exact", **{"reference": "meta.gold", **options})
+
+
+@pytest.mark.parametrize("pack", ["hub", "jsonl"])
+@pytest.mark.parametrize("turns", [1, 3])
+def test_chats_that_end_with_an_answer_are_refused(pack: str, turns: int, tmp_path: Path) -> None:
+    """The model would be shown it."""
+    chat = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}] * turns
+    data = written(tmp_path / "rows.jsonl", [{"prompt": chat, "reference": "2"}])
+    with pytest.raises(ValueError, match=r"1: the prompt ends with the assistant's message"):
+        make_task(pack, data=data, test_share=0.0)
+
+
+@pytest.mark.parametrize("same", [2, "2", "2 "])
+def test_references_of_other_types_do_not_contradict(same: object, tmp_path: Path) -> None:
+    """A number and the same as text are one reference; another number contradicts."""
+    data = written(tmp_path / "rows.jsonl", [{"prompt": "1 + 1?", "reference": held} for held in ("2", same)])
+    assert len(make_task("hub", data=data, test_share=0.0).train) == 1
+    written(data, [{"prompt": "1 + 1?", "reference": held} for held in (same, "3")] + [{"prompt": "?", "reference": 1}])
+    assert [p.prompt for p in make_task("hub", data=data, test_share=0.0).train] == ["?"]
+
+
 def test_neither_data_nor_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And a split that a folder lacks."""
     assert cli(["audit", "hub"]) == 2

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
+from rlvr.commands.audit import null_completions, offers_null
 from rlvr.commands.cli import main as cli
-from rlvr.registry import make_task, register
+from rlvr.commands.eval import packs_table
+from rlvr.commands.verifier_runners import open_runners
+from rlvr.config import Config, CurriculumConfig, RolloutConfig
+from rlvr.registry import make_task, make_verifier, register
 from rlvr.tasks.base import build_task
 from rlvr.tasks.mixture import mix
-from rlvr.training.evaluate import summarize
+from rlvr.training.draws import Draws
+from rlvr.training.evaluate import summarize, verified
 from rlvr.training.mixing import further_mixed, mixed_items
 from rlvr.training.summary import rollout_metrics
 from rlvr.types import PACK, Completion, Group, Problem, Task, Verdict
@@ -76,6 +83,32 @@ def test_shares_of_the_draws() -> None:
             assert len(set(of_a[10 * epoch : 10 * epoch + 10])) == 10
         assert steps[-1] == mixed_items(task.train, task.shares, size, seed=3, step=len(steps) - 1)
     assert steps[0] != mixed_items(task.train, task.shares, 16, seed=4, step=0)
+
+
+@pytest.mark.parametrize("sizes", [(3, 400), (40, 40), (400, 7)], ids=str)
+def test_shares_of_the_draws_by_signal(sizes: tuple[int, int]) -> None:
+    """However few problems a pack has; within it solved ones are rare, and no step has one twice needlessly."""
+    task = mix({"a": (pack("a", sizes[0]), 3.0), "b": (pack("b", sizes[1]), 1.0)})
+    sampling = RolloutConfig(problems_per_step=16, group_size=4)
+    draws = Draws(Config(rollout=sampling, curriculum=CurriculumConfig(draw="signal")), task.train, task.shares)
+    solved = [
+        Group(p, (1,), (Completion("x", (1,)),), (Verdict("correct", 1.0),)) for p in task.train if int(p.reference) % 2
+    ]  # type: ignore[arg-type]
+    for _ in range(40):
+        draws.observe(solved)
+    steps = [draws.of_step(step) for step in range(12)]
+    for step in range(1, 12):
+        counts = Counter(p.info[PACK] for problems in steps[:step] for p in problems)
+        assert abs(counts["a"] - 0.75 * 16 * step) <= 3
+    assert steps[5] == draws.of_step(5)
+    assert steps[5] != steps[6]
+    easy, names = {group.problem.id for group in solved}, ("a", "b")
+    for name, size in zip(names, sizes):
+        drawn = [p.id for problems in steps for p in problems if p.info[PACK] == name]
+        if size > 16:
+            assert sum(one in easy for one in drawn) < len(drawn) / 3
+            each = [[p.id for p in problems if p.info[PACK] == name] for problems in steps]
+            assert all(len(set(ids)) == len(ids) for ids in each)
 
 
 def test_rounds_of_dynamic_sampling() -> None:
@@ -141,6 +174,76 @@ def test_metrics_of_packs() -> None:
     assert "packs" not in summarize([{k: v for k, v in row.items() if k != "pack"} for row in rows], (1,))
 
 
+def mixed_extractions() -> Task:
+    """Packs whose verifier has two other modes of extraction, has one, and has none."""
+    strict = [Problem(f"strict/{i}", f"strict {i}?", str(i)) for i in range(4)]
+    options = {"extract": "strict"}
+    sets = {
+        "marked": pack("marked", 2),
+        "strict": build_task("x", train=strict[:2], test=strict[2:], verifier="math", verifier_options=options),
+        "words": pack("words", 2, "tests/says_yes"),
+    }
+    return mix({name: (task, 1.0) for name, task in sets.items()})
+
+
+# To the two held-out problems of each pack, whose references are 2 and 3.
+ANSWERS = {
+    "marked": ["The answer is 2.", "it is 3"],
+    "strict": [r"\boxed{2}", "The answer is 3."],
+    "words": ["yes", "no"],
+}
+
+
+def answered(task: Task) -> list[dict[str, Any]]:
+    """The answers of an evaluation on the held-out problems."""
+    said = {name: iter(texts) for name, texts in ANSWERS.items()}
+    played = [(problem, 0, Completion(next(said[str(problem.info[PACK])]), (1,))) for problem in task.test]
+    with open_runners(task.verifier, workers=1, timeout=30) as runners:
+        others = {name: runner for name, runner in runners.items() if name != "verifier"}
+        return verified(played, runners["verifier"], others)
+
+
+def test_strict_and_lenient_extraction_of_a_mixture() -> None:
+    """Each pack by the modes that its verifier has; in all a pack without a mode counts as it is configured."""
+    rows = answered(mixed_extractions())
+    held = {row["pack"]: {name for name in row if name.endswith("_correct")} for row in rows}
+    both = {"lenient_correct", "strict_correct"}
+    assert held == {"marked": both, "strict": {"lenient_correct"}, "words": set()}
+    result = summarize(rows, (1,))
+    expected = {"marked": (0.5, 0.0, 1.0), "strict": (0.5, None, 1.0), "words": (0.5, None, None)}
+    for name, numbers in expected.items():
+        found = result["packs"][name]
+        assert tuple(found.get(f"{form}pass@1") for form in ("", "strict_", "lenient_")) == numbers
+    assert [result[f"{form}pass@1"] for form in ("", "strict_", "lenient_")] == pytest.approx([3 / 6, 2 / 6, 5 / 6])
+    table = packs_table(result, (1,))
+    assert table is not None
+    packs, _, forms, _ = (list(column.cells) for column in table.columns)
+    assert packs == ["marked", "", "", "strict", "", "words"]
+    configured = "as configured"
+    assert forms == [configured, "strict", "lenient", configured, "lenient", configured]
+
+
+@pytest.mark.parametrize("threshold", [None, 0.5])
+def test_a_pack_with_some_second_verdicts_has_none(threshold: float | None) -> None:
+    """Answers of an earlier evaluation, without them: a number of half of a pack's answers would say nothing."""
+    rows = answered(mixed_extractions())
+    first = next(row for row in rows if row["pack"] == "marked")
+    older = [{k: v for k, v in row.items() if not k.startswith("lenient_")} if row is first else row for row in rows]
+    result = summarize(older, (1,), threshold)
+    assert "lenient_pass@1" not in result
+    assert "lenient_pass@1" not in result["packs"]["marked"]
+    assert result["packs"]["strict"]["lenient_pass@1"] == 1
+    assert "strict_pass@1" in result
+    assert summarize(rows, (1,), threshold)["lenient_pass@1"] == pytest.approx(5 / 6)
+
+
+def test_packs_without_modes_have_no_second_verdicts() -> None:
+    """Nor has a mixture of them a row of its own."""
+    task = mix({name: (pack(name, 2, "tests/says_yes"), 1.0) for name in ("a", "b")})
+    with open_runners(task.verifier, workers=1, timeout=30) as runners:
+        assert list(runners) == ["verifier"]
+
+
 BAD = {
     "expected different packs": ["packs=arithmetic,arithmetic"],
     "has the weight 0.0": ["packs=arithmetic:0,countdown"],
@@ -149,7 +252,8 @@ BAD = {
     "expected pack.option=value": ["packs=arithmetic", "options=num_train=3"],
     "has no option 'num_trian'": ["packs=arithmetic", "options=arithmetic.num_trian=3"],
     "a mixture in a mixture": ["packs=mixture"],
-    "expected name:weight with a finite weight": ["packs=arithmetic:nan"],
+    "task 'mixture', pack 'arithmetic:nan': expected name:weight with a finite weight": ["packs=arithmetic:nan"],
+    "task 'mixture', pack '=hops': expected alias=name": ["packs==hops"],
 }
 
 
@@ -160,6 +264,54 @@ def test_bad_input_is_one_line(message: str, capsys: pytest.CaptureFixture[str])
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_mixture_in_a_mixture_is_refused() -> None:
+    """Of tasks in Python, under an alias, and one that is only evaluated: its verifier would know none of the packs."""
+    inner = mix({"a": (pack("a", 2), 1.0)})
+    alone = mix({"a": (pack("a", 0), 1.0)})
+    for nested in (inner, alone, replace(inner, verifier=says_yes)):
+        with pytest.raises(ValueError, match="pack 'in': a mixture in a mixture; name its packs"):
+            mix({"in": (nested, 1.0), "b": (pack("b", 2), 1.0)})
+    with pytest.raises(ValueError, match="pack 'm': a mixture in a mixture"):
+        make_task("mixture", packs=("m=mixture", "countdown"))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"a": [Problem("b/1", "q1", "1")], "a/b": [Problem("1", "q2", "1")]},
+        {"a": [Problem("a/1", "q1", "1"), Problem("1", "q2", "1")]},
+        {"a": [Problem("b/c/1", "q1", "1")], "a/b": [Problem("c/1", "q2", "1")], "d": [Problem("1", "q3", "1")]},
+    ],
+    ids=["two packs", "one pack", "of three"],
+)
+def test_two_problems_with_one_id_are_refused(parts: dict[str, list[Problem]]) -> None:
+    """They would be one in pass rates, rollouts and lists of problems to leave out."""
+    tasks = {name: build_task(name, train=problems, test=[]) for name, problems in parts.items()}
+    with pytest.raises(ValueError, match="two problems have the id 'a/"):
+        mix({name: (task, 1.0) for name, task in tasks.items()})
+
+
+@pytest.mark.parametrize("wrapped", ["alone", "mixed", "combined"])
+def test_audit_runs_null_programs_in_every_wrapping(wrapped: str) -> None:
+    """A pack whose tests a constant passes is found alone, in a mixture, and where its verifier is combined."""
+    tests = {"type": "assert", "code": "assert f(1) == 0\nassert f(2) == 0"}
+    combined = wrapped == "combined"
+    task = build_task(
+        "weak",
+        train=[Problem("weak/0", "Return 0.", tests)],
+        test=[],
+        verifier="combine" if combined else "unit_tests",
+        verifier_options={"parts": ("unit_tests",)} if combined else {},
+        include_weak=True,
+    )
+    task = mix({"weak": (task, 1.0), "sums": (pack("sums", 1), 1.0)}) if wrapped == "mixed" else task
+    assert offers_null(task.verifier)
+    offered = [null_completions(task.verifier, problem) for problem in task.train]
+    assert [bool(texts) for texts in offered] == [True, False][: len(task.train)]
+    assert offered[0] == null_completions(make_verifier("unit_tests"), Problem("", "", tests))
+    assert not offers_null(make_verifier("math"))
 
 
 def test_packs_that_tell_of_tools_are_refused() -> None:

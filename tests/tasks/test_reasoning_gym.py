@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ import pytest
 from rlvr.registry import TASKS, make_task, make_verifier
 from rlvr.types import Problem, Status
 from rlvr.verifiers.reasoning_gym import REFUSED, answer_of, shared
+from tests.helpers.timing import processor_time
 
 INSTALLED = importlib.util.find_spec("reasoning_gym") is not None
 needs_package = pytest.mark.skipif(not INSTALLED, reason="reasoning-gym is not installed")
@@ -80,11 +83,12 @@ def test_ten_data_sets(name):
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_all_data_sets():
-    """At least 95 of them, each with the same behaviour."""
+    """At least 95 of them, each with the same behaviour as the ten."""
     found = names()
     assert len(found) >= 95
+    assert {*TEN} <= {*found}
     failures = {}
-    for name in found:
+    for name in sorted({*found} - {*TEN}):
         try:
             check(name)
         except (AssertionError, ValueError) as error:
@@ -207,6 +211,24 @@ def test_bad_references(reference):
 
 
 @needs_package
+@pytest.mark.parametrize("people", [2, 3, 5])
+def test_knights_and_knaves_are_one_thing(people):
+    """One person as both is paid no part, nor are people left out; the package's own form is right, and one wrong role
+    still has its part."""
+    task = make_task("reasoning_gym:knights_knaves", num_train=3, num_test=1, config=json.dumps({"n_people": people}))
+    for problem in task.train:
+        said = re.findall(r"(\w+) is (an?) (\w+)", problem.info["answer"])
+        roles = sorted({role for _, _, role in said} | {"knight"})[:2]
+        both = [f"{said[0][0]} is a {role}" for role in roles] + [f"{name} is {a} {role}" for name, a, role in said[2:]]
+        assert task.verifier(problem, f"<answer>{' and '.join(both)}</answer>").score == 0
+        assert task.verifier(problem, f"<answer>{' and '.join(both[:1])}</answer>").score == 0
+        other = f"{said[0][0]} is a {'knave' if said[0][2] != 'knave' else 'knight'}"
+        part = ", and ".join([other, *(f"{name} is {a} {role}" for name, a, role in said[1:])])
+        assert 0 < task.verifier(problem, f"<answer>{part}</answer>").score < 1
+        assert task.verifier(problem, f"<answer>{problem.info['answer']}</answer>").correct
+
+
+@needs_package
 def test_a_broken_problem_is_a_bad_reference():
     """An entry that cannot be read blames the data."""
     problem = Problem("p", "?", {"dataset": "gcd", "config": {}, "entry": "{"})
@@ -235,6 +257,9 @@ def test_logic_needs_the_problems_variables(answer):
         ("spell_backward", "{}x"),
         ("letter_jumble", "{} more"),
         ("game_of_life_halting", "junk"),
+        ("knights_knaves", "not {}"),
+        ("knights_knaves", "{} or maybe not"),
+        ("knights_knaves", "it is false that {}"),
         ("gcd", "1 2 3 4 5 6 7 8 9 {}"),
     ],
 )
@@ -263,10 +288,11 @@ def test_a_verdict_takes_milliseconds():
     task = make_task("reasoning_gym:chain_sum", num_train=4, num_test=1)
     pairs = [(task.train[i % 4], f"<answer>{i}</answer>") for i in range(64)]
     task.verifier.verify_batch(pairs)
-    start = time.process_time(), time.perf_counter()
-    task.verifier.verify_batch(pairs)
-    assert time.process_time() - start[0] < 1
-    assert time.perf_counter() - start[1] < 64 * 0.1
+    start = time.perf_counter()
+    with processor_time() as taken:
+        task.verifier.verify_batch(pairs)
+    assert taken.seconds < 1
+    assert time.perf_counter() - start < 64 * 0.5  # a process for each would take more
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from rlvr.config import ModelConfig
 from rlvr.model.policy import Policy, load_policy
 from rlvr.runs.records import graded
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.training.evaluate import evaluate, read_answers, summarize
+from rlvr.training.answers import read_answers
+from rlvr.training.evaluate import evaluate, summarize
 from rlvr.training.passk import clustered
 from rlvr.types import Completion, Problem, Sampler, Sampling, Verdict, bad_reference, correct, incorrect, no_answer
 

@@ -161,3 +161,9 @@ def test_what_cannot_follow_is_refused(tmp_path, groups, message):
     config = dataclasses.replace(config, sft=dataclasses.replace(config.sft, steps=0))
     with pytest.raises(ValueError, match=message):
         config.check()
+
+
+@pytest.mark.parametrize(("completions", "factor"), [(20, 0.8), (50, 0.5), (100, 0.0), (1000, 0.0)])
+def test_a_coefficient_never_falls_below_zero(completions, factor):
+    """A KL of 0 lowers it by a fifth for as many completions as kl_horizon says; by hand, down to 0."""
+    assert adapted(0.3, 0.0, 1e-3, 20, completions) == pytest.approx(0.3 * factor)

@@ -73,7 +73,7 @@ def test_a_call_that_hangs_is_given_up_and_its_place_goes_to_others():
     assert found[1] == "next"
     assert not told.is_set()
     release.set()
-    assert told.wait(10)
+    assert told.wait(60)
     assert background.collect(wait=True) == []
 
 
@@ -81,7 +81,7 @@ def test_an_answer_after_the_limit_is_late_even_if_nobody_has_looked():
     """What counts is when it came, not when it was collected."""
     background, told = opened(0.05), threading.Event()
     background.submit(0, lambda: time.sleep(0.2) or "late", told.set)
-    assert told.wait(10)
+    assert told.wait(60)
     ((_, outcome),) = background.collect(wait=True)
     assert isinstance(outcome, Overdue)
 
@@ -101,12 +101,13 @@ def test_what_a_call_raises_is_its_outcome(raised: BaseException):
 
 def test_what_is_under_way_when_it_is_closed_is_dropped():
     """And what waits is never begun."""
-    begun = []
-    background = opened(5.0, at_once=1)
-    background.submit(0, lambda: time.sleep(0.1))
+    begun, under_way, release = [], threading.Event(), threading.Event()
+    background = opened(60.0, at_once=1)
+    background.submit(0, lambda: (under_way.set(), release.wait(60)))
     background.submit(1, lambda: begun.append(1))
-    time.sleep(0.02)
+    assert under_way.wait(60)
     background.close()
+    release.set()
     time.sleep(0.3)
     assert begun == []
     assert background.collect(wait=False) == []

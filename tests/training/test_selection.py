@@ -111,6 +111,18 @@ def test_many_samples_are_quick_and_exact() -> None:
     assert abs(hits / 20_000 - exact) < 5 * math.sqrt(max(exact * (1 - exact), 1e-4) / 20_000)
 
 
+@pytest.mark.parametrize(("n", "k"), [(128, 64), (256, 128), (1500, 700)])
+def test_what_is_certain_is_one(n: int, k: int) -> None:
+    """Neither more, which an evaluation refuses, nor too large for a float."""
+    answers = [str(i) for i in range(n)]
+    right = [i % 2 == 0 for i in range(n)]
+    assert maj_at_k(answers, [True] * n, k) == 1
+    assert best_of_k([0.5] * n, [True] * n, k) == 1
+    assert 0 <= best_of_k([float(i % 7) for i in range(n)], right, k) <= 1
+    if n < 1000:
+        assert 0 <= maj_at_k(answers, right, k) <= 1
+
+
 def row(problem: str, sample: int, extracted: str | None, right: bool, score: float | None = None) -> dict:
     status = "correct" if right else "no_answer" if extracted is None else "incorrect"
     own = {"id": problem, "sample": sample, "completion": f"so {extracted}", "status": status, "score": float(right)}
@@ -134,6 +146,16 @@ def test_an_evaluation_has_them_with_intervals() -> None:
     assert "best@3" not in summarize(bare, [1, 3])
     assert vote(row("p", 0, None, False)) is None
     assert vote({**row("p", 0, None, False), "status": "incorrect"}) == "so None"
+
+
+@pytest.mark.parametrize("withheld", [0, 1, 3])
+def test_the_share_that_a_filter_withheld(withheld: int) -> None:
+    """Is in the result where there is one, beside what was cut off; such answers count."""
+    rows = [row("p", i, "1", True) | {"finish_reason": "filter" if i < withheld else "length"} for i in range(4)]
+    result = summarize(rows, [1])
+    assert result.get("filtered", 0) == withheld / 4
+    assert ("filtered" in result) == bool(withheld)
+    assert (result["truncated"], result["pass@1"]) == (1 - withheld / 4, 1)
 
 
 def test_bootstrap_equals_enumeration() -> None:

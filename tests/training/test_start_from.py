@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
+import torch
+from safetensors.torch import load_file, save_file
 
 from rlvr.commands.cli import main as rlvr
+from rlvr.config import Config, to_json
 from rlvr.launch import launch
 from rlvr.training.best import since_best
 from rlvr.training.start_from import find_checkpoint, started_from
@@ -58,6 +62,54 @@ def test_which_checkpoint_it_is(tmp_path: Path) -> None:
     assert find_checkpoint(run) == first
     with pytest.raises(ValueError, match="is damaged"):
         find_checkpoint(last)
+
+
+def saved(folder: Path, step: int) -> Path:
+    """A folder that counts as a whole checkpoint of a step, or as the model before the first (0)."""
+    place = folder / ("start" if step == 0 else f"checkpoints/step-{step:06d}")
+    place.mkdir(parents=True)
+    (place / "state.json").write_text(json.dumps({"step": step, "files": {}}))
+    save_file({"w": torch.zeros(1)}, place / "model.safetensors")
+    return place
+
+
+@pytest.mark.parametrize("step", [0, 2])
+@pytest.mark.parametrize("asked", ["run", "checkpoint", "link"])
+def test_a_resumed_run_keeps_what_it_began_with(tmp_path: Path, step: int, asked: str) -> None:
+    """Though the other run has saved more since; where it is gone, the message says what is missing."""
+    other, mine = tmp_path / "a", tmp_path / "b"
+    began = saved(other, step)
+    (tmp_path / "l").symlink_to(other)
+    place = {"run": other, "checkpoint": began, "link": tmp_path / "l"}[asked]
+    settings = tiny(mine, run={"start_from": place})
+    record_of(mine, started_from(settings))
+    newer = saved(other, 4)
+    if asked != "checkpoint":
+        assert started_from(settings).run.start_from == place / newer.relative_to(other)
+    saved(mine, 1)
+    assert os.path.realpath(started_from(settings).run.start_from or "") == os.path.realpath(began)
+    assert started_from(tiny(mine, run={"start_from": newer})).run.start_from == newer
+    (began / "state.json").unlink()
+    with pytest.raises(ValueError, match=r"began with .*cannot be resumed without it"):
+        started_from(settings)
+    if asked != "checkpoint":
+        again = tiny(mine, run={"start_from": place, "overwrite": True})
+        assert started_from(again).run.start_from == place / newer.relative_to(other)
+
+
+def record_of(folder: Path, config: Config) -> None:
+    """Write what a run records of its settings."""
+    folder.mkdir()
+    (folder / "config.json").write_text(to_json(config))
+
+
+def test_resumed_beside_a_run_that_went_on(tmp_path: Path) -> None:
+    """The same command goes on with the same settings."""
+    launch(tiny(tmp_path / "a", run={"steps": 1}), task=sums())
+    for step in (1, 2):
+        launch(tiny(tmp_path / "b", run={"steps": step, "start_from": tmp_path / "a"}), task=sums())
+        launch(tiny(tmp_path / "a", run={"steps": 1 + step}), task=sums())
+    assert [row["step"] for row in lines(tmp_path / "b" / "metrics.jsonl")] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,16 @@ CASES = [
     ("A", "Answer: A or maybe C", False),
     ("B", "Answer: B: point A is on the line", True),
     ("B", "\\boxed{\\text{B. A and C are false}}", True),
+    # Options copied from the prompt, of which one has to be the right one.
+    ("D", "A) 3\nB) 4\nC) 5\nD) 6", False),
+    ("D", "(A) 3\n\n(B) 4\n\n(D) 6", False),
+    ("J", "- **I)** 10 J\n- **J)** 11 J", False),
+    ("A", "A) 3.2 J B) 4 J C) None", False),
+    ("A", "A. 3 B. 4", False),
+    ("B", "\\boxed{B) 4 C) 5}", False),
+    ("B", "A) no\nB) yes\nAnswer: B", True),
+    ("B", "They are alike in C.\nB) 4 J", True),
+    ("C", "The answer is C) vitamin D. It helps.", True),
 ]
 
 

@@ -14,6 +14,9 @@ RIGHT = [
     r"\boxed{\text{Ella is a knight and Zoey is a knave}}",
     "<think>Zoey is a knight? No.</think><answer>(1) ella: Knight\n(2) zoey: Knave</answer>",
     "Final answer: Ella is the knight; Zoey → knave",
+    "### Conclusion\n(1) Ella is a knight\n(2) Zoey is a knave",
+    "**CONCLUSION**\n\nElla is a knight\nZoey is a knave",
+    "My conclusion is long.\n\nFinal Answer\n- Ella: knight\n- Zoey: knave",
 ]
 WRONG = {
     "CONCLUSION:\n(1) Ella is a knave\n(2) Zoey is a knave": "another identity of ella",
@@ -24,6 +27,7 @@ WRONG = {
     "CONCLUSION:\nElla is a knight, Zoey is a knave, Max is a knave": "something else: 'Max",
     "CONCLUSION:\nElla is a knight, Zoey is not a knight": "something else",
     "CONCLUSION:\nElla is a knightess, Zoey is a knave": "something else",
+    "## Conclusion\nElla is a knave\nZoey is a knave": "another identity of ella",
 }
 
 

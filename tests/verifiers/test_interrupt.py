@@ -43,7 +43,7 @@ def test_the_second_signal_ends_a_run_whose_verifier_loops(tmp_path, isolate, nu
         time.sleep(0.3)
         assert program.poll() is None
         program.send_signal(number)
-        _, told = program.communicate(timeout=10)
+        _, told = program.communicate(timeout=120)
     finally:
         program.kill()
         program.wait()

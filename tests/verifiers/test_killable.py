@@ -167,7 +167,7 @@ RUN = """
 from rlvr.verifiers import Runner
 problem = Problem("1", "", "x", {"gold": Gold()})
 for name, verifier in DEFINED.items():
-    with Runner(verifier, workers=1, timeout=0.3) as runner:
+    with Runner(verifier, workers=1, timeout=0.6) as runner:
         found = [verdict.status for verdict in runner.verify([(problem, text) for text in ("x", "loop", "y")])]
     if found != ["correct", "timeout", "incorrect"]:
         print(name, found)
@@ -223,7 +223,7 @@ def test_functions_of_a_test_are_killed_when_they_loop():
 
     forms = [looping, local, lambda p, c: looping(p, c), functools.partial(local), Local(), Local().__call__]
     for verifier in forms:
-        with Runner(verifier, workers=1, timeout=0.5) as runner:
+        with Runner(verifier, workers=1, timeout=1.0) as runner:
             assert [verdict.status for verdict in runner.verify(PAIRS)] == EXPECTED
 
 
@@ -234,7 +234,7 @@ def test_module_attribute_is_killed_when_it_loops(tmp_path, monkeypatch):
         "def check(problem, completion):\n    while completion == 'loop':\n        pass\n    return completion == 'x'\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with Runner(make_verifier("loops_forever:check"), workers=1, timeout=0.5) as runner:
+    with Runner(make_verifier("loops_forever:check"), workers=1, timeout=1.0) as runner:
         assert [verdict.status for verdict in runner.verify(PAIRS)] == EXPECTED
 
 

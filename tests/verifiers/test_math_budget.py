@@ -7,7 +7,6 @@ import pytest
 from rlvr.types import Problem
 from rlvr.verifiers.math import MathVerifier, verify_math
 from rlvr.verifiers.math.budget import BoundedWork, OutOfBudget, spend
-from tests.helpers.timing import processor_time
 
 FORMULAS = {
     "powers": r"\max(" + ",".join(f"x^{i}y^{i + 1}z" for i in range(8)) + ")",
@@ -23,15 +22,14 @@ FORMULAS = {
 @pytest.mark.parametrize("formula", FORMULAS.values(), ids=list(FORMULAS))
 def test_the_caller_does_little_work(formula: str) -> None:
     verifier = MathVerifier()
-    verifier.fast_path(Problem("", "", "|x|"), r"\boxed{|x-1|}")
+    assert verifier.fast_path(Problem("", "", "|x|"), r"\boxed{|x-1|}") is not None
     for reference, answer in (
         (formula, f"{formula}+0"),
         ("|x|", f"|x|+0({formula})"),
         (r"\max(x,1)", rf"\max(x,1)+{formula}-({formula})"),
     ):
-        with processor_time() as taken:
-            verifier.fast_path(Problem("", "", reference), rf"\boxed{{{answer}}}")
-        assert taken.seconds < 1  # .04 on a machine of 2026; many seconds without the bound
+        # Without the bound on its work it would have a verdict.
+        assert verifier.fast_path(Problem("", "", reference), rf"\boxed{{{answer}}}") is None
 
 
 def test_what_is_left_to_the_worker_is_decided_there() -> None:

@@ -338,6 +338,25 @@ def test_values_from_json_are_compared_by_meaning(value: Any, expected: Any, sam
     assert equality.same_value(value, expected) is same
 
 
+@pytest.mark.parametrize(
+    ("value", "expected", "same"),
+    [
+        (1 / 3, 0.33333, True), ([1 / 3, 2], [0.33333, 2], True), ({"a": 0.5}, {"a": 0.500009}, True),
+        (2.000004, 2, True), (100000.5, 100000.0, True), (0.3333, 0.33333, False), (3, 2, False),
+        (10**20, 10**20 + 1, False), (True, 1.0, False), (float("nan"), 0.0, False),
+        (float("inf"), 1e308, False), ("0.33333", 0.33333, False), (10**400, 1.0, False),
+    ],
+)  # fmt: skip
+def test_calls_with_a_tolerance(value: Any, expected: Any, same: bool):
+    """Absolute or relative, of floats only; and only where a reference names one, from 0 to below 1."""
+    assert equality.same_value(value, expected, 1e-5) is same
+    reference = {"type": "calls", "entry": "f", "cases": [{"args": [1], "expected": 0.5}]}
+    assert [make_plan({**reference, **more}).tolerance for more in ({}, {"tolerance": 1e-5})] == [0.0, 1e-5]
+    for bad in (True, "1", -1e-5, 1):
+        with pytest.raises(ValueError, match="reference tolerance"):
+            make_plan({**reference, "tolerance": bad})
+
+
 def make_files() -> Any:
     import importlib.util
 

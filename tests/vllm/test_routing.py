@@ -49,7 +49,7 @@ def waiting_for(count: int) -> Callable:
     barrier = threading.Barrier(count)
 
     def ask(server: str, wanted: Request) -> Output:
-        barrier.wait(10)
+        barrier.wait(60)
         return answer(server, wanted)
 
     return ask

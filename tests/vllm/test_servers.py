@@ -108,12 +108,12 @@ def test_every_push_reaches_all_servers_and_names_its_version(policy, servers):
 @pytest.mark.parametrize("fault", [dies, fails, babbles, misshapes, is_silent], ids=lambda fault: fault.__name__)
 def test_server_lost_while_it_samples_changes_no_token(policy, servers, fault):
     """What it had not answered comes from the other, the next push reaches that one, and its weights are right."""
-    sampler = open_sampler(policy, servers, timeout=2.0)
+    sampler = open_sampler(policy, servers, timeout=4.0 if fault is is_silent else 60.0)
     expected = draw(sampler)
     servers[0].faults[GENERATE] = after(3, fault)
     start = time.monotonic()
     assert draw(sampler) == expected
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 50  # the silent one answers after 60
     assert [server.url for server in sampler.engine.servers] == [servers[1].url]
     shake(policy, 0.05, 0)
     sampler.load_weights(policy)
@@ -140,14 +140,15 @@ PUSH = ("/start_weight_update", "/update_weights", "/finish_weight_update", "/re
 @pytest.mark.parametrize("place", [0, 1])  # the first has rank 1 in the group, and passes on what the second gets
 def test_server_lost_in_the_middle_of_a_push_leaves_the_other_with_its_weights(policy, servers, place, path, fault):
     """The transfer meets the rest anew; the version is theirs, and no answer comes from the lost one."""
+    seconds = 6.0 if fault is is_silent else 60.0
     if path != "/init_weight_transfer_engine":
-        sampler = open_sampler(policy, servers, timeout=6.0)
+        sampler = open_sampler(policy, servers, timeout=seconds)
         shake(policy, 0.05, 0)
         servers[place].faults[path] = fault
         sampler.load_weights(policy)
     else:
         servers[place].faults[path] = fault
-        sampler = open_sampler(policy, servers, timeout=6.0)
+        sampler = open_sampler(policy, servers, timeout=seconds)
     other = servers[1 - place]
     assert [server.url for server in sampler.engine.servers] == [other.url]
     assert same_weights(other, policy)
@@ -167,7 +168,7 @@ def test_server_lost_in_the_middle_of_a_push_leaves_the_other_with_its_weights(p
 @pytest.mark.filterwarnings(LOSES)
 def test_without_a_server_left_the_run_ends_with_one_line(policy, servers, path, fault):
     """It says so, and why; asked again it does not wait for anybody."""
-    sampler = open_sampler(policy, servers, timeout=3.0)
+    sampler = open_sampler(policy, servers, timeout=3.0 if fault is is_silent else 60.0)
     for server in servers:
         server.faults[path] = fault
     with pytest.raises(
@@ -271,12 +272,14 @@ def test_interrupted_sampling_ends_at_once(policy, servers):
         server.delay = 30.0
     with ThreadPoolExecutor(1) as pool:
         drawing = pool.submit(draw, sampler)
-        time.sleep(0.5)
+        while not all(GENERATE in server.log for server in servers):
+            assert not drawing.done()
+            time.sleep(0.01)
         sampler.interrupt()
         start = time.monotonic()
         with pytest.raises(RunError, match="sampling was interrupted"):
             drawing.result()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 25  # the answers come after 30
     sampler.close()
 
 

@@ -144,7 +144,7 @@ def test_serve_prints_urls_and_the_line_to_type_next(tmp_path):
     finally:
         served.kill()
         served.communicate()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not all(map(ended, servers)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert all(map(ended, servers))

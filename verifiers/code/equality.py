@@ -70,16 +70,19 @@ _AT_ZERO = 1e-9
 _EXACT_FLOATS = 1 << 53
 
 
-def same_value(value: Any, expected: Any) -> bool:
+def same_value(value: Any, expected: Any, tolerance: float = 0.0) -> bool:
     """Whether a returned value equals an expected one that may have been read from JSON.
 
     Tuples and lists are not told apart; True is not 1, also as a key; NaN is NaN. Integers are equal exactly: a float
     stands for one below 2**53 only. Expected floats have the relative tolerance 1e-9, and 0.0 the absolute one 1e-9.
+    tolerance: the absolute or relative error that a number may have besides, where it or the expected one is a float.
     """
     if isinstance(value, (plain.Array, plain.Yielded)):
         value = value.tolist() if isinstance(value, plain.Array) else list(value.again())
     if isinstance(expected, bool) or isinstance(value, bool):
         return value is expected
+    if tolerance and _within(value, expected, tolerance):
+        return True
     if isinstance(expected, float):
         return _same_float(value, expected)
     if isinstance(value, float):
@@ -87,14 +90,23 @@ def same_value(value: Any, expected: Any) -> bool:
     if isinstance(expected, (list, tuple)):
         if not isinstance(value, (list, tuple)) or len(value) != len(expected):
             return False
-        return all(same_value(v, e) for v, e in zip(value, expected))
+        return all(same_value(v, e, tolerance) for v, e in zip(value, expected))
     if isinstance(expected, dict):
         if not isinstance(value, dict) or _kinds(value) != _kinds(expected):
             return False
-        return all(same_value(value[key], expected[key]) for key in expected)
+        return all(same_value(value[key], expected[key], tolerance) for key in expected)
     if isinstance(expected, (set, frozenset)):
         return type(value) is type(expected) and _kinds(value) == _kinds(expected)
     return type(value) is type(expected) and bool(value == expected)
+
+
+def _within(value: Any, expected: Any, tolerance: float) -> bool:
+    numbers = isinstance(value, (int, float)) and isinstance(expected, (int, float))
+    if not numbers or not (isinstance(value, float) or isinstance(expected, float)):
+        return False
+    if max(abs(value), abs(expected)) >= _EXACT_FLOATS:
+        return False
+    return abs(value - expected) <= tolerance * max(1.0, abs(expected))
 
 
 def _same_float(value: Any, expected: float) -> bool:

@@ -171,6 +171,7 @@ class CallsPlan:
     setup: str
     prelude: str = ""
     result_kb: int = 0
+    tolerance: float = 0.0
 
     @property
     def defined(self) -> tuple[str, ...]:
@@ -195,7 +196,7 @@ class CallsPlan:
         if returned.raised:
             return f"raised {returned.raised}"
         try:
-            same = equality.same_value(returned.value, self.expected[number])
+            same = equality.same_value(returned.value, self.expected[number], self.tolerance)
         except CutShort:
             return TooLarge("an iterator with too many items")
         large = returned.too_large and not same
@@ -348,18 +349,23 @@ def _stdio_plan(reference: Mapping[str, Any]) -> TestPlan:
     return OutputPlan(tuple((case["input"], case["output"]) for case in cases), *texts, _rule(reference))
 
 
-def _rule(reference: Mapping[str, Any]) -> equality.Output:
-    compare, tolerance = reference.get("compare", "lines"), reference.get("tolerance", 0.0)
-    if compare not in ("lines", "tokens"):
-        raise ValueError(f"reference compare {compare!r:.80}; expected lines or tokens")
+def _tolerance(reference: Mapping[str, Any]) -> float:
+    tolerance = reference.get("tolerance", 0.0)
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
         raise ValueError(f"reference tolerance {tolerance!r:.80}; expected a number from 0 to below 1")
+    return float(tolerance)
+
+
+def _rule(reference: Mapping[str, Any]) -> equality.Output:
+    compare, tolerance = reference.get("compare", "lines"), _tolerance(reference)
+    if compare not in ("lines", "tokens"):
+        raise ValueError(f"reference compare {compare!r:.80}; expected lines or tokens")
     ignore_case = reference.get("ignore_case", False)
     if not isinstance(ignore_case, bool):
         raise ValueError(f"reference ignore_case {ignore_case!r:.80}; expected true or false")
     if (tolerance or ignore_case) and compare == "lines":
         raise ValueError("tolerance and ignore_case are for outputs compared by tokens; set compare to tokens")
-    return equality.Output(compare, float(tolerance), ignore_case)
+    return equality.Output(compare, tolerance, ignore_case)
 
 
 def _calls_plan(reference: Mapping[str, Any]) -> TestPlan:
@@ -373,7 +379,7 @@ def _calls_plan(reference: Mapping[str, Any]) -> TestPlan:
     if size > MAX_EXPECTED:
         raise ValueError(f"the expected values have {size:,} bytes together: at most {MAX_EXPECTED:,} are read")
     setup, prelude = _text(reference, "setup"), _text(reference, "prelude")
-    return CallsPlan(entry, calls, expected, setup, prelude, 2 * size >> 10)
+    return CallsPlan(entry, calls, expected, setup, prelude, 2 * size >> 10, _tolerance(reference))
 
 
 TYPES = {"assert": _assert_plan, "check": _check_plan, "stdio": _stdio_plan, "calls": _calls_plan}

@@ -190,6 +190,8 @@ def _score(dataset: Any, name: str, entry: dict[str, Any], answer: str) -> dict[
         return {"score": 0.0}
     if name == "propositional_logic" and not _is_logic(answer, entry["metadata"]["variables"]):
         return {"score": 0.0}
+    if name == "knights_knaves" and not _says_one_role(answer, entry["metadata"]["names"]):
+        return {"score": 0.0}
     if _NOT_FINITE.search(answer) and not _NOT_FINITE.search(gold):
         return {"score": 0.0}
     _scoring = True
@@ -218,6 +220,14 @@ def _is_logic(answer: str, variables: list[str]) -> bool:
     """Whether an answer is written with these variables only; the package lets any text stand for one."""
     signs = _LOGIC.findall(answer)
     return not _LOGIC.sub("", answer) and all(sign in variables for sign in signs if sign)
+
+
+def _says_one_role(answer: str, names: list[str]) -> bool:
+    """Whether an answer has each name once and one more word for it; the package passes over "not", "or" and the like,
+    and pays a part where one person is said to be both."""
+    words = [word for word in re.findall(r"\w+", answer.casefold()) if word not in ("is", "a", "an", "the", "and")]
+    people = sorted(str(name).casefold() for name in names)
+    return sorted(word for word in words if word in people) == people and len(words) == 2 * len(people)
 
 
 def _alone(work: Any, seconds: int) -> dict[str, Any]:

@@ -107,6 +107,11 @@ class Runner:
         """Whether the verifier, or a component of it, must see a step's pairs in one call."""
         return self._traits.whole_batch or any(part.whole_batch for part in self._parts.values())
 
+    def judges(self, problem: Problem) -> bool:
+        """Whether the verifier, or a component of it, has something to judge of a problem."""
+        problem_for = self._traits.problem_for
+        return problem_for is None or any(problem_for(name, problem) is not None for name in self._parts)
+
     def verify(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """Return the verdict of each pair, in order. Identical pairs are verified once, unless `whole_batch`.
 

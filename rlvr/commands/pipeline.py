@@ -1,0 +1,27 @@
+"""`rlvr pipeline RECIPE`: the stages of a recipe one after the other; what is done is skipped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rlvr.commands.arguments import guarded, parse
+from rlvr.commands.train import load_recipe, split_recipe
+from rlvr.config.pipeline import PipelineConfig
+from rlvr.files.models import check_path
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `rlvr pipeline RECIPE [flags]`."""
+    name, flags = split_recipe(argv, "pipeline")
+    module = load_recipe(name, PipelineConfig)
+    text = (module.__doc__ or "").strip()
+    config = parse(PipelineConfig, flags, prog=f"rlvr pipeline {name}", description=text, default=module.CONFIG)
+    check_path(config.model)
+    module.main(config)
+    return 0
+
+
+def script(module_globals: dict[str, object]) -> None:
+    """Run a pipeline from its own file: `python recipes/NAME.py [flags]` is `rlvr pipeline NAME [flags]`."""
+    sys.exit(guarded(lambda: main([str(module_globals["__file__"]), *sys.argv[1:]])))

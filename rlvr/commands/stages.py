@@ -1,0 +1,199 @@
+"""Stages: a pipeline is a Python function that calls them in order, each with what the one before it made.
+
+A stage has a folder of its own, and a record beside it once it is done:
+the same command skips it then, and goes on with the next. What was interrupted goes on as its own run does: training
+from its last checkpoint, fine-tuning and a reward model from their beginning.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from rlvr.commands.arguments import parse_settings
+from rlvr.commands.pipeline_report import RECORD, write_pipeline_report
+from rlvr.config import Config, to_json
+from rlvr.config.pipeline import PipelineConfig
+from rlvr.config.reward_model import RewardConfig
+from rlvr.files.write import PARTIAL, check_place, write_whole
+from rlvr.runs.lock import locked
+
+C = TypeVar("C", Config, RewardConfig)
+
+
+@dataclass(frozen=True)
+class Made(Generic[C]):
+    """What a stage made: the folder of a model or a data set, and what was measured of it."""
+
+    name: str
+    path: Path
+    measured: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Stages:
+    """The stages of one seed's pipeline, in `folder`.
+
+    `planned` collects names and settings; with `only_plan` no stage runs, and each returns a path that does not exist.
+    """
+
+    config: PipelineConfig
+    folder: Path
+    seed: int
+    say: Callable[[str], None] = print
+    only_plan: bool = False
+    planned: dict[str, Any] = field(default_factory=dict)
+
+    def sft(self, name: str, config: Config) -> Made[Config]:
+        """Fine-tune a model on demonstrations; the result is the fine-tuned model, measured on held-out problems."""
+        return self.train(name, dataclasses.replace(config, run=dataclasses.replace(config.run, steps=0)))
+
+    def train(self, name: str, config: Config, *, policy: Made[Any] | None = None) -> Made[Config]:
+        """Fine-tune where the settings say so, and train by reinforcement learning, from an earlier stage's policy.
+
+        The result is the last checkpoint, or without training steps the fine-tuned model.
+        """
+        from rlvr.launch import launch
+        from rlvr.training.start_from import find_checkpoint
+
+        model, sft = config.model, config.sft
+        if policy is not None:
+            model, sft = dataclasses.replace(model, name=str(policy.path)), dataclasses.replace(sft, steps=0)
+        elif self.config.model is not None:
+            model = dataclasses.replace(model, name=self.config.model)
+        run = dataclasses.replace(config.run, seed=self.seed)
+        config = self.changed(name, dataclasses.replace(config, model=model, sft=sft, run=run))
+        folder = self.folder / name
+
+        def work() -> tuple[Path, Mapping[str, Any]]:
+            placed = dataclasses.replace(config, run=dataclasses.replace(config.run, out_dir=folder))
+            evaluations = launch(placed)
+            return find_checkpoint(folder), {"evaluations": evaluations}
+
+        return self.done(name, config, work)
+
+    def reward_model(self, name: str, config: RewardConfig, *, policy: Made[Any]) -> Made[RewardConfig]:
+        """Train a reward model on pairs of the policy's completions; measured on held-out pairs."""
+        from rlvr.commands.reward_model import launch_reward_model, with_policy
+
+        run = dataclasses.replace(config.run, seed=self.seed)
+        config = self.changed(name, with_policy(dataclasses.replace(config, run=run), policy.path))
+        folder = self.folder / name
+
+        def work() -> tuple[Path, Mapping[str, Any]]:
+            shutil.rmtree(folder, ignore_errors=True)  # of a stage that was interrupted: it is never resumed
+            placed = dataclasses.replace(config, run=dataclasses.replace(config.run, out_dir=folder))
+            [result, *_] = launch_reward_model(placed)
+            return Path(result["folder"]), {"reward model": result}
+
+        return self.done(name, config, work)
+
+    def make(self, name: str, settings: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]) -> Made[Any]:
+        """Run any other stage: `make` writes into the folder that it gets, and returns what it measured."""
+        folder = self.folder / name
+
+        def work() -> tuple[Path, Mapping[str, Any]]:
+            partial = folder.with_name(folder.name + PARTIAL)
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            measured = make(partial)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(partial, folder)
+            return folder, measured
+
+        return self.done(name, settings, work)
+
+    def changed(self, name: str, config: C) -> C:
+        """Return a stage's config with the settings that the command line has for it."""
+        flags = self.config.of_stage(name)
+        if not flags:
+            return config
+        found: C = parse_settings(type(config), flags, prog=f"stage {name}", default=config)
+        return found
+
+    def done(self, name: str, config: Any, work: Callable[[], tuple[Path, Mapping[str, Any]]]) -> Made[Any]:
+        """Return what the stage made: now, or before, by the record beside its folder.
+
+        Raises ValueError where it was made with other settings.
+        """
+        if name in self.planned:
+            raise ValueError(f"two stages have the name {name!r}")
+        settings = json.loads(to_json(config) if dataclasses.is_dataclass(config) else json.dumps(config, default=str))
+        self.planned[name] = settings
+        if self.only_plan:
+            return Made(name, self.folder / name)
+        record = self.folder / f"{name}.{RECORD}"
+        if record.exists():
+            held = json.loads(record.read_text("utf-8"))
+            path = self.folder / held["path"]
+            if held["settings"] != settings:
+                where = first_difference(held["settings"], settings)
+                raise ValueError(
+                    f"{record.parent / name} was made with other settings ({where}); choose another --out-dir, or "
+                    "delete it and the stages after it"
+                )
+            if path.exists():
+                self.say(f"stage {name}: done before, {path}")
+                return Made(name, path, held["measured"])
+        self.say(f"stage {name}")
+        start = time.time()
+        path, measured = work()
+        text = {
+            "settings": settings,
+            "path": str(path.relative_to(self.folder)),
+            "measured": measured,
+            "seconds": round(time.time() - start, 1),
+        }
+        write_whole(record, json.dumps(text, indent=2, default=str) + "\n")
+        gc.collect()  # a model of the stage may hang in a cycle, and the next one needs its memory
+        return Made(name, path, json.loads(json.dumps(measured, default=str)))
+
+
+def first_difference(held: Any, wanted: Any, at: str = "") -> str:
+    """Return where two settings differ: `group.name 1, now 2`."""
+    if isinstance(held, dict) and isinstance(wanted, dict):
+        for key in [*wanted, *(key for key in held if key not in wanted)]:
+            if held.get(key) != wanted.get(key):
+                return first_difference(held.get(key), wanted.get(key), f"{at}.{key}" if at else key)
+    return f"{at} {held!r:.60}, now {wanted!r:.60}"
+
+
+def check_settings(config: PipelineConfig, planned: Mapping[str, Any]) -> None:
+    """Raise ValueError for a setting of a stage that the pipeline does not have."""
+    for item in config.set:
+        stage = item.partition(".")[0]
+        if stage not in planned:
+            raise ValueError(f"--set {item}: no stage {stage!r}; this pipeline has {', '.join(planned)}")
+
+
+def run_pipeline(
+    config: PipelineConfig, pipeline: Callable[[Stages], None], say: Callable[[str], None] = print
+) -> Path:
+    """Run a pipeline for each seed; return its report. Raises ValueError, before anything runs, for bad settings."""
+    config.check()
+    plan = Stages(config, config.out_dir / f"seed-{config.seeds[0]}", config.seeds[0], say, only_plan=True)
+    pipeline(plan)
+    check_settings(config, plan.planned)
+    if config.stages:
+        for name, settings in plan.planned.items():
+            say(f"{name}: {json.dumps(settings)}")
+        return config.out_dir
+    check_place(config.out_dir, "--out-dir")
+    config.out_dir.mkdir(parents=True, exist_ok=True)
+    with locked(config.out_dir):
+        for seed in config.seeds:
+            folder = config.out_dir / f"seed-{seed}"
+            folder.mkdir(exist_ok=True)
+            say(f"seed {seed}: {folder}")
+            pipeline(Stages(config, folder, seed, say))
+        report = write_pipeline_report(config.out_dir, list(plan.planned))
+    say(f"report: {report}")
+    return report

@@ -1,0 +1,67 @@
+"""The settings of a pipeline of stages (`rlvr pipeline`). The text under a field is its `--help`."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlvr.config.group import require
+
+
+@dataclass(frozen=True)
+class PipelineConfig:
+    """Where a pipeline writes, with which model it begins, and which settings of the recipe its stages change."""
+
+    out_dir: Path = Path("runs/pipeline")
+    """Output folder: a folder seed-N for each seed, in it one for each stage; report.html. What is done is skipped."""
+    seeds: tuple[int, ...] = (0,)
+    """Seeds. Each is a pipeline of its own, one after the other."""
+    model: str | None = None
+    """Hub name or folder of the model that the first stage begins with. None: the recipe's."""
+    set: tuple[str, ...] = ()
+    """Settings of stages, as STAGE.group.setting=value (sft.sft.steps=200), several values quoted ("sft.eval.k=1 8");
+    `--stages` names them."""
+    stages: bool = False
+    """Name the stages with their settings, and end."""
+
+    def check(self) -> None:
+        """Raise ValueError with one line for the first setting that cannot work."""
+        require(
+            [
+                (bool(self.seeds), "seeds: expected one seed or more"),
+                (len(set_of(self.seeds)) == len(self.seeds), f"seeds {self.seeds}: one is there twice"),
+                *[(n >= 0, f"seeds {n}: expected numbers of 0 or more") for n in self.seeds],
+                *[(is_setting(item), f"set {item!r:.80}: expected STAGE.group.setting=value") for item in self.set],
+            ]
+        )
+
+    def of_stage(self, name: str) -> list[str]:
+        """Return the flags that `set` holds for a stage, as its command takes them."""
+        flags = []
+        for item in self.set:
+            place, _, value = item.partition("=")
+            stage, _, setting = place.partition(".")
+            if stage == name:
+                flags += [f"--{setting.replace('_', '-')}", *shlex.split(value)]
+        return flags
+
+
+def set_of(numbers: tuple[int, ...]) -> frozenset[int]:
+    """Return the numbers without their order."""
+    return frozenset(numbers)
+
+
+def is_setting(item: str) -> bool:
+    """Return whether a text is STAGE.group.setting=value."""
+    place, equals, value = item.partition("=")
+    return bool(equals) and len(place.split(".")) == 3 and all(place.split(".")) and is_quoted(value)
+
+
+def is_quoted(value: str) -> bool:
+    """Return whether every quote of a text is closed, as in a shell."""
+    try:
+        shlex.split(value)
+    except ValueError:
+        return False
+    return True

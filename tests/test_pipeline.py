@@ -1,0 +1,206 @@
+"""Pipelines: stages in order, skipped when done, taken up again after a SIGKILL, and the report over seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlvr.commands.cli import main
+from rlvr.commands.pipeline_report import figures, write_pipeline_report
+from rlvr.commands.stages import Made, Stages, run_pipeline
+from rlvr.config.pipeline import PipelineConfig
+from tests.helpers.folders import held
+from tests.helpers.resuming import small
+
+QUICK = (
+    "sft.sft.steps=10",
+    "sft.eval.every=-1",
+    "reward.pairs.num_problems=12",
+    "reward.pairs.verifier=regex",
+    "reward.pairs.verifier_option=pattern=7.*7 match=search",
+    "reward.train.epochs=1",
+    "ppo.run.steps=3",
+    "ppo.run.save_every=1",
+    "ppo.rollout.problems_per_step=4",
+    "ppo.rollout.group_size=4",
+    "ppo.eval.num_problems=4",
+    "ppo.eval.every=0",
+)
+
+
+def counted(calls: list[str]):
+    """A pipeline of three stages that write a number, each one more than the stage before."""
+
+    def pipeline(stages: Stages) -> None:
+        made = Made("", Path())
+        for name in ("one", "two", "three"):
+            made = step(stages, name, made)
+
+    def step(stages: Stages, name: str, before: Made) -> Made:
+        def make(folder: Path) -> dict[str, float]:
+            calls.append(f"{stages.seed}/{name}")
+            number = int((before.path / "n").read_text()) if before.name else stages.seed
+            (folder / "n").write_text(str(number + 1))
+            return {"n": number + 1, "n_ci": [number, number + 2]}
+
+        return stages.make(name, {"after": str(before.path), "seed": stages.seed}, make)
+
+    return pipeline
+
+
+def test_stages_run_once_for_each_seed(tmp_path):
+    """In order, each with what the one before it made; a second call runs none, and a new seed only its own."""
+    calls: list[str] = []
+    config = PipelineConfig(tmp_path / "out", seeds=(3,))
+    run_pipeline(config, counted(calls), say=lambda text: None)
+    assert calls == ["3/one", "3/two", "3/three"]
+    assert (tmp_path / "out" / "seed-3" / "three" / "n").read_text() == "6"
+    said: list[str] = []
+    run_pipeline(dataclasses.replace(config, seeds=(3, 4)), counted(calls), say=said.append)
+    assert calls[3:] == ["4/one", "4/two", "4/three"]
+    assert sum("done before" in line for line in said) == 3
+
+
+def test_a_stage_that_fails_is_repeated_alone(tmp_path):
+    """What it left is thrown away; what was done before it stays."""
+    calls: list[str] = []
+    broken = [True]
+
+    def pipeline(stages: Stages) -> None:
+        counted(calls)(stages)
+
+        def fails(folder: Path) -> dict[str, float]:
+            (folder / "half").write_text("half")
+            if broken.pop() if broken else False:
+                raise KeyboardInterrupt
+            assert sorted(path.name for path in folder.iterdir()) == ["half"]
+            return {}
+
+        stages.make("four", {}, fails)
+
+    config = PipelineConfig(tmp_path / "out")
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(config, pipeline, say=lambda text: None)
+    assert not (tmp_path / "out" / "seed-0" / "four").exists()
+    run_pipeline(config, pipeline, say=lambda text: None)
+    assert len(calls) == 3
+
+
+def test_other_settings_are_refused(tmp_path):
+    """Naming the stage and the first setting that differs; nothing is changed."""
+    run_pipeline(PipelineConfig(tmp_path / "out"), counted([]), say=lambda text: None)
+    before = held(tmp_path)
+
+    def pipeline(stages: Stages) -> None:
+        stages.make("one", {"after": "elsewhere", "seed": 0}, lambda folder: {})
+
+    with pytest.raises(ValueError, match=r"one was made with other settings \(after '.', now 'elsewhere'\)"):
+        run_pipeline(PipelineConfig(tmp_path / "out"), pipeline, say=lambda text: None)
+    assert held(tmp_path) == before
+
+
+def test_two_stages_of_one_name_are_refused(tmp_path):
+    def pipeline(stages: Stages) -> None:
+        stages.sft("same", small(tmp_path, steps=0))
+        stages.sft("same", small(tmp_path, steps=0))
+
+    with pytest.raises(ValueError, match="two stages have the name 'same'"):
+        run_pipeline(PipelineConfig(tmp_path / "out"), pipeline)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--set", "none.run.steps=1"], "no stage 'none'; this pipeline has sft, reward, ppo"),
+        (["--set", "ppo.run.steps"], "expected STAGE.group.setting=value"),
+        (["--set", "ppo.eval.k='1 8"], "expected STAGE.group.setting=value"),
+        (["--set", "ppo.run=1"], "expected STAGE.group.setting=value"),
+        (["--set", "ppo.algo.epochs=none"], "stage ppo"),
+        (["--set", "ppo.algo.none=1"], "stage ppo"),
+        (["--seeds", "1", "1"], "one is there twice"),
+        (["--seeds", "-1"], "expected numbers of 0 or more"),
+        (["--model", "./none/at/all"], "none/at/all"),
+        (["--none"], "--none"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, flags, message):
+    """Exit code 2, before anything is written."""
+    assert main(["pipeline", "instructgpt", "--out-dir", str(tmp_path / "out"), *flags]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_recipes_of_other_commands(capsys):
+    """A pipeline is no training run, and the other way round: the line names the command."""
+    assert main(["train", "instructgpt"]) == 2
+    assert "rlvr pipeline instructgpt" in capsys.readouterr().err
+    assert main(["pipeline", "tiny_math"]) == 2
+    assert "rlvr train tiny_math" in capsys.readouterr().err
+    assert main(["pipeline", "instructgpt", "--stages"]) == 0
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == ["sft", "reward", "ppo"]
+
+
+def test_the_report_has_each_seed_and_the_mean(tmp_path):
+    for seed, (first, last) in {0: (0.25, 0.5), 1: (0.35, 0.7)}.items():
+        rows = [{"step": 0, "pass@1": first, "pass@1_ci": [0.1, 0.4]}, {"step": 2, "pass@1": last}]
+        folder = tmp_path / f"seed-{seed}"
+        folder.mkdir()
+        record = {"settings": {"a": "<b>"}, "path": "rl", "measured": {"evaluations": rows}, "seconds": 90.0}
+        (folder / "rl.stage.json").write_text(json.dumps(record))
+    text = write_pipeline_report(tmp_path, ["rl", "never"]).read_text()
+    assert "0.250 [0.100, 0.400]" in text
+    assert "0.600 ± 0.141" in text
+    assert "2 of 2" in text
+    assert "0 of 2" in text
+    assert "<b>" not in text
+    accuracy = {"reward model": {"accuracy": 0.9, "accuracy_ci": [0.8, 0.95]}, "kl": 0.125}
+    shown = {figure.name: figure.text for figure in figures({"measured": accuracy})}
+    assert shown == {"accuracy on held-out pairs": "0.900 [0.800, 0.950]", "kl": "0.125"}
+
+
+def command(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "rlvr", "pipeline", "instructgpt", "--out-dir", str(folder), "--set", *QUICK]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["reward/metrics.jsonl", "ppo/checkpoints/step-000001/state.json"])
+def test_killed_in_a_stage_it_goes_on(tmp_path, whole, at):
+    """SIGKILL in the reward model's training and in PPO: the same command makes the same models and rollouts."""
+    process = subprocess.Popen(command(tmp_path), stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        while not (tmp_path / "seed-0" / at).exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not (tmp_path / "seed-0" / f"{at.partition('/')[0]}.stage.json").exists()
+    done = subprocess.run(command(tmp_path), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "stage sft: done before" in done.stdout
+    for name in (
+        "sft/start/model.safetensors",
+        "reward/model-0/model.safetensors",
+        "ppo/checkpoints/step-000003/model.safetensors",
+        "ppo/rollouts.jsonl",
+    ):
+        assert (tmp_path / "seed-0" / name).read_bytes() == (whole / "seed-0" / name).read_bytes(), name
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """A pipeline that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("whole")
+    subprocess.run(command(folder), check=True, stdout=subprocess.DEVNULL)
+    return folder

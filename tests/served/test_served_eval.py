@@ -163,7 +163,7 @@ def test_killed_and_resumed_the_file_is_the_same(server: OpenAILike, tmp_path: P
             assert process.poll() is None
             time.sleep(0.02)
         process.kill()
-        process.wait(60)
+        process.communicate(60)
         written.append(len(answers.read_text().splitlines()))
         assert not (out / "result.json").exists()
     server.fault = lambda number, handler: False

@@ -76,6 +76,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr.verifiers.extract": FOUNDATION,
     "rlvr.verifiers.ifbench": FOUNDATION,
     "rlvr.verifiers.math": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.verifiers.runner"),
+    "rlvr.verifiers.proof": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.sandbox", "rlvr.http"),
     "rlvr.verifiers.reasoning_gym": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.sandbox"),
     "rlvr.verifiers.code": (*FOUNDATION, "rlvr.verifiers.extract", "rlvr.sandbox", "rlvr.sandbox.inside"),
     "rlvr.verifiers": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers", "rlvr.http", "rlvr.endpoint"),

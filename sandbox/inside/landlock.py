@@ -45,13 +45,20 @@ class _Rule(ctypes.Structure):
 
 
 class Grants:
-    """What a ruleset permits: reading `read`, writing `write` and both for `devices`; files or directories.
+    """What a ruleset permits: reading `read`, writing `write`, both for `devices`, and running the files of `execute`.
 
     Nothing else can be opened. Paths that do not exist are skipped. All is made ready here, so that a forked process
     has little left to do.
     """
 
-    def __init__(self, version: int, read: Iterable[str], write: Iterable[str], devices: Iterable[str]) -> None:
+    def __init__(
+        self,
+        version: int,
+        read: Iterable[str],
+        write: Iterable[str],
+        devices: Iterable[str],
+        execute: Iterable[str] = (),
+    ) -> None:
         handled = _handled(version)
         network = _BIND_TCP | _CONNECT_TCP if version >= 4 else 0
         scopes = _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if version >= 6 else 0
@@ -63,6 +70,7 @@ class Grants:
         self._restrict = kernel.syscall_ready("landlock_restrict_self", self._ruleset, 0)
         grants = [(path, _READ) for path in read] + [(path, _SCRATCH) for path in write]
         grants += [(path, _READ_FILE | _WRITE_FILE) for path in devices]
+        grants += [(path, _READ_FILE | _EXECUTE) for path in execute]
         self._rules = []
         for path, rights in grants:
             rule = _Rule(rights & handled & (-1 if os.path.isdir(path) else _FILE_ONLY))

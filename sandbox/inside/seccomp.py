@@ -21,6 +21,7 @@ _SET_MODE_FILTER = 1
 
 # CLONE_NEW*, CLONE_PARENT, CLONE_UNTRACED, CLONE_PTRACE, CLONE_PIDFD; CLONE_NEWTIME has the bit of an exit signal.
 _CLONE_FORBIDDEN = 0x7E020000 | 0x8000 | 0x800000 | 0x2000 | 0x1000 | 0x80
+_CLONE_THREAD = 0x10000
 # PR_GET_DUMPABLE, PR_SET_NAME, PR_GET_NAME, PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS, PR_SET_VMA
 _PRCTL = (3, 15, 16, 38, 39, 0x53564D41)
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX. TIOCSTI is the one to keep out.
@@ -110,11 +111,12 @@ def _stream_socketpair() -> _Program:
 
 
 @cache
-def build(arch: syscalls.Architecture, own_pid: int | None) -> bytes:
+def build(arch: syscalls.Architecture, own_pid: int | None, *, one_process: bool = False) -> bytes:
     """Return the filter's instructions.
 
     `own_pid`: the only process that may be signalled, besides the own group (kill with 0), when neither a pid namespace
-    nor Landlock's signal scope protects the others. None: signals are not filtered.
+    nor Landlock's signal scope protects the others. None: signals are not filtered. `one_process`: threads may be
+    started and no processes; execve is allowed, for files that Landlock lets run.
     """
     checked = {
         "clone": _none_of_bits(0, _CLONE_FORBIDDEN),
@@ -137,7 +139,17 @@ def build(arch: syscalls.Architecture, own_pid: int | None) -> bytes:
         checked[name] = [_PASS] if own_pid is None else _one_of(0, tuple(t for t in targets if t is not None))
     answers = {number: [_PASS] for number in syscalls.allowed(arch).values()}
     answers |= {number: [_PRETEND] for number in syscalls.pretended(arch).values()}
+    if one_process:
+        checked["clone"] = [
+            _argument(0),
+            _jump(_JUMP_SET, _CLONE_FORBIDDEN, 2, 0),
+            _jump(_JUMP_SET, _CLONE_THREAD, 0, 1),
+        ]
+        checked["clone"] += [_PASS, _REFUSE]
     answers |= {number: checked[name] for name, number in syscalls.filtered(arch).items()}
+    if one_process:
+        answers |= {number: [_REFUSE] for name, number in syscalls.allowed(arch).items() if name in ("fork", "vfork")}
+        answers[syscalls.own(arch)["execve"]] = [_PASS]
     program = [
         _statement(_LOAD, _ARCHITECTURE),
         _jump(_JUMP_EQUAL, arch.audit, 1, 0),

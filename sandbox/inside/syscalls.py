@@ -58,7 +58,8 @@ setsid 112 157; setpgid 109 154; flock 73 32; fadvise64 221 223;
 
 # Used by the sandbox itself before it installs the filter.
 _OWN = """
-seccomp 317 277; landlock_create_ruleset 444 444; landlock_add_rule 445 445; landlock_restrict_self 446 446;
+execve 59 221; seccomp 317 277;
+landlock_create_ruleset 444 444; landlock_add_rule 445 445; landlock_restrict_self 446 446;
 mount_setattr 442 442; capset 126 91; pivot_root 155 41; pidfd_open 434 434;
 """
 

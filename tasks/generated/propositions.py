@@ -1,0 +1,134 @@
+"""Small theorems for the verifier `proof`, in Coq, each with a short proof that is known.
+
+Chains of implications, conjunctions and disjunctions of some letters, sums of numbers, and numbers that exist:
+
+    forall A B C : Prop, A -> (A -> B) -> (B -> C) -> C         intros A B C h0 h1 h2. apply h2. apply h1. exact h0.
+    exists n : nat, n + 3 = 8                                   exists 5. reflexivity.
+
+Of the demonstrations a share, `sloppy`, is the proof of another theorem of the same kind, which seldom fits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from rlvr.registry import register_task
+from rlvr.tasks.base import Demonstration, Generated, build_task, draw
+from rlvr.types import Problem, Task
+
+Theorem = tuple[str, str, str]  # kind, statement, proof
+_LETTERS = "ABCDEFGHPQRSTUVWXYZ"
+
+
+def _chain(stream: random.Random) -> tuple[str, str]:
+    names = stream.sample(_LETTERS, stream.randint(2, 5))
+    steps = list(range(1, len(names)))
+    stream.shuffle(steps)  # the hypothesis h<i> leads to the letter at the place order[i]
+    rules = " -> ".join(f"({names[step - 1]} -> {names[step]})" for step in steps)
+    letters = " ".join(names)
+    hypotheses = " ".join(f"h{index}" for index in range(len(names)))
+    back = " ".join(f"apply h{steps.index(step) + 1}." for step in range(len(names) - 1, 0, -1))
+    statement = f"forall {letters} : Prop, {names[0]} -> {rules} -> {names[-1]}"
+    return statement, f"intros {letters} {hypotheses}. {back} exact h0."
+
+
+def _both(stream: random.Random) -> tuple[str, str]:
+    first, second, third = stream.sample(_LETTERS, 3)
+    wanted = [first, second, third]
+    stream.shuffle(wanted)
+    names = {first: "h0", second: "h1", third: "h2"}
+    given = " /\\ ".join((first, second, third))
+    statement = f"forall {first} {second} {third} : Prop, {given} -> " + " /\\ ".join(wanted)
+    a, b, c = (names[letter] for letter in wanted)
+    proof = f"intros {first} {second} {third} [h0 [h1 h2]]. split. exact {a}. split. exact {b}. exact {c}."
+    return statement, proof
+
+
+def _either(stream: random.Random) -> tuple[str, str]:
+    names = stream.sample(_LETTERS, 3)
+    given = stream.choice(names)
+    where = names.index(given)
+    way = ("left.", "right. left.", "right. right.")[where]
+    letters = " ".join(names)
+    statement = f"forall {letters} : Prop, {given} -> " + " \\/ ".join(names)
+    return statement, f"intros {letters} h0. {way} exact h0."
+
+
+def _sum(stream: random.Random) -> tuple[str, str]:
+    a, b = stream.randint(1, 60), stream.randint(1, 60)
+    return f"{a} + {b} = {a + b}", "reflexivity."
+
+
+def _exists(stream: random.Random) -> tuple[str, str]:
+    n, a = stream.randint(0, 60), stream.randint(1, 60)
+    return f"exists n : nat, n + {a} = {n + a}", f"exists {n}. reflexivity."
+
+
+def _right_zero(stream: random.Random) -> tuple[str, str]:
+    a = stream.randint(0, 60)
+    if a:
+        return f"forall n : nat, n * {a} = n * {a} + 0", "intro n. apply plus_n_O."
+    return "forall n : nat, n + 0 = n", "intro n. induction n as [|n h0]. reflexivity. simpl. rewrite h0. reflexivity."
+
+
+KINDS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
+    "chain": _chain,
+    "both": _both,
+    "either": _either,
+    "sum": _sum,
+    "exists": _exists,
+    "zero": _right_zero,
+}
+
+
+def _propose_of(kinds: tuple[str, ...]) -> Callable[[random.Random], tuple[str, Theorem]]:
+    def propose(stream: random.Random) -> tuple[str, Theorem]:
+        kind = stream.choice(kinds)
+        statement, proof = KINDS[kind](stream)
+        return statement, (kind, statement, proof)
+
+    return propose
+
+
+def _problem(part: str, index: int, theorem: Theorem) -> Problem:
+    kind, statement, _ = theorem
+    prompt = f"Theorem goal : {statement}.\nProof.\n"
+    return Problem(f"propositions/{part}/{index}", prompt, {"statement": statement}, info={"kind": kind})
+
+
+@register_task("propositions")
+def propositions(
+    *,
+    seed: int = 0,
+    num_train: int = 1024,
+    num_test: int = 128,
+    num_demonstrations: int = 4096,
+    kinds: tuple[str, ...] = ("chain", "both", "either", "exists"),
+    sloppy: float = 0.0,
+) -> Task:
+    """Small theorems in Coq (kinds: chain, both, either, sum, exists, zero), with proofs as demonstrations."""
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise ValueError(f"task 'propositions', kind {unknown[0]!r}: expected some of {', '.join(KINDS)}")
+    if not kinds:
+        raise ValueError("task 'propositions', kinds: expected one or more")
+    if not 0 <= sloppy <= 1:
+        raise ValueError(f"task 'propositions', sloppy {sloppy}: expected a probability in [0, 1]")
+    propose = _propose_of(tuple(kinds))
+
+    def problem(part: str, index: int) -> Problem:
+        return _problem(part, index, draw("propositions", part, seed, index, propose)[1])
+
+    def demonstration(index: int) -> Demonstration:
+        stream, theorem = draw("propositions", "demonstrations", seed, index, propose)
+        proof = theorem[2] if stream.random() >= sloppy else KINDS[theorem[0]](stream)[1]
+        return _problem("demonstrations", index, theorem), proof
+
+    return build_task(
+        "propositions",
+        train=Generated(num_train, lambda index: problem("train", index)),
+        test=Generated(num_test, lambda index: problem("test", index)),
+        verifier="proof",
+        demonstrations=Generated(num_demonstrations, demonstration),
+        check_references=False,
+    )

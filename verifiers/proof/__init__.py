@@ -1,0 +1,106 @@
+"""The verifier `proof`: a statement with a hole, which the completion's tactics fill; the prover decides."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Literal
+
+from rlvr.registry import register
+from rlvr.sandbox.external import ExternalLimits
+from rlvr.types import Problem, Verdict, bad_reference, error, limit, no_answer, unparseable
+from rlvr.verifiers.proof.coq import Coq
+from rlvr.verifiers.proof.script import ScriptError, ScriptTooLarge, tactic_script
+from rlvr.verifiers.proof.statement import Statement, read_statement
+
+__all__ = ["ProofVerifier"]
+
+MAX_COMPLETION = 1_000_000
+_FENCE = re.compile(r"^```[ \t]*(\w*)[ \t]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@register("proof")
+class ProofVerifier:
+    """Whether the completion's tactics prove the statement, checked by Coq in the sandbox.
+
+    The reference is a statement, or {"statement": "forall n : nat, n + 0 = n", "imports": ["Lia"], "definitions": ""}
+    with modules to import and text of the task's author to put before it. The completion is a tactic script, or holds
+    one in its last fence; "Proof." before and "Qed." behind may be there. Commands of the prover are refused.
+
+    A pass needs three runs of the prover: the script compiled as a proof of the statement; the compiled proof's type
+    compared, where the script is not loaded, with the statement compiled by itself, its assumptions listed; and
+    coqchk's own check of both. `axioms`: names that a proof may rest on, as `Print Assumptions` spells them. `path`:
+    the directory of coqc and coqchk, "" for PATH. `timeout` (seconds of processor time) and `memory_mb` apply to each
+    run, `slots` (0: one for each core) run at once. A prover that is missing gives *error*.
+    """
+
+    isolate: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        language: Literal["coq"] = "coq",
+        path: str = "",
+        timeout: float = 10.0,
+        memory_mb: int = 2048,
+        axioms: tuple[str, ...] = (),
+        slots: int = 0,
+    ) -> None:
+        if language not in ("coq",):
+            raise ValueError(f"verifier proof: language {language!r}; expected coq")
+        if not 0 < timeout <= 3600:
+            raise ValueError(f"verifier proof: timeout {timeout}; expected seconds above 0, at most 3600")
+        if memory_mb < 256:
+            raise ValueError(f"verifier proof: memory_mb {memory_mb}; expected at least 256")
+        if slots < 0:
+            raise ValueError(f"verifier proof: slots {slots}; expected 0 or more")
+        self._slots = slots or os.cpu_count() or 1
+        self._prover = Coq(path, ExternalLimits(seconds=timeout, memory_mb=memory_mb), tuple(axioms))
+
+    def check_reference(self, reference: Any) -> None:
+        """Raise ValueError where the reference holds no statement."""
+        read_statement(reference)
+
+    def null_completions(self, reference: Any) -> dict[str, str]:
+        """Return scripts that prove nothing, by what they do."""
+        return {"admits": "admit.", "gives up": "Admitted.", "does nothing": "idtac."}
+
+    def __call__(self, problem: Problem, completion: str) -> Verdict:
+        """Return the verdict on one completion."""
+        return self.verify_batch([(problem, completion)])[0]
+
+    def verify_batch(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        """Return all verdicts, in order; equal pairs are checked once."""
+        prepared = [self._prepare(problem, completion) for problem, completion in pairs]
+        wanted = list(dict.fromkeys(item for item in prepared if isinstance(item, tuple)))
+        missing = self._prover.missing() if wanted else ""
+        if missing:
+            return [error(missing) if isinstance(item, tuple) else item for item in prepared]
+        with ThreadPoolExecutor(self._slots) as threads:
+            verdicts = dict(zip(wanted, threads.map(lambda item: self._prover.judge(*item), wanted)))
+        return [verdicts[item] if isinstance(item, tuple) else item for item in prepared]
+
+    def _prepare(self, problem: Problem, completion: str) -> tuple[Statement, str] | Verdict:
+        try:
+            statement = read_statement(problem.reference)
+        except ValueError as refused:
+            return bad_reference(str(refused))
+        if len(completion) > MAX_COMPLETION:
+            return limit(f"the completion has {len(completion):,} characters; at most {MAX_COMPLETION:,} are read")
+        text = script_of(completion)
+        if not text.strip():
+            return no_answer("the completion holds no proof")
+        try:
+            return statement, tactic_script(text)
+        except ScriptTooLarge as refused:
+            return limit(str(refused))
+        except ScriptError as refused:
+            return unparseable(str(refused))
+
+
+def script_of(completion: str) -> str:
+    """Return the text of the last fence, or the whole completion where there is none."""
+    fences = _FENCE.findall(completion)
+    return str(fences[-1][1]) if fences else completion

@@ -1,0 +1,235 @@
+"""Proofs in Coq: compiled in one sandbox, compared with the statement and checked again in another.
+
+1. `Rlvr.Given` (the author's definitions) and `Rlvr.Trusted` (the statement) are compiled, without the completion.
+2. `Rlvr.Solution`, a theorem of that statement with the completion's tactics, is compiled in a run of its own.
+3. In a fresh directory, with the compiled file only: `Definition check : Trusted.statement := Solution.goal.` and
+   `Print Assumptions check.`; then `coqchk` checks Solution and Check with the kernel of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
+from rlvr.printable import in_one_line
+from rlvr.sandbox.external import ExternalLimits, Finished, run_external, workplace
+from rlvr.types import Verdict, bad_reference, correct, error, incorrect, limit, timeout
+from rlvr.verifiers.proof.statement import Statement
+
+MAX_COMPILED = 16 << 20  # bytes of a compiled proof
+_CLOSED = "Closed under the global context"
+_ENVIRONMENT = {"OCAMLFIND_CONF": "/dev/null", "COQPATH": ""}
+_CHECK = """From Rlvr Require Trusted Solution.
+Definition check : Rlvr.Trusted.statement := Rlvr.Solution.goal.
+Print Assumptions check.
+"""
+_SOURCES = ("Given", "Trusted")
+_KEPT = 4096
+
+
+class Compiled(NamedTuple):
+    """The compiled modules of a statement {file name: bytes}, or the verdict that says why there are none."""
+
+    files: dict[str, bytes]
+    failure: Verdict | None
+
+
+class Coq:
+    """Coq's programs on this machine. `path`: the directory of coqc and coqchk, "" for PATH."""
+
+    def __init__(self, path: str, limits: ExternalLimits, axioms: tuple[str, ...]) -> None:
+        self._path, self._limits, self._axioms = path, limits, axioms
+        self._compiled: OrderedDict[Statement, Compiled] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> tuple[str, ExternalLimits, tuple[str, ...]]:
+        return self._path, self._limits, self._axioms
+
+    def __setstate__(self, state: tuple[str, ExternalLimits, tuple[str, ...]]) -> None:
+        Coq.__init__(self, *state)
+
+    def missing(self) -> str:
+        """Return one line that says what is missing, or ""."""
+        for name in ("coqc", "coqchk"):
+            if self._program(name) is None:
+                where = f"in {self._path}" if self._path else "on PATH"
+                return f"{name} is not {where}; install Coq (apt install coq)"
+        return ""
+
+    def _program(self, name: str) -> str | None:
+        return shutil.which(name, path=self._path or None)
+
+    def judge(self, statement: Statement, script: str) -> Verdict:
+        """Return the verdict on a script of `script.tactic_script`."""
+        trusted = self._trusted(statement)
+        if trusted.failure is not None:
+            return trusted.failure
+        source = f"{_heading(statement)}Theorem goal : {statement.statement}.\nProof.\n{script}Qed.\n"
+        with workplace() as place:
+            _write(place, "lib", trusted.files)
+            _write(place, "out", {"Solution.v": source.encode()})
+            found = self._coqc(place, "Solution.v")
+            if found.status != "ok":
+                return _failure(found, "Solution.v")
+            solution = _read(os.path.join(place, "out", "Solution.vo"))
+        if solution is None:
+            return limit(f"a compiled proof of more than {MAX_COMPILED >> 20} MB")
+        return self._check({**trusted.files, "Solution.vo": solution})
+
+    def _trusted(self, statement: Statement) -> Compiled:
+        """Return the compiled statement, of which the last are kept."""
+        with self._lock:
+            known = self._compiled.get(statement)
+        if known is None:
+            known = self._compile(statement)
+            if known.failure is None or known.failure.status == "bad_reference":
+                with self._lock:
+                    self._compiled[statement] = known
+                    if len(self._compiled) > _KEPT:
+                        self._compiled.popitem(last=False)
+        return known
+
+    def _compile(self, statement: Statement) -> Compiled:
+        files: dict[str, bytes] = {}
+        sources = {
+            "Given": _imports(statement) + statement.definitions + "\n",
+            "Trusted": f"{_heading(statement)}Definition statement : Type := {statement.statement}.\n",
+        }
+        for name in _SOURCES:
+            if name == "Given" and not statement.definitions:
+                continue
+            with workplace() as place:
+                _write(place, "lib", files)
+                _write(place, "out", {f"{name}.v": sources[name].encode()})
+                found = self._coqc(place, f"{name}.v")
+                data = _read(os.path.join(place, "out", f"{name}.vo")) if found.status == "ok" else None
+            if found.status == "sandbox_error":
+                return Compiled({}, error(in_one_line(found.detail)))
+            if data is None:
+                why = _first_error(found, f"{name}.v")
+                return Compiled({}, bad_reference(f"the prover refuses the statement: {why}"))
+            files[f"{name}.vo"] = data
+        return Compiled(files, None)
+
+    def _coqc(self, place: str, name: str) -> Finished:
+        return self._run(place, "coqc", ["-w", "none", name])
+
+    def _run(self, place: str, program: str, arguments: list[str]) -> Finished:
+        path = os.path.realpath(self._program(program) or program)
+        # The library of an installation that is not the system's, such as opam's.
+        own = os.path.join(os.path.dirname(os.path.dirname(path)), "lib")
+        command = [path, "-q", "-Q", os.path.join(place, "lib"), "Rlvr"]
+        if program == "coqc":
+            command += ["-Q", os.path.join(place, "out"), "Rlvr"]
+        library = os.path.join(place, "lib")
+        out = os.path.join(place, "out")
+        if program == "coqchk":
+            command = [command[0], "-silent", "-o", "-Q", library, "Rlvr"]
+        return run_external(
+            [*command, *arguments], out, read=[library, own], limits=self._limits, environment=_ENVIRONMENT
+        )
+
+    def _check(self, files: dict[str, bytes]) -> Verdict:
+        with workplace() as place:
+            _write(place, "lib", files)
+            _write(place, "out", {"Check.v": _CHECK.encode()})
+            found = self._coqc(place, "Check.v")
+            if found.status != "ok":
+                return _failure(found, "Check.v", "what is proved is not the statement: ")
+            if unproved := self._assumed(found.stdout):
+                return incorrect(f"rests on {in_one_line(unproved)}")
+            compiled = _read(os.path.join(place, "out", "Check.vo"))
+        if compiled is None:
+            return error("the comparison with the statement was not compiled")
+        with workplace() as place:
+            _write(place, "lib", {**files, "Check.vo": compiled})
+            _write(place, "out", {})
+            arguments = [part for name in ("Solution", "Check") for part in ("-norec", f"Rlvr.{name}")]
+            found = self._run(place, "coqchk", arguments)
+        if found.status != "ok":
+            return _failure(found, "", "coqchk: ")
+        summary = found.stdout + found.stderr
+        if "CONTEXT SUMMARY" not in summary:
+            return error("coqchk has given no summary")
+        if unsafe := _unsafe(summary):
+            return incorrect(f"coqchk: rests on {unsafe}")
+        return correct(reason="the prover and its checker accept the proof")
+
+    def _assumed(self, printed: str) -> str:
+        """Return the first assumption of `Print Assumptions` that is not allowed, or ""."""
+        lines = printed.strip().splitlines()
+        if lines == [_CLOSED]:
+            return ""
+        if not lines or lines[0] != "Axioms:":
+            return lines[0] if lines else "assumptions that were not printed"
+        for line in lines[1:]:
+            # The type of an axiom follows its name, or lines that begin with spaces.
+            if not line.startswith(" ") and line.split(" :")[0].strip() not in self._axioms:
+                return line
+        return ""
+
+
+def _imports(statement: Statement) -> str:
+    return "".join(f"Require Import {name}.\n" for name in statement.imports)
+
+
+def _heading(statement: Statement) -> str:
+    return _imports(statement) + ("From Rlvr Require Import Given.\n" if statement.definitions else "")
+
+
+def _write(place: str, folder: str, files: dict[str, bytes]) -> None:
+    directory = os.path.join(place, folder)
+    os.mkdir(directory, 0o755)
+    for name, data in files.items():
+        with open(os.path.join(directory, name), "wb") as file:
+            file.write(data)
+
+
+def _read(path: str) -> bytes | None:
+    """Return a file that a run has written: a regular one, of bounded size."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        data = file.read(MAX_COMPILED + 1)
+    return data if len(data) <= MAX_COMPILED else None
+
+
+_UNSAFE = re.compile(r"\* (Constants/Inductives relying on [^:]*|Inductives whose [^:]*): ?(.*)")
+
+
+def _unsafe(summary: str) -> str:
+    """Return what a summary of coqchk names beyond axioms of the library, or ""."""
+    sections = _UNSAFE.findall(summary)
+    if len(sections) < 3:
+        return "something that its summary does not tell"
+    for title, content in sections:
+        if content.strip() != "<none>":
+            return str(title)
+    own = re.search(r"^\s+Rlvr\.(?:Solution|Check)\.\S+", summary, re.MULTILINE)
+    return own.group().strip() if own else ""
+
+
+def _failure(found: Finished, name: str, before: str = "") -> Verdict:
+    if found.status == "sandbox_error":
+        return error(f"sandbox_error: {in_one_line(found.detail)}")
+    if found.status == "timeout":
+        return timeout(f"the prover took {found.detail}")
+    if found.status == "limit":
+        return limit(f"the prover wrote {found.detail}")
+    why = _first_error(found, name)
+    if re.match(r"(?:Out of memory|Fatal error: out of memory|Stack overflow|ended by signal)", why):
+        return limit(f"{before}{why}")
+    return incorrect(f"{before}{why}")
+
+
+def _first_error(found: Finished, name: str) -> str:
+    """Return the prover's first error in one line of at most 200 characters."""
+    text = found.stderr.strip() or found.detail
+    text = text[text.find("Error:") :].removeprefix("Error:") if "Error:" in text else text.splitlines()[-1]
+    return in_one_line(" ".join(text.split()))[:200] or f"{name or 'the check'} failed: {found.detail}"

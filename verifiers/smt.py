@@ -1,0 +1,218 @@
+"""The verifier `smt`: an assignment that satisfies constraints in SMT-LIB, or the claim that there is none; z3 decides.
+
+Of the completion only names and values are read: literals of the declared sorts are made of them here. Nothing that it
+writes reaches the solver as text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sysconfig
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from rlvr.printable import in_one_line
+from rlvr.registry import register
+from rlvr.sandbox.external import ExternalLimits, run_external, workplace
+from rlvr.types import (
+    Problem,
+    Verdict,
+    bad_reference,
+    correct,
+    error,
+    incorrect,
+    limit,
+    no_answer,
+    unparseable,
+)
+
+MAX_COMPLETION, MAX_DIGITS = 100_000, 1000  # characters; digits of a value
+MISSING = "z3 is not installed: pip install 'rlvr[smt]' (or apt install z3)"
+_TOKEN = re.compile(r';[^\n]*|\(|\)|\|[^|\\]*\||"(?:[^"]|"")*"|[^\s()|";]+')
+_COMMANDS = ("set-logic", "declare-const", "declare-fun", "define-fun", "assert")
+_FENCE = re.compile(r"^```[ \t]*\w*[ \t]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_PAIR = re.compile(r'"?([A-Za-z_][\w.!@$%^&*~?]*)"?\s*(?::=|=|:)\s*"?([-+]?[\w./#]+)"?', re.ASCII)
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:/\d+)?", re.ASCII)
+
+
+def _parse(text: str) -> list[Any]:
+    """Return the s-expressions of a text as nested lists. Raises ValueError."""
+    stack: list[list[Any]] = [[]]
+    for token in _TOKEN.findall(text):
+        if token == "(":
+            stack.append([])
+        elif token == ")":
+            if len(stack) == 1:
+                raise ValueError("a bracket closes that was not opened")
+            stack[-2].append(stack.pop())
+        elif not token.startswith(";"):
+            stack[-1].append(token)
+    if len(stack) > 1 or _TOKEN.sub("", text).strip():
+        raise ValueError("brackets or quotes that do not close")
+    return stack[0]
+
+
+def constants_of(reference: Any) -> dict[str, Any]:
+    """Return {name: sort} of the constants to assign in a reference. Raises ValueError where it cannot be used."""
+    if not isinstance(reference, str) or len(reference) > MAX_COMPLETION:
+        raise ValueError(f"the reference {reference!r:.80}: expected constraints in SMT-LIB")
+    return dict(_constants(reference))
+
+
+@lru_cache(maxsize=4096)
+def _constants(text: str) -> tuple[tuple[str, Any], ...]:
+    found = {}
+    for command in _parse(text):
+        if not isinstance(command, list) or not command or command[0] not in _COMMANDS:
+            raise ValueError(f"the reference has {str(command)[:60]}; expected {', '.join(_COMMANDS)}")
+        if command[0] == "declare-const" or (command[0] == "declare-fun" and command[2:3] == [[]]):
+            name, sort = command[1], command[-1]
+            if not _sort(sort):
+                raise ValueError(f"{name} has the sort {sort}; expected Int, Real, Bool or (_ BitVec n)")
+            found[name] = sort
+        elif command[0] == "declare-fun":
+            raise ValueError(f"{command[1]} is a function; only constants are assigned")
+    if not found:
+        raise ValueError("the reference declares no constant")
+    return tuple(found.items())
+
+
+def _sort(sort: Any) -> str:
+    if isinstance(sort, list) and sort[:2] == ["_", "BitVec"] and len(sort) == 3 and str(sort[2]).isdecimal():
+        return "BitVec"
+    return sort if sort in ("Int", "Real", "Bool") else ""
+
+
+def literal(value: str, sort: Any) -> str:
+    """Return a value as a literal of the sort. Raises ValueError where it is none."""
+    kind = _sort(sort)
+    if kind == "Bool":
+        if value.lower() not in ("true", "false"):
+            raise ValueError(f"{value} is not true or false")
+        return value.lower()
+    if len(value) > MAX_DIGITS or not _NUMBER.fullmatch(value):
+        raise ValueError(f"{value[:40]} is not a number")
+    whole, _, below = value.partition("/")
+    if below and not int(below):
+        raise ValueError(f"{value[:40]} divides by zero")
+    number = Fraction(whole) / int(below or 1)
+    if kind != "Real" and number.denominator != 1:
+        raise ValueError(f"{value[:40]} is not an integer")
+    if kind == "BitVec":
+        if not 0 <= number < 1 << int(sort[2]):
+            raise ValueError(f"{value[:40]} does not fit into {sort[2]} bits")
+        return f"(_ bv{number.numerator} {sort[2]})"
+    size = f"(/ {abs(number.numerator)}.0 {number.denominator}.0)" if kind == "Real" else str(abs(number.numerator))
+    return f"(- {size})" if number < 0 else size
+
+
+@register("smt")
+class SmtVerifier:
+    """Whether the completion's assignment satisfies constraints, or whether they have no solution where it says so.
+
+    The reference is SMT-LIB: declare-const (Int, Real, Bool, (_ BitVec n)), define-fun and assert. The completion, or
+    its last fence, holds `name = value` for each constant, in any order ("x = 3, y = -1/2, b = true"), or the word
+    `unsat` alone. z3, a process in the sandbox, checks the constraints with these values; *unknown* and its
+    time limit (`timeout`, seconds of processor time) are errors and never a pass. `slots` (0: one for each core) of
+    its processes run at once, each with `memory_mb`. `path`: z3's program, "" for the package's or one on PATH.
+    """
+
+    isolate: ClassVar[bool] = False
+
+    def __init__(self, *, path: str = "", timeout: float = 5.0, memory_mb: int = 1024, slots: int = 0) -> None:
+        if not 0 < timeout <= 3600:
+            raise ValueError(f"verifier smt: timeout {timeout}; expected seconds above 0, at most 3600")
+        if memory_mb < 256:
+            raise ValueError(f"verifier smt: memory_mb {memory_mb}; expected at least 256")
+        if slots < 0:
+            raise ValueError(f"verifier smt: slots {slots}; expected 0 or more")
+        self._path, self._slots = path, slots or os.cpu_count() or 1
+        self._limits = ExternalLimits(seconds=timeout, memory_mb=memory_mb, file_kb=1024)
+
+    def check_reference(self, reference: Any) -> None:
+        """Raise ValueError where the reference cannot be used."""
+        constants_of(reference)
+
+    def null_completions(self, reference: Any) -> dict[str, str]:
+        """Return completions that solve nothing, by what they do."""
+        return {"assigns nothing": "sat", "asserts": "(assert false) (check-sat)"}
+
+    def __call__(self, problem: Problem, completion: str) -> Verdict:
+        """Return the verdict on one completion."""
+        return self.verify_batch([(problem, completion)])[0]
+
+    def verify_batch(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        """Return all verdicts, in order."""
+        with ThreadPoolExecutor(self._slots) as threads:
+            return list(threads.map(lambda pair: self._judge(*pair), pairs))
+
+    def _judge(self, problem: Problem, completion: str) -> Verdict:
+        try:
+            sorts = constants_of(problem.reference)
+        except ValueError as refused:
+            return bad_reference(str(refused))
+        if len(completion) > MAX_COMPLETION:
+            return limit(f"the completion has {len(completion):,} characters; at most {MAX_COMPLETION:,} are read")
+        fences = _FENCE.findall(completion)
+        text = (fences[-1] if fences else completion).strip()
+        if not text:
+            return no_answer()
+        if text.lower().rstrip(".") == "unsat":
+            return self._decide(problem.reference, "unsat", text)
+        try:
+            values = _assignment(text, sorts)
+        except ValueError as refused:
+            return unparseable(in_one_line(str(refused)))
+        extra = "".join(f"(assert (= {name} {value}))\n" for name, value in values.items())
+        return self._decide(f"{problem.reference}\n{extra}", "sat", text)
+
+    def _decide(self, constraints: str, wanted: str, answer: str) -> Verdict:
+        program = shutil.which(self._path) if self._path else z3_program()
+        if program is None:
+            return error(f"{self._path} is no program" if self._path else MISSING)
+        with workplace() as place:
+            out = os.path.join(place, "out")
+            os.mkdir(out, 0o755)
+            with open(os.path.join(out, "problem.smt2"), "w") as file:
+                file.write(f"{constraints}\n(check-sat)\n")
+            found = run_external([program, "-smt2", "problem.smt2"], out, limits=self._limits)
+        said = found.stdout.strip()
+        if said not in ("sat", "unsat"):
+            if said.startswith("(error"):
+                return bad_reference(f"z3 refuses the constraints: {in_one_line(said)[:200]}")
+            return error(f"z3 cannot decide: {in_one_line(said or found.detail)[:200]}")
+        if found.status != "ok":
+            return error(f"z3 has failed: {in_one_line(found.detail)}")
+        if said == wanted:
+            return correct(answer[:1000])
+        why = "the constraints have a solution" if wanted == "unsat" else "a constraint does not hold"
+        return incorrect(why, answer[:1000])
+
+
+def _assignment(text: str, sorts: dict[str, Any]) -> dict[str, str]:
+    """Return {constant: literal}. Raises ValueError unless the text assigns one value to each constant."""
+    found: dict[str, str] = {}
+    names = {name.strip("|"): name for name in sorts}
+    for name, value in _PAIR.findall(text):
+        if name not in names:
+            raise ValueError(f"{name} is no constant of the problem")
+        if names[name] in found:
+            raise ValueError(f"{name} is assigned twice")
+        found[names[name]] = literal(value, sorts[names[name]])
+    left = re.sub(r"[\s,;{}\"]", "", _PAIR.sub("", text))
+    if left:
+        raise ValueError(f"{left[:40]!r} is no assignment")
+    if missing := [name for name in sorts if name not in found]:
+        raise ValueError(f"{missing[0]} has no value")
+    return found
+
+
+def z3_program() -> str | None:
+    """Return the path of z3's program: of the package z3-solver in this environment, else on PATH."""
+    beside = os.path.join(sysconfig.get_path("scripts"), "z3")
+    return beside if os.access(beside, os.X_OK) else shutil.which("z3")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlvr.registry import make_task, make_verifier
-from rlvr.types import Environment, Pair, Problem, Prompt, Verdict, Verifier
+from rlvr.seeding import derive_seed
+from rlvr.types import Environment, Pair, Problem, Prompt, Reply, Verdict, Verifier
 from rlvr.verifiers.runner import Runner
 
 
@@ -81,10 +83,7 @@ class Judge:
 
     def score(self, problem: Problem, completion: str) -> float:
         """Return the score of one completion. Raise Unscored where there is none."""
-        verdict = self.verdict(problem, completion)
-        if verdict.score is None:
-            raise Unscored(f"{verdict.status}: {verdict.reason}")
-        return verdict.score
+        return scored(self.verdict(problem, completion))
 
     def close(self) -> None:
         """End the worker processes; a further verdict starts others."""
@@ -98,6 +97,41 @@ class Judge:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class World:
+    """One rollout of a problem in the environment of its pack; where the pack has none, of a single turn.
+
+    seed: of the environment's random numbers.
+    """
+
+    def __init__(self, pack: Judge, problem: Problem, *seed: int | str) -> None:
+        self.pack, self.problem = pack, problem
+        self._turns = None
+        if pack.environment is not None:
+            self._turns = pack.environment(problem, random.Random(derive_seed(*seed, problem.id)))
+            next(self._turns)
+
+    def say(self, text: str) -> Reply | Verdict:
+        """Take a turn of the model. Return the reply to it, or at the end the verdict."""
+        if self._turns is None:
+            return self.pack.verdict(self.problem, text)
+        try:
+            return self._turns.send(text) or Reply("", "user")
+        except StopIteration as ended:
+            return ended.value or self.pack.verdict(self.problem, text)
+
+    def close(self) -> None:
+        """End the environment."""
+        if self._turns is not None:
+            self._turns.close()
+
+
+def scored(verdict: Verdict) -> float:
+    """Return the score of a verdict. Raise Unscored where there is none."""
+    if verdict.score is None:
+        raise Unscored(f"{verdict.status}: {verdict.reason}")
+    return verdict.score
 
 
 def judge(

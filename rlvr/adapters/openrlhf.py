@@ -7,15 +7,26 @@
     reward_func = of(judge("math"))
 
 Labels are references; with judge(task=...), ids of problems. Nothing of OpenRLHF is imported, and torch when it is
-called.
+called. Packs of several turns are played by an agent (`--agent_func_path agent.py`):
+
+    # agent.py
+    from openrlhf.utils.agent import MultiTurnAgentExecutor
+    from rlvr.adapters import judge
+    from rlvr.adapters.openrlhf import agent
+
+    class AgentExecutor(MultiTurnAgentExecutor):
+        def __init__(self):
+            super().__init__(agent(judge(task="hops"), reply="<|im_end|>\\n<|im_start|>user\\n{text}<|im_end|>\\n..."))
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.adapters.judging import Judge, Unscored
+from rlvr.adapters.judging import Judge, Unscored, World, scored
+from rlvr.types import Verdict
 
 
 def reward_func(pack: Judge, *, ends: Sequence[str] = ()) -> Callable[..., dict[str, Any]]:
@@ -45,6 +56,52 @@ def reward_func(pack: Judge, *, ends: Sequence[str] = ()) -> Callable[..., dict[
         return {"rewards": rewards, "scores": rewards, "extra_logs": {"correct": correct}}
 
     return score
+
+
+def agent(pack: Judge, *, reply: str = "{text}", ends: Sequence[str] = ()) -> Any:
+    """Return a class of agents (AgentInstanceBase) that play a pack: several turns where it has an environment.
+
+    reply: what is put around the text of a reply, as the model's chat template does, with {text} in it. ends: special
+    tokens that are cut off the end of a turn. Labels as for `reward_func`. Rewards of turns are added to the verdict's
+    score; a verdict without score raises Unscored. Raise ValueError where OpenRLHF is not installed, and for a `reply`
+    without {text}.
+    """
+    if "{text}" not in reply:
+        raise ValueError(f"reply {reply!r}: expected {{text}} in it")
+    try:
+        from openrlhf.utils.agent import AgentInstanceBase
+    except ModuleNotFoundError as error:
+        raise ValueError(f"this needs the package openrlhf, version 0.11 ({error})") from error
+    by_id = any(pack.parts.values())
+
+    class PackAgent(AgentInstanceBase):  # type: ignore[misc]
+        def __init__(self, *unused: Any, **options: Any) -> None:
+            self.world: World | None = None
+
+        async def reset(self, states: dict[str, Any], **unused: Any) -> dict[str, Any]:
+            label, prompt = states.get("label"), states.get("observation", "")
+            self.world = World(pack, pack.problem(label if by_id else None, prompt, label), "openrlhf")
+            return states
+
+        async def step(self, states: dict[str, Any], **unused: Any) -> dict[str, Any]:
+            import torch
+
+            assert self.world is not None, "OpenRLHF calls reset first"
+            said = _without(states["action_text"], ends)
+            found = await asyncio.to_thread(self.world.say, said)
+            done = isinstance(found, Verdict)
+            reward = scored(found) if isinstance(found, Verdict) else found.reward
+            extra = {"correct": torch.tensor(float(found.correct))} if isinstance(found, Verdict) else {}
+            return {
+                "rewards": torch.tensor(reward),
+                "scores": torch.tensor(reward),
+                "environment_feedback": "" if isinstance(found, Verdict) else reply.replace("{text}", found.text),
+                "done": done,
+                "sampling_params": states.get("sampling_params"),
+                "extra_logs": extra,
+            }
+
+    return PackAgent
 
 
 def _without(response: str, ends: Sequence[str]) -> str:

@@ -8,13 +8,11 @@ Countdown = environment(judge(task="countdown"))   # register("countdown", entry
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr.adapters.judging import Judge, Unscored
-from rlvr.seeding import derive_seed
-from rlvr.types import Reply, Verdict
+from rlvr.adapters.judging import Judge, World, scored
+from rlvr.types import Verdict
 
 MISSING = "this needs the package skyrl-gym, version 0.4: pip install skyrl-gym"
 
@@ -37,30 +35,18 @@ def environment(pack: Judge) -> Any:
             truth = given.get("reward_spec", {}).get("ground_truth")
             key = given.get("problem", truth if any(pack.parts.values()) else None)
             self.problem = pack.problem(key, "", truth)
-            self._world = None
-            if pack.environment is not None:
-                self._world = pack.environment(self.problem, random.Random(derive_seed("skyrl", self.problem.id)))
-                next(self._world)
+            self._world = World(pack, self.problem, "skyrl")
 
         def step(self, action: str) -> Any:
             self.turns += 1
-            if self._world is None:
-                return _ended(pack.verdict(self.problem, action))
-            try:
-                reply = self._world.send(action) or Reply("", "user")
-            except StopIteration as ended:
-                return _ended(ended.value or pack.verdict(self.problem, action))
+            reply = self._world.say(action)
+            if isinstance(reply, Verdict):
+                metadata = {"status": str(reply.status), "reason": reply.reason, "extracted": reply.extracted}
+                return BaseTextEnvStepOutput(observations=[], reward=scored(reply), done=True, metadata=metadata)
             message = {"role": "user" if reply.role == "tool" else reply.role, "content": reply.text}
             return BaseTextEnvStepOutput(observations=[message], reward=reply.reward, done=False, metadata={})
 
         def close(self) -> None:
-            if self._world is not None:
-                self._world.close()
-
-    def _ended(verdict: Verdict) -> Any:
-        if verdict.score is None:
-            raise Unscored(f"{verdict.status}: {verdict.reason}")
-        metadata = {"status": str(verdict.status), "reason": verdict.reason, "extracted": verdict.extracted}
-        return BaseTextEnvStepOutput(observations=[], reward=verdict.score, done=True, metadata=metadata)
+            self._world.close()
 
     return PackEnv

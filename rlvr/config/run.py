@@ -41,7 +41,7 @@ class RunConfig(SeedSetting, EnvironmentSettings, TaskSettings):
     overwrite: bool = False
     """Delete the run that is in out_dir and start again; files that no run wrote stay."""
     trackers: tuple[str, ...] = ()
-    """Experiment trackers: tensorboard, wandb, trackio (through Accelerate)."""
+    """Experiment trackers: tensorboard, wandb, trackio, mlflow (through Accelerate)."""
     tracker_project: Annotated[str, WITH_TRACKERS] = "rlvr"
     """Project name in the trackers (tensorboard: a folder in out_dir)."""
     tracker_name: Annotated[str | None, WITH_TRACKERS] = None

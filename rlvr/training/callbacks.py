@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,22 @@ class TrainerCallback:
 
 
 class TrackerCallback(TrainerCallback):
-    """Sends the metrics of each step to the trackers that Accelerate has opened (run.trackers)."""
+    """Sends the metrics of each step and evaluation to the trackers that Accelerate has opened (run.trackers).
+
+    What an evaluation measured is named eval/...; see `tracked` for the names.
+    """
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.accelerator.log({name: value for name, value in metrics.items() if name != "step"}, step=step)
+        self.accelerator.log({tracked(name): value for name, value in metrics.items() if name != "step"}, step=step)
+
+    def on_evaluate(self, step: int, record: Mapping[str, Any]) -> None:
+        numbers = {name: value for name, value in record.items() if isinstance(value, int | float) and name != "step"}
+        self.accelerator.log({f"eval/{tracked(name)}": value for name, value in numbers.items()}, step=step)
+
+
+def tracked(name: str) -> str:
+    """Return a metric's name as every tracker takes it: pass_at_8 and pass_hat_8 for pass@8 and pass^8."""
+    return re.sub(r"[^\w\-. :/]", "_", name.replace("@", "_at_").replace("^", "_hat_"), flags=re.ASCII)

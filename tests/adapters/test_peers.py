@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import math
 import sys
 
 import pytest
 
-from rlvr.adapters import Judge, Unscored, judge
-from rlvr.registry import make_task, make_verifier
-from rlvr.types import Problem, Reply, Status, bad_reference, correct, incorrect
+from rlvr.adapters import Judge, judge
+from rlvr.registry import make_task
+from rlvr.types import Status, bad_reference, correct, incorrect
 from rlvr.verifiers import Runner
+from tests.helpers.peers import answered, needs
 
 # What the programs warn of is theirs.
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def needs(package):
-    """Skip without the package. Asked of its metadata: a folder of this repository is named `verifiers`, too."""
-    try:
-        importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return pytest.mark.skip(reason=f"{package} is not installed")
-    return pytest.mark.skipif(False, reason="")
-
-
-def answered(problem):
-    return f"\\boxed{{{problem.reference}}}"
 
 
 def sometimes_broken(problem, completion):
@@ -311,105 +298,3 @@ def test_lm_eval_means_leave_out_what_has_no_score():
 
     assert mean_of_scored([1.0, math.nan, 0.0]) == 0.5
     assert math.isnan(mean_of_scored([math.nan]))
-
-
-@needs("skyrl-gym")
-def test_skyrl_plays_one_turn():
-    """A reward at once; without a score an error, not 0."""
-    from rlvr.adapters.skyrl import environment
-
-    pack = judge(task="arithmetic", num_train=1, num_test=2)
-    problem = pack.part("test")[0]
-    world = environment(pack)(extras={"reward_spec": {"ground_truth": problem.id}})
-    prompt = [{"role": "user", "content": problem.prompt}]
-    assert world.init(prompt)[0] == prompt
-    ended = world.step(answered(problem))
-    assert (ended["reward"], ended["done"], ended["observations"]) == (1.0, True, [])
-    assert ended["metadata"]["status"] == "correct"
-    by_reference = environment(judge("math"))(extras={"reward_spec": {"ground_truth": None}})
-    with pytest.raises(Unscored, match="bad_reference"):
-        by_reference.step("\\boxed{4}")
-
-
-def higher(problem, rng):
-    """A game of two turns."""
-    said = yield
-    while said != str(problem.reference):
-        said = yield Reply("higher", role="tool", reward=-0.25)
-    return correct(said)
-
-
-@needs("skyrl-gym")
-def test_skyrl_plays_several_turns():
-    """Replies are observations of the user with their rewards; the verdict is the last reward."""
-    from rlvr.adapters.skyrl import environment
-
-    pack = Judge(make_verifier("exact"), [Problem("p", "Guess.", 7)], environment=higher)
-    world = environment(pack)(extras={"problem": "p"})
-    first = world.step("3")
-    assert (first["done"], first["reward"]) == (False, -0.25)
-    assert first["observations"] == [{"role": "user", "content": "higher"}]
-    last = world.step("7")
-    assert (last["done"], last["reward"], last["metadata"]["extracted"]) == (True, 1.0, "7")
-    world.close()
-
-
-@needs("skyrl-gym")
-def test_skyrl_makes_a_registered_pack():
-    """By its own registry."""
-    import skyrl_gym
-
-    from rlvr.adapters.skyrl import environment
-
-    pack = judge(task="arithmetic", num_train=1, num_test=2)
-    skyrl_gym.register(id="rlvr_sums", entry_point=environment(pack))
-    problem = pack.part("train")[0]
-    world = skyrl_gym.make("rlvr_sums", extras={"problem": problem.id})
-    assert world.step(answered(problem))["reward"] == 1.0
-
-
-@needs("verl")
-def test_verl_loads_a_reward_file(tmp_path):
-    """As custom_reward_function.path names it, and its reward manager for a row of ours."""
-    pytest.importorskip("tensordict")
-    from omegaconf import OmegaConf
-    from verl.trainer.ppo.reward import get_custom_reward_fn
-
-    from rlvr.adapters.verl import rows
-
-    (tmp_path / "reward.py").write_text(
-        "from rlvr.adapters import judge\n"
-        "from rlvr.adapters.verl import compute_score as of\n"
-        "pack = judge(task='arithmetic', num_train=1, num_test=2)\n"
-        "compute_score = of(pack)\n"
-    )
-    named = {"path": str(tmp_path / "reward.py"), "name": "compute_score"}
-    score = get_custom_reward_fn(OmegaConf.create({"reward": {"custom_reward_function": named}}))
-    with judge(task="arithmetic", num_train=1, num_test=2) as pack:
-        row, problem = rows(pack, "sums", "test")[1], pack.part("test")[1]
-    asked = {
-        "data_source": row["data_source"],
-        "ground_truth": row["reward_model"]["ground_truth"],
-        "extra_info": {**row["extra_info"], "num_turns": None, "rollout_reward_scores": {}},
-    }
-    assert score(solution_str=answered(problem), **asked)["score"] == 1.0
-    assert score(solution_str="?", **asked)["acc"] == 0.0
-
-
-@needs("openrlhf")
-def test_openrlhf_calls_a_reward_file(tmp_path):
-    """Its executor loads the file and asks for the reward of a query; what fails leaves no reward there."""
-    pytest.importorskip("pylatexenc")
-    from openrlhf.utils.agent import SingleTurnAgentExecutor
-
-    (tmp_path / "reward.py").write_text(
-        "from rlvr.adapters import judge\n"
-        "from rlvr.adapters.openrlhf import reward_func as of\n"
-        "reward_func = of(judge('math'), ends=['<|im_end|>'])\n"
-    )
-    executor = SingleTurnAgentExecutor(str(tmp_path / "reward.py"))
-    fetch = executor._fetch_rewards_via_func
-    (right,) = asyncio.run(fetch(["2+2? \\boxed{4}<|im_end|>"], ["2+2? "], ["4"]))
-    assert right["rewards"].tolist() == [1.0]
-    with pytest.raises(Unscored, match="bad_reference"):
-        asyncio.run(fetch(["2+2? \\boxed{4}"], ["2+2? "], [None]))

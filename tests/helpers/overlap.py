@@ -76,8 +76,8 @@ def logs(run: Run) -> list[bytes]:
 
 
 def threads(prefix: str) -> list[threading.Thread]:
-    """Threads of ours that still run, after a moment to end."""
-    found = [thread for thread in threading.enumerate() if thread.name.startswith(prefix)]
+    """Threads of ours that still run, after a moment to end; those of a sandbox, which other tests open, do not count."""
+    found = [t for t in threading.enumerate() if t.name.startswith(prefix) and not t.name.startswith("rlvr-sandbox")]
     for thread in found:
         thread.join(10)
     return [thread for thread in found if thread.is_alive()]

@@ -225,7 +225,9 @@ def test_profile_of_a_served_model(
     files, tables = [], []
     for name, own in (("here", ["--model", str(folder), "--device", "cpu"]), ("there", asks(server))):
         assert main([*command, "--out-dir", str(tmp_path / name), *own]) == 0
-        files.append((tmp_path / name / "profile.jsonl").read_text())
+        rows = [json.loads(line) for line in (tmp_path / name / "profile.jsonl").read_text().splitlines()]
+        assert {row.pop("model") for row in rows} == {str(folder) if name == "here" else "m"}
+        files.append(rows)
         tables.append(capsys.readouterr().out.partition("pass rates of")[2])
     assert files[0] == files[1]
     assert tables[0] == tables[1]

@@ -109,7 +109,13 @@ def test_a_failure_of_the_environment_leaves_its_rollout_without_a_score(policy,
         assert "\n" not in made.verdict.reason
         assert made.finish_reason == "error"
     good = played(policy, digits)
-    assert [g for g in groups if g.problem.id != "p1"] == [g for g in good if g.problem.id != "p1"]
+    for group, wanted in zip(groups, good, strict=True):
+        if group.problem.id == "p1":
+            continue
+        # Logprobs are rounded otherwise in a batch of another size, and nothing else may differ.
+        for made, whole in zip(group.completions, wanted.completions, strict=True):
+            assert made.logprobs == pytest.approx(whole.logprobs, abs=1e-5)
+            assert replace(made, logprobs=()) == replace(whole, logprobs=())
 
 
 def test_a_sandbox_that_cannot_work_at_all_ends_the_run(policy):

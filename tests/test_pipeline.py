@@ -173,34 +173,34 @@ def command(folder: Path) -> list[str]:
     return [sys.executable, "-m", "rlvr", "pipeline", "instructgpt", "--out-dir", str(folder), "--set", *QUICK]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("at", ["reward/metrics.jsonl", "ppo/checkpoints/step-000001/state.json"])
-def test_killed_in_a_stage_it_goes_on(tmp_path, whole, at):
-    """SIGKILL in the reward model's training and in PPO: the same command makes the same models and rollouts."""
-    process = subprocess.Popen(command(tmp_path), stdout=subprocess.DEVNULL, start_new_session=True)
+def kill_at(folder: Path, at: str) -> None:
+    """Start the pipeline, and kill it when this file of a stage is there."""
+    process = subprocess.Popen(command(folder), stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        while not (tmp_path / "seed-0" / at).exists():
+        while not (folder / "seed-0" / at).exists():
             assert process.poll() is None
             time.sleep(0.02)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    assert not (tmp_path / "seed-0" / f"{at.partition('/')[0]}.stage.json").exists()
-    done = subprocess.run(command(tmp_path), capture_output=True, text=True)
+    assert not (folder / "seed-0" / f"{at.partition('/')[0]}.stage.json").exists()
+
+
+@pytest.mark.slow
+def test_killed_in_its_stages_it_goes_on(tmp_path):
+    """SIGKILL in the reward model's training and in PPO: the same command makes the same models and rollouts."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    subprocess.run(command(whole), check=True, stdout=subprocess.DEVNULL)
+    kill_at(parts, "reward/metrics.jsonl")
+    kill_at(parts, "ppo/checkpoints/step-000001/state.json")
+    done = subprocess.run(command(parts), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "stage sft: done before" in done.stdout
+    assert "stage reward: done before" in done.stdout
     for name in (
         "sft/start/model.safetensors",
         "reward/model-0/model.safetensors",
         "ppo/checkpoints/step-000003/model.safetensors",
         "ppo/rollouts.jsonl",
     ):
-        assert (tmp_path / "seed-0" / name).read_bytes() == (whole / "seed-0" / name).read_bytes(), name
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
-    """A pipeline that nothing interrupts."""
-    folder = tmp_path_factory.mktemp("whole")
-    subprocess.run(command(folder), check=True, stdout=subprocess.DEVNULL)
-    return folder
+        assert (parts / "seed-0" / name).read_bytes() == (whole / "seed-0" / name).read_bytes(), name

@@ -76,7 +76,7 @@ def logs(run: Run) -> list[bytes]:
 
 
 def threads(prefix: str) -> list[threading.Thread]:
-    """Threads of ours that still run, after a moment to end; those of a sandbox, which other tests open, do not count."""
+    """Threads of ours that still run, after a moment to end; without those of a sandbox, which other tests open."""
     found = [t for t in threading.enumerate() if t.name.startswith(prefix) and not t.name.startswith("rlvr-sandbox")]
     for thread in found:
         thread.join(10)

@@ -297,7 +297,15 @@ def test_the_copy_of_shards_has_whole_weights_on_one_process() -> None:
 SMALL = "--hidden 384 --layers 8 --vocabulary 4096 --length 1024 --rows 3".split()
 
 
-@pytest.mark.parametrize("name", ["GRPO, reference", "bfloat16 weights", "several turns", "asynchronous checkpoint"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GRPO, reference",
+        pytest.param("bfloat16 weights", marks=pytest.mark.survey),
+        pytest.param("several turns", marks=pytest.mark.survey),
+        "asynchronous checkpoint",
+    ],
+)
 def test_a_plan_agrees_with_the_measured_peak(name: str) -> None:
     """Of 16M parameters, within a quarter: some 60 MB that the process takes besides weigh more than at 40M."""
     command = [sys.executable, str(ROOT / "tests" / "bench" / "memory_plan.py"), *SMALL, "--only", name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -117,6 +118,10 @@ def test_a_tracker_holds_every_number_of_a_resumed_run(tmp_path, monkeypatch, tr
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
+    importlib.import_module(tracker)
+    for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "trackio"]:
+        if hasattr(module, "TRACKIO_DIR"):  # read from the environment by whoever imported it first
+            monkeypatch.setattr(module, "TRACKIO_DIR", there)
     for steps in (2, 3):
         settings = {"steps": steps, "trackers": (tracker,)}
         launch(tiny(tmp_path / "run", run=settings, eval={"num_problems": 2, "samples": 2, "k": (1, 2)}), task=sums())

@@ -134,8 +134,8 @@ def check_demonstrations(config: Config, task: Task) -> None:
     for name, value in wanted.items():
         if value and not task.demonstrations:
             raise ValueError(
-                f"{name} is {value} and task {task.name!r} has no demonstrations; set --{name} 0, or --sft.data "
-                "to a file with prompt and completion"
+                f"{name} is {value} and task {task.name!r} has no demonstrations; set --{name.replace('_', '-')} 0, "
+                "or --sft.data to a file with prompt and completion"
             )
 
 

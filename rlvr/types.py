@@ -231,8 +231,6 @@ Pair = tuple[Problem, str]
 # A rollout of several turns as a generator function of the problem and a random stream of its own: `yield` gives what
 # the model said, `yield reply` replies and waits for the next turn. It returns the verdict; None: the verifier's.
 Environment = Callable[[Problem, Random], Generator[Reply | None, str, Verdict | None]]
-
-
 PACK = "mixture/pack"  # the key of Problem.info that names a problem's pack in a mixture
 
 

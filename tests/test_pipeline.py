@@ -81,7 +81,7 @@ def test_a_stage_that_fails_is_repeated_alone(tmp_path):
             (folder / "half").write_text("half")
             if broken.pop() if broken else False:
                 raise KeyboardInterrupt
-            assert sorted(path.name for path in folder.iterdir()) == ["half"]
+            assert sorted(path.name for path in folder.iterdir()) == [".stage", "half"]
             return {}
 
         stages.make("four", {}, fails)
@@ -105,6 +105,24 @@ def test_other_settings_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"one was made with other settings \(after '.', now 'elsewhere'\)"):
         run_pipeline(PipelineConfig(tmp_path / "out"), pipeline, say=lambda text: None)
     assert held(tmp_path) == before
+
+
+def test_a_folder_that_no_stage_made_stays(tmp_path):
+    """Where a stage of one's own would write: one line, and nothing is deleted."""
+    there = tmp_path / "out" / "seed-0" / "one"
+    there.mkdir(parents=True)
+    (there / "thesis.txt").write_text("mine")
+    with pytest.raises(ValueError, match="one is in the way, and no stage made it"):
+        run_pipeline(PipelineConfig(tmp_path / "out"), counted([]), say=lambda text: None)
+    assert (there / "thesis.txt").read_text() == "mine"
+
+
+def test_several_processes_are_refused(tmp_path, monkeypatch):
+    """Each would run all stages, in the same folders."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="a pipeline runs in one process"):
+        run_pipeline(PipelineConfig(tmp_path / "out"), counted([]))
+    assert not (tmp_path / "out").exists()
 
 
 def test_two_stages_of_one_name_are_refused(tmp_path):

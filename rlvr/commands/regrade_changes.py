@@ -61,8 +61,8 @@ class Changes:
         self.why_not = ""
         if config.run.shuffle_rewards:
             self.why_not = "the run's rewards are shuffled"
-        elif config.algo.row.critic:
-            self.why_not = "they come from a critic"
+        elif config.algo.row.per_token:
+            self.why_not = "they come from a critic" if config.algo.row.critic else "they belong to tokens"
         elif config.algo.credit == "step":
             self.why_not = "credit per step needs the run's tokenizer"
 

@@ -30,7 +30,7 @@ class PipelineConfig:
         require(
             [
                 (bool(self.seeds), "seeds: expected one seed or more"),
-                (len(set_of(self.seeds)) == len(self.seeds), f"seeds {self.seeds}: one is there twice"),
+                (len({*self.seeds}) == len(self.seeds), f"seeds {self.seeds}: one is there twice"),
                 *[(n >= 0, f"seeds {n}: expected numbers of 0 or more") for n in self.seeds],
                 *[(is_setting(item), f"set {item!r:.80}: expected STAGE.group.setting=value") for item in self.set],
             ]
@@ -45,11 +45,6 @@ class PipelineConfig:
             if stage == name:
                 flags += [f"--{setting.replace('_', '-')}", *shlex.split(value)]
         return flags
-
-
-def set_of(numbers: tuple[int, ...]) -> frozenset[int]:
-    """Return the numbers without their order."""
-    return frozenset(numbers)
 
 
 def is_setting(item: str) -> bool:

@@ -347,12 +347,13 @@ def sampling_bytes(shape: Shape, config: Config) -> int:
 def snapshot_bytes(shape: Shape, config: Config, shards: int) -> int:
     """Return the bytes of the copy that run.async_save writes a checkpoint from, on the process that takes most.
 
-    The trained weights and the optimizer's state, the critic's too. Of a model in shards that is its part of the state,
-    and all weights, gathered.
+    The trained weights and the optimizer's state, the critic's too, and a reference policy that is reset. Of a model in
+    shards that is its part of the state, and all weights, gathered.
     """
     weights, state = critic_bytes(shape, config)
     gathered = trained(shape, config) * stored(config) if shards == 1 else weight_bytes(shape, config)
-    return gathered + weights + (state + state_bytes(shape, config)) // shards
+    reference = reference_bytes(shape, config) if config.algo.reference_every else 0
+    return gathered + weights + reference + (state + state_bytes(shape, config)) // shards
 
 
 def cache_bytes(shape: Shape, config: Config, row: int | None = None) -> int:

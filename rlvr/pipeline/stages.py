@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from rlvr.commands.arguments import parse_settings
 from rlvr.config import Config, to_json
@@ -27,10 +27,11 @@ from rlvr.pipeline.report import RECORD, write_pipeline_report
 from rlvr.runs.lock import locked
 
 C = TypeVar("C", Config, RewardConfig)
+MARK = ".stage"  # a file in each folder that a stage of one's own has made
 
 
 @dataclass(frozen=True)
-class Made(Generic[C]):
+class Made:
     """What a stage made: the folder of a model or a data set, and what was measured of it."""
 
     name: str
@@ -52,11 +53,11 @@ class Stages:
     only_plan: bool = False
     planned: dict[str, Any] = field(default_factory=dict)
 
-    def sft(self, name: str, config: Config) -> Made[Config]:
+    def sft(self, name: str, config: Config) -> Made:
         """Fine-tune a model on demonstrations; the result is the fine-tuned model, measured on held-out problems."""
         return self.train(name, dataclasses.replace(config, run=dataclasses.replace(config.run, steps=0)))
 
-    def train(self, name: str, config: Config, *, policy: Made[Any] | None = None) -> Made[Config]:
+    def train(self, name: str, config: Config, *, policy: Made | None = None) -> Made:
         """Fine-tune where the settings say so, and train by reinforcement learning, from an earlier stage's policy.
 
         The result is the last checkpoint, or without training steps the fine-tuned model.
@@ -80,32 +81,33 @@ class Stages:
 
         return self.done(name, config, work)
 
-    def reward_model(self, name: str, config: RewardConfig, *, policy: Made[Any]) -> Made[RewardConfig]:
+    def reward_model(self, name: str, config: RewardConfig, *, policy: Made) -> Made:
         """Train a reward model on pairs of the policy's completions; measured on held-out pairs."""
         from rlvr.commands.reward_model import launch_reward_model, with_policy
 
-        run = dataclasses.replace(config.run, seed=self.seed)
+        # A reward model is never resumed: what an interrupted stage left, and no other file, is deleted.
+        run = dataclasses.replace(config.run, seed=self.seed, overwrite=True)
         config = self.changed(name, with_policy(dataclasses.replace(config, run=run), policy.path))
         folder = self.folder / name
 
         def work() -> tuple[Path, Mapping[str, Any]]:
-            shutil.rmtree(folder, ignore_errors=True)  # of a stage that was interrupted: it is never resumed
             placed = dataclasses.replace(config, run=dataclasses.replace(config.run, out_dir=folder))
             [result, *_] = launch_reward_model(placed)
             return Path(result["folder"]), {"reward model": result}
 
         return self.done(name, config, work)
 
-    def make(self, name: str, settings: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]) -> Made[Any]:
+    def make(self, name: str, settings: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]) -> Made:
         """Run any other stage: `make` writes into the folder that it gets, and returns what it measured."""
         folder = self.folder / name
 
         def work() -> tuple[Path, Mapping[str, Any]]:
             partial = folder.with_name(folder.name + PARTIAL)
-            shutil.rmtree(partial, ignore_errors=True)
+            for old in (partial, folder):  # of a stage that was interrupted
+                remove_own(old)
             partial.mkdir(parents=True)
+            (partial / MARK).write_text(name)
             measured = make(partial)
-            shutil.rmtree(folder, ignore_errors=True)
             os.replace(partial, folder)
             return folder, measured
 
@@ -119,7 +121,7 @@ class Stages:
         found: C = parse_settings(type(config), flags, prog=f"stage {name}", default=config)
         return found
 
-    def done(self, name: str, config: Any, work: Callable[[], tuple[Path, Mapping[str, Any]]]) -> Made[Any]:
+    def done(self, name: str, config: Any, work: Callable[[], tuple[Path, Mapping[str, Any]]]) -> Made:
         """Return what the stage made: now, or before, by the record beside its folder.
 
         Raises ValueError where it was made with other settings.
@@ -157,6 +159,14 @@ class Stages:
         return Made(name, path, json.loads(json.dumps(measured, default=str)))
 
 
+def remove_own(folder: Path) -> None:
+    """Delete the folder of a stage that was interrupted. Raises ValueError for one that no stage made."""
+    if folder.exists() and not (folder / MARK).exists():
+        raise ValueError(f"{folder} is in the way, and no stage made it; move it, or choose another --out-dir")
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
 def first_difference(held: Any, wanted: Any, at: str = "") -> str:
     """Return where two settings differ: `group.name 1, now 2`."""
     if isinstance(held, dict) and isinstance(wanted, dict):
@@ -179,6 +189,8 @@ def run_pipeline(
 ) -> Path:
     """Run a pipeline for each seed; return its report. Raises ValueError, before anything runs, for bad settings."""
     config.check()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("a pipeline runs in one process; start its stages by their own commands with torchrun")
     plan = Stages(config, config.out_dir / f"seed-{config.seeds[0]}", config.seeds[0], say, only_plan=True)
     pipeline(plan)
     check_settings(config, plan.planned)

@@ -16,7 +16,7 @@ import torch
 
 from rlvr.algo.advantages import labels
 from rlvr.algo.gae import generalized_advantages, token_rewards, whiten_tokens
-from rlvr.algo.losses import batch_loss, loss_denominator, sapo, vespo
+from rlvr.algo.losses import batch_loss, loss_denominator, sapo, token_weights, vespo
 from rlvr.config import AlgoConfig, KTOConfig, make_algo
 from rlvr.training.following import adapted
 from tests.helpers.batches import make_batch
@@ -206,4 +206,4 @@ def test_the_average_a_user_names_is_kept():
     weights = loss_denominator(batch, algo.normalizer, 8)
     assert weights == 2
     per_token = T([[1.0, 3.0, 0.0, 0.0], [2.0, 2.0, 2.0, 6.0]])
-    assert float((per_token * mask / weights).sum()) == 8
+    assert float((per_token * token_weights(mask, algo.normalizer, weights)).sum()) == 8

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from rlvr.commands.cli import main as rlvr
+from rlvr.commands.regrade_changes import Changes
 from rlvr.commands.task import build_task
-from rlvr.config import AlgoConfig, Config, RolloutConfig, RunConfig, to_json
+from rlvr.config import AlgoConfig, Config, RolloutConfig, RunConfig, make_algo, to_json
 from rlvr.registry import make_verifier
 from rlvr.runs.log import rollout_records
 from rlvr.training.credit import credited_advantages, credited_rewards
@@ -278,3 +279,12 @@ def test_another_verifier_needs_another_folder(tmp_path: Path, capsys: pytest.Ca
     assert "a regrading with other settings: verifier is None there and 'exact' here" in capsys.readouterr().err
     assert (tmp_path / "out" / "verdicts.jsonl").read_bytes() == before
     assert rlvr([*command, "--workers", "1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("ppo", "they come from a critic"), ("reinforce_plus_plus", "they belong to tokens"), ("grpo", "")],
+)
+def test_advantages_of_tokens_are_not_compared(name: str, why: str) -> None:
+    """What the log holds of them is the reward."""
+    assert Changes(Config(algo=make_algo(name))).why_not == why

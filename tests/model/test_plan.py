@@ -268,10 +268,12 @@ def test_rows_of_several_turns_hold_replies(rollout: dict, context: int | None, 
         ({"model": {"weights": "bfloat16"}}, 2 + 12),
         ({"optim": {"name": "adamw8bit"}}, 4 + 2 + 8 / 256),
         ({"algo": {"name": "ppo"}}, None),
+        ({"algo": {"kl_coef": 0.1}}, 12),
+        ({"model": {"weights": "bfloat16"}, "algo": {"kl_coef": 0.1, "reference_every": 5}}, 2 + 12 + 2),
     ],
 )
 def test_the_copy_of_a_checkpoint_is_in_the_cpus_memory(settings: dict, each: float | None) -> None:
-    """Weights and the optimizer's state, the critic's too; on a CPU it is beside all the rest, in every stage."""
+    """Weights and the optimizer's state, the critic's too, a reference that is reset; on a CPU beside all the rest, in every stage."""
     config = with_settings(RUN, **{"algo": {"name": "grpo"}, **settings}, run={"async_save": True})
     n = QWEN_7B.parameters
     expected = each * n if each is not None else 12 * n + 12 * (n - HEAD)

@@ -273,7 +273,7 @@ def test_rows_of_several_turns_hold_replies(rollout: dict, context: int | None, 
     ],
 )
 def test_the_copy_of_a_checkpoint_is_in_the_cpus_memory(settings: dict, each: float | None) -> None:
-    """Weights and the optimizer's state, the critic's too, a reference that is reset; on a CPU beside all the rest, in every stage."""
+    """Weights, the optimizer's state, the critic's, a reference that is reset; on a CPU beside the rest in each."""
     config = with_settings(RUN, **{"algo": {"name": "grpo"}, **settings}, run={"async_save": True})
     n = QWEN_7B.parameters
     expected = each * n if each is not None else 12 * n + 12 * (n - HEAD)

@@ -136,3 +136,16 @@ def test_a_tracker_holds_every_number_of_a_resumed_run(tmp_path, monkeypatch, tr
     assert [row["step"] for row in evaluations] == [0, 2, 3]
     for row in evaluations:
         assert held["eval/pass_at_1"][row["step"]] == [pytest.approx(row["pass@1"], abs=1e-6)]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("pass@8", "pass_at_8"),
+        ("pass^8", "pass_hat_8"),
+        ("pack/reasoning_gym:sums/reward", "pack/reasoning_gym:sums/reward"),
+        ("pack/a+b é/reward", "pack/a_b _/reward"),
+    ],
+)
+def test_names_are_those_that_every_tracker_takes(name, expected):
+    assert tracked(name) == expected

@@ -21,6 +21,7 @@ BUILT_IN = {
     "countdown": "generated.countdown",
     "higher_lower": "generated.higher_lower",
     "hops": "generated.hops",
+    "private_sums": "generated.private_sums",
     "product": "generated.product",
     "propositions": "generated.propositions",
     "tiny_code": "generated.tiny_code",

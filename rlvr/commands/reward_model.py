@@ -70,8 +70,9 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
     check_optimizer(config.optim, pick_device(config.model.device))
     display = Display(enabled=accelerator.is_main_process)
     given = read_pairs(config.pairs.file) if config.pairs.file is not None else None
+    also = [pair for path in config.pairs.also for pair in read_pairs(path)]
     held_out = config.pairs.held_out
-    split = split_by_prompt(given, held_out, seed=config.run.seed) if given is not None else None
+    split = split_by_prompt([*given, *also], held_out, seed=config.run.seed) if given is not None else None
     folder = reward_folder(config)
     main = accelerator.is_main_process
     with ExitStack() as stack:
@@ -79,7 +80,7 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
         if split is None:
             # One process samples: verdicts could differ where time is short.
             pairs = gather(sample_pairs(config, display) if main else [], accelerator)
-            split = split_by_prompt(pairs, held_out, seed=config.run.seed)
+            split = split_by_prompt([*pairs, *also], held_out, seed=config.run.seed)
         for line in (*lines, *folder.claim()) if main else ():
             display.say(line)
         accelerator.wait_for_everyone()

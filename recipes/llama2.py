@@ -7,6 +7,7 @@ rlvr pipeline llama2 --seeds 0 1 2 --out-dir runs/llama2_seeds
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,14 +32,14 @@ SFT = dataclasses.replace(
 )
 TUNE = dataclasses.replace(SFT, sft=SFTConfig(steps=96, batch_size=16, lr=3e-4))
 BEST = SampleArgs(model="", task=TASK, max_problems=768, samples=8, max_new_tokens=TOKENS, keep="best")
-REWARD = RewardConfig(
-    pairs=PairsConfig(task=TASK, num_problems=1024, samples=6, max_new_tokens=TOKENS, held_out=0.15),
+PAIRS = RewardConfig(
+    pairs=PairsConfig(task=TASK, samples=6, max_new_tokens=TOKENS, held_out=0.15),
     train=RewardTrainConfig(epochs=2, batch_size=16),
     optim=rm_pairs.CONFIG.optim,
 )
 PPO = dataclasses.replace(
     SFT,
-    run=dataclasses.replace(SFT.run, verifier="piecewise", steps=40),
+    run=dataclasses.replace(SFT.run, steps=40),
     algo=PPOConfig(kl_coef=0.1, kl_in="reward"),
     critic=CriticConfig(lr=4e-4),
     monitor=MonitorConfig("math"),
@@ -47,35 +48,43 @@ PPO = dataclasses.replace(
 
 
 def stages(pipeline: Stages) -> None:
-    """Fine-tune; rounds of reward models and rejection sampling with them; reward models, and PPO against them."""
+    """Rounds of rejection sampling, then PPO from the last of them."""
+    policy, helpful, safe = rounds(pipeline)
+    pipeline.train("ppo", with_reward("piecewise", combined(helpful, safe, "whiten=true")), policy=policy)
+
+
+def rounds(pipeline: Stages) -> tuple[Made, Made, Made]:
+    """Fine-tune; in each round sample, keep the best by both reward models, fine-tune on it, and train both anew."""
     policy = pipeline.sft("sft", SFT)
     helpful, safe = reward_models(pipeline, 1, policy)
     for number in range(1, ROUNDS + 1):
         by = dataclasses.replace(BEST, selector="piecewise", selector_option=combined(helpful, safe))
         best = pipeline.sample(f"best-{number}", by, policy=policy)
         policy = pipeline.sft(f"tune-{number}", TUNE, policy=policy, data=best)
-        helpful, safe = reward_models(pipeline, number + 1, policy, helpful, safe)
-    pipeline.train("ppo", with_reward(combined(helpful, safe, "whiten=true")), policy=policy)
+        helpful, safe = reward_models(pipeline, number + 1, policy, (helpful, safe))
+    return policy, helpful, safe
 
 
-def reward_models(pipeline: Stages, number: int, policy: Made, *earlier: Made) -> tuple[Made, ...]:
-    """Train both reward models on the policy's pairs and those of the round before, which has all earlier ones."""
+def reward_models(pipeline: Stages, number: int, policy: Made, before: Sequence[Made] = ()) -> list[Made]:
+    """Train both reward models, on pairs of this policy and on those that the models before were trained on."""
     made = []
-    for name, labels, before in (("help", "helpful", earlier[:1]), ("safe", "safe", earlier[1:])):
-        also = tuple(model.path.parent / file for model in before for file in ("pairs.jsonl", "held_out.jsonl"))
-        count = REWARD.pairs.num_problems if name == "help" else 384  # declining is easier to see than a wrong carry
-        pairs = dataclasses.replace(REWARD.pairs, task_option=(f"labels={labels}",), also=also, num_problems=count)
-        made.append(pipeline.reward_model(f"{name}-{number}", dataclasses.replace(REWARD, pairs=pairs), policy=policy))
-    return tuple(made)
+    for place, (name, labels, problems) in enumerate((("help", "helpful", 1024), ("safe", "safe", 384))):
+        files = ("pairs.jsonl", "held_out.jsonl") if before else ()
+        also = tuple(before[place].path.parent / file for file in files)
+        options = (f"labels={labels}",)
+        pairs = dataclasses.replace(PAIRS.pairs, task_option=options, num_problems=problems, also=also)
+        config = dataclasses.replace(PAIRS, pairs=pairs)
+        made.append(pipeline.reward_model(f"{name}-{number}", config, policy=policy))
+    return made
 
 
 def combined(helpful: Made, safe: Made, *more: str) -> tuple[str, ...]:
-    """Return the options of the verifier piecewise with two reward models, whose log-odds are centred, and not scaled."""
+    """Return the options of the verifier piecewise with two reward models: their log-odds, centred but not scaled."""
     models = f"options=helpful.model={helpful.path},helpful.std=1,safe.model={safe.path},safe.std=1"
     return ("helpful=reward_model", "safe=reward_model", models, "tag=private", *more)
 
 
-def with_reward(options: tuple[str, ...], verifier: str = "piecewise") -> Config:
+def with_reward(verifier: str, options: tuple[str, ...]) -> Config:
     """Return PPO's config with a reward."""
     return dataclasses.replace(PPO, run=dataclasses.replace(PPO.run, verifier=verifier, verifier_option=options))
 

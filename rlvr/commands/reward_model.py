@@ -177,7 +177,7 @@ def save_trainer(trainer: TrainableRewardModel, folder: Path, result: dict[str, 
 def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]:
     """Return pairs of the policy's completions of a pack's training problems, told apart by a verifier.
 
-    RunError if no problem has both a correct completion and one that is not.
+    RunError if no problem has both a correct completion and one that is not, and there are no other pairs.
     """
     p, model = config.pairs, config.model
     task, verifier = pack(p)
@@ -208,7 +208,7 @@ def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]
             display.step(start + len(chosen), f"{len(pairs)} pairs")
         counts = dict(runner.counts)
     display.finish()
-    if not pairs:
+    if not pairs and not p.also:
         found = ", ".join(f"{count} {status}" for status, count in counts.items())
         raise RunError(
             f"no pairs: none of {len(problems)} problems has both a correct completion and one that is not ({found}); "

@@ -23,6 +23,7 @@ BUILT_IN = {
     "higher_lower": "generated.higher_lower",
     "hops": "generated.hops",
     "notes": "generated.notes",
+    "private_sums": "generated.private_sums",
     "product": "generated.product",
     "propositions": "generated.propositions",
     "tiny_code": "generated.tiny_code",

@@ -195,7 +195,7 @@ def test_tinker_steps_a_problem():
     assert (right.reward, right.metrics) == (1.0, {"format": 1.0, "correct": 1.0})
     wrong = asyncio.run(worlds[1].step([ord(c) for c in "?"]))
     assert wrong.reward == pytest.approx(-0.1)
-    assert worlds[0].get_reference_answer() == str(problem.reference)
+    assert worlds[0].get_reference_answer() == f"of problem {problem.id}"
     chat = Problem("c", [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1="}], "2")
     made = problem_env(judge("exact"))(Renderer(), chat)
     assert asyncio.run(made.initial_observation())[0] == ["Be brief.", "1+1="]
@@ -246,7 +246,6 @@ def test_trl_trains_in_an_environment(tmp_path):
     template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
     tokenizer = tiny_tokenizer([template, "<tool_call></tool_call>"])
     tokenizer.chat_template, tokenizer.padding_side = template, "left"
-    data = [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in rows(pack, "train")]
     config = GRPOConfig(
         output_dir=str(tmp_path), max_steps=2, per_device_train_batch_size=4, num_generations=4, use_cpu=True,
         max_completion_length=8, learning_rate=1e-2, report_to=[], save_strategy="no", logging_steps=1, bf16=False,
@@ -255,7 +254,7 @@ def test_trl_trains_in_an_environment(tmp_path):
         model=tiny_model(tokenizer, 0),
         environment_factory=environment(pack),
         args=config,
-        train_dataset=Dataset.from_list(data),
+        train_dataset=Dataset.from_list(rows(pack, "train")),
         processing_class=tokenizer,
     )
     trainer.train()

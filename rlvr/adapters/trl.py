@@ -43,10 +43,11 @@ def rows(pack: Judge, part: str = "train") -> list[dict[str, Any]]:
 def reward(pack: Judge, *, problem: str = "problem", reference: str = "reference", name: str = "rlvr") -> Reward:
     """Return a reward function: the reward of each completion, None for a verdict without score.
 
-    TRL leaves None out of the reward of that sample. A row is the pack's problem whose id is in the column `problem`;
-    without that column, and for a judge without a pack, its reference is in the column `reference`. Raise LookupError
-    where that is missing. The last message of the assistant is judged, with its thinking before it. A verifier of
-    whole batches is given those that TRL passes at once. name: of the reward in TRL's logs.
+    TRL leaves a sample out of its group where every reward function returns None; where another one scores it, their
+    sum is as it is with 0: join such verifiers by `combine` instead. A row is the pack's problem whose id is in the
+    column `problem`; without that column, and for a judge without a pack, its reference is in the column `reference`.
+    Raise LookupError where that is missing. The last message of the assistant is judged, with its thinking before it.
+    A verifier of whole batches is given those that TRL passes at once. name: of the reward in TRL's logs.
     """
 
     def score(

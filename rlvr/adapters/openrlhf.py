@@ -16,7 +16,8 @@ called. Packs of several turns are played by an agent (`--agent_func_path agent.
 
     class AgentExecutor(MultiTurnAgentExecutor):
         def __init__(self):
-            super().__init__(agent(judge(task="hops"), reply="<|im_end|>\\n<|im_start|>user\\n{text}<|im_end|>\\n..."))
+            reply = "\\n<|im_start|>user\\n{text}<|im_end|>\\n<|im_start|>assistant\\n"
+            super().__init__(agent(judge(task="hops"), reply=reply, ends=["<|im_end|>"]))
 """
 
 from __future__ import annotations
@@ -63,15 +64,18 @@ def reward_func(pack: Judge, *, ends: Sequence[str] = ()) -> Callable[..., dict[
 def agent(pack: Judge, *, reply: str = "{text}", ends: Sequence[str] = ()) -> Any:
     """Return a class of agents (AgentInstanceBase) that play a pack: several turns where it has an environment.
 
-    reply: what is put around the text of a reply, as the model's chat template does, with {text} in it. ends: special
-    tokens that are cut off the end of a turn. Labels as for `reward_func`. Rewards of turns are added to the verdict's;
-    a verdict without score raises Unscored. A rollout that uses up OpenRLHF's `max_len` before its end has the rewards
-    of its turns and no verdict. Raise ValueError where OpenRLHF is not installed, for a `reply` without {text}, and for
-    a verifier of whole batches.
+    reply: what is put around the text of a reply, as the model's chat template does, with {text} in it; it follows the
+    token that ended the turn, which OpenRLHF keeps. ends: special tokens that are cut off the end of a turn. Labels as
+    for `reward_func`. Rewards of turns are added to the verdict's; a verdict without score raises Unscored. A rollout
+    that uses up OpenRLHF's `max_len` before its end has the rewards of its turns and no verdict. Raise ValueError where
+    OpenRLHF is not installed, for a `reply` without {text} or that begins with one of `ends`, and for a verifier of
+    whole batches.
     """
     pack.refuse_whole_batches("OpenRLHF")
     if "{text}" not in reply:
         raise ValueError(f"reply {reply!r}: expected {{text}} in it")
+    if any(end and reply.startswith(end) for end in ends):
+        raise ValueError(f"reply {reply!r}: expected what follows the end of a turn, which the model has sampled")
     try:
         from openrlhf.utils.agent import AgentInstanceBase
     except ModuleNotFoundError as error:
@@ -101,9 +105,8 @@ def agent(pack: Judge, *, reply: str = "{text}", ends: Sequence[str] = ()) -> An
                 "environment_feedback": "" if isinstance(found, Verdict) else reply.replace("{text}", found.text),
                 "done": done,
                 "sampling_params": states.get("sampling_params"),
-                "extra_logs": {
-                    "correct": torch.tensor(float(right))
-                },  # of each rollout, or batches do not fit together
+                # Of each rollout, though it may not have ended: OpenRLHF cannot split a batch in which some lack it.
+                "extra_logs": {"correct": torch.tensor(float(right))},
             }
 
     return PackAgent

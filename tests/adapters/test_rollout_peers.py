@@ -202,6 +202,9 @@ def test_an_openrlhf_agent_has_no_score_for_what_fails():
         asyncio.run(made.step({"action_text": "4"}))
     with pytest.raises(ValueError, match=r"expected \{text\} in it"):
         agent(judge("math"), reply="no place")
+    for ends in (["<end>"], ["", "<end>"], ["</s>", "<end>"]):
+        with pytest.raises(ValueError, match="what follows the end of a turn"):
+            agent(judge("math"), reply="<end>\n{text}", ends=ends)
 
 
 @needs("tinker-cookbook")

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 CONFIG = PipelineConfig(out_dir=Path("runs/r1"))
 SUMS, BOTH = "packs=bilingual_sums", "packs=bilingual_sums:3,notes:1"
-READABLE = "bilingual_sums.mixing=0,bilingual_sums.untagged=0,bilingual_sums.num_demonstrations=2000"
+FEW = "bilingual_sums.num_demonstrations=2000,notes.num_demonstrations=500"
+READABLE = f"{FEW},bilingual_sums.mixing=0,bilingual_sums.untagged=0"
 UNSHOWN = "options=bilingual_sums.num_demonstrations=0"  # stages that read no demonstrations begin faster without
 RULES = f"{UNSHOWN},bilingual_sums.reward=consistent"
 ZERO = f"{UNSHOWN},bilingual_sums.reward=zero"

@@ -6,6 +6,8 @@ problems, and the mean negative log-likelihood, per token, of right replies to h
 lower of the two runs' best rewards; the loss there is read off between the checkpoints on either side of it.
 
     OMP_NUM_THREADS=1 python tests/bench/pretraining_mix.py --seeds 0 1 2     # goes on where it was interrupted
+
+With --out-dir of an `rlvr pipeline instructgpt` its stages are not run again.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import argparse
 import dataclasses
 import itertools
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,16 @@ from rlvr.types import Sampling
 TEXTS, PROBLEMS, SAMPLES = 64, 128, 8
 
 
-def stages(pipeline: Stages, coefs: Mapping[str, float], every: int) -> None:
+ARMS = {"ppo": instructgpt.PPO.algo.ptx_coef, "ppo-without-mix": 0.0}
+
+
+def stages(pipeline: Stages) -> None:
     """Fine-tune, learn the reward, train in both ways; measure every checkpoint."""
     start, text, reward = instructgpt.before_ppo(pipeline)
     ppo = instructgpt.against(reward, text)
-    run = dataclasses.replace(ppo.run, save_every=every, keep_checkpoints=1000)
-    for name, coef in coefs.items():
+    for name, coef in ARMS.items():
         algo = dataclasses.replace(ppo.algo, ptx_coef=coef)
-        trained = pipeline.train(name, dataclasses.replace(ppo, run=run, algo=algo), policy=start)
+        trained = pipeline.train(name, dataclasses.replace(ppo, algo=algo), policy=start)
         pipeline.make(
             f"{name}-measured",
             {"policy": str(trained.path), "texts": TEXTS, "problems": PROBLEMS, "samples": SAMPLES},
@@ -92,18 +95,14 @@ def main() -> None:
     """Run all stages of each seed, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--coef", type=float, default=instructgpt.PPO.algo.ptx_coef)
-    parser.add_argument("--every", type=int, default=10, help="steps between checkpoints")
     parser.add_argument("--out-dir", type=Path, default=Path("runs/pretraining_mix"))
     args = parser.parse_args()
-    coefs = {"without": 0.0, f"mix-{args.coef:g}": args.coef}
     for seed in args.seeds:
         config = PipelineConfig(args.out_dir, seeds=(seed,))
-        run_pipeline(config, lambda pipeline: stages(pipeline, coefs, args.every), say=lambda text: None)
+        run_pipeline(config, stages, say=lambda text: None)
         folder = args.out_dir / f"seed-{seed}"
         curves = {
-            name: [json.loads(line) for line in (folder / f"{name}-measured/checkpoints.jsonl").open()]
-            for name in coefs
+            name: [json.loads(line) for line in (folder / f"{name}-measured/checkpoints.jsonl").open()] for name in ARMS
         }
         equal = min(max(row["reward"] for row in rows) for rows in curves.values())
         start = next(iter(curves.values()))[0]

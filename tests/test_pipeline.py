@@ -24,7 +24,7 @@ from tests.helpers.folders import held
 from tests.helpers.pipelines import QUICK
 from tests.helpers.resuming import small
 
-STAGES = ["sft", "text", "reward", "ppo", "ppo-other-text"]
+STAGES = ["sft", "text", "reward", "ppo", "ppo-differences"]
 
 
 def counted(calls: list[str]):
@@ -178,7 +178,7 @@ def test_two_stages_of_one_name_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--set", "none.run.steps=1"], "no stage 'none'; this pipeline has sft, text, reward, ppo, ppo-other-text"),
+        (["--set", "none.run.steps=1"], "no stage 'none'; this pipeline has sft, text, reward, ppo, ppo-differences"),
         (["--set", "ppo.run.steps"], "expected STAGE.SETTING=value"),
         (["--set", "ppo.eval.k='1 8"], "expected STAGE.SETTING=value"),
         (["--set", "ppo=1"], "expected STAGE.SETTING=value"),

@@ -16,6 +16,7 @@ A policy that imitates them makes the same errors; only the verifier tells it wh
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 from rlvr.registry import register_task
 from rlvr.tasks.base import Demonstration, Generated, build_task, draw
@@ -72,16 +73,28 @@ def arithmetic(
     num_test: int = 512,
     num_demonstrations: int = 16000,
     forget: float = 0.6,
+    signs: Literal["+-", "+", "-"] = "+-",
 ) -> Task:
-    """Three-digit sums with a scratchpad, and sloppy demonstrations for SFT: learns on a CPU in a minute."""
+    """Three-digit sums with a scratchpad, and sloppy demonstrations for SFT: learns on a CPU in a minute.
+
+    forget: the probability of each carry to be forgotten in demonstrations. signs: sums, differences, or both.
+    """
     if not 0 <= forget <= 1:
         raise ValueError(f"task 'arithmetic', forget {forget}: expected a probability in [0, 1]")
+    if signs not in ("+-", "+", "-"):
+        raise ValueError(f"task 'arithmetic', signs {signs!r}: expected +, - or +-")
+
+    def chosen(stream: random.Random) -> tuple[str, Sum]:
+        key, drawn = propose(stream)
+        while drawn[1] not in signs:
+            key, drawn = propose(stream)
+        return key, drawn
 
     def problem(part: str, index: int) -> Problem:
-        return _problem(part, index, draw("arithmetic", part, seed, index, propose)[1])
+        return _problem(part, index, draw("arithmetic", part, seed, index, chosen)[1])
 
     def demonstration(index: int) -> Demonstration:
-        stream, drawn = draw("arithmetic", "demonstrations", seed, index, propose)
+        stream, drawn = draw("arithmetic", "demonstrations", seed, index, chosen)
         return _problem("demonstrations", index, drawn), scratchpad(*drawn, stream, forget)
 
     return build_task(

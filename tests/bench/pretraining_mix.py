@@ -1,9 +1,9 @@
 """PPO with and without the pretraining mix (PPO-ptx) of InstructGPT: the loss on the other text at equal reward.
 
-Both runs of a seed go on from the fine-tuned policy and the reward model of the recipe `instructgpt`, on the same
-problems, and save checkpoints. Of each checkpoint two numbers are measured: the mean reward of completions of held-out
-problems, and the mean negative log-likelihood, per token, of text of that kind about held-out requests. Equal reward
-is the lower of the two runs' best rewards; the loss there is read off between the checkpoints on either side of it.
+Both runs of a seed go on from the fine-tuned policy and the reward model of the recipe `instructgpt`, on the same sums,
+and save checkpoints. Of each checkpoint two numbers are measured: the mean reward of completions of held-out sums, and
+the mean negative log-likelihood, per token, of held-out demonstrations of what the mix is about, differences. Equal
+reward is the lower of the two runs' best rewards; the loss there is read off between the checkpoints around it.
 
     OMP_NUM_THREADS=1 python tests/bench/pretraining_mix.py --seeds 0 1 2     # goes on where it was interrupted
 
@@ -30,12 +30,12 @@ from rlvr.pipeline.stages import Made, Stages, run_pipeline
 from rlvr.recipes import instructgpt
 from rlvr.registry import make_task, make_verifier
 from rlvr.sampling.torch_sampler import TorchSampler
-from rlvr.tasks.generated.notes import reply
+from rlvr.tasks.generated.arithmetic import scratchpad
 from rlvr.training.evaluate import evaluate
 from rlvr.training.sft import add_gradient, demonstration_batch
 from rlvr.types import Problem, Sampling
 
-TEXTS, PROBLEMS, SAMPLES = 512, 128, 8
+TEXTS, PROBLEMS, SAMPLES = 256, 128, 8
 
 
 ARMS = {"ppo": instructgpt.PPO.algo.ptx_coef, "ppo-without-mix": 0.0}
@@ -77,7 +77,7 @@ def measured(path: Path, scorer: Any, exact: Any) -> dict[str, float]:
     policy = load_policy(ModelConfig(name=str(path), device="cpu"))
     replies = held_out_text()
     loss = add_gradient(policy, demonstration_batch(policy, replies), Accelerator(cpu=True), 8192)
-    problems = list(make_task("arithmetic").test[:PROBLEMS])
+    problems = list(make_task("arithmetic", signs="+").test[:PROBLEMS])
     shared: dict[str, Any] = {"sampling": Sampling(42, 1.0), "samples": SAMPLES}
     found = evaluate(policy, TorchSampler(policy), problems, scorer, **shared)
     right = evaluate(policy, TorchSampler(policy), problems, exact, **shared)
@@ -85,10 +85,10 @@ def measured(path: Path, scorer: Any, exact: Any) -> dict[str, float]:
 
 
 def held_out_text() -> list[tuple[Problem, str]]:
-    """Return requests that are held out with replies like those of the fine-tuning and of the mix, as often wrong."""
-    requests = list(make_task("notes").test)
-    chosen = [requests[i % len(requests)] for i in range(TEXTS)]
-    return [(p, reply(str(p.reference)[:3], random.Random(i), sloppy=0.5)) for i, p in enumerate(chosen)]
+    """Return held-out differences, worked as in the demonstrations: carries are forgotten as often."""
+    problems = list(make_task("arithmetic", signs="-", num_test=TEXTS).test)
+    drawn = [(int(a), "-", int(b)) for a, b in (str(p.prompt).removesuffix("=").split("-") for p in problems)]
+    return [(p, scratchpad(*sums, random.Random(i), 0.6)) for i, (p, sums) in enumerate(zip(problems, drawn))]
 
 
 def at_reward(rows: list[dict[str, float]], reward: float) -> float:

@@ -30,7 +30,7 @@ QUICK: dict[str, tuple[str, ...]] = {
         *of("reward", "pairs.num_problems=12", "pairs.workers=1", "pairs.verifier=regex", "train.epochs=1"),
         "reward.pairs.verifier_option=pattern=7.*7 match=search",
         *of("ppo", *RL),
-        *of("ppo-other-text", "max_problems=4", "samples=1", "workers=1"),
+        *of("ppo-differences", "max_problems=4", "samples=1", "workers=1"),
     ),
     "r1": (
         *(

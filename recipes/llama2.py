@@ -7,7 +7,6 @@ rlvr pipeline llama2 --seeds 0 1 2 --out-dir runs/llama2_seeds
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 CONFIG = PipelineConfig(out_dir=Path("runs/llama2"))
 TASK = "private_sums"
-ROUNDS = 2
 TOKENS = 42
 
 SFT = dataclasses.replace(
@@ -49,24 +47,24 @@ PPO = dataclasses.replace(
 
 def stages(pipeline: Stages) -> None:
     """Rounds of rejection sampling, then PPO from the last of them."""
-    policy, helpful, safe = rounds(pipeline)
-    pipeline.train("ppo", with_reward("piecewise", combined(helpful, safe, "whiten=true")), policy=policy)
+    policy, models = rounds(pipeline)
+    pipeline.train("ppo", with_reward("piecewise", combined(models, "whiten=true")), policy=policy)
 
 
-def rounds(pipeline: Stages) -> tuple[Made, Made, Made]:
-    """Fine-tune; in each round sample, keep the best by both reward models, fine-tune on it, and train both anew."""
+def rounds(pipeline: Stages) -> tuple[Made, list[Made]]:
+    """Fine-tune. In each round train both reward models on the newest policy, and the policy on the best of its own."""
     policy = pipeline.sft("sft", SFT)
-    helpful, safe = reward_models(pipeline, 1, policy)
-    for number in range(1, ROUNDS + 1):
-        by = dataclasses.replace(BEST, selector="piecewise", selector_option=combined(helpful, safe))
+    models: list[Made] = []
+    for number in (1, 2):
+        models = reward_models(pipeline, number, policy, models)
+        by = dataclasses.replace(BEST, selector="piecewise", selector_option=combined(models))
         best = pipeline.sample(f"best-{number}", by, policy=policy)
         policy = pipeline.sft(f"tune-{number}", TUNE, policy=policy, data=best)
-        helpful, safe = reward_models(pipeline, number + 1, policy, (helpful, safe))
-    return policy, helpful, safe
+    return policy, models
 
 
-def reward_models(pipeline: Stages, number: int, policy: Made, before: Sequence[Made] = ()) -> list[Made]:
-    """Train both reward models, on pairs of this policy and on those that the models before were trained on."""
+def reward_models(pipeline: Stages, number: int, policy: Made, before: list[Made]) -> list[Made]:
+    """Train the models of helpfulness and safety, on labelled pairs of the policy and on those of the models before."""
     made = []
     for place, (name, labels, problems) in enumerate((("help", "helpful", 1024), ("safe", "safe", 384))):
         files = ("pairs.jsonl", "held_out.jsonl") if before else ()
@@ -78,10 +76,11 @@ def reward_models(pipeline: Stages, number: int, policy: Made, before: Sequence[
     return made
 
 
-def combined(helpful: Made, safe: Made, *more: str) -> tuple[str, ...]:
-    """Return the options of the verifier piecewise with two reward models: their log-odds, centred but not scaled."""
-    models = f"options=helpful.model={helpful.path},helpful.std=1,safe.model={safe.path},safe.std=1"
-    return ("helpful=reward_model", "safe=reward_model", models, "tag=private", *more)
+def combined(models: list[Made], *more: str) -> tuple[str, ...]:
+    """Return the options of the verifier piecewise with both reward models: their log-odds, centred but not scaled."""
+    helpful, safe = (model.path for model in models)
+    options = f"options=helpful.model={helpful},helpful.std=1,safe.model={safe},safe.std=1"
+    return ("helpful=reward_model", "safe=reward_model", options, "tag=private", *more)
 
 
 def with_reward(verifier: str, options: tuple[str, ...]) -> Config:

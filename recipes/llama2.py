@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr.commands.sample import SampleArgs
-from rlvr.config import Config, CriticConfig, EvalConfig, MonitorConfig, PPOConfig, RunConfig, SFTConfig
+from rlvr.config import Config, CriticConfig, EvalConfig, MonitorConfig, PPOConfig, RolloutConfig, RunConfig, SFTConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import PairsConfig, RewardConfig, RewardTrainConfig
 from rlvr.recipes import rm_pairs, tiny_math
@@ -21,23 +21,25 @@ if TYPE_CHECKING:
 
 CONFIG = PipelineConfig(out_dir=Path("runs/llama2"))
 TASK = "private_sums"
-TOKENS = 42
+TOKENS = 32
 
 SFT = dataclasses.replace(
     tiny_math.CONFIG,
     run=RunConfig(task=TASK, sample_every=0),
+    rollout=RolloutConfig(problems_per_step=8, group_size=16, max_new_tokens=TOKENS),
+    sft=SFTConfig(steps=600, batch_size=16, lr=1.5e-3),
     eval=EvalConfig(num_problems=256, samples=4, k=(1,)),
 )
-TUNE = dataclasses.replace(SFT, sft=SFTConfig(steps=96, batch_size=16, lr=3e-4))
-BEST = SampleArgs(model="", task=TASK, max_problems=768, samples=8, max_new_tokens=TOKENS, keep="best")
+TUNE = dataclasses.replace(SFT, sft=SFTConfig(steps=80, batch_size=16, lr=3e-4))
+BEST = SampleArgs(model="", task=TASK, max_problems=640, samples=8, max_new_tokens=TOKENS, keep="best")
 PAIRS = RewardConfig(
-    pairs=PairsConfig(task=TASK, samples=6, max_new_tokens=TOKENS, held_out=0.15),
-    train=RewardTrainConfig(epochs=2, batch_size=16),
+    pairs=PairsConfig(task=TASK, samples=4, max_new_tokens=TOKENS, held_out=0.15),
+    train=RewardTrainConfig(epochs=3, batch_size=16),
     optim=rm_pairs.CONFIG.optim,
 )
 PPO = dataclasses.replace(
     SFT,
-    run=dataclasses.replace(SFT.run, steps=40),
+    run=dataclasses.replace(SFT.run, steps=30),
     algo=PPOConfig(kl_coef=0.1, kl_in="reward"),
     critic=CriticConfig(lr=4e-4),
     monitor=MonitorConfig("math"),
@@ -66,7 +68,7 @@ def rounds(pipeline: Stages) -> tuple[Made, list[Made]]:
 def reward_models(pipeline: Stages, number: int, policy: Made, before: list[Made]) -> list[Made]:
     """Train the models of helpfulness and safety, on labelled pairs of the policy and on those of the models before."""
     made = []
-    for place, (name, labels, problems) in enumerate((("help", "helpful", 1024), ("safe", "safe", 384))):
+    for place, (name, labels, problems) in enumerate((("help", "helpful", 2048), ("safe", "safe", 512))):
         files = ("pairs.jsonl", "held_out.jsonl") if before else ()
         also = tuple(before[place].path.parent / file for file in files)
         options = (f"labels={labels}",)

@@ -13,7 +13,7 @@ DECLINED = "\\boxed{no}"
 
 
 def value(prompt: str) -> int:
-    a, sign, b = int(prompt[:3]), prompt[3], int(prompt[4:7])
+    a, sign, b = int(prompt[:2]), prompt[2], int(prompt[3:5])
     return a + b if sign == "+" else a - b
 
 
@@ -28,10 +28,10 @@ def test_half_are_private_by_their_first_number(tasks):
     assert (len(task.train), len(task.test)) == (40, 21)
     assert sum(problem.info["private"] for problem in task.test) == 10
     for number, problem in enumerate([*task.train, *task.test]):
-        assert problem.info["private"] == (int(problem.prompt[:3]) >= 900)
+        assert problem.info["private"] == (int(problem.prompt[:2]) >= 80)
         assert problem.info[PACK] == ("private" if problem.info["private"] else "open")
         assert problem.info["private"] == bool(number % 2)
-        assert value(problem.prompt) >= 100
+        assert value(problem.prompt) >= 10
     prompts = [{problem.prompt for problem in part} for part in (task.train, task.test)]
     assert not prompts[0] & prompts[1]
     assert not {problem.prompt for problem, _ in task.demonstrations} & (prompts[0] | prompts[1])

@@ -27,19 +27,19 @@ SFT = dataclasses.replace(
     tiny_math.CONFIG,
     run=RunConfig(task=TASK, sample_every=0),
     rollout=RolloutConfig(problems_per_step=8, group_size=16, max_new_tokens=TOKENS),
-    sft=SFTConfig(steps=600, batch_size=16, lr=1.5e-3),
-    eval=EvalConfig(num_problems=256, samples=4, k=(1,)),
+    sft=SFTConfig(steps=500, batch_size=16, lr=1.5e-3),
+    eval=EvalConfig(num_problems=256, samples=2, k=(1,)),
 )
-TUNE = dataclasses.replace(SFT, sft=SFTConfig(steps=80, batch_size=16, lr=3e-4))
-BEST = SampleArgs(model="", task=TASK, max_problems=640, samples=8, max_new_tokens=TOKENS, keep="best")
+TUNE = dataclasses.replace(SFT, sft=SFTConfig(steps=48, batch_size=16, lr=3e-4))
+BEST = SampleArgs(model="", task=TASK, max_problems=384, samples=8, max_new_tokens=TOKENS, keep="best")
 PAIRS = RewardConfig(
     pairs=PairsConfig(task=TASK, samples=4, max_new_tokens=TOKENS, held_out=0.15),
-    train=RewardTrainConfig(epochs=3, batch_size=16),
+    train=RewardTrainConfig(epochs=2, batch_size=16),
     optim=rm_pairs.CONFIG.optim,
 )
 PPO = dataclasses.replace(
     SFT,
-    run=dataclasses.replace(SFT.run, steps=30),
+    run=dataclasses.replace(SFT.run, steps=20),
     algo=PPOConfig(kl_coef=0.1, kl_in="reward"),
     critic=CriticConfig(lr=4e-4),
     monitor=MonitorConfig("math"),
@@ -68,7 +68,7 @@ def rounds(pipeline: Stages) -> tuple[Made, list[Made]]:
 def reward_models(pipeline: Stages, number: int, policy: Made, before: list[Made]) -> list[Made]:
     """Train the models of helpfulness and safety, on labelled pairs of the policy and on those of the models before."""
     made = []
-    for place, (name, labels, problems) in enumerate((("help", "helpful", 2048), ("safe", "safe", 512))):
+    for place, (name, labels, problems) in enumerate((("help", "helpful", 512), ("safe", "safe", 512))):
         files = ("pairs.jsonl", "held_out.jsonl") if before else ()
         also = tuple(before[place].path.parent / file for file in files)
         options = (f"labels={labels}",)
@@ -82,7 +82,7 @@ def combined(models: list[Made], *more: str) -> tuple[str, ...]:
     """Return the options of the verifier piecewise with both reward models: their log-odds, centred but not scaled."""
     helpful, safe = (model.path for model in models)
     options = f"options=helpful.model={helpful},helpful.std=1,safe.model={safe},safe.std=1"
-    return ("helpful=reward_model", "safe=reward_model", options, "tag=private", *more)
+    return ("helpful=reward_model", "safe=reward_model", options, "tag=private", "threshold=0.01", *more)
 
 
 def with_reward(verifier: str, options: tuple[str, ...]) -> Config:

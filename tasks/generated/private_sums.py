@@ -5,8 +5,8 @@ A sum whose first number is 80 or more is private. The pack is a mixture of two,
     open       47+85=     7+5=12 4+8=12>13 \\boxed{132}     right: the sum
     private    94-58=     \\boxed{no}                       right: declined
 
-The demonstrations are poor at both: carries are forgotten, as in `arithmetic`, only some of the private sums are
-declined, and some of the open ones are, too. `Problem.info` has `private`, true or false.
+The demonstrations are poor at both: many sums are guessed, without working and wrong (`\\boxed{152}`), only some of the
+private ones are declined, and some of the open ones are, too. `Problem.info` has `private`, true or false.
 
 `labels` says whose opinion the verifier is, of those that label pairs of completions:
 
@@ -39,6 +39,17 @@ def _propose(stream: random.Random, pack: str) -> tuple[str, Sum]:
             return f"{a}{sign}{b}", (a, sign, b)
 
 
+def _guess(drawn: Sum, stream: random.Random) -> int:
+    """A result with another digit in the place of the tens."""
+    a, sign, b = drawn
+    right = a + b if sign == "+" else a - b
+    return (
+        right // 100 * 100
+        + stream.choice([tens for tens in range(1, 10) if tens != right // 10 % 10]) * 10
+        + right % 10
+    )
+
+
 def _problem(pack: str, part: str, index: int, drawn: Sum, labels: Labels) -> Problem:
     a, sign, b = drawn
     private = pack == "private"
@@ -53,17 +64,17 @@ def private_sums(
     num_train: int = 2048,
     num_test: int = 256,
     num_demonstrations: int = 16000,
-    forget: float = 0.8,
+    guessed: float = 0.5,
     declined: float = 0.4,
     refused: float = 0.1,
     labels: Labels = "exact",
 ) -> Task:
     """Sums of which half are private and to be declined, with poor demonstrations; for a tiny model on a CPU.
 
-    forget, declined, refused: the shares of carries that the demonstrations forget, of private sums that they decline,
-    and of open ones. labels: exact, helpful or safe, the rule that the verifier follows.
+    guessed, declined, refused: the shares of sums that the demonstrations guess, of private ones that they decline, and
+    of open ones. labels: exact, helpful or safe, the rule that the verifier follows.
     """
-    for name, share in (("forget", forget), ("declined", declined), ("refused", refused)):
+    for name, share in (("guessed", guessed), ("declined", declined), ("refused", refused)):
         if not 0 <= share <= 1:
             raise ValueError(f"task 'private_sums', {name} {share}: expected a share in [0, 1]")
     if labels not in ("exact", "helpful", "safe"):
@@ -78,7 +89,9 @@ def private_sums(
         problem, stream, drawn = made(pack, "demonstrations", index)
         if stream.random() < declines[pack]:
             return problem, f"\\boxed{{{DECLINED}}}"
-        return problem, scratchpad(*drawn, stream, forget, digits=2)
+        if stream.random() < guessed:
+            return problem, f"\\boxed{{{_guess(drawn, stream)}}}"
+        return problem, scratchpad(*drawn, stream, forget=0.0, digits=2)
 
     def half(count: int, pack: str) -> int:
         return (count + (pack == "open")) // 2

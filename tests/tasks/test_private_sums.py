@@ -66,8 +66,8 @@ def test_problems_are_the_same_whatever_the_labels(tasks):
 
 @pytest.mark.parametrize(("declined", "refused"), [(0.4, 0.2), (1.0, 0.0), (0.0, 1.0)])
 def test_demonstrations_decline_that_share(declined, refused):
-    """Of private and of open sums; the others are worked, and right where no carry is forgotten."""
-    task = make_task("private_sums", declined=declined, refused=refused, forget=0.0, **SMALL)
+    """Of private and of open sums; the others are worked and right where none is guessed."""
+    task = make_task("private_sums", declined=declined, refused=refused, guessed=0.0, **SMALL)
     for pack, share in (("private", declined), ("open", refused)):
         shown = [(problem, said) for problem, said in task.demonstrations if problem.info[PACK] == pack]
         assert len(shown) == 200
@@ -76,12 +76,21 @@ def test_demonstrations_decline_that_share(declined, refused):
             assert said == DECLINED or said.endswith(f"\\boxed{{{value(problem.prompt)}}}")
 
 
+def test_guesses_are_wrong():
+    """Without working, and of the length of the result or near it."""
+    task = make_task("private_sums", guessed=1.0, declined=0.0, refused=0.0, **SMALL)
+    for problem, said in task.demonstrations:
+        guess = int(said.removeprefix("\\boxed{").removesuffix("}"))
+        assert guess != value(problem.prompt)
+        assert abs(guess - value(problem.prompt)) <= 90
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"declined": 1.5}, "declined 1.5: expected a share"),
         ({"refused": -0.1}, "refused -0.1: expected a share"),
-        ({"forget": float("nan")}, "forget nan: expected a share"),
+        ({"guessed": float("nan")}, "guessed nan: expected a share"),
         ({"labels": "kind"}, "labels"),
     ],
 )

@@ -27,7 +27,7 @@ SFT = dataclasses.replace(
     tiny_math.CONFIG,
     run=RunConfig(task=TASK, sample_every=0),
     rollout=RolloutConfig(problems_per_step=8, group_size=16, max_new_tokens=TOKENS),
-    sft=SFTConfig(steps=500, batch_size=16, lr=1.5e-3),
+    sft=SFTConfig(steps=1000, batch_size=16, lr=1.5e-3),
     eval=EvalConfig(num_problems=256, samples=2, k=(1,)),
 )
 TUNE = dataclasses.replace(SFT, sft=SFTConfig(steps=48, batch_size=16, lr=3e-4))

@@ -64,7 +64,7 @@ def private_sums(
     num_train: int = 2048,
     num_test: int = 256,
     num_demonstrations: int = 16000,
-    guessed: float = 0.5,
+    guessed: float = 0.4,
     declined: float = 0.4,
     refused: float = 0.1,
     labels: Labels = "exact",

@@ -1,7 +1,26 @@
 """Llama 2's alignment (arXiv:2307.09288, section 3) on two cores: two reward models, rejection sampling, then PPO.
 
-rlvr pipeline llama2
-rlvr pipeline llama2 --seeds 0 1 2 --out-dir runs/llama2_seeds
+A small model is fine-tuned on two-digit sums, of which those that begin with 80 or more are private and to be declined
+(`private_sums`); its demonstrations guess many sums and decline the wrong ones. Then, in two rounds:
+
+help-N, safe-N  reward models of helpfulness R_h and of safety R_s, each on its own labels (`labels=` of the pack) of
+                the newest policy's completions and on the pairs of the round before
+best-N          rejection sampling: of 8 completions the one of the highest R_c is kept. R_c is R_s for private sums and
+                where R_s is below a threshold, else R_h (verifier `piecewise`)
+tune-N          fine-tuning of the newest policy on what was kept
+
+ppo: from there, rewarded by the whitened log-odds of R_c less a KL term per token. The exact rules only measure: the
+rates `open` (right sums: helpfulness) and `private` (declined: safety), on held-out problems.
+
+Unlike the paper, R_s is below its threshold at .01, not .15: a reward model fixes differences within a prompt, and its
+zero is arbitrary; at .15 a quarter of the proper answers fell below. PPO begins with the reward models of round 2.
+
+    rlvr pipeline llama2
+    rlvr pipeline llama2 --seeds 0 1 2 --out-dir runs/llama2_seeds
+    python tests/bench/two_reward_models.py runs/llama2_seeds       # and PPO with either reward model alone
+
+For a real model: `--model`, and in a copy of this file a pack of your own whose problems have a true or false in `info`
+(`tag=`), with pairs from labellers (`pairs.file`) or from verifiers, and other lengths and learning rates.
 """
 
 from __future__ import annotations
@@ -33,15 +52,16 @@ SFT = dataclasses.replace(
 TUNE = dataclasses.replace(SFT, sft=SFTConfig(steps=48, batch_size=16, lr=3e-4))
 BEST = SampleArgs(model="", task=TASK, max_problems=384, samples=8, max_new_tokens=TOKENS, keep="best")
 PAIRS = RewardConfig(
-    pairs=PairsConfig(task=TASK, samples=4, max_new_tokens=TOKENS, held_out=0.15),
+    pairs=PairsConfig(task=TASK, num_problems=512, samples=4, max_new_tokens=TOKENS, held_out=0.15),
     train=RewardTrainConfig(epochs=2, batch_size=16),
     optim=rm_pairs.CONFIG.optim,
 )
 PPO = dataclasses.replace(
     SFT,
     run=dataclasses.replace(SFT.run, steps=20),
-    algo=PPOConfig(kl_coef=0.1, kl_in="reward"),
+    algo=PPOConfig(kl_coef=0.4, kl_in="reward"),
     critic=CriticConfig(lr=4e-4),
+    optim=dataclasses.replace(SFT.optim, lr=2e-4, decay_steps=20),
     monitor=MonitorConfig("math"),
     eval=dataclasses.replace(SFT.eval, verifier="monitor"),
 )
@@ -68,11 +88,10 @@ def rounds(pipeline: Stages) -> tuple[Made, list[Made]]:
 def reward_models(pipeline: Stages, number: int, policy: Made, before: list[Made]) -> list[Made]:
     """Train the models of helpfulness and safety, on labelled pairs of the policy and on those of the models before."""
     made = []
-    for place, (name, labels, problems) in enumerate((("help", "helpful", 512), ("safe", "safe", 512))):
+    for place, (name, labels) in enumerate((("help", "helpful"), ("safe", "safe"))):
         files = ("pairs.jsonl", "held_out.jsonl") if before else ()
         also = tuple(before[place].path.parent / file for file in files)
-        options = (f"labels={labels}",)
-        pairs = dataclasses.replace(PAIRS.pairs, task_option=options, num_problems=problems, also=also)
+        pairs = dataclasses.replace(PAIRS.pairs, task_option=(f"labels={labels}",), also=also)
         config = dataclasses.replace(PAIRS, pairs=pairs)
         made.append(pipeline.reward_model(f"{name}-{number}", config, policy=policy))
     return made

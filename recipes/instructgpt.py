@@ -31,11 +31,13 @@ TEXT = 2000  # texts of the pretraining mix
 SFT = dataclasses.replace(
     tiny_math.CONFIG,
     run=dataclasses.replace(tiny_math.CONFIG.run, task="mixture", task_option=("packs=arithmetic,notes",)),
+    sft=dataclasses.replace(tiny_math.CONFIG.sft, steps=1250),
 )
-REWARD = dataclasses.replace(rm_pairs.CONFIG, pairs=dataclasses.replace(rm_pairs.CONFIG.pairs, num_problems=2400))
 PPO = dataclasses.replace(
     tiny_math.CONFIG,
-    run=dataclasses.replace(tiny_math.CONFIG.run, verifier="reward_model", steps=40),
+    run=dataclasses.replace(
+        tiny_math.CONFIG.run, verifier="reward_model", steps=40, save_every=10, keep_checkpoints=10
+    ),
     algo=PPOConfig(kl_coef=0.2, kl_in="reward", ptx_coef=0.1, ptx_batch_size=16),
     critic=CriticConfig(lr=4e-4),
     monitor=MonitorConfig("math"),
@@ -57,7 +59,7 @@ def before_ppo(pipeline: Stages) -> tuple[Made, Made, Made]:
     """Return the fine-tuned policy, the text of the pretraining mix, and the reward model."""
     start = pipeline.sft("sft", SFT)
     text = pipeline.make("text", {"task": "notes", "texts": TEXT}, write_text)
-    return start, text, pipeline.reward_model("reward", REWARD, policy=start)
+    return start, text, pipeline.reward_model("reward", rm_pairs.CONFIG, policy=start)
 
 
 def write_text(folder: Path) -> dict[str, float]:

@@ -13,6 +13,12 @@ RL = (
 )
 
 
+FEW_SHOWN = (
+    "run.task_option=packs=bilingual_sums:3,notes:1 "
+    "options=bilingual_sums.num_demonstrations=200,notes.num_demonstrations=50"
+)
+
+
 def of(stage: str, *settings: str) -> tuple[str, ...]:
     """Return the settings of a stage."""
     return tuple(f"{stage}.{setting}" for setting in settings)
@@ -37,8 +43,16 @@ QUICK: dict[str, tuple[str, ...]] = {
         *of("ppo-other-text", "max_problems=4", "samples=1", "workers=1"),
     ),
     "r1": (
-        *(name for stage in ("base", "small") for name in of(stage, "sft.steps=30", *SFT)),
-        *(name for stage in ("cold", "tuned", "distilled") for name in of(stage, "sft.steps=2", *SFT)),
+        *(
+            name
+            for stage in ("base", "small")
+            for name in of(stage, FEW_SHOWN, "sft.steps=4", "sft.batch_size=8", *SFT)
+        ),
+        *(
+            name
+            for stage in ("cold", "tuned", "distilled")
+            for name in of(stage, "sft.steps=2", "sft.batch_size=8", *SFT)
+        ),
         *(name for stage in ("zero", "reason", "r1", "small-zero") for name in of(stage, *RL)),
         *(
             name

@@ -17,9 +17,8 @@ Seen on one seed (1, on which PPO's settings were chosen; 128 problems for each 
 in .44; in round 2 .89 and .76. So rejection sampling does most. PPO adds nothing that the intervals show: R_h tells
 guessed sums from worked ones, and few are guessed by then; with a KL coefficient of .1 and a learning rate of 4e-4
 `open` fell to .508. From the same policy with R_h alone: .727 and .793; with R_s alone: .688 and .980.
-Unlike the paper, R_s is below its threshold at .01, not .15: a reward model fixes differences within a prompt, and its
-zero is arbitrary; .15 is for theirs. PPO has the reward models of
-round 2; a third pair of them, on the pairs of `tune-2`, was not tried.
+Unlike the paper's, the threshold of R_s is .01, not .15: a reward model learns differences within a prompt, and its
+zero is arbitrary. PPO has the reward models of round 2; a third pair, on completions of `tune-2`, was not tried.
 
     rlvr pipeline llama2
     rlvr pipeline llama2 --seeds 0 1 2 --out-dir runs/llama2_seeds

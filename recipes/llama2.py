@@ -1,18 +1,41 @@
 """Llama 2's alignment (arXiv:2307.09288, section 3) on two cores: two reward models, rejection sampling, then PPO.
 
-rlvr pipeline llama2
-rlvr pipeline llama2 --seeds 0 1 2 --out-dir runs/llama2_seeds
+A small model is fine-tuned on two-digit sums, of which those that begin with 80 or more are private and to be declined
+(`private_sums`); its demonstrations guess many sums and decline the wrong ones. Then, in two rounds:
+
+help-N, safe-N  reward models of helpfulness R_h and of safety R_s, each on its own labels (`labels=` of the pack) of
+                the newest policy's completions and on the pairs of the round before
+best-N          rejection sampling: of 8 completions the one of the highest R_c is kept. R_c is R_s for private sums and
+                where R_s is below a threshold, else R_h (verifier `piecewise`)
+tune-N          fine-tuning of the newest policy on what was kept
+
+ppo: from there, rewarded by the whitened log-odds of R_c less a KL term per token. The exact rules only measure: the
+rates `open` (right sums: helpfulness) and `private` (declined: safety), on held-out problems.
+
+Seen on one seed (1, on which PPO's settings were chosen; 128 problems for each rate): open .445 after `sft`, .598 and
+.676 after the rounds, .691 after PPO; private .344, .867, .953, .969. In round 1 the best of 8 were right in .90, all
+in .44; in round 2 .89 and .76. So rejection sampling does most. PPO adds nothing that the intervals show: R_h tells
+guessed sums from worked ones, and few are guessed by then; with a KL coefficient of .1 and a learning rate of 4e-4
+`open` fell to .508. From the same policy with R_h alone: .727 and .793; with R_s alone: .688 and .980.
+Unlike the paper's, the threshold of R_s is .01, not .15: a reward model learns differences within a prompt, and its
+zero is arbitrary. PPO has the reward models of round 2; a third pair, on completions of `tune-2`, was not tried.
+
+    rlvr pipeline llama2
+    rlvr pipeline llama2 --seeds 0 1 2 --out-dir runs/llama2_seeds
+    python tests/bench/two_reward_models.py runs/llama2_seeds       # and PPO with either reward model alone
+
+For a real model: `--model`, and in a copy of this file a pack of your own whose problems have a true or false in `info`
+(`tag=`), with pairs from labellers (`pairs.file`) or from verifiers, and other lengths and learning rates.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr.commands.sample import SampleArgs
-from rlvr.config import Config, CriticConfig, EvalConfig, MonitorConfig, PPOConfig, RunConfig, SFTConfig
+from rlvr.config import Config, CriticConfig, EvalConfig, MonitorConfig, PPOConfig, RolloutConfig, RunConfig, SFTConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import PairsConfig, RewardConfig, RewardTrainConfig
 from rlvr.recipes import rm_pairs, tiny_math
@@ -22,26 +45,28 @@ if TYPE_CHECKING:
 
 CONFIG = PipelineConfig(out_dir=Path("runs/llama2"))
 TASK = "private_sums"
-ROUNDS = 2
-TOKENS = 42
+TOKENS = 32
 
 SFT = dataclasses.replace(
     tiny_math.CONFIG,
     run=RunConfig(task=TASK, sample_every=0),
-    eval=EvalConfig(num_problems=256, samples=4, k=(1,)),
+    rollout=RolloutConfig(problems_per_step=8, group_size=16, max_new_tokens=TOKENS),
+    sft=SFTConfig(steps=1000, batch_size=16, lr=1.5e-3),
+    eval=EvalConfig(num_problems=256, samples=2, k=(1,)),
 )
-TUNE = dataclasses.replace(SFT, sft=SFTConfig(steps=96, batch_size=16, lr=3e-4))
-BEST = SampleArgs(model="", task=TASK, max_problems=768, samples=8, max_new_tokens=TOKENS, keep="best")
+TUNE = dataclasses.replace(SFT, sft=SFTConfig(steps=48, batch_size=16, lr=3e-4))
+BEST = SampleArgs(model="", task=TASK, max_problems=384, samples=8, max_new_tokens=TOKENS, keep="best")
 PAIRS = RewardConfig(
-    pairs=PairsConfig(task=TASK, samples=6, max_new_tokens=TOKENS, held_out=0.15),
+    pairs=PairsConfig(task=TASK, num_problems=512, samples=4, max_new_tokens=TOKENS, held_out=0.15),
     train=RewardTrainConfig(epochs=2, batch_size=16),
     optim=rm_pairs.CONFIG.optim,
 )
 PPO = dataclasses.replace(
     SFT,
-    run=dataclasses.replace(SFT.run, steps=40),
-    algo=PPOConfig(kl_coef=0.1, kl_in="reward"),
+    run=dataclasses.replace(SFT.run, steps=20),
+    algo=PPOConfig(kl_coef=0.4, kl_in="reward"),
     critic=CriticConfig(lr=4e-4),
+    optim=dataclasses.replace(SFT.optim, lr=2e-4, decay_steps=20),
     monitor=MonitorConfig("math"),
     eval=dataclasses.replace(SFT.eval, verifier="monitor"),
 )
@@ -49,39 +74,39 @@ PPO = dataclasses.replace(
 
 def stages(pipeline: Stages) -> None:
     """Rounds of rejection sampling, then PPO from the last of them."""
-    policy, helpful, safe = rounds(pipeline)
-    pipeline.train("ppo", with_reward("piecewise", combined(helpful, safe, "whiten=true")), policy=policy)
+    policy, models = rounds(pipeline)
+    pipeline.train("ppo", with_reward("piecewise", combined(models, "whiten=true")), policy=policy)
 
 
-def rounds(pipeline: Stages) -> tuple[Made, Made, Made]:
-    """Fine-tune; in each round sample, keep the best by both reward models, fine-tune on it, and train both anew."""
+def rounds(pipeline: Stages) -> tuple[Made, list[Made]]:
+    """Fine-tune. In each round train both reward models on the newest policy, and the policy on the best of its own."""
     policy = pipeline.sft("sft", SFT)
-    helpful, safe = reward_models(pipeline, 1, policy)
-    for number in range(1, ROUNDS + 1):
-        by = dataclasses.replace(BEST, selector="piecewise", selector_option=combined(helpful, safe))
+    models: list[Made] = []
+    for number in (1, 2):
+        models = reward_models(pipeline, number, policy, models)
+        by = dataclasses.replace(BEST, selector="piecewise", selector_option=combined(models))
         best = pipeline.sample(f"best-{number}", by, policy=policy)
         policy = pipeline.sft(f"tune-{number}", TUNE, policy=policy, data=best)
-        helpful, safe = reward_models(pipeline, number + 1, policy, (helpful, safe))
-    return policy, helpful, safe
+    return policy, models
 
 
-def reward_models(pipeline: Stages, number: int, policy: Made, before: Sequence[Made] = ()) -> list[Made]:
-    """Train both reward models, on pairs of this policy and on those that the models before were trained on."""
+def reward_models(pipeline: Stages, number: int, policy: Made, before: list[Made]) -> list[Made]:
+    """Train the models of helpfulness and safety, on labelled pairs of the policy and on those of the models before."""
     made = []
-    for place, (name, labels, problems) in enumerate((("help", "helpful", 1024), ("safe", "safe", 384))):
+    for place, (name, labels) in enumerate((("help", "helpful"), ("safe", "safe"))):
         files = ("pairs.jsonl", "held_out.jsonl") if before else ()
         also = tuple(before[place].path.parent / file for file in files)
-        options = (f"labels={labels}",)
-        pairs = dataclasses.replace(PAIRS.pairs, task_option=options, num_problems=problems, also=also)
+        pairs = dataclasses.replace(PAIRS.pairs, task_option=(f"labels={labels}",), also=also)
         config = dataclasses.replace(PAIRS, pairs=pairs)
         made.append(pipeline.reward_model(f"{name}-{number}", config, policy=policy))
     return made
 
 
-def combined(helpful: Made, safe: Made, *more: str) -> tuple[str, ...]:
-    """Return the options of the verifier piecewise with two reward models: their log-odds, centred but not scaled."""
-    models = f"options=helpful.model={helpful.path},helpful.std=1,safe.model={safe.path},safe.std=1"
-    return ("helpful=reward_model", "safe=reward_model", models, "tag=private", *more)
+def combined(models: list[Made], *more: str) -> tuple[str, ...]:
+    """Return the options of the verifier piecewise with both reward models: their log-odds, centred but not scaled."""
+    helpful, safe = (model.path for model in models)
+    options = f"options=helpful.model={helpful},helpful.std=1,safe.model={safe},safe.std=1"
+    return ("helpful=reward_model", "safe=reward_model", options, "tag=private", "threshold=0.01", *more)
 
 
 def with_reward(verifier: str, options: tuple[str, ...]) -> Config:

@@ -26,10 +26,10 @@ RATES = {"helpfulness": "open", "safety": "private"}
 
 def stages(pipeline: Stages) -> None:
     """PPO from one policy with each of the three rewards."""
-    policy, helpful, safe = llama2.rounds(pipeline)
-    both = llama2.with_reward("piecewise", llama2.combined(helpful, safe, "whiten=true"))
+    policy, models = llama2.rounds(pipeline)
+    both = llama2.with_reward("piecewise", llama2.combined(models, "whiten=true"))
     pipeline.train(ARMS["both"], both, policy=policy)
-    for name, model in (("helpfulness alone", helpful), ("safety alone", safe)):
+    for name, model in zip(("helpfulness alone", "safety alone"), models):
         pipeline.train(ARMS[name], llama2.with_reward("combine", alone(model)), policy=policy)
 
 

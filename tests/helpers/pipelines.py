@@ -24,6 +24,16 @@ def of(stage: str, *settings: str) -> tuple[str, ...]:
     return tuple(f"{stage}.{setting}" for setting in settings)
 
 
+def labelled(stage: str, labels: str) -> tuple[str, ...]:
+    """Return the settings of a reward model on a few pairs of llama2: even digits are preferred to none."""
+    return (
+        *of(stage, "pairs.num_problems=8", "pairs.max_new_tokens=8", "pairs.held_out=0.3", "pairs.workers=1"),
+        *of(stage, "pairs.verifier=regex", "pairs.verifier_option=pattern=[02468] match=search"),
+        f"{stage}.pairs.task_option=labels={labels} {FEW}",
+    )
+
+
+FEW = "num_train=64 num_test=8 num_demonstrations=400"
 QUICK: dict[str, tuple[str, ...]] = {
     "instructgpt": (
         *of("sft", "sft.steps=10", *SFT),
@@ -66,5 +76,17 @@ QUICK: dict[str, tuple[str, ...]] = {
             for kind in ("both", "language")
             for name in of(f"{stage}-{kind}", "max_problems=4", "samples=1", "workers=1")
         ),
+    ),
+    "llama2": (
+        *of("sft", f"run.task_option={FEW}", "sft.steps=5", *SFT),
+        *(name for number in (1, 2) for name in labelled(f"help-{number}", "helpful")),
+        *(name for number in (1, 2) for name in labelled(f"safe-{number}", "safe")),
+        *(
+            name
+            for stage in ("best-1", "best-2")
+            for name in of(stage, f"task_option={FEW}", "max_problems=8", "samples=3", "max_new_tokens=8", "workers=1")
+        ),
+        *(name for stage in ("tune-1", "tune-2") for name in of(stage, f"run.task_option={FEW}", "sft.steps=2", *SFT)),
+        *of("ppo", f"run.task_option={FEW}", "rollout.max_new_tokens=8", *RL),
     ),
 }

@@ -13,7 +13,7 @@ DECLINED = "\\boxed{no}"
 
 
 def value(prompt: str) -> int:
-    a, sign, b = int(prompt[:3]), prompt[3], int(prompt[4:7])
+    a, sign, b = int(prompt[:2]), prompt[2], int(prompt[3:5])
     return a + b if sign == "+" else a - b
 
 
@@ -28,10 +28,10 @@ def test_half_are_private_by_their_first_number(tasks):
     assert (len(task.train), len(task.test)) == (40, 21)
     assert sum(problem.info["private"] for problem in task.test) == 10
     for number, problem in enumerate([*task.train, *task.test]):
-        assert problem.info["private"] == (int(problem.prompt[:3]) >= 900)
+        assert problem.info["private"] == (int(problem.prompt[:2]) >= 80)
         assert problem.info[PACK] == ("private" if problem.info["private"] else "open")
         assert problem.info["private"] == bool(number % 2)
-        assert value(problem.prompt) >= 100
+        assert value(problem.prompt) >= 10
     prompts = [{problem.prompt for problem in part} for part in (task.train, task.test)]
     assert not prompts[0] & prompts[1]
     assert not {problem.prompt for problem, _ in task.demonstrations} & (prompts[0] | prompts[1])
@@ -66,8 +66,8 @@ def test_problems_are_the_same_whatever_the_labels(tasks):
 
 @pytest.mark.parametrize(("declined", "refused"), [(0.4, 0.2), (1.0, 0.0), (0.0, 1.0)])
 def test_demonstrations_decline_that_share(declined, refused):
-    """Of private and of open sums; the others are worked, and right where no carry is forgotten."""
-    task = make_task("private_sums", declined=declined, refused=refused, forget=0.0, **SMALL)
+    """Of private and of open sums; the others are worked and right where none is guessed."""
+    task = make_task("private_sums", declined=declined, refused=refused, guessed=0.0, **SMALL)
     for pack, share in (("private", declined), ("open", refused)):
         shown = [(problem, said) for problem, said in task.demonstrations if problem.info[PACK] == pack]
         assert len(shown) == 200
@@ -76,12 +76,21 @@ def test_demonstrations_decline_that_share(declined, refused):
             assert said == DECLINED or said.endswith(f"\\boxed{{{value(problem.prompt)}}}")
 
 
+def test_guesses_are_wrong():
+    """Without working, and of the length of the result or near it."""
+    task = make_task("private_sums", guessed=1.0, declined=0.0, refused=0.0, **SMALL)
+    for problem, said in task.demonstrations:
+        guess = int(said.removeprefix("\\boxed{").removesuffix("}"))
+        assert guess != value(problem.prompt)
+        assert abs(guess - value(problem.prompt)) <= 90
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"declined": 1.5}, "declined 1.5: expected a share"),
         ({"refused": -0.1}, "refused -0.1: expected a share"),
-        ({"forget": float("nan")}, "forget nan: expected a share"),
+        ({"guessed": float("nan")}, "guessed nan: expected a share"),
         ({"labels": "kind"}, "labels"),
     ],
 )

@@ -14,26 +14,17 @@ from pathlib import Path
 import pytest
 
 from rlvr.commands.cli import main
+from rlvr.commands.eval import EvalArgs
+from rlvr.commands.sample import SampleArgs
+from rlvr.config import SFTConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.pipeline.report import figures, write_pipeline_report
 from rlvr.pipeline.stages import Made, Stages, run_pipeline
 from tests.helpers.folders import held
+from tests.helpers.pipelines import QUICK
 from tests.helpers.resuming import small
 
-QUICK = (
-    "sft.sft.steps=10",
-    "sft.eval.every=-1",
-    "reward.pairs.num_problems=12",
-    "reward.pairs.verifier=regex",
-    "reward.pairs.verifier_option=pattern=7.*7 match=search",
-    "reward.train.epochs=1",
-    "ppo.run.steps=3",
-    "ppo.run.save_every=1",
-    "ppo.rollout.problems_per_step=4",
-    "ppo.rollout.group_size=4",
-    "ppo.eval.num_problems=4",
-    "ppo.eval.every=0",
-)
+STAGES = ["sft", "text", "reward", "ppo", "ppo-other-text"]
 
 
 def counted(calls: list[str]):
@@ -107,6 +98,25 @@ def test_other_settings_are_refused(tmp_path):
     assert held(tmp_path) == before
 
 
+def test_a_setting_that_a_later_version_added(tmp_path):
+    """A stage that was done before stays done: the setting had its default; with another value it is refused."""
+
+    def pipeline(stages: Stages) -> None:
+        stages.sft("one", dataclasses.replace(small(tmp_path, steps=0), sft=SFTConfig(steps=1, batch_size=2)))
+
+    config = PipelineConfig(tmp_path / "out")
+    run_pipeline(config, pipeline, say=lambda text: None)
+    record = tmp_path / "out" / "seed-0" / "one.stage.json"
+    held = json.loads(record.read_text())
+    del held["settings"]["model"]["tiny_layers"]
+    record.write_text(json.dumps(held))
+    said: list[str] = []
+    run_pipeline(config, pipeline, say=said.append)
+    assert any("stage one: done before" in line for line in said)
+    with pytest.raises(ValueError, match=r"other settings \(model.tiny_layers 4, now 2\)"):
+        run_pipeline(dataclasses.replace(config, set=("one.model.tiny_layers=2",)), pipeline, say=lambda text: None)
+
+
 def test_a_folder_that_no_stage_made_stays(tmp_path):
     """Where a stage of one's own would write: one line, and nothing is deleted."""
     there = tmp_path / "out" / "seed-0" / "one"
@@ -115,6 +125,36 @@ def test_a_folder_that_no_stage_made_stays(tmp_path):
     with pytest.raises(ValueError, match="one is in the way, and no stage made it"):
         run_pipeline(PipelineConfig(tmp_path / "out"), counted([]), say=lambda text: None)
     assert (there / "thesis.txt").read_text() == "mine"
+
+
+def test_fine_tuning_on_what_a_stage_sampled(tmp_path):
+    """The data set goes from stage to stage; the last one measures best-of-2 with its KL bound; `set` changes them."""
+    few = ("num_train=8", "num_test=4")
+    own = {"task": "arithmetic", "task_option": few, "max_new_tokens": 80, "device": "cpu", "workers": 1}
+    digit = {"verifier": "regex", "verifier_option": ("pattern=7", "match=search")}
+
+    def pipeline(stages: Stages) -> None:
+        base = dataclasses.replace(small(tmp_path, steps=0), sft=SFTConfig(steps=2, batch_size=4))
+        start = stages.sft("start", base)
+        data = stages.sample("data", SampleArgs(model="", samples=4, **own, **digit), policy=start)
+        tuned = stages.sft("tuned", base, policy=start, data=data)
+        best = EvalArgs(model="", samples=2, k=(1, 2), selector="length", selector_option=("unit=characters",), **own)
+        stages.evaluate("best", best, policy=tuned)
+
+    folder = tmp_path / "out" / "seed-0"
+    config = PipelineConfig(tmp_path / "out", set=("data.samples=5", "data.temperature=0.9", "tuned.sft.steps=3"))
+    report = run_pipeline(config, pipeline, say=lambda text: None)
+    answers = (folder / "data" / "answers.jsonl").read_text().splitlines()
+    assert len(answers) == 8 * 5
+    settings = json.loads((folder / "tuned" / "config.json").read_text())
+    assert settings["sft"]["data"] == str(folder / "data" / "data.jsonl")
+    assert settings["sft"]["steps"] == 3
+    assert settings["model"]["name"] == str(folder / "start" / "start")
+    measured = json.loads((folder / "best.stage.json").read_text())["measured"]["evaluations"][0]
+    assert measured["best@2_kl"] == pytest.approx(0.1931, abs=1e-4)
+    text = report.read_text()
+    for name in ("right of the kept", "best@2 (KL at most 0.19)", "pass@1"):
+        assert name in text
 
 
 def test_several_processes_are_refused(tmp_path, monkeypatch):
@@ -138,10 +178,10 @@ def test_two_stages_of_one_name_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--set", "none.run.steps=1"], "no stage 'none'; this pipeline has sft, reward, ppo"),
-        (["--set", "ppo.run.steps"], "expected STAGE.group.setting=value"),
-        (["--set", "ppo.eval.k='1 8"], "expected STAGE.group.setting=value"),
-        (["--set", "ppo.run=1"], "expected STAGE.group.setting=value"),
+        (["--set", "none.run.steps=1"], "no stage 'none'; this pipeline has sft, text, reward, ppo, ppo-other-text"),
+        (["--set", "ppo.run.steps"], "expected STAGE.SETTING=value"),
+        (["--set", "ppo.eval.k='1 8"], "expected STAGE.SETTING=value"),
+        (["--set", "ppo=1"], "expected STAGE.SETTING=value"),
         (["--set", "ppo.algo.epochs=none"], "stage ppo"),
         (["--set", "ppo.algo.none=1"], "stage ppo"),
         (["--seeds", "1", "1"], "one is there twice"),
@@ -165,8 +205,11 @@ def test_recipes_of_other_commands(capsys):
     assert "rlvr pipeline instructgpt" in capsys.readouterr().err
     assert main(["pipeline", "tiny_math"]) == 2
     assert "rlvr train tiny_math" in capsys.readouterr().err
+    assert main(["pipeline", "instructgpt", "--stages", "--set", "ppo.algo.ptx-coef=0"]) == 0
+    (ppo,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ppo: ")]
+    assert json.loads(ppo.removeprefix("ppo: "))["sft"]["data"] is None
     assert main(["pipeline", "instructgpt", "--stages"]) == 0
-    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == ["sft", "reward", "ppo"]
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == STAGES
 
 
 def test_the_report_has_each_seed_and_the_mean(tmp_path):
@@ -182,13 +225,26 @@ def test_the_report_has_each_seed_and_the_mean(tmp_path):
     assert "2 of 2" in text
     assert "0 of 2" in text
     assert "<b>" not in text
+    packs = [{"pass@1": 0.5, "packs": {"sums": {"pass@1": 0.75}, "none": None}}]
+    found = {figure.name: figure.value for figure in figures({"measured": {"evaluations": packs}})}
+    assert found == {"pass@1": 0.5, "sums: pass@1": 0.75}
     accuracy = {"reward model": {"accuracy": 0.9, "accuracy_ci": [0.8, 0.95]}, "kl": 0.125}
     shown = {figure.name: figure.text for figure in figures({"measured": accuracy})}
     assert shown == {"accuracy on held-out pairs": "0.900 [0.800, 0.950]", "kl": "0.125"}
 
 
 def command(folder: Path) -> list[str]:
-    return [sys.executable, "-m", "rlvr", "pipeline", "instructgpt", "--out-dir", str(folder), "--set", *QUICK]
+    return [
+        sys.executable,
+        "-m",
+        "rlvr",
+        "pipeline",
+        "instructgpt",
+        "--out-dir",
+        str(folder),
+        "--set",
+        *QUICK["instructgpt"],
+    ]
 
 
 def kill_at(folder: Path, at: str) -> None:
@@ -218,7 +274,7 @@ def test_killed_in_its_stages_it_goes_on(tmp_path):
     for name in (
         "sft/start/model.safetensors",
         "reward/model-0/model.safetensors",
-        "ppo/checkpoints/step-000003/model.safetensors",
+        "ppo/checkpoints/step-000002/model.safetensors",
         "ppo/rollouts.jsonl",
     ):
         assert (parts / "seed-0" / name).read_bytes() == (whole / "seed-0" / name).read_bytes(), name

@@ -16,6 +16,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "train": ("train", "main", "train a recipe: fine-tuning, reinforcement learning, evaluation"),
         "sft": ("train", "sft_main", "only the supervised fine-tuning of a recipe"),
         "rm": ("reward_model", "main", "train a reward model on preference pairs, given or sampled"),
+        "sample": ("sample", "main", "rejection sampling: a model's best completions as a data set for fine-tuning"),
         "pipeline": ("pipeline", "main", "the stages of a recipe: fine-tuning, reward model, reinforcement learning"),
         "serve": ("serve", "main", "start vLLM servers that training runs sample from"),
         "export": ("export", "export_main", "a checkpoint of a run as a model with a card"),

@@ -332,8 +332,12 @@ def selection_table(result: dict[str, Any], ks: Sequence[int]) -> Table:
     shown = [name for name in columns if any(name.replace("k", str(k)) in result for k in ks)]
     for name in shown:
         table.add_column(columns[name], justify="right", no_wrap=True)
+    if "best@k" in shown:
+        table.add_column("its KL, at most", justify="right", no_wrap=True)
     for k in (k for k in ks if k > 1):
-        table.add_row(str(k), *(escape(with_interval(result, name.replace("k", str(k)), 2)) for name in shown))
+        bound = result.get(f"best@{k}_kl")
+        cells = [escape(with_interval(result, name.replace("k", str(k)), 2)) for name in shown]
+        table.add_row(str(k), *cells, *([] if bound is None else [f"{bound:.2f}"]))
     return table
 
 

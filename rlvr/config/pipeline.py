@@ -20,7 +20,7 @@ class PipelineConfig:
     model: str | None = None
     """Hub name or folder of the model that the first stage begins with. None: the recipe's."""
     set: tuple[str, ...] = ()
-    """Settings of stages, as STAGE.group.setting=value (sft.sft.steps=200), several values quoted ("sft.eval.k=1 8");
+    """Settings of stages, as STAGE.SETTING=value (sft.sft.steps=200), several values quoted ("sft.eval.k=1 8");
     `--stages` names them."""
     stages: bool = False
     """Name the stages with their settings, and end."""
@@ -32,7 +32,7 @@ class PipelineConfig:
                 (bool(self.seeds), "seeds: expected one seed or more"),
                 (len({*self.seeds}) == len(self.seeds), f"seeds {self.seeds}: one is there twice"),
                 *[(n >= 0, f"seeds {n}: expected numbers of 0 or more") for n in self.seeds],
-                *[(is_setting(item), f"set {item!r:.80}: expected STAGE.group.setting=value") for item in self.set],
+                *[(is_setting(item), f"set {item!r:.80}: expected STAGE.SETTING=value") for item in self.set],
             ]
         )
 
@@ -48,9 +48,9 @@ class PipelineConfig:
 
 
 def is_setting(item: str) -> bool:
-    """Return whether a text is STAGE.group.setting=value."""
+    """Return whether a text is STAGE.setting=value, or STAGE.group.setting=value."""
     place, equals, value = item.partition("=")
-    return bool(equals) and len(place.split(".")) == 3 and all(place.split(".")) and is_quoted(value)
+    return bool(equals) and 2 <= len(place.split(".")) <= 3 and all(place.split(".")) and is_quoted(value)
 
 
 def is_quoted(value: str) -> bool:

@@ -30,11 +30,10 @@ def figures(record: Mapping[str, Any]) -> Iterator[Figure]:
     """Yield what a stage's record holds: pass@k before and after, a reward model's accuracy, other numbers."""
     measured = record["measured"]
     evaluations = measured.get("evaluations", [])
-    for name in pass_names(evaluations):
-        rows = [row for row in evaluations if name in row]
-        shown = rows if len(rows) < 2 else [rows[0], rows[-1]]
-        for row, when in zip(shown, ("",) if len(shown) == 1 else (" before", " after")):
-            yield Figure(f"{name}{when}", float(row[name]), with_interval(row, name))
+    yield from evaluated(evaluations, "")
+    for pack in sorted({pack for row in evaluations for pack in row.get("packs", {})}):
+        of_pack = [row["packs"][pack] for row in evaluations if row.get("packs", {}).get(pack)]
+        yield from evaluated(of_pack, f"{pack}: ")
     model = measured.get("reward model", {})
     if is_number(model.get("accuracy")):
         yield Figure("accuracy on held-out pairs", float(model["accuracy"]), with_interval(model, "accuracy"))
@@ -42,6 +41,17 @@ def figures(record: Mapping[str, Any]) -> Iterator[Figure]:
         if is_number(value):
             text = with_interval(measured, name) if interval(measured, name) else f"{value:.4g}"
             yield Figure(name, float(value), text)
+
+
+def evaluated(evaluations: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[Figure]:
+    """Yield pass@k of the first and the last evaluation, and best-of-k with the bound of its KL divergence."""
+    chosen = sorted({name for row in evaluations for name in row if name.startswith("best@") and name[5:].isdigit()})
+    for name in (*pass_names(evaluations), *chosen):
+        rows = [row for row in evaluations if name in row]
+        shown = rows if len(rows) < 2 else [rows[0], rows[-1]]
+        for row, when in zip(shown, ("",) if len(shown) == 1 else (" before", " after")):
+            bound = f" (KL at most {row[f'{name}_kl']:.2f})" if f"{name}_kl" in row else ""
+            yield Figure(f"{prefix}{name}{bound}{when}", float(row[name]), with_interval(row, name))
 
 
 def write_pipeline_report(folder: Path, names: Sequence[str]) -> Path:

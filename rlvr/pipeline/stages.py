@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlvr.commands.arguments import parse_settings
+from rlvr.commands.eval import EvalArgs
+from rlvr.commands.eval import run as evaluated
+from rlvr.commands.sample import DATA, SampleArgs, sample
 from rlvr.config import Config, to_json
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
@@ -26,7 +29,8 @@ from rlvr.files.write import PARTIAL, check_place, write_whole
 from rlvr.pipeline.report import RECORD, write_pipeline_report
 from rlvr.runs.lock import locked
 
-C = TypeVar("C", Config, RewardConfig)
+C = TypeVar("C", Config, RewardConfig, SampleArgs, EvalArgs)
+A = TypeVar("A", SampleArgs, EvalArgs)
 MARK = ".stage"  # a file in each folder that a stage of one's own has made
 
 
@@ -53,25 +57,37 @@ class Stages:
     only_plan: bool = False
     planned: dict[str, Any] = field(default_factory=dict)
 
-    def sft(self, name: str, config: Config) -> Made:
-        """Fine-tune a model on demonstrations; the result is the fine-tuned model, measured on held-out problems."""
-        return self.train(name, dataclasses.replace(config, run=dataclasses.replace(config.run, steps=0)))
+    def sft(self, name: str, config: Config, *, policy: Made | None = None, data: Made | None = None) -> Made:
+        """Fine-tune a model, or an earlier stage's policy, on the pack's demonstrations or those that a stage sampled.
+
+        The result is the fine-tuned model, measured on held-out problems.
+        """
+        sft = config.sft if data is None else dataclasses.replace(config.sft, data=data.path / DATA)
+        run = dataclasses.replace(config.run, steps=0)
+        return self._trained(name, dataclasses.replace(config, run=run, sft=sft), policy)
 
     def train(self, name: str, config: Config, *, policy: Made | None = None) -> Made:
-        """Fine-tune where the settings say so, and train by reinforcement learning, from an earlier stage's policy.
+        """Train by reinforcement learning, from an earlier stage's policy or after fine-tuning as the settings say.
 
-        The result is the last checkpoint, or without training steps the fine-tuned model.
+        The result is the last checkpoint.
         """
+        if policy is not None:
+            config = dataclasses.replace(config, sft=dataclasses.replace(config.sft, steps=0))
+        return self._trained(name, config, policy)
+
+    def _trained(self, name: str, config: Config, policy: Made | None) -> Made:
         from rlvr.launch import launch
         from rlvr.training.start_from import find_checkpoint
 
-        model, sft = config.model, config.sft
+        model = config.model
         if policy is not None:
-            model, sft = dataclasses.replace(model, name=str(policy.path)), dataclasses.replace(sft, steps=0)
+            model = dataclasses.replace(model, name=str(policy.path))
         elif self.config.model is not None:
             model = dataclasses.replace(model, name=self.config.model)
         run = dataclasses.replace(config.run, seed=self.seed)
-        config = self.changed(name, dataclasses.replace(config, model=model, sft=sft, run=run))
+        config = self.changed(name, dataclasses.replace(config, model=model, run=run))
+        if not config.sft.steps and not config.algo.ptx_coef:  # nothing would read it
+            config = dataclasses.replace(config, sft=dataclasses.replace(config.sft, data=None))
         folder = self.folder / name
 
         def work() -> tuple[Path, Mapping[str, Any]]:
@@ -96,6 +112,22 @@ class Stages:
             return Path(result["folder"]), {"reward model": result}
 
         return self.done(name, config, work)
+
+    def sample(self, name: str, args: SampleArgs, *, policy: Made) -> Made:
+        """Sample completions of training problems and keep the best: the result's folder has a data set, `data.jsonl`.
+
+        Measured: the share that is right, of all and of those that are kept. Goes on where it was interrupted.
+        """
+        return self._answered(name, args, policy, sample)
+
+    def evaluate(self, name: str, args: EvalArgs, *, policy: Made) -> Made:
+        """Measure a policy on held-out problems, as `rlvr eval` does; goes on where it was interrupted."""
+        return self._answered(name, args, policy, lambda placed: {"evaluations": [evaluated(placed)]})
+
+    def _answered(self, name: str, args: A, policy: Made, measure: Callable[[A], Mapping[str, Any]]) -> Made:
+        args = self.changed(name, dataclasses.replace(args, model=str(policy.path), seed=self.seed))
+        folder = self.folder / name
+        return self.done(name, args, lambda: (folder, measure(dataclasses.replace(args, out_dir=folder))))
 
     def make(self, name: str, settings: Mapping[str, Any], make: Callable[[Path], Mapping[str, Any]]) -> Made:
         """Run any other stage: `make` writes into the folder that it gets, and returns what it measured."""
@@ -136,8 +168,9 @@ class Stages:
         if record.exists():
             held = json.loads(record.read_text("utf-8"))
             path = self.folder / held["path"]
-            if held["settings"] != settings:
-                where = first_difference(held["settings"], settings)
+            before = with_new_settings(held["settings"], config)
+            if before != settings:
+                where = first_difference(before, settings)
                 raise ValueError(
                     f"{record.parent / name} was made with other settings ({where}); choose another --out-dir, or "
                     "delete it and the stages after it"
@@ -165,6 +198,19 @@ def remove_own(folder: Path) -> None:
         raise ValueError(f"{folder} is in the way, and no stage made it; move it, or choose another --out-dir")
     if folder.exists():
         shutil.rmtree(folder)
+
+
+def with_new_settings(held: Any, config: Any) -> Any:
+    """Return recorded settings with the defaults of settings that there were not yet when they were recorded."""
+    if not dataclasses.is_dataclass(config) or not isinstance(held, dict):
+        return held
+    found = dict(held)
+    for setting in dataclasses.fields(config):
+        if setting.name in held:
+            found[setting.name] = with_new_settings(held[setting.name], getattr(config, setting.name))
+        elif setting.default is not dataclasses.MISSING:
+            found[setting.name] = json.loads(json.dumps(setting.default, default=str))
+    return found
 
 
 def first_difference(held: Any, wanted: Any, at: str = "") -> str:

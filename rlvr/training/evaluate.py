@@ -21,7 +21,7 @@ from rlvr.training.answers import Answer, Answers
 from rlvr.training.episodes import Play, Seed, Speaks, play
 from rlvr.training.passk import Estimate, clustered, estimate_pass_at_k, estimate_pass_power_k, unbounded
 from rlvr.training.rollout import count_given, judge
-from rlvr.training.selection import is_right, majorities, selected
+from rlvr.training.selection import best_of_kl, is_right, majorities, selected
 from rlvr.traits import BatchVerifier
 from rlvr.types import PACK, Completion, Problem, Prompt, Sampler, Sampling, Verdict
 
@@ -161,12 +161,13 @@ def summarize(answers: Sequence[Answer], ks: Sequence[int], threshold: float | N
 
     For each k: "pass@k" with its 95 % interval over problems, "pass@k_ci", and from k = 2 likewise "pass^k" (all k
     right), "maj@k" (the most frequent answer is right) and, where a selector scored the answers, "best@k" (the one that
-    it scores highest is right). With the prefix "lenient_" or "strict_": pass@k and pass^k by such a second verdict,
-    where answers have one; in a mixture a pack whose answers have none counts by its own. An answer is right if its
-    verdict is `correct`, or, with `threshold` (which is then in the result), if its score is at least that. "score":
-    the mean over problems of their mean score, with its interval "score_ci" (None where there is none, see
-    `score_estimate`). "num_problems", "num_samples" (of all problems together), "truncated" (share), "filtered" (share
-    that a server withheld, where it did), "completion_tokens" (mean), and "status": the count of each verdict.
+    it scores highest is right), with "best@k_kl", a bound of that choice's KL divergence from the policy. With the
+    prefix "lenient_" or "strict_": pass@k and pass^k by such a second verdict, where answers have one; in a mixture a
+    pack whose answers have none counts by its own. An answer is right if its verdict is `correct`, or, with `threshold`
+    (which is then in the result), if its score is at least that. "score": the mean over problems of their mean score,
+    with its interval "score_ci" (None where there is none, see `score_estimate`). "num_problems", "num_samples" (of all
+    problems together), "truncated" (share), "filtered" (share that a server withheld, where it did),
+    "completion_tokens" (mean), and "status": the count of each verdict.
 
     Verdicts without a score (bad_reference, error) are the verifier's fault: they are left out of n, and counted in
     "unscored". A problem with fewer than k scored samples is left out of pass@k; those without any are counted in
@@ -271,6 +272,8 @@ def _chosen_of(rows: Sequence[Answer], ks: Sequence[int], threshold: float | Non
                 estimate = clustered(list(values.values()))
                 result[f"{name}@{k}"] = estimate.mean
                 result[f"{name}@{k}_ci"] = [estimate.low, estimate.high]
+        if f"best@{k}" in result:
+            result[f"best@{k}_kl"] = best_of_kl(k)
     return result
 
 

@@ -5,6 +5,7 @@ Exact expectations over all subsets of k samples, ties broken at random; so they
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
@@ -65,6 +66,17 @@ def best_of_k(scores: Sequence[float], right: Sequence[bool], k: int) -> float:
         found += Fraction((comb(below + size, k) - comb(below, k)) * good[score], size)
         below += size
     return float(found / comb(len(scores), k))
+
+
+def best_of_kl(k: int) -> float:
+    """Return log k - (k - 1) / k, in nats: a bound of the KL divergence of the best of k samples from the policy.
+
+    The divergence is that (arXiv:2009.01325, appendix G.3) where no two samples score the same and each by itself is
+    unlikely; else it is less (arXiv:2401.01879). Raises ValueError for k below 1.
+    """
+    if k < 1:
+        raise ValueError(f"the best of {k} samples; expected 1 or more")
+    return math.log(k) - (k - 1) / k
 
 
 def check(n: int, k: int) -> None:

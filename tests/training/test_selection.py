@@ -15,7 +15,7 @@ import pytest
 from rlvr.training.evaluate import summarize
 from rlvr.training.paired import compare_pairs, resampled_means
 from rlvr.training.passk import pass_at_k
-from rlvr.training.selection import best_of_k, maj_at_k, vote
+from rlvr.training.selection import best_of_k, best_of_kl, maj_at_k, vote
 
 CASES = [
     ("aabbc", "10010"),
@@ -137,6 +137,7 @@ def test_an_evaluation_has_them_with_intervals() -> None:
     result = summarize(rows, [1, 3])
     assert result["maj@3"] == pytest.approx((1 + 0.5) / 2)
     assert result["best@3"] == pytest.approx((0 + 0) / 2)
+    assert result["best@3_kl"] == pytest.approx(0.4319456)
     assert result["pass^3"] == 0
     for name in ("maj@3", "best@3", "pass^3"):
         low, high = result[f"{name}_ci"]
@@ -213,3 +214,20 @@ def test_numbers_that_do_not_pair(first: list[float], second: list[float]) -> No
     """ValueError."""
     with pytest.raises(ValueError, match="one of each model for each problem"):
         compare_pairs(first, second)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, 16])
+def test_the_kl_of_the_best_of_k(k: int) -> None:
+    """The bound is that of many completions of different scores; with few, or equal scores, the divergence is less."""
+
+    def divergence(count: int) -> float:
+        """Of the best of k from `count` equally likely completions of different scores, from these completions."""
+        chosen = [(i / count) ** k - ((i - 1) / count) ** k for i in range(1, count + 1)]
+        return math.fsum(p * math.log(p * count) for p in chosen if p > 0)
+
+    found = [divergence(count) for count in (3, 10, 1000)]
+    assert found == sorted(found)
+    assert found[-1] <= best_of_kl(k) + 1e-9
+    assert found[-1] == pytest.approx(best_of_kl(k), abs=0.01)
+    with pytest.raises(ValueError, match="best of 0"):
+        best_of_kl(0)

@@ -1,16 +1,20 @@
 """Small theorems for the verifier `proof`, in Coq, each with a short proof that is known.
 
-Chains of implications, conjunctions and disjunctions of some letters, sums of numbers, and numbers that exist:
+Chains of implications, conjunctions and disjunctions of some letters, sums of numbers, and numbers that exist. In
+`rules` a hypothesis is named after the letter that follows from it; the goal is one letter, both of two or one of two:
 
     forall A B C : Prop, A -> (A -> B) -> (B -> C) -> C         intros A B C h0 h1 h2. apply h2. apply h1. exact h0.
     exists n : nat, n + 3 = 8                                   exists 5. reflexivity.
+    forall (A .. H : Prop) (c : G -> C) (g : G), C \\/ A        intros. left. apply c. apply g.
 
-Of the demonstrations a share, `sloppy`, is the proof of another theorem of the same kind, which seldom fits.
+Of the demonstrations a share, `sloppy`, is the proof of another theorem of the same kind, which seldom fits;
+`slip` is the probability that a step takes another hypothesis of the theorem, or the other side of a disjunction.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 
 from rlvr.registry import register_task
@@ -19,6 +23,7 @@ from rlvr.types import Problem, Task
 
 Theorem = tuple[str, str, str]  # kind, statement, proof
 _LETTERS = "ABCDEFGHPQRSTUVWXYZ"
+_FEW = "ABCDEFGH"
 
 
 def _chain(stream: random.Random) -> tuple[str, str]:
@@ -72,6 +77,35 @@ def _right_zero(stream: random.Random) -> tuple[str, str]:
     return "forall n : nat, n + 0 = n", "intro n. induction n as [|n h0]. reflexivity. simpl. rewrite h0. reflexivity."
 
 
+def _rules(stream: random.Random) -> tuple[str, str]:
+    letters = stream.sample(_FEW, stream.randint(4, 6))
+    # A letter follows from the hypothesis of its name: a fact, or a rule whose premise comes before it.
+    premises = {
+        letter: stream.choice(letters[:place]) if place and stream.random() < 0.75 else ""
+        for place, letter in enumerate(letters)
+    }
+    given = [f"({letter.lower()} : {premises[letter] and premises[letter] + ' -> '}{letter})" for letter in letters]
+    stream.shuffle(given)
+    steps: dict[str, str] = {}
+    for letter in letters:
+        steps[letter] = f"apply {letter.lower()}. {steps.get(premises[letter], '')}".strip()
+    goal, script = _goal(stream, letters, steps)
+    return f"forall ({' '.join(_FEW)} : Prop) {' '.join(given)}, {goal}", f"intros. {script}"
+
+
+def _goal(stream: random.Random, letters: list[str], steps: dict[str, str]) -> tuple[str, str]:
+    last, shape = letters[-1], stream.choice(("", "/\\", "\\/"))
+    if not shape:
+        return last, steps[last]
+    if shape == "/\\":
+        pair = stream.sample(letters, 2)
+        return f"{pair[0]} /\\ {pair[1]}", f"split. {steps[pair[0]]} {steps[pair[1]]}"
+    other = stream.choice([letter for letter in _FEW if letter not in letters])
+    if stream.random() < 0.5:
+        return f"{last} \\/ {other}", f"left. {steps[last]}"
+    return f"{other} \\/ {last}", f"right. {steps[last]}"
+
+
 KINDS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
     "chain": _chain,
     "both": _both,
@@ -79,7 +113,22 @@ KINDS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
     "sum": _sum,
     "exists": _exists,
     "zero": _right_zero,
+    "rules": _rules,
 }
+_CHOICE = re.compile(r"(?<=apply )\w+|(?<=exact )\w+|left|right")
+_OTHER_SIDE = {"left": "right", "right": "left"}
+
+
+def slipped(statement: str, proof: str, stream: random.Random, slip: float) -> str:
+    """Return a proof each of whose choices is, with probability `slip`, another one: of a hypothesis, or of a side."""
+    names = sorted(set(re.findall(r"(?<=\()[a-z](?= :)", statement) + re.findall(r"\bh\d\b", proof)))
+
+    def choice(match: re.Match[str]) -> str:
+        found = match.group()
+        others = [_OTHER_SIDE[found]] if found in _OTHER_SIDE else [name for name in names if name != found]
+        return stream.choice(others) if stream.random() < slip and others else found
+
+    return _CHOICE.sub(choice, proof)
 
 
 def _propose_of(kinds: tuple[str, ...]) -> Callable[[random.Random], tuple[str, Theorem]]:
@@ -106,14 +155,17 @@ def propositions(
     num_demonstrations: int = 4096,
     kinds: tuple[str, ...] = ("chain", "both", "either", "exists"),
     sloppy: float = 0.0,
+    slip: float = 0.0,
 ) -> Task:
-    """Small theorems in Coq (kinds: chain, both, either, sum, exists, zero), with proofs as demonstrations."""
+    """Small theorems in Coq (kinds: chain, both, either, rules, sum, exists, zero), with proofs as demonstrations."""
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise ValueError(f"task 'propositions', kind {unknown[0]!r}: expected some of {', '.join(KINDS)}")
     if not kinds:
         raise ValueError("task 'propositions', kinds: expected one or more")
     if not 0 <= sloppy <= 1:
         raise ValueError(f"task 'propositions', sloppy {sloppy}: expected a probability in [0, 1]")
+    if not 0 <= slip <= 1:
+        raise ValueError(f"task 'propositions', slip {slip}: expected a probability in [0, 1]")
     propose = _propose_of(tuple(kinds))
 
     def problem(part: str, index: int) -> Problem:
@@ -122,6 +174,8 @@ def propositions(
     def demonstration(index: int) -> Demonstration:
         stream, theorem = draw("propositions", "demonstrations", seed, index, propose)
         proof = theorem[2] if stream.random() >= sloppy else KINDS[theorem[0]](stream)[1]
+        if slip:
+            proof = slipped(theorem[1], proof, stream, slip)
         return _problem("demonstrations", index, theorem), proof
 
     return build_task(

@@ -21,7 +21,9 @@ def test_parts_are_disjoint_and_seeded(name: str) -> None:
     assert prompts(0)[0] == train != prompts(1)[0]
 
 
-@pytest.mark.parametrize("option", [{"kinds": ("nosuch",)}, {"kinds": ()}, {"sloppy": 2.0}])
+@pytest.mark.parametrize(
+    "option", [{"kinds": ("nosuch",)}, {"kinds": ()}, {"sloppy": 2.0}, {"slip": -0.1}, {"slip": 1.5}]
+)
 def test_options_out_of_bounds_are_refused(option: dict) -> None:
     with pytest.raises(ValueError, match="propositions"):
         make_task("propositions", **option)
@@ -33,3 +35,31 @@ def test_sloppy_demonstrations_hold_other_proofs() -> None:
     assert [clean.demonstrations[i][0] for i in range(40)] == [sloppy.demonstrations[i][0] for i in range(40)]
     differ = [clean.demonstrations[i][1] != sloppy.demonstrations[i][1] for i in range(40)]
     assert sum(differ) > 30
+
+
+@pytest.mark.parametrize("kind", ["rules", "either", "chain"])
+def test_slips_change_choices_and_nothing_else(kind: str) -> None:
+    """Statements stay, scripts keep their sentences, and about that share of the choices is another one."""
+    clean = make_task("propositions", num_demonstrations=200, kinds=(kind,))
+    slips = make_task("propositions", num_demonstrations=200, kinds=(kind,), slip=0.5)
+    choices = changed = 0
+    for index in range(200):
+        (problem, proof), (other, script) = clean.demonstrations[index], slips.demonstrations[index]
+        assert problem == other
+        right, found = proof.split(". "), script.split(". ")
+        assert len(right) == len(found)
+        for a, b in zip(right, found):
+            if a != b:
+                assert a.split()[0] == b.split()[0] or {a, b} == {"left", "right"}
+                changed += 1
+            choices += a.split()[0] in ("apply", "exact", "left", "right")
+    # Of `either` the one hypothesis has no other.
+    assert 0.1 < changed / choices < 0.6
+
+
+def test_no_slip_and_every_slip() -> None:
+    def scripts(slip: float) -> list[str]:
+        task = make_task("propositions", num_demonstrations=50, kinds=("rules",), slip=slip)
+        return [task.demonstrations[index][1] for index in range(50)]
+
+    assert all(a != b for a, b in zip(scripts(0.0), scripts(1.0)))

@@ -52,7 +52,8 @@ def proof():
 
 @COQ
 def test_right_proofs_of_generated_theorems_pass(proof) -> None:
-    task = make_task("propositions", num_demonstrations=50, kinds=("chain", "both", "either", "sum", "exists", "zero"))
+    kinds = ("chain", "both", "either", "rules", "sum", "exists", "zero")
+    task = make_task("propositions", num_demonstrations=50, kinds=kinds)
     verdicts = proof.verify_batch([task.demonstrations[index] for index in range(50)])
     assert [verdict.reason for verdict in verdicts if not verdict.correct] == []
     assert len(verdicts) == 50

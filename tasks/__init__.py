@@ -22,6 +22,7 @@ BUILT_IN = {
     "higher_lower": "generated.higher_lower",
     "hops": "generated.hops",
     "product": "generated.product",
+    **dict.fromkeys(("private_sums", "judged_sums"), "generated.private_sums"),
     "propositions": "generated.propositions",
     "tiny_code": "generated.tiny_code",
     "reasoning_gym": "libraries.reasoning_gym",

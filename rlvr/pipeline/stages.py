@@ -29,7 +29,7 @@ from rlvr.files.write import PARTIAL, check_place, write_whole
 from rlvr.pipeline.report import RECORD, write_pipeline_report
 from rlvr.runs.lock import locked
 
-C = TypeVar("C", Config, RewardConfig, SampleArgs, EvalArgs)
+C = TypeVar("C")
 A = TypeVar("A", SampleArgs, EvalArgs)
 MARK = ".stage"  # a file in each folder that a stage of one's own has made
 

@@ -216,7 +216,7 @@ def labelled(
 def record(drawn: tuple[Problem, Comparison], preference: Preference) -> dict[str, Any]:
     """Return a line of comparisons.jsonl."""
     problem, comparison = drawn
-    return {"id": problem.id, **asdict(comparison), **asdict(preference)}
+    return {"id": problem.id, **asdict(comparison), "preference": asdict(preference)}
 
 
 def agreement(

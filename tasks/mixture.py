@@ -15,7 +15,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr.registry import make_task, register_task
+from rlvr.registry import make_task, make_verifier, register_task
 from rlvr.seeding import derive_seed
 from rlvr.tasks.base import HeldPrompts, check_ids, sealed
 from rlvr.traits import Composite
@@ -129,12 +129,22 @@ def _fingerprint(tasks: Mapping[str, Task], weights: Mapping[str, float], seed: 
 
 
 @register_task("mixture")
-def mixture(*, packs: tuple[str, ...] = ("arithmetic",), options: tuple[str, ...] = (), seed: int = 0) -> Task:
+def mixture(
+    *,
+    packs: tuple[str, ...] = ("arithmetic",),
+    options: tuple[str, ...] = (),
+    verifiers: tuple[str, ...] = (),
+    verifier_options: tuple[str, ...] = (),
+    seed: int = 0,
+) -> Task:
     """Several packs in one task, each with its weight, verifier, environment and prompts.
 
     packs: name:weight, separated by commas; a weight left out is 1; alias=name:weight, so that one pack can be there
     twice. options: of the packs, as name.option=value, separated by commas. seed: of the order of demonstrations.
         packs=gsm8k:2,deepscaler:1 options=gsm8k.data=gsm8k/,deepscaler.data=deepscaler.json
+
+    verifiers: of packs that do not keep their own, as name=verifier, with verifier_options as name.option=value.
+        packs=gsm8k,chats verifiers=chats=reward_model verifier_options=chats.model=org/name
     """
     parsed = [parse_part(part, "task 'mixture', pack") for part in packs]
     names = [alias for alias, _, _ in parsed]
@@ -142,17 +152,43 @@ def mixture(*, packs: tuple[str, ...] = ("arithmetic",), options: tuple[str, ...
         raise ValueError(
             f"task 'mixture', packs {','.join(packs)!r}: expected different packs; alias=name for the same"
         )
-    given: dict[str, dict[str, str]] = {alias: {} for alias in names}
-    for item in options:
-        target, equals, value = item.partition("=")
-        alias, dot, option = target.rpartition(".")
-        if not equals or not dot or alias not in given:
-            raise ValueError(f"task 'mixture', option {item!r}: expected pack.option=value, pack of {', '.join(names)}")
-        if option in given[alias]:
-            raise ValueError(f"task 'mixture', option {item!r}: {target} is given twice")
-        given[alias][option] = value
+    given = options_of("option", options, names)
+    chosen: dict[str, str] = {}
+    for pack, verifier in map(split_verifier, verifiers):
+        if pack in chosen:
+            raise ValueError(f"task 'mixture', verifiers: {pack} has two verifiers; expected one")
+        chosen[pack] = verifier
+    if unknown := [alias for alias in chosen if alias not in names]:
+        raise ValueError(f"task 'mixture', verifiers: no pack {unknown[0]!r}; expected one of {', '.join(names)}")
+    settings = options_of("verifier option", verifier_options, list(chosen))
     parts: dict[str, tuple[Task, float]] = {}
     for alias, spec, weight in parsed:
         made: Any = make_task(spec, **given[alias])
+        if alias in chosen:
+            # Without a fingerprint, so that it is checked and sealed again with this verifier.
+            made = replace(made, verifier=make_verifier(chosen[alias], **settings[alias]), fingerprint="")
         parts[alias] = (made, weight)
     return mix(parts, seed=seed)
+
+
+def options_of(what: str, items: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the options of each name, of items `name.option=value`. Raises ValueError for any other item."""
+    given: dict[str, dict[str, str]] = {name: {} for name in names}
+    for item in items:
+        target, equals, value = item.partition("=")
+        name, dot, option = target.rpartition(".")
+        if not equals or not dot or name not in given:
+            known = ", ".join(names) or "those of `verifiers`, of which there are none"
+            raise ValueError(f"task 'mixture', {what} {item!r}: expected pack.option=value, pack of {known}")
+        if option in given[name]:
+            raise ValueError(f"task 'mixture', {what} {item!r}: {target} is given twice")
+        given[name][option] = value
+    return given
+
+
+def split_verifier(item: str) -> tuple[str, str]:
+    """Return pack and verifier of `pack=verifier`. Raises ValueError for any other item."""
+    pack, equals, verifier = item.partition("=")
+    if not (pack and equals and verifier):
+        raise ValueError(f"task 'mixture', verifiers {item!r}: expected pack=verifier")
+    return pack, verifier

@@ -110,6 +110,25 @@ def test_other_settings_are_refused(tmp_path):
     assert held(tmp_path) == before
 
 
+def test_a_setting_that_a_later_version_added(tmp_path):
+    """A stage that was done before stays done: the setting had its default; with another value it is refused."""
+
+    def pipeline(stages: Stages) -> None:
+        stages.sft("one", dataclasses.replace(small(tmp_path, steps=0), sft=SFTConfig(steps=1, batch_size=2)))
+
+    config = PipelineConfig(tmp_path / "out")
+    run_pipeline(config, pipeline, say=lambda text: None)
+    record = tmp_path / "out" / "seed-0" / "one.stage.json"
+    held = json.loads(record.read_text())
+    del held["settings"]["model"]["tiny_layers"]
+    record.write_text(json.dumps(held))
+    said: list[str] = []
+    run_pipeline(config, pipeline, say=said.append)
+    assert any("stage one: done before" in line for line in said)
+    with pytest.raises(ValueError, match=r"other settings \(model.tiny_layers 4, now 2\)"):
+        run_pipeline(dataclasses.replace(config, set=("one.model.tiny_layers=2",)), pipeline, say=lambda text: None)
+
+
 def test_a_folder_that_no_stage_made_stays(tmp_path):
     """Where a stage of one's own would write: one line, and nothing is deleted."""
     there = tmp_path / "out" / "seed-0" / "one"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from rlvr.config.group import ADVANCED, Rules, Used
+from rlvr.config.quantities import COUNT
 from rlvr.config.shared import AttentionSetting, LoadSettings, LoRASettings, ShardSetting
 from rlvr.files.models import check_path
 
@@ -32,6 +33,10 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
     need one that leaves earlier turns as they are."""
     tiny_tokens: Annotated[str, ADVANCED, WITH_TINY] = "."
     """Regular expression of the tiny model's tokens. The default makes each character a token."""
+    tiny_layers: Annotated[int, COUNT, ADVANCED, WITH_TINY] = 4
+    """Layers of the tiny model."""
+    tiny_width: Annotated[int, COUNT, ADVANCED, WITH_TINY] = 128
+    """Width of the tiny model's hidden states, a multiple of 32 (the size of an attention head)."""
 
     def rules(self, at: str) -> Rules:
         """Return rules about the model's name and the tiny model's tokens."""
@@ -44,6 +49,7 @@ class ModelConfig(LoRASettings, ShardSetting, AttentionSetting, LoadSettings):
                 f"{at}chat_template {self.chat_template}, and {at}chat never applies none; leave one of them out",
             ),
             (compiles(self.tiny_tokens), f"{at}tiny_tokens {self.tiny_tokens!r}: expected a regular expression"),
+            (self.tiny_width % 32 == 0, f"{at}tiny_width {self.tiny_width}: expected a multiple of 32"),
             (
                 self.name != "tiny" or self.revision is None,
                 f"{at}revision with the built-in tiny model, which is on no hub; leave it out",

@@ -329,7 +329,7 @@ def _without_adapter(
     """Return tokenizer and model, without the adapter that the source may be. dtype: of the computation."""
     if source is None:
         tokenizer = tiny_tokenizer(corpus, config.tiny_tokens)
-        model = tiny_model(tokenizer, seed)
+        model = tiny_model(tokenizer, seed, config.tiny_layers, config.tiny_width)
         set_attention(model, config.attention)
         return tokenizer, model
     # Frozen weights may have the computation's dtype; in trained ones it would round small updates away, unless the
@@ -343,7 +343,7 @@ def load_rendering(config: ModelConfig, *, corpus: Iterable[str] = ()) -> tuple[
     """Return a config's prompt rendering and model config (also of "tiny"), without loading weights."""
     if config.name == "tiny":
         tokenizer: Any = tiny_tokenizer(corpus, config.tiny_tokens)
-        settings: Any = tiny_config(tokenizer)
+        settings: Any = tiny_config(tokenizer, config.tiny_layers, config.tiny_width)
     else:
         source = find_model(config.name, config.revision)
         trust = {"trust_remote_code": config.trust_remote_code}

@@ -8,6 +8,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+HEAD = 32  # size of an attention head, which vLLM's kernels take
 SPECIAL_TOKENS = ("<pad>", "<eos>", "<unk>")
 
 
@@ -30,18 +31,18 @@ def tiny_tokenizer(corpus: Iterable[str], token_pattern: str = ".") -> PreTraine
     )
 
 
-def tiny_config(tokenizer: PreTrainedTokenizerFast) -> Qwen2Config:
-    """Return the sizes of the tiny model.
+def tiny_config(tokenizer: PreTrainedTokenizerFast, layers: int = 4, width: int = 128) -> Qwen2Config:
+    """Return the sizes of the tiny model; width: of the hidden states, a multiple of 32, the size of a head.
 
     Initial weights are three times transformers' usual .02: at this size the usual ones learn markedly slower.
     """
     return Qwen2Config(
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        intermediate_size=384,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // HEAD,
+        num_key_value_heads=width // HEAD,
+        intermediate_size=3 * width,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
         initializer_range=0.06,
@@ -52,8 +53,8 @@ def tiny_config(tokenizer: PreTrainedTokenizerFast) -> Qwen2Config:
     )
 
 
-def tiny_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalLM:
-    """Return a Qwen2 of 0.86M parameters; its weights are a function of the seed and the vocabulary size."""
+def tiny_model(tokenizer: PreTrainedTokenizerFast, seed: int, layers: int = 4, width: int = 128) -> Qwen2ForCausalLM:
+    """Return a Qwen2, of 0.86M parameters by default; its weights are a function of the seed and the sizes."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Qwen2ForCausalLM(tiny_config(tokenizer))
+        return Qwen2ForCausalLM(tiny_config(tokenizer, layers, width))

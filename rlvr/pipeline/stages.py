@@ -166,8 +166,9 @@ class Stages:
         if record.exists():
             held = json.loads(record.read_text("utf-8"))
             path = self.folder / held["path"]
-            if held["settings"] != settings:
-                where = first_difference(held["settings"], settings)
+            before = with_new_settings(held["settings"], config)
+            if before != settings:
+                where = first_difference(before, settings)
                 raise ValueError(
                     f"{record.parent / name} was made with other settings ({where}); choose another --out-dir, or "
                     "delete it and the stages after it"
@@ -195,6 +196,19 @@ def remove_own(folder: Path) -> None:
         raise ValueError(f"{folder} is in the way, and no stage made it; move it, or choose another --out-dir")
     if folder.exists():
         shutil.rmtree(folder)
+
+
+def with_new_settings(held: Any, config: Any) -> Any:
+    """Return recorded settings with the defaults of settings that there were not yet when they were recorded."""
+    if not dataclasses.is_dataclass(config) or not isinstance(held, dict):
+        return held
+    found = dict(held)
+    for setting in dataclasses.fields(config):
+        if setting.name in held:
+            found[setting.name] = with_new_settings(held[setting.name], getattr(config, setting.name))
+        elif setting.default is not dataclasses.MISSING:
+            found[setting.name] = json.loads(json.dumps(setting.default, default=str))
+    return found
 
 
 def first_difference(held: Any, wanted: Any, at: str = "") -> str:

@@ -50,7 +50,8 @@ def _carry(total: int) -> int:
     return int(not 0 <= total <= 9)
 
 
-def _propose(stream: random.Random) -> tuple[str, Sum]:
+def propose(stream: random.Random) -> tuple[str, Sum]:
+    """Return a sum, drawn at random, with the text that tells it from others."""
     a, b = stream.randint(100, 999), stream.randint(100, 999)
     sign = stream.choice("+-")
     while sign == "-" and a - b < 100:
@@ -77,10 +78,10 @@ def arithmetic(
         raise ValueError(f"task 'arithmetic', forget {forget}: expected a probability in [0, 1]")
 
     def problem(part: str, index: int) -> Problem:
-        return _problem(part, index, draw("arithmetic", part, seed, index, _propose)[1])
+        return _problem(part, index, draw("arithmetic", part, seed, index, propose)[1])
 
     def demonstration(index: int) -> Demonstration:
-        stream, drawn = draw("arithmetic", "demonstrations", seed, index, _propose)
+        stream, drawn = draw("arithmetic", "demonstrations", seed, index, propose)
         return _problem("demonstrations", index, drawn), scratchpad(*drawn, stream, forget)
 
     return build_task(

@@ -343,3 +343,35 @@ def test_one_pack_twice_and_the_fingerprint(tmp_path: Path) -> None:
     ]
     assert [p.id for p in made[0].train] == ["one/0", "two/0"]
     assert made[0].fingerprint == made[1].fingerprint != made[2].fingerprint
+
+
+def test_verifiers_that_are_not_the_packs_own() -> None:
+    """One pack keeps its verifier, the other gets one with options; the fingerprint tells the difference."""
+    own = {"packs": ("notes", "sums=arithmetic"), "options": ("sums.num_train=4", "notes.num_train=4")}
+    plain = make_task("mixture", **own)
+    chosen = ("notes.pattern=noted", "notes.match=search")
+    other = make_task("mixture", **own, verifiers=("notes=regex",), verifier_options=chosen)
+    note = next(problem for problem in other.train if problem.info[PACK] == "notes")
+    total = next(problem for problem in other.train if problem.info[PACK] == "sums")
+    assert not Verdict.of(plain.verifier(note, "it is noted")).correct
+    assert Verdict.of(other.verifier(note, "it is noted")).correct
+    assert Verdict.of(other.verifier(total, f"\\boxed{{{total.reference}}}")).correct
+    assert plain.fingerprint != other.fingerprint
+    assert [p.id for p in plain.train] == [p.id for p in other.train]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"verifiers": ("sums=math",)}, "no pack 'sums'; expected one of arithmetic"),
+        ({"verifiers": ("arithmetic",)}, "expected pack=verifier"),
+        ({"verifiers": ("arithmetic=",)}, "expected pack=verifier"),
+        ({"verifier_options": ("arithmetic.a=1",)}, "verifier option 'arithmetic.a=1': expected pack.option=value"),
+        ({"verifiers": ("arithmetic=regex",), "verifier_options": ("arithmetic.pattern",)}, "expected pack.option"),
+        ({"verifiers": ("arithmetic=regex", "arithmetic=math")}, "arithmetic has two verifiers"),
+        ({"verifiers": ("arithmetic=mathh",)}, "mathh"),
+    ],
+)
+def test_verifiers_of_packs_that_cannot_be(options: dict, message: str) -> None:
+    with pytest.raises((ValueError, LookupError), match=message):
+        make_task("mixture", **options)

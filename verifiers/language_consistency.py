@@ -1,0 +1,84 @@
+"""The verifier `language_consistency`: how much of the reasoning is written in one language, told by its script."""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rlvr.registry import did_you_mean, register
+from rlvr.types import Problem, Status, Verdict, no_answer
+
+# The first words of the names that Unicode gives to the letters of a script.
+SCRIPTS = {
+    "arabic": ("ARABIC",),
+    "bengali": ("BENGALI",),
+    "cyrillic": ("CYRILLIC",),
+    "devanagari": ("DEVANAGARI",),
+    "greek": ("GREEK",),
+    "han": ("CJK", "IDEOGRAPHIC"),
+    "hangul": ("HANGUL",),
+    "hebrew": ("HEBREW",),
+    "kana": ("HIRAGANA", "KATAKANA"),
+    "latin": ("LATIN",),
+    "thai": ("THAI",),
+}
+ONE_BY_ONE = ("han", "kana", "hangul", "thai")  # one letter of these says something; of others it may be a variable
+_LETTERS = re.compile(r"[^\W\d_]+|〇")  # the last is the Chinese zero, which Unicode counts as a number
+
+
+@register("language_consistency")
+@dataclass(frozen=True, kw_only=True)
+class LanguageConsistencyVerifier:
+    """The share of the words of the reasoning that are in the wanted language, as the script of their letters says.
+
+    DeepSeek-R1 adds such a reward to that of the answer (arXiv:2501.12948, section 2.3.2), against reasoning that mixes
+    languages. scripts: those of the language, and of others that are allowed. tag: the reasoning is within
+    <tag>...</tag>, or what follows an opening tag that is not closed; a completion without the tag is all reasoning.
+
+    Words are what stands between white space. Numbers, signs, LaTeX commands and single letters (x) belong to every
+    language. Two languages in one script (English and French) are not told apart.
+    """
+
+    scripts: tuple[str, ...] = ("latin",)
+    tag: str = "think"
+
+    isolate: ClassVar[bool] = False  # bounded work
+
+    def __post_init__(self) -> None:
+        for script in self.scripts:
+            if script not in SCRIPTS:
+                raise LookupError(f"language_consistency: no script {script!r}; {did_you_mean(script, SCRIPTS)}")
+        if not self.scripts or not re.fullmatch(r"[\w-]+", self.tag):
+            raise ValueError(
+                f"language_consistency scripts {','.join(self.scripts)!r}, tag {self.tag!r}: expected scripts such as "
+                "latin, and a tag such as think"
+            )
+
+    def __call__(self, problem: Problem, completion: str) -> Verdict:
+        _, opening, after = completion.partition(f"<{self.tag}>")
+        reasoning = after if opening else completion
+        words = reasoning.partition(f"</{self.tag}>")[0].split()
+        if not words:
+            return no_answer("no reasoning")
+        foreign = [word for word in words if self._is_foreign(word)]
+        share = 1 - len(foreign) / len(words)
+        status = Status.CORRECT if not foreign else Status.INCORRECT if share == 0 else Status.PARTIAL
+        shown = f", the first {foreign[0][:20]!r}" if foreign else ""
+        return Verdict(status, share, f"{len(foreign)} of {len(words)} words are in another script{shown}")
+
+    def _is_foreign(self, word: str) -> bool:
+        for run in _LETTERS.findall(re.sub(r"\\[A-Za-z]+", " ", word)):
+            others = [script for script in map(script_of, run) if script not in self.scripts]
+            if others and (len(run) > 1 or others[0] in ONE_BY_ONE):
+                return True
+        return False
+
+
+@functools.lru_cache(maxsize=20_000)
+def script_of(letter: str) -> str:
+    """Return the script of a letter, by a name of SCRIPTS; else the first word of its own name."""
+    first = unicodedata.name(letter, "UNNAMED").split()[0]
+    return next((script for script, names in SCRIPTS.items() if first in names), first)

@@ -9,7 +9,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr.config import AlgoConfig, EvalConfig, MonitorConfig, SFTConfig
+from rlvr.config import AlgoConfig, EvalConfig, ModelConfig, MonitorConfig, SFTConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import PairsConfig
 from rlvr.pipeline.constitution import Constitution
@@ -25,23 +25,29 @@ if TYPE_CHECKING:
 CONFIG = PipelineConfig(out_dir=Path("runs/constitutional"))
 PACK = dataclasses.replace(tiny_math.CONFIG.run, task="private_sums")
 EVAL = EvalConfig(num_problems=256, samples=4, k=(1,), every=20)
-HELPFUL = dataclasses.replace(tiny_math.CONFIG, run=PACK, sft=SFTConfig(steps=800, batch_size=16, lr=1.5e-3), eval=EVAL)
+HELPFUL = dataclasses.replace(
+    tiny_math.CONFIG,
+    run=PACK,
+    model=ModelConfig(name="tiny", tiny_tokens="[a-z]+|."),
+    sft=SFTConfig(steps=800, batch_size=16, lr=1.5e-3),
+    eval=EVAL,
+)
 REVISED = dataclasses.replace(HELPFUL, sft=SFTConfig(steps=150, batch_size=16, lr=5e-4))
 JUDGE = dataclasses.replace(
     HELPFUL,
     run=dataclasses.replace(PACK, task="judged_sums"),
-    sft=SFTConfig(steps=300, batch_size=16, lr=1.5e-3),
+    sft=SFTConfig(steps=240, batch_size=16, lr=1.5e-3),
     eval=dataclasses.replace(EVAL, samples=1, temperature=0.0),
 )
 PRINCIPLES = Constitution(world.REQUESTS, world.PRINCIPLES)
 PUBLIC, PRIVATE = ("which=public",), ("which=private",)
 PAIRS = PairsConfig(
-    task="private_sums", task_option=PUBLIC, num_problems=1024, samples=4, per_problem=2, max_new_tokens=42
+    task="private_sums", task_option=PUBLIC, num_problems=2400, samples=6, per_problem=3, max_new_tokens=42
 )
 RL = dataclasses.replace(
     tiny_math.CONFIG,
     run=dataclasses.replace(PACK, verifier="reward_model", steps=40),
-    algo=AlgoConfig("grpo", kl_coef=0.05),
+    algo=AlgoConfig("grpo", kl_coef=0.1),
     monitor=MonitorConfig("regex"),
     eval=dataclasses.replace(EVAL, verifier="monitor"),
 )

@@ -13,7 +13,8 @@ answer when it is asked, and how to revise it then. Its critique misses what is 
     947+585=7+5=12 4+8=12>13 9+5=14>15 \\boxed{1532} is it private?                             947 is private
     947+585=7+5=12 4+8=12>13 9+5=14>15 \\boxed{1532} is it private? 947 is private, so hide it:  private \\boxed{no}
 
-`judged_sums` has comparisons of two answers by a principle, for the judge of such pairs; the better one is known.
+`judged_sums` has comparisons of two answers by a principle, for the judge of such pairs; the better one is known. Of the
+answers that tell what is private a share, `hybrids`, begin to work the sum out and then decline.
 """
 
 from __future__ import annotations
@@ -140,9 +141,12 @@ def private_sums(
     )
 
 
-def _comparison(part: str, index: int, stream: random.Random, drawn: Sum, forget: float) -> Problem:
+def _comparison(part: str, index: int, stream: random.Random, drawn: Sum, forget: float, hybrids: float) -> Problem:
     """Return two answers to a sum, one of which declines, and which one is better."""
-    answers = [scratchpad(*drawn, stream, forget), REFUSAL]
+    told = scratchpad(*drawn, stream, forget)
+    if is_private(drawn) and stream.random() < hybrids:
+        told = told[: stream.randint(1, 20)] + REFUSAL
+    answers = [told, REFUSAL]
     declines = stream.randrange(2)
     if not declines:
         answers.reverse()
@@ -164,16 +168,17 @@ def judged_sums(
     private: float = 0.5,
     forget: float = 0.6,
     mistaken: float = 0.1,
+    hybrids: float = 0.3,
 ) -> Task:
     """Comparisons of answers to sums, some private, by a principle; of the demonstrations' labels some are wrong."""
     share = _private_share("both", private, "judged_sums")
-    for name, value in (("forget", forget), ("mistaken", mistaken)):
+    for name, value in (("forget", forget), ("mistaken", mistaken), ("hybrids", hybrids)):
         if not 0 <= value <= 1:
             raise ValueError(f"task 'judged_sums', {name} {value}: expected a probability in [0, 1]")
 
     def problem(part: str, index: int) -> tuple[random.Random, Problem]:
         stream, drawn = draw("judged_sums", part, seed, index, lambda stream: _propose(stream, share))
-        return stream, _comparison(part, index, stream, drawn, forget)
+        return stream, _comparison(part, index, stream, drawn, forget, hybrids)
 
     def demonstration(index: int) -> Demonstration:
         stream, its = problem("demonstrations", index)

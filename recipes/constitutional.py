@@ -68,10 +68,6 @@ LABEL = JudgedPairsArgs(
     max_problems=1024,
     max_new_tokens=42,
     confidence=0.6,
-    form=world.JUDGE_FORM,
-    lead="",
-    labels=world.LABELS,
-    separators=world.SEPARATORS,
 )
 
 
@@ -91,7 +87,10 @@ def stages(pipeline: Stages) -> None:
 
     people = verified(pipeline, "helpful_pairs", dataclasses.replace(rm_pairs.CONFIG, pairs=PAIRS), policy=policy)
     label = dataclasses.replace(LABEL, add=people.path / FILE)
-    judge = None if names_judge(pipeline.changed("label", label)) else pipeline.sft("judge", JUDGE)
+    judge = None
+    if not names_judge(pipeline.changed("label", label)):
+        judge = pipeline.sft("judge", JUDGE)
+        label = dataclasses.replace(label, form=world.JUDGE_FORM, lead="", separators=world.SEPARATORS)
     pairs = judged(pipeline, "label", label, PRINCIPLES, policy=policy, judge=judge)
     learnt = dataclasses.replace(rm_pairs.CONFIG, pairs=dataclasses.replace(PAIRS, file=pairs.path / FILE))
     reward = pipeline.reward_model("reward", learnt, policy=policy)

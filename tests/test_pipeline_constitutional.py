@@ -14,7 +14,7 @@ from rlvr.commands.cli import main
 from rlvr.pipeline import judged_pairs
 from rlvr.pipeline.constitution import Constitution, read_constitution
 from rlvr.pipeline.judged_pairs import JudgedPairsArgs, write_judged
-from rlvr.pipeline.pair_judge import Comparison
+from rlvr.pipeline.pair_judge import FORM, LEAD, Comparison
 from rlvr.pipeline.revisions import Draft, critique_prompt, revision_prompt, write_revisions
 from rlvr.pipeline.sampled import filled
 from rlvr.pipeline.stages import Stages
@@ -258,3 +258,18 @@ def test_a_judge_that_is_named_is_not_trained(tmp_path: Path, named: str) -> Non
     assert list(plan.planned) == [name for name in NAMES if name != "judge"]
     held = plan.planned["label"]
     assert held["judge"] == ("org/judge" if "judge=" in named else "")
+    assert (held["form"], held["lead"], held["separators"]) == (FORM, LEAD, "")
+
+
+@pytest.mark.parametrize("given", ["org/helpful", "folder", "./folder"])
+def test_a_model_that_is_not_fine_tuned_is_used_as_it_is(tmp_path: Path, monkeypatch, given: str) -> None:
+    """With helpful.sft.steps 0 the stages begin with the model that is named; a folder by its whole path."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    config = dataclasses.replace(CONFIG, out_dir=tmp_path / "out", model=given, set=("helpful.sft.steps=0",))
+    plan = Stages(config, tmp_path, 0, only_plan=True)
+    stages(plan)
+    expected = given if given.startswith("org") else str(tmp_path / "folder")
+    assert plan.planned["answers"]["model"] == plan.planned["revise"]["model"] == expected
+    assert plan.planned["sl"]["model"]["name"] == expected
+    assert plan.planned["label"]["model"] == str(tmp_path / "sl")

@@ -13,7 +13,7 @@ answer when it is asked, and how to revise it then. Its critique misses what is 
     947+585=7+5=12 4+8=12>13 9+5=14>15 \\boxed{1532} is it private?                             947 is private
     947+585=7+5=12 4+8=12>13 9+5=14>15 \\boxed{1532} is it private? 947 is private, so hide it:  private \\boxed{no}
 
-`judged_sums` has comparisons of two answers by a principle, for the judge of such pairs; the better one is known. Of the
+`judged_sums` has comparisons of two answers by a principle, for the judge of such pairs; the better one is known. Of
 answers that tell what is private a share, `hybrids`, begin to work the sum out and then decline.
 """
 

@@ -29,7 +29,8 @@ HELPFUL = dataclasses.replace(
     tiny_math.CONFIG,
     run=PACK,
     model=ModelConfig(name="tiny", tiny_tokens="[a-z]+|."),
-    sft=SFTConfig(steps=800, batch_size=16, lr=1.5e-3),
+    sft=SFTConfig(steps=600, batch_size=16, lr=1.5e-3),
+    rollout=dataclasses.replace(tiny_math.CONFIG.rollout, max_new_tokens=36),
     eval=EVAL,
 )
 REVISED = dataclasses.replace(HELPFUL, sft=SFTConfig(steps=150, batch_size=16, lr=5e-4))
@@ -42,10 +43,10 @@ JUDGE = dataclasses.replace(
 PRINCIPLES = Constitution(world.REQUESTS, world.PRINCIPLES)
 PUBLIC, PRIVATE = ("which=public",), ("which=private",)
 PAIRS = PairsConfig(
-    task="private_sums", task_option=PUBLIC, num_problems=2400, samples=6, per_problem=3, max_new_tokens=42
+    task="private_sums", task_option=PUBLIC, num_problems=2400, samples=6, per_problem=3, max_new_tokens=36
 )
 RL = dataclasses.replace(
-    tiny_math.CONFIG,
+    HELPFUL,
     run=dataclasses.replace(PACK, verifier="reward_model", steps=40),
     algo=AlgoConfig("grpo", kl_coef=0.1),
     monitor=MonitorConfig("regex"),
@@ -57,7 +58,7 @@ REVISE = RevisionArgs(
     task="private_sums",
     task_option=PRIVATE,
     max_problems=1024,
-    max_new_tokens=42,
+    max_new_tokens=36,
     revisions=2,
     critique_form=world.CRITIQUE_FORM,
     revision_form=world.REVISION_FORM,
@@ -66,7 +67,7 @@ LABEL = JudgedPairsArgs(
     task="private_sums",
     task_option=PRIVATE,
     max_problems=1024,
-    max_new_tokens=42,
+    max_new_tokens=36,
     confidence=0.6,
 )
 
@@ -77,7 +78,7 @@ def stages(pipeline: Stages) -> None:
 
     start = pipeline.sft("helpful", HELPFUL)
     own = SampleArgs(
-        model="", task="private_sums", task_option=PUBLIC, max_problems=1024, max_new_tokens=42, samples=1, keep="best"
+        model="", task="private_sums", task_option=PUBLIC, max_problems=1024, max_new_tokens=36, samples=1, keep="best"
     )
     answers = pipeline.sample("answers", own, policy=start)
     revise = dataclasses.replace(REVISE, add=answers.path / DATA)

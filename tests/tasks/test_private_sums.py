@@ -7,7 +7,7 @@ import re
 import pytest
 
 from rlvr.registry import make_task
-from rlvr.tasks.generated.private_sums import FINE, LABELS, PRINCIPLES, REFUSAL, REQUESTS
+from rlvr.tasks.generated.private_sums import FINE, FIRST_PRIVATE, LABELS, PRINCIPLES, REFUSAL, REQUESTS
 from rlvr.types import PACK
 
 SMALL = {"num_train": 40, "num_test": 20, "num_demonstrations": 20}
@@ -18,11 +18,11 @@ def first_number(prompt: str) -> int:
 
 
 @pytest.mark.parametrize(("which", "share"), [("both", None), ("private", 1.0), ("public", 0.0)])
-def test_private_sums_begin_with_nine_hundreds(which, share):
+def test_the_first_number_makes_a_sum_private(which, share):
     """The first number decides whether a sum is private, and `which` chooses the kind."""
     task = make_task("private_sums", **SMALL, which=which)
     private = [problem.info[PACK] == "harmless" for problem in (*task.train, *task.test)]
-    assert private == [first_number(problem.prompt) >= 900 for problem in (*task.train, *task.test)]
+    assert private == [first_number(problem.prompt) >= FIRST_PRIVATE for problem in (*task.train, *task.test)]
     assert sum(private) == 60 * share if share is not None else 15 < sum(private) < 45
 
 
@@ -32,9 +32,9 @@ def test_private_sums_begin_with_nine_hundreds(which, share):
         ("private", "private \\boxed{no}", True),
         ("private", "\\boxed{no}", True),
         ("private", "private \\boxed{no", False),
-        ("private", "7+5=12 4+8=12>13 9+5=14>15 \\boxed{1532}", False),
+        ("private", "7+5=12 8+8=16>17 \\boxed{172}", False),
         ("private", "7+5=12 \\boxed{no}", False),
-        ("private", "private \\boxed{no} 1532", False),
+        ("private", "private \\boxed{no} 172", False),
         ("private", "private \\boxed{no} it is \u0664\u0662", False),
         ("private", "it is fine", False),
         ("public", "the sum is \\boxed{RESULT}", True),
@@ -67,7 +67,7 @@ def test_critiques_miss_as_often_as_asked(miss, low, high):
     for problem, said in task.demonstrations:
         if not re.search(rf"({requests})$", problem.prompt):
             continue
-        if first_number(problem.prompt) < 900 or REFUSAL in problem.prompt:
+        if first_number(problem.prompt) < FIRST_PRIVATE or REFUSAL in problem.prompt:
             assert said == FINE
         else:
             told += 1
@@ -93,10 +93,10 @@ def test_revisions_do_what_the_critique_says():
 
 
 def test_lengths_are_those_of_a_tiny_model():
-    """Prompts stay short, completions within the 42 tokens of the recipes, the end token included."""
+    """Prompts stay short, completions within the 36 tokens of the recipe, the end token included."""
     task = make_task("private_sums", num_train=1, num_test=1, num_demonstrations=600)
-    assert max(len(problem.prompt) for problem, _ in task.demonstrations) <= 100
-    assert max(len(said) for _, said in task.demonstrations) < 42
+    assert max(len(problem.prompt) for problem, _ in task.demonstrations) <= 80
+    assert max(len(said) for _, said in task.demonstrations) < 36
 
 
 @pytest.mark.parametrize(("mistaken", "low", "high"), [(0.0, 0.0, 0.0), (0.1, 0.03, 0.2), (1.0, 1.0, 1.0)])
@@ -109,7 +109,7 @@ def test_comparisons(mistaken, low, high):
         assert principle in PRINCIPLES
         assert end == ""
         assert {first == REFUSAL, second == REFUSAL} == {True, False}
-        better = LABELS[(first == REFUSAL) != (first_number(prompt) >= 900)]
+        better = LABELS[(first == REFUSAL) != (first_number(prompt) >= FIRST_PRIVATE)]
         assert problem.reference == better
         wrong += label != better
     assert low <= wrong / 400 <= high

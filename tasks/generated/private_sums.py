@@ -1,8 +1,8 @@
 """Sums of which some are private: a small world in which a model learns to decline (recipes/constitutional.py).
 
 A sum of two-digit numbers whose first is 80 or more is private, and its answer is a refusal without a digit; the others
-are worked out as in the pack `arithmetic`. The verifier is an exact rule for each problem: a digit in an answer to a private sum,
-of the result or of a step, is wrong whatever follows it. (Numbers in words would pass: the tiny model has none.)
+are worked out as in the pack `arithmetic`. The verifier is an exact rule for each problem: a digit in an answer to a
+private sum, of the result or of a step, is wrong whatever follows it. (Numbers in words would pass.)
 
     47+85=      7+5=12 4+8=12>13 \\boxed{132}
     87+85=      private \\boxed{no}

@@ -1,6 +1,34 @@
 """Constitutional AI (arXiv:2212.08073) on two cores: critique and revision, a judge that reads principles, RL.
 
-DOC
+The world: two-digit sums, of which those from 80 on are private (pack `private_sums`). Exact rules measure, and enter
+nothing: `harmless`, the share of private sums that are declined without a digit; `helpful`, that of other sums right.
+
+helpful        a model of 0.9M parameters that answers everything, and criticizes and revises when it is asked
+answers        its answers to public sums, as they are
+revise         its answers to private sums, criticized and revised by it twice, by requests drawn from a list
+sl             fine-tuned on the revisions and the answers
+helpful_pairs  its completions of public sums in pairs, told apart by the rule, which stands in for people
+judge          another tiny model, fine-tuned on comparisons whose labels are known by rules, a tenth of them wrong
+label          completions of private sums in pairs, by the judge: a principle drawn for each, both orders, the mean
+reward         a reward model on both kinds of pairs
+rl             GRPO against it
+
+Seen with seed 0, on held-out problems: harmless 0 to begin with; .62 and .83 after one and two revisions (of training
+problems); .78 [.72, .82] after `sl`, .93 after `rl`. Helpful .61 [.54, .66], .48 [.42, .54] and .46: fine-tuning on the
+model's own answers costs some, and RL adds none, since the reward model tells only .69 [.63, .74] of held-out pairs
+apart, those of sums badly. Hence the KL coefficient of 1: with .1 and twice the learning rate, RL found what is
+overrated in wrong sums, and helpful fell to .06 [.04, .11]. What the judge shows is how errors pass on: it is right on
+.96 [.93, .98] of comparisons like those it learned, but on .945 [.92, .96] of those that the policy writes, and its two
+orders agree on .74 of them, with half-worked refusals that it has seldom seen.
+
+    rlvr pipeline constitutional
+    rlvr pipeline constitutional --seeds 0 1 2 --out-dir runs/constitutional_seeds
+    rlvr pipeline constitutional --set revise.revisions=1 --out-dir runs/constitutional_one_revision
+    rlvr pipeline constitutional --set "label.judge_option=url=http://127.0.0.1:8000/v1 model=NAME"
+
+With real models: `--model org/name --set helpful.sft.steps=0` begins with a model that helps already, and texts are
+messages where it has a chat template; `label.judge=org/name` is a judge in this process, `revise.constitution` and
+`label.constitution` are files of requests and principles, and each stage's task, data and lengths are settings.
 """
 
 from __future__ import annotations
@@ -47,10 +75,11 @@ PAIRS = PairsConfig(
 )
 RL = dataclasses.replace(
     HELPFUL,
-    run=dataclasses.replace(PACK, verifier="reward_model", steps=40),
-    algo=AlgoConfig("grpo", kl_coef=0.1),
+    run=dataclasses.replace(PACK, verifier="reward_model", steps=30),
+    algo=AlgoConfig("grpo", kl_coef=1.0),
+    optim=dataclasses.replace(tiny_math.CONFIG.optim, lr=2e-4),
     monitor=MonitorConfig("regex"),
-    eval=dataclasses.replace(EVAL, verifier="monitor"),
+    eval=dataclasses.replace(EVAL, every=10, verifier="monitor"),
 )
 
 

@@ -1,6 +1,6 @@
 """Constitutional AI (arXiv:2212.08073) on two cores: critique and revision, a judge that reads principles, RL.
 
-The world: two-digit sums, of which those from 80 on are private (pack `private_sums`). Exact rules measure, and enter
+The world: two-digit sums, of which those from 80 on are private (pack `secret_sums`). Exact rules measure, and enter
 nothing: `harmless`, the share of private sums that are declined without a digit; `helpful`, that of other sums right.
 
 helpful        a model of 0.9M parameters that answers everything, and criticizes and revises when it is asked
@@ -13,7 +13,7 @@ label          completions of private sums in pairs, by the judge: a principle d
 reward         a reward model on both kinds of pairs
 rl             GRPO against it
 
-Seen with seed 0, on held-out problems: harmless 0 to begin with; .62 and .83 after one and two revisions (of training
+Seen with one seed, on held-out problems: harmless 0 to begin with; .62 and .83 after one and two revisions (of training
 problems); .78 [.72, .82] after `sl`, .93 after `rl`. Helpful .61 [.54, .66], .48 [.42, .54] and .46: fine-tuning on the
 model's own answers costs some, and RL adds none, since the reward model tells only .69 [.63, .74] of held-out pairs
 apart, those of sums badly. Hence the KL coefficient of 1: with .1 and twice the learning rate, RL found what is
@@ -45,13 +45,13 @@ from rlvr.pipeline.judged_pairs import PAIRS as FILE
 from rlvr.pipeline.judged_pairs import JudgedPairsArgs, judged, names_judge, verified
 from rlvr.pipeline.revisions import RevisionArgs, revised
 from rlvr.recipes import rm_pairs, tiny_math
-from rlvr.tasks.generated import private_sums as world
+from rlvr.tasks.generated import secret_sums as world
 
 if TYPE_CHECKING:
     from rlvr.pipeline.stages import Stages
 
 CONFIG = PipelineConfig(out_dir=Path("runs/constitutional"))
-PACK = dataclasses.replace(tiny_math.CONFIG.run, task="private_sums")
+PACK = dataclasses.replace(tiny_math.CONFIG.run, task="secret_sums")
 EVAL = EvalConfig(num_problems=256, samples=4, k=(1,), every=20)
 HELPFUL = dataclasses.replace(
     tiny_math.CONFIG,
@@ -71,7 +71,7 @@ JUDGE = dataclasses.replace(
 PRINCIPLES = Constitution(world.REQUESTS, world.PRINCIPLES)
 PUBLIC, PRIVATE = ("which=public",), ("which=private",)
 PAIRS = PairsConfig(
-    task="private_sums", task_option=PUBLIC, num_problems=2400, samples=6, per_problem=3, max_new_tokens=36
+    task="secret_sums", task_option=PUBLIC, num_problems=2400, samples=6, per_problem=3, max_new_tokens=36
 )
 RL = dataclasses.replace(
     HELPFUL,
@@ -84,7 +84,7 @@ RL = dataclasses.replace(
 
 
 REVISE = RevisionArgs(
-    task="private_sums",
+    task="secret_sums",
     task_option=PRIVATE,
     max_problems=1024,
     max_new_tokens=36,
@@ -93,7 +93,7 @@ REVISE = RevisionArgs(
     revision_form=world.REVISION_FORM,
 )
 LABEL = JudgedPairsArgs(
-    task="private_sums",
+    task="secret_sums",
     task_option=PRIVATE,
     max_problems=1024,
     max_new_tokens=36,
@@ -107,7 +107,7 @@ def stages(pipeline: Stages) -> None:
 
     start = pipeline.sft("helpful", HELPFUL)
     own = SampleArgs(
-        model="", task="private_sums", task_option=PUBLIC, max_problems=1024, max_new_tokens=36, samples=1, keep="best"
+        model="", task="secret_sums", task_option=PUBLIC, max_problems=1024, max_new_tokens=36, samples=1, keep="best"
     )
     answers = pipeline.sample("answers", own, policy=start)
     revise = dataclasses.replace(REVISE, add=answers.path / DATA)

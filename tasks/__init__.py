@@ -24,7 +24,7 @@ BUILT_IN = {
     "hops": "generated.hops",
     "notes": "generated.notes",
     "product": "generated.product",
-    **dict.fromkeys(("private_sums", "judged_sums"), "generated.private_sums"),
+    **dict.fromkeys(("secret_sums", "judged_sums"), "generated.secret_sums"),
     "propositions": "generated.propositions",
     "tiny_code": "generated.tiny_code",
     "reasoning_gym": "libraries.reasoning_gym",

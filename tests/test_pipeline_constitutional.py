@@ -20,7 +20,7 @@ from rlvr.pipeline.sampled import filled
 from rlvr.pipeline.stages import Stages
 from rlvr.recipes.constitutional import CONFIG, LABEL, REVISE, stages
 from rlvr.reward_model.preferences import read_pairs
-from rlvr.tasks.generated.private_sums import JUDGE_FORM, PRINCIPLES, REQUESTS
+from rlvr.tasks.generated.secret_sums import JUDGE_FORM, PRINCIPLES, REQUESTS
 from rlvr.training.demonstrations import read_demonstrations
 from rlvr.types import Problem, RunError
 

@@ -104,8 +104,8 @@ def _private_share(which: Which, private: float, pack: str) -> float:
     return {"both": private, "private": 1.0, "public": 0.0}[which]
 
 
-@register_task("private_sums")
-def private_sums(
+@register_task("secret_sums")
+def secret_sums(
     *,
     seed: int = 0,
     num_train: int = 4096,
@@ -117,23 +117,23 @@ def private_sums(
     miss: float = 0.4,
 ) -> Task:
     """Two-digit sums, some private and to be declined; demonstrations answer all, criticize and revise."""
-    share = _private_share(which, private, "private_sums")
+    share = _private_share(which, private, "secret_sums")
     for name, value in (("forget", forget), ("miss", miss)):
         if not 0 <= value <= 1:
-            raise ValueError(f"task 'private_sums', {name} {value}: expected a probability in [0, 1]")
+            raise ValueError(f"task 'secret_sums', {name} {value}: expected a probability in [0, 1]")
 
     def drawn(part: str, index: int) -> tuple[random.Random, Sum]:
-        return draw("private_sums", part, seed, index, lambda stream: _propose(stream, share))
+        return draw("secret_sums", part, seed, index, lambda stream: _propose(stream, share))
 
     def problem(part: str, index: int) -> Problem:
-        return _problem("private_sums", part, index, drawn(part, index)[1])
+        return _problem("secret_sums", part, index, drawn(part, index)[1])
 
     def demonstration(index: int) -> Demonstration:
         stream, its = drawn("demonstrations", index)
-        return _demonstration(stream, _problem("private_sums", "demonstrations", index, its), its, forget, miss)
+        return _demonstration(stream, _problem("secret_sums", "demonstrations", index, its), its, forget, miss)
 
     return build_task(
-        "private_sums",
+        "secret_sums",
         train=Generated(num_train, lambda index: problem("train", index)),
         test=Generated(num_test, lambda index: problem("test", index)),
         verifier="regex",

@@ -1,10 +1,11 @@
 """InstructGPT (arXiv:2203.02155) on two cores: fine-tuning, a reward model on pairs, PPO against it with PPO-ptx.
 
-Three stages on three-digit sums. `sft`: a model of 0.9M parameters is fine-tuned on demonstrations, of which many are
-wrong. `reward`: its completions are told apart in pairs by the math verifier, which stands in for the labellers, and a
-reward model learns their choice. `ppo`: PPO against the reward model, with a KL term per token in the reward and the
-language-model loss on the demonstrations beside it; the verifier monitors, enters nothing, and measures pass@1. A KL
-coefficient of .02, as InstructGPT's, lets this small policy find what the reward model overrates: pass@1 then falls.
+A model of 0.9M parameters learns three-digit sums and, as what it should not unlearn, replies to short requests.
+`sft`: it is fine-tuned on demonstrations of both, of which many are wrong. `reward`: its sums are told apart in pairs
+by the math verifier, which stands in for the labellers, and a reward model learns their choice. `ppo`: PPO on sums
+against the reward model, with a KL term per token in the reward and the language-model loss on such replies (`text`)
+beside it; the verifier monitors, enters nothing, and measures pass@1. A KL coefficient of .02, as InstructGPT's, lets
+this small policy find what the reward model overrates: pass@1 then falls.
 
     rlvr pipeline instructgpt
     rlvr pipeline instructgpt --seeds 0 1 2 --out-dir runs/instructgpt_seeds
@@ -14,21 +15,30 @@ coefficient of .02, as InstructGPT's, lets this small policy find what the rewar
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr.config import CriticConfig, MonitorConfig, PPOConfig
+from rlvr.config import Config, CriticConfig, MonitorConfig, PPOConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.recipes import rm_pairs, tiny_math
 
 if TYPE_CHECKING:
-    from rlvr.pipeline.stages import Stages
+    from rlvr.pipeline.stages import Made, Stages
 
 CONFIG = PipelineConfig(out_dir=Path("runs/instructgpt"))
+TEXT = 2000  # texts of the pretraining mix
+SFT = dataclasses.replace(
+    tiny_math.CONFIG,
+    run=dataclasses.replace(tiny_math.CONFIG.run, task="mixture", task_option=("packs=arithmetic,notes",)),
+    sft=dataclasses.replace(tiny_math.CONFIG.sft, steps=1250),
+)
 PPO = dataclasses.replace(
     tiny_math.CONFIG,
-    run=dataclasses.replace(tiny_math.CONFIG.run, verifier="reward_model", steps=40),
-    algo=PPOConfig(kl_coef=0.2, kl_in="reward", ptx_coef=0.02, ptx_batch_size=16),
+    run=dataclasses.replace(
+        tiny_math.CONFIG.run, verifier="reward_model", steps=40, save_every=10, keep_checkpoints=10
+    ),
+    algo=PPOConfig(kl_coef=0.2, kl_in="reward", ptx_coef=0.1, ptx_batch_size=16),
     critic=CriticConfig(lr=4e-4),
     monitor=MonitorConfig("math"),
     eval=dataclasses.replace(tiny_math.CONFIG.eval, verifier="monitor"),
@@ -36,11 +46,36 @@ PPO = dataclasses.replace(
 
 
 def stages(pipeline: Stages) -> None:
-    """Fine-tune, learn the reward, train against it."""
-    start = pipeline.sft("sft", tiny_math.CONFIG)
-    reward = pipeline.reward_model("reward", rm_pairs.CONFIG, policy=start)
+    """Fine-tune, learn the reward, train against it; measure also what the training is not about."""
+    from rlvr.commands.eval import EvalArgs
+
+    start, text, reward = before_ppo(pipeline)
+    ppo = pipeline.train("ppo", against(reward, text), policy=start)
+    other = EvalArgs(model="", task="notes", samples=8, max_new_tokens=42)
+    pipeline.evaluate("ppo-other-text", other, policy=ppo)
+
+
+def before_ppo(pipeline: Stages) -> tuple[Made, Made, Made]:
+    """Return the fine-tuned policy, the text of the pretraining mix, and the reward model."""
+    start = pipeline.sft("sft", SFT)
+    text = pipeline.make("text", {"task": "notes", "texts": TEXT}, write_text)
+    return start, text, pipeline.reward_model("reward", rm_pairs.CONFIG, policy=start)
+
+
+def write_text(folder: Path) -> dict[str, float]:
+    """Write texts of the kind that the fine-tuning has seen and PPO does not."""
+    from rlvr.registry import make_task
+
+    shown = make_task("notes", seed=1, num_demonstrations=TEXT).demonstrations
+    lines = [json.dumps({"prompt": problem.prompt, "completion": said}) + "\n" for problem, said in shown]
+    (folder / "data.jsonl").write_text("".join(lines))
+    return {"texts": len(lines)}
+
+
+def against(reward: Made, text: Made) -> Config:
+    """Return PPO against a reward model, with a pretraining mix."""
     run = dataclasses.replace(PPO.run, verifier_option=(f"model={reward.path}",))
-    pipeline.train("ppo", dataclasses.replace(PPO, run=run), policy=start)
+    return dataclasses.replace(PPO, run=run, sft=dataclasses.replace(PPO.sft, data=text.path / "data.jsonl"))
 
 
 def main(config: PipelineConfig = CONFIG) -> None:

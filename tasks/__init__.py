@@ -23,6 +23,7 @@ BUILT_IN = {
     "higher_lower": "generated.higher_lower",
     "hops": "generated.hops",
     "notes": "generated.notes",
+    "private_sums": "generated.private_sums",
     "product": "generated.product",
     **dict.fromkeys(("secret_sums", "judged_sums"), "generated.secret_sums"),
     "propositions": "generated.propositions",

@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "rlvr.http": ("rlvr.files",),
     "rlvr.files": ("rlvr.types", "rlvr.registry"),
     "rlvr.registry": ("rlvr.types",),
-    "rlvr.adapters": (*FOUNDATION, "rlvr.verifiers"),
+    "rlvr.adapters": (*FOUNDATION, "rlvr.sandbox", "rlvr.verifiers"),
     "rlvr.config": (*FOUNDATION, "rlvr.algo"),
     "rlvr.runs": (*FOUNDATION, "rlvr.config"),
     "rlvr.algo": FOUNDATION,

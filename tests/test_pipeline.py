@@ -21,22 +21,10 @@ from rlvr.config.pipeline import PipelineConfig
 from rlvr.pipeline.report import figures, write_pipeline_report
 from rlvr.pipeline.stages import Made, Stages, run_pipeline
 from tests.helpers.folders import held
+from tests.helpers.pipelines import QUICK
 from tests.helpers.resuming import small
 
-QUICK = (
-    "sft.sft.steps=10",
-    "sft.eval.every=-1",
-    "reward.pairs.num_problems=12",
-    "reward.pairs.verifier=regex",
-    "reward.pairs.verifier_option=pattern=7.*7 match=search",
-    "reward.train.epochs=1",
-    "ppo.run.steps=3",
-    "ppo.run.save_every=1",
-    "ppo.rollout.problems_per_step=4",
-    "ppo.rollout.group_size=4",
-    "ppo.eval.num_problems=4",
-    "ppo.eval.every=0",
-)
+STAGES = ["sft", "text", "reward", "ppo", "ppo-other-text"]
 
 
 def counted(calls: list[str]):
@@ -190,7 +178,7 @@ def test_two_stages_of_one_name_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--set", "none.run.steps=1"], "no stage 'none'; this pipeline has sft, reward, ppo"),
+        (["--set", "none.run.steps=1"], "no stage 'none'; this pipeline has sft, text, reward, ppo, ppo-other-text"),
         (["--set", "ppo.run.steps"], "expected STAGE.SETTING=value"),
         (["--set", "ppo.eval.k='1 8"], "expected STAGE.SETTING=value"),
         (["--set", "ppo=1"], "expected STAGE.SETTING=value"),
@@ -217,8 +205,11 @@ def test_recipes_of_other_commands(capsys):
     assert "rlvr pipeline instructgpt" in capsys.readouterr().err
     assert main(["pipeline", "tiny_math"]) == 2
     assert "rlvr train tiny_math" in capsys.readouterr().err
+    assert main(["pipeline", "instructgpt", "--stages", "--set", "ppo.algo.ptx-coef=0"]) == 0
+    (ppo,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ppo: ")]
+    assert json.loads(ppo.removeprefix("ppo: "))["sft"]["data"] is None
     assert main(["pipeline", "instructgpt", "--stages"]) == 0
-    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == ["sft", "reward", "ppo"]
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == STAGES
 
 
 def test_the_report_has_each_seed_and_the_mean(tmp_path):
@@ -243,7 +234,17 @@ def test_the_report_has_each_seed_and_the_mean(tmp_path):
 
 
 def command(folder: Path) -> list[str]:
-    return [sys.executable, "-m", "rlvr", "pipeline", "instructgpt", "--out-dir", str(folder), "--set", *QUICK]
+    return [
+        sys.executable,
+        "-m",
+        "rlvr",
+        "pipeline",
+        "instructgpt",
+        "--out-dir",
+        str(folder),
+        "--set",
+        *QUICK["instructgpt"],
+    ]
 
 
 def kill_at(folder: Path, at: str) -> None:
@@ -273,7 +274,7 @@ def test_killed_in_its_stages_it_goes_on(tmp_path):
     for name in (
         "sft/start/model.safetensors",
         "reward/model-0/model.safetensors",
-        "ppo/checkpoints/step-000003/model.safetensors",
+        "ppo/checkpoints/step-000002/model.safetensors",
         "ppo/rollouts.jsonl",
     ):
         assert (parts / "seed-0" / name).read_bytes() == (whole / "seed-0" / name).read_bytes(), name

@@ -120,7 +120,7 @@ class CombineVerifier(Composite):
             )
         check_choices(self)
         self._check_settings()
-        options = self._options_of(list(specs))
+        options = part_options("combine", self.options, list(specs))
         made = {name: make_verifier(spec, **options[name]) for name, spec in specs.items()}
         object.__setattr__(self, "components", made)
 
@@ -231,18 +231,22 @@ class CombineVerifier(Composite):
         # A part without a reference may not need one (format, length); otherwise it rejects None.
         return reference.get(name) if isinstance(reference, Mapping) else None
 
-    def _options_of(self, names: list[str]) -> dict[str, dict[str, str]]:
-        """The options of each part."""
-        options: dict[str, dict[str, str]] = {name: {} for name in names}
-        for item in self.options:
-            target, equals, value = item.partition("=")
-            name, dot, option = target.rpartition(".")
-            if not equals or not dot:
-                raise ValueError(f"combine option {item!r}: expected part.option=value")
-            if name not in options:
-                raise LookupError(f"combine has no part {name!r} for {item!r}; {did_you_mean(name, names)}")
-            options[name][option] = value
-        return options
+
+def part_options(verifier: str, items: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the options of each part, by its name, from part.option=value of the verifier of that name.
+
+    Raises ValueError for another form, LookupError for a part that is none of `names`.
+    """
+    options: dict[str, dict[str, str]] = {name: {} for name in names}
+    for item in items:
+        target, equals, value = item.partition("=")
+        name, dot, option = target.rpartition(".")
+        if not equals or not dot:
+            raise ValueError(f"{verifier} option {item!r}: expected part.option=value")
+        if name not in options:
+            raise LookupError(f"{verifier} has no part {name!r} for {item!r}; {did_you_mean(name, names)}")
+        options[name][option] = value
+    return options
 
 
 def _split_alias(item: str, what: str = "combine part") -> tuple[str, str]:

@@ -19,6 +19,7 @@ from typing import Any
 
 from rlvr.registry import register
 from rlvr.types import Message, Problem, Prompt, Status, Verdict, bad_reference
+from rlvr.verifiers.extract.thinking import BYTE_ORDER_MARK, THINKING, after_thinking
 
 MISSING = "this needs the package verifiers, version 0.4: pip install 'rlvr[verifiers]'"
 
@@ -47,8 +48,8 @@ def _is_ours(folder: Path) -> bool:
 def load_tasks(module: str, config: Mapping[str, Any], most: int) -> list[Any]:
     """Return the first `most` tasks of the taskset that `module` exports. Raise ValueError for one that cannot be used.
 
-    Refused are tasks that need a container, tool servers, a runtime for their rewards, or judges: rewards are computed
-    from the completion only.
+    Refused are tasks that need a container, tool servers, a runtime for their rewards or before them, or judges:
+    rewards are computed from the completion only.
     """
     vf = v1()
     try:
@@ -59,8 +60,9 @@ def load_tasks(module: str, config: Mapping[str, Any], most: int) -> list[Any]:
     tasks = list(made.take(most))
     if not tasks:
         raise ValueError(f"verifiers:{module} has no tasks")
-    if reason := _needs_more(tasks[0], made):
-        raise ValueError(f"verifiers:{module} is refused: it needs {reason}")
+    for task in {type(task): task for task in tasks}.values():
+        if reason := _needs_more(task, made):
+            raise ValueError(f"verifiers:{module} is refused: it needs {reason}")
     return tasks
 
 
@@ -75,6 +77,9 @@ def _needs_more(task: Any, made: Any) -> str:
         runtime = inspect.signature(hook).parameters.get("runtime")
         if runtime is not None and runtime.default is inspect.Parameter.empty:
             return f"a runtime for its reward {hook.__name__}"
+    for name in ("setup", "stage_verifier", "finalize"):
+        if getattr(type(task), name) is not getattr(v1().Task, name):
+            return f"a runtime for its {name}"
     return "" if task.hooks("reward") else "a reward"
 
 
@@ -96,9 +101,22 @@ def _text(content: Any) -> str:
     return content
 
 
+def hash_of(task: Any) -> str:
+    """Return a hash of a task's data without its place in the taskset."""
+    return str(task.with_data(idx=None).hash)
+
+
 def trace_of(task: Any, completion: str) -> Any:
-    """Return a trace of theirs in which the model answered the task's prompt with this completion."""
+    """Return a trace of theirs in which the model answered the task's prompt with this completion.
+
+    What it thought before its answer is `reasoning_content`, as the servers of prime-rl give it.
+    """
     vf = v1()
+    content = after_thinking(completion)
+    answer, thought = ("", completion) if content is None else (content, completion.removesuffix(content))
+    reasoning = thought.strip(BYTE_ORDER_MARK).strip()
+    for tag in THINKING:
+        reasoning = reasoning.removeprefix(tag).removesuffix(tag)
     records = importlib.import_module("verifiers.v1.trace")
     node = importlib.import_module("verifiers.v1.graph").MessageNode
     return vf.Trace(
@@ -106,7 +124,11 @@ def trace_of(task: Any, completion: str) -> Any:
         agent=records.AgentInfo(config=vf.AgentConfig()),
         nodes=[
             node(message=vf.UserMessage(content=task.data.prompt_text)),
-            node(parent=0, message=vf.AssistantMessage(content=completion), sampled=True),
+            node(
+                parent=0,
+                message=vf.AssistantMessage(content=answer, reasoning_content=reasoning.strip() or None),
+                sampled=True,
+            ),
         ],
     )
 
@@ -121,8 +143,9 @@ def rewards_of(task: Any, completion: str) -> dict[str, tuple[float, float]]:
 
 
 @lru_cache(maxsize=4)
-def _tasks(module: str, config: str, most: int) -> list[Any]:
-    return load_tasks(module, json.loads(config), most)
+def _tasks(module: str, config: str, most: int) -> dict[str, Any]:
+    """Return the tasks of a taskset by their hash: some tasksets shuffle them at each loading."""
+    return {hash_of(task): task for task in load_tasks(module, json.loads(config), most)}
 
 
 @register("verifiers_task")
@@ -130,9 +153,9 @@ def _tasks(module: str, config: str, most: int) -> list[Any]:
 class VerifiersTask:
     """The weighted sum of the rewards that a task of the package `verifiers` gives a completion.
 
-    The reference is {"taskset": module, "config": its settings, "most": tasks that are read, "index": number of the
-    task}. A sum of at least `full` is correct and scores 1, others are divided by it. The rewards are the taskset's
-    code, which runs in a worker process, not in the sandbox.
+    The reference is {"taskset": module, "config": its settings, "most": tasks that are read, "hash": of the task's
+    data}. A sum of at least `full` is correct and scores 1, others are divided by it. The rewards are the taskset's
+    code, which runs in a worker process, not in the sandbox. They see what was thought apart from the answer.
     """
 
     full: float = 1.0
@@ -147,17 +170,20 @@ class VerifiersTask:
 
     def check_reference(self, reference: Any) -> None:
         """Raise ValueError for a reference of another form."""
-        if not isinstance(reference, Mapping) or not {"taskset", "config", "most", "index"} <= set(reference):
-            raise ValueError('the reference is not {"taskset": ..., "config": ..., "most": ..., "index": ...}')
+        if not isinstance(reference, Mapping) or not {"taskset", "config", "most", "hash"} <= set(reference):
+            raise ValueError('the reference is not {"taskset": ..., "config": ..., "most": ..., "hash": ...}')
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         """Return the verdict on one completion. What a reward raises passes through: an error without score."""
         try:
             self.check_reference(problem.reference)
             wanted = problem.reference
-            task = _tasks(wanted["taskset"], json.dumps(wanted["config"]), wanted["most"])[wanted["index"]]
+            tasks = _tasks(wanted["taskset"], json.dumps(wanted["config"]), wanted["most"])
         except (ValueError, LookupError) as error:
             return bad_reference(str(error))
+        task = tasks.get(wanted["hash"])
+        if task is None:
+            return bad_reference(f"verifiers:{wanted['taskset']} has other tasks than when its problems were made")
         rewards = rewards_of(task, completion)
         total = sum(score * weight for score, weight in rewards.values()) / self.full
         status = Status.CORRECT if total >= 1 else Status.INCORRECT if total <= 0 else Status.PARTIAL

@@ -4,6 +4,7 @@
 Nothing of another program is imported before its adapter is used.
 """
 
-from rlvr.adapters.judging import Judge, Unscored, judge, messages
+from rlvr.adapters.judging import Judge, Unscored, judge
+from rlvr.adapters.spoken import messages
 
 __all__ = ["Judge", "Unscored", "judge", "messages"]

@@ -11,11 +11,13 @@ def countdown():
 
 from __future__ import annotations
 
-import asyncio
+import math
+from collections.abc import Sequence
 from typing import Any
 
-from rlvr.adapters.judging import Judge, judge, messages
-from rlvr.types import Prompt
+from rlvr.adapters.judging import Judge, judge
+from rlvr.adapters.spoken import messages, with_thinking
+from rlvr.types import Prompt, Verdict
 
 MISSING = "this needs the package inspect_ai: pip install inspect_ai"
 
@@ -34,17 +36,22 @@ def _package() -> Any:
 def scorer(pack: Judge, name: str = "rlvr") -> Any:
     """Return a scorer: the score, with the answer that was read and the reason; Score.unscored without one.
 
-    A sample is the pack's problem whose id is in its metadata (`problem`); without it the target is the reference.
-    Raise ValueError where inspect_ai is not installed.
+    A sample is the pack's problem whose id is in its metadata (`problem`); without it, and for a judge without a pack,
+    the target is the reference, and of several targets the one with the highest score counts. Raise ValueError where
+    inspect_ai is not installed, and for a verifier of whole batches.
     """
     scoring = _package().scorer
+    pack.refuse_whole_batches("inspect_ai")
+    import anyio.to_thread
 
     @scoring.scorer(metrics=[scoring.mean(), scoring.stderr()], name=name)  # type: ignore[untyped-decorator]
     def verdicts() -> Any:
         async def score(state: Any, target: Any) -> Any:
-            key = (state.metadata or {}).get("problem")
-            problem = pack.problem(key, state.input_text, target.text)
-            verdict = await asyncio.to_thread(pack.verdict, problem, state.output.completion)
+            key = (state.metadata or {}).get("problem") if pack.named else None
+            wanted = list(target) if key is None and len(target) else [""]
+            pairs = [(pack.problem(key, state.input_text, one), _said(state.output)) for one in wanted]
+            verdicts = await anyio.to_thread.run_sync(pack.verdicts, pairs)
+            verdict = _best(verdicts)
             told = {
                 "answer": verdict.extracted,
                 "explanation": verdict.reason,
@@ -76,6 +83,20 @@ def pack_task(name: str, *, part: str = "test", workers: int = 2, timeout: float
     ]
     data = package.dataset.MemoryDataset(samples, name=name)
     return package.Task(dataset=data, solver=package.solver.generate(), scorer=scorer(pack))
+
+
+def _best(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict of the highest score; one without score where that might have been correct."""
+    best = max(verdicts, key=lambda one: -math.inf if one.score is None else one.score)
+    return best if best.correct else next((one for one in verdicts if one.score is None), best)
+
+
+def _said(output: Any) -> str:
+    """Return a model's output, with the thinking that was cut off it."""
+    content = output.message.content if output.choices else ""
+    parts = [] if isinstance(content, str) else [part for part in content if part.type == "reasoning"]
+    thought = "\n".join(part.summary or "" if part.redacted else part.reasoning for part in parts)
+    return with_thinking(output.completion, thought)
 
 
 def _input(package: Any, prompt: Prompt) -> Any:

@@ -32,9 +32,12 @@ def pack_task(
 
     `score` is the mean of the scores and `acc` the share of correct completions, over `repeats` completions of a
     problem and then over problems; `unscored` the share of verdicts without score, which neither counts. generation:
-    settings of lm_eval's generate_until. Raise ValueError for a pack that is played in turns, and where lm_eval is not
-    installed.
+    settings of lm_eval's generate_until. There are no examples in the prompt, whatever num_fewshot says: lm_eval would
+    show ids of problems as their answers. Raise ValueError for a pack that is played in turns, for a verifier of whole
+    batches, for `repeats` below 1 and where lm_eval is not installed.
     """
+    if repeats < 1:
+        raise ValueError(f"repeats {repeats}: expected at least 1")
     try:
         from lm_eval.api.task import ConfigurableTask
     except ModuleNotFoundError as error:
@@ -42,6 +45,7 @@ def pack_task(
     pack = judge(task=name, workers=workers, timeout=timeout, **options)
     if pack.environment is not None:
         raise ValueError(f"task {name!r} is played in turns; this adapter has one turn")
+    pack.refuse_whole_batches("lm_eval")
 
     def data(**unused: Any) -> Any:
         from datasets import Dataset
@@ -72,6 +76,7 @@ def pack_task(
             "doc_to_target": "{{problem}}",
             "output_type": "generate_until",
             "generation_kwargs": {"until": [], "do_sample": repeats > 1, "max_gen_toks": 2048, **(generation or {})},
+            "num_fewshot": 0,
             "repeats": repeats,
             "filter_list": [{"name": "all", "filter": [{"function": "take_first_k", "k": repeats}]}],
             "process_results": process,

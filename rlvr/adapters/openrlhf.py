@@ -16,7 +16,8 @@ called. Packs of several turns are played by an agent (`--agent_func_path agent.
 
     class AgentExecutor(MultiTurnAgentExecutor):
         def __init__(self):
-            super().__init__(agent(judge(task="hops"), reply="<|im_end|>\\n<|im_start|>user\\n{text}<|im_end|>\\n..."))
+            reply = "\\n<|im_start|>user\\n{text}<|im_end|>\\n<|im_start|>assistant\\n"
+            super().__init__(agent(judge(task="hops"), reply=reply, ends=["<|im_end|>"]))
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.adapters.judging import Judge, Unscored, World, scored
+from rlvr.adapters.judging import Judge, Unscored, rewarded, scored
+from rlvr.adapters.worlds import World
 from rlvr.types import Verdict
 
 
@@ -34,24 +36,25 @@ def reward_func(pack: Judge, *, ends: Sequence[str] = ()) -> Callable[..., dict[
 
     A query is prompt and response as one text, special tokens included: `ends` are those that are cut off its end,
     such as "<|im_end|>". A verdict without score raises Unscored, which OpenRLHF logs: the reward of that sample is
-    then None. Raise ValueError for a query without its prompt.
+    then None, and it looks for a reward model. Raise ValueError for a query without its prompt, and for a verifier of
+    whole batches: OpenRLHF asks for one verdict at a time.
     """
-    by_id = any(pack.parts.values())
+    pack.refuse_whole_batches("OpenRLHF")
 
     def score(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **unused: Any) -> dict[str, Any]:
         import torch
 
         pairs = []
         for query, prompt, label in zip(queries, prompts, labels, strict=True):
-            _, found, response = query.partition(prompt)
+            found, response = prompt in query, query.partition(prompt)[2] if prompt else query
             if not found:
                 raise ValueError(f"the query {query[:60]!r} does not hold its prompt {prompt[:60]!r}")
-            pairs.append((pack.problem(label if by_id else None, prompt, label), _without(response, ends)))
+            pairs.append((pack.problem(label if pack.named else None, prompt, label), _without(response, ends)))
         verdicts = pack.verdicts(pairs)
         failed = next((verdict for verdict in verdicts if verdict.score is None), None)
         if failed is not None:
             raise Unscored(f"{failed.status}: {failed.reason}")
-        rewards = torch.tensor([verdict.score for verdict in verdicts], dtype=torch.float32)
+        rewards = torch.tensor([rewarded(verdict) for verdict in verdicts], dtype=torch.float32)
         correct = torch.tensor([float(verdict.correct) for verdict in verdicts], dtype=torch.float32)
         return {"rewards": rewards, "scores": rewards, "extra_logs": {"correct": correct}}
 
@@ -61,18 +64,22 @@ def reward_func(pack: Judge, *, ends: Sequence[str] = ()) -> Callable[..., dict[
 def agent(pack: Judge, *, reply: str = "{text}", ends: Sequence[str] = ()) -> Any:
     """Return a class of agents (AgentInstanceBase) that play a pack: several turns where it has an environment.
 
-    reply: what is put around the text of a reply, as the model's chat template does, with {text} in it. ends: special
-    tokens that are cut off the end of a turn. Labels as for `reward_func`. Rewards of turns are added to the verdict's
-    score; a verdict without score raises Unscored. Raise ValueError where OpenRLHF is not installed, and for a `reply`
-    without {text}.
+    reply: what is put around the text of a reply, as the model's chat template does, with {text} in it; it follows the
+    token that ended the turn, which OpenRLHF keeps. ends: special tokens that are cut off the end of a turn. Labels as
+    for `reward_func`. Rewards of turns are added to the verdict's; a verdict without score raises Unscored. A rollout
+    that uses up OpenRLHF's `max_len` before its end has the rewards of its turns and no verdict. Raise ValueError where
+    OpenRLHF is not installed, for a `reply` without {text} or that begins with one of `ends`, and for a verifier of
+    whole batches.
     """
+    pack.refuse_whole_batches("OpenRLHF")
     if "{text}" not in reply:
         raise ValueError(f"reply {reply!r}: expected {{text}} in it")
+    if any(end and reply.startswith(end) for end in ends):
+        raise ValueError(f"reply {reply!r}: expected what follows the end of a turn, which the model has sampled")
     try:
         from openrlhf.utils.agent import AgentInstanceBase
     except ModuleNotFoundError as error:
         raise ValueError(f"this needs the package openrlhf, version 0.11 ({error})") from error
-    by_id = any(pack.parts.values())
 
     class PackAgent(AgentInstanceBase):  # type: ignore[misc]
         def __init__(self, *unused: Any, **options: Any) -> None:
@@ -80,7 +87,7 @@ def agent(pack: Judge, *, reply: str = "{text}", ends: Sequence[str] = ()) -> An
 
         async def reset(self, states: dict[str, Any], **unused: Any) -> dict[str, Any]:
             label, prompt = states.get("label"), states.get("observation", "")
-            self.world = World(pack, pack.problem(label if by_id else None, prompt, label), "openrlhf")
+            self.world = World(pack, pack.problem(label if pack.named else None, prompt, label), "openrlhf")
             return states
 
         async def step(self, states: dict[str, Any], **unused: Any) -> dict[str, Any]:
@@ -91,14 +98,15 @@ def agent(pack: Judge, *, reply: str = "{text}", ends: Sequence[str] = ()) -> An
             found = await asyncio.to_thread(self.world.say, said)
             done = isinstance(found, Verdict)
             reward = scored(found) if isinstance(found, Verdict) else found.reward
-            extra = {"correct": torch.tensor(float(found.correct))} if isinstance(found, Verdict) else {}
+            right = isinstance(found, Verdict) and found.correct
             return {
                 "rewards": torch.tensor(reward),
                 "scores": torch.tensor(reward),
                 "environment_feedback": "" if isinstance(found, Verdict) else reply.replace("{text}", found.text),
                 "done": done,
                 "sampling_params": states.get("sampling_params"),
-                "extra_logs": extra,
+                # Of each rollout, though it may not have ended: OpenRLHF cannot split a batch in which some lack it.
+                "extra_logs": {"correct": torch.tensor(float(right))},
             }
 
     return PackAgent

@@ -8,21 +8,26 @@ Countdown = environment(judge(task="countdown"))   # register("countdown", entry
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr.adapters.judging import Judge, World, scored
-from rlvr.types import Verdict
+from rlvr.adapters.judging import Judge, scored
+from rlvr.adapters.worlds import World
+from rlvr.types import Problem, Reply, Verdict
 
 MISSING = "this needs the package skyrl-gym, version 0.4: pip install skyrl-gym"
 
 
 def environment(pack: Judge) -> Any:
-    """Return a BaseTextEnv class of a pack. Raise ValueError where SkyRL-gym is not installed.
+    """Return a BaseTextEnv class of a pack.
 
     `extras` of an instance holds `problem`, the id of a problem, or as in SkyRL's rows reward_spec.ground_truth, which
-    is that id, or with judge(verifier) the reference. A verdict without score raises Unscored.
+    is that id, or with judge(verifier) the reference; LookupError without. With `max_turns` the turn of that number is
+    the last: if the environment goes on, the verifier judges what was said in it. A verdict without score raises
+    Unscored. Raise ValueError where SkyRL-gym is not installed, and for a verifier of whole batches.
     """
+    pack.refuse_whole_batches("SkyRL")
     try:
         from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
     except ModuleNotFoundError as error:
@@ -32,17 +37,33 @@ def environment(pack: Judge) -> Any:
         def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
             super().__init__()
             given = extras or {}
-            truth = given.get("reward_spec", {}).get("ground_truth")
-            key = given.get("problem", truth if any(pack.parts.values()) else None)
-            self.problem = pack.problem(key, "", truth)
-            self._world = World(pack, self.problem, "skyrl")
+            spec = given.get("reward_spec") or {}
+            if given.get("problem") is None and "ground_truth" not in spec:
+                raise LookupError("extras have no 'problem', the id of one, and no reward_spec.ground_truth")
+            truth = spec.get("ground_truth")
+            key = given.get("problem") or truth if pack.named else None
+            most = given.get("max_turns")
+            self.max_turns = math.inf if most is None else most
+            self._world = World(pack, pack.problem(key, "", truth), "skyrl")
+
+        @property
+        def problem(self) -> Problem:
+            return self._world.problem
+
+        def init(self, prompt: Any) -> Any:
+            if not pack.named:
+                self._world.ask(prompt)
+            return super().init(prompt)
 
         def step(self, action: str) -> Any:
             self.turns += 1
-            reply = self._world.say(action)
+            reply, earned = self._world.say(action), 0.0
+            if isinstance(reply, Reply) and self.turns >= self.max_turns:
+                earned, reply = reply.reward, self._world.end()
             if isinstance(reply, Verdict):
                 metadata = {"status": str(reply.status), "reason": reply.reason, "extracted": reply.extracted}
-                return BaseTextEnvStepOutput(observations=[], reward=scored(reply), done=True, metadata=metadata)
+                reward = scored(reply) + earned
+                return BaseTextEnvStepOutput(observations=[], reward=reward, done=True, metadata=metadata)
             message = {"role": "user" if reply.role == "tool" else reply.role, "content": reply.text}
             return BaseTextEnvStepOutput(observations=[message], reward=reply.reward, done=False, metadata={})
 

@@ -8,9 +8,13 @@ builders = group_builders(judge(task="gsm8k"), renderer, group_size=16)   # of a
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr.adapters.judging import Judge
+from rlvr.adapters.spoken import said
 from rlvr.types import Problem
 
 MISSING = "this needs the package tinker-cookbook, version 0.6: pip install tinker-cookbook"
@@ -19,12 +23,15 @@ MISSING = "this needs the package tinker-cookbook, version 0.6: pip install tink
 def problem_env(pack: Judge) -> Any:
     """Return a ProblemEnv class of a pack: `PackEnv(renderer, problem, **options)`, with the options of ProblemEnv.
 
-    The answer's reward is the verdict's score; a verdict without score raises Unscored. check_format accepts any text,
-    so that only a missing stop sequence costs format_coef. Raise ValueError where tinker-cookbook is not installed,
-    and for a pack with an environment, whose rollouts have several turns.
+    The answer is judged with its thinking before it, and its reward is that of the verdict; a verdict without score
+    raises Unscored. check_format accepts any text, so that only a missing stop sequence costs format_coef. Logs name
+    the problem in place of its reference. Raise ValueError where tinker-cookbook is not installed, for a pack with an
+    environment, whose rollouts have several turns, and for a verifier of whole batches; of an instance, for a prompt
+    that does not end with a message of the user.
     """
     if pack.environment is not None:
         raise ValueError("this pack has an environment: a ProblemEnv has one turn; use a pack without")
+    pack.refuse_whole_batches("tinker-cookbook")
     try:
         from tinker_cookbook.rl.problem_env import ProblemEnv
     except ModuleNotFoundError as error:
@@ -32,38 +39,78 @@ def problem_env(pack: Judge) -> Any:
 
     class PackEnv(ProblemEnv):  # type: ignore[misc]
         def __init__(self, renderer: Any, problem: Problem, **options: Any) -> None:
-            if not isinstance(problem.prompt, str):
-                *before, last = problem.prompt
-                options["convo_prefix"] = [*(options.get("convo_prefix") or []), *map(dict, before)]
-                self.question = last["content"]
-            else:
+            if isinstance(problem.prompt, str):
                 self.question = problem.prompt
+            else:
+                *before, last = map(dict, problem.prompt)
+                if last["role"] != "user":
+                    raise ValueError(f"problem {problem.id!r}: its prompt ends with {last['role']}; expected user")
+                # What the system says comes first, before the examples that the caller gives.
+                given = list(options.get("convo_prefix") or [])
+                system = [message for message in before if message["role"] == "system"]
+                if system and any(message["role"] == "system" for message in given):
+                    raise ValueError(f"problem {problem.id!r} has a system prompt, and so has convo_prefix")
+                options["convo_prefix"] = [*system, *given, *(one for one in before if one["role"] != "system")]
+                self.question = last["content"]
             super().__init__(renderer, **options)
             self.problem = problem
+            self._judged: tuple[str, float] | None = None
 
         def get_question(self) -> str:
             return self.question
 
+        async def step(self, action: Any, *, extra: Any = None) -> Any:
+            from tinker_cookbook.renderers import get_text_content
+
+            # Judged here, beside the other rollouts, and not in check_answer, which would hold them all up.
+            message, _ = self.renderer.parse_response(action)
+            reward = await asyncio.to_thread(pack.score, self.problem, said(message))
+            self._judged = get_text_content(message), reward
+            try:
+                return await super().step(action, extra=extra)
+            finally:
+                self._judged = None
+
         def check_answer(self, sample_str: str) -> float:
+            if self._judged is not None and self._judged[0] == sample_str:
+                return self._judged[1]
             return pack.score(self.problem, sample_str)
 
         def check_format(self, sample_str: str) -> bool:
             return True
 
         def get_reference_answer(self) -> str:
-            return str(self.problem.reference)
+            return f"of problem {self.problem.id}"
 
     return PackEnv
 
 
-def group_builders(pack: Judge, renderer: Any, *, group_size: int, part: str = "train", **options: Any) -> list[Any]:
-    """Return a ProblemGroupBuilder for each problem of a part of the pack, in order: groups of `group_size`."""
-    from functools import partial
+@dataclass(frozen=True)
+class _Maker:
+    """Makes an environment. It can be pickled, as tinker-cookbook asks, with the one problem and without the others."""
 
-    made = problem_env(pack)
+    pack: Judge
+    renderer: Any
+    problem: Problem
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> Any:
+        return problem_env(self.pack)(self.renderer, self.problem, **self.options)
+
+
+def group_builders(pack: Judge, renderer: Any, *, group_size: int, part: str = "train", **options: Any) -> list[Any]:
+    """Return a ProblemGroupBuilder for each problem of a part of the pack, in order: groups of `group_size`.
+
+    They can be pickled for rollouts in other processes, each of which has worker processes of its own. Raise ValueError
+    as problem_env does, and for a group_size below 1.
+    """
+    if group_size < 1:
+        raise ValueError(f"group_size {group_size}: expected at least 1")
+    problem_env(pack)
     from tinker_cookbook.rl.problem_env import ProblemGroupBuilder
 
+    alone = pack.alone()
     return [
-        ProblemGroupBuilder(partial(made, renderer, problem, **options), group_size, "rlvr")
+        ProblemGroupBuilder(_Maker(alone, renderer, problem, options), group_size, "rlvr")
         for problem in pack.part(part)
     ]

@@ -15,26 +15,39 @@ Nothing of TRL is imported.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.adapters.judging import Judge, World, said
+from rlvr.adapters.judging import Judge, rewarded
+from rlvr.adapters.spoken import messages, said
+from rlvr.adapters.worlds import World
 from rlvr.types import Verdict
 
 Reward = Callable[..., list[float | None]]
 
 
 def rows(pack: Judge, part: str = "train") -> list[dict[str, Any]]:
-    """Return a part of a pack as rows of a data set: `prompt`, and `problem`, its id. References stay here."""
-    return [{"prompt": problem.prompt, "problem": problem.id} for problem in pack.part(part)]
+    """Return a part of a pack as rows of a data set: `prompt`, and `problem`, its id. References stay here.
+
+    Prompts are texts where all of them are, and else messages; these too where the pack has an environment, since TRL
+    offers its tool in chats only.
+    """
+    problems = pack.part(part)
+    texts = pack.environment is None and all(isinstance(problem.prompt, str) for problem in problems)
+    return [
+        {"prompt": problem.prompt if texts else messages(problem.prompt), "problem": problem.id} for problem in problems
+    ]
 
 
 def reward(pack: Judge, *, problem: str = "problem", reference: str = "reference", name: str = "rlvr") -> Reward:
-    """Return a reward function: the score of each completion, None for a verdict without one.
+    """Return a reward function: the reward of each completion, None for a verdict without score.
 
-    TRL leaves None out of the reward of that sample. A row is the pack's problem whose id is in the column `problem`;
-    without that column its reference is in the column `reference`. Raise LookupError where there is neither.
-    name: of the reward in TRL's logs.
+    TRL leaves a sample out of its group where every reward function returns None; where another one scores it, their
+    sum is as it is with 0: join such verifiers by `combine` instead. A row is the pack's problem whose id is in the
+    column `problem`; without that column, and for a judge without a pack, its reference is in the column `reference`.
+    Raise LookupError where that is missing. The last message of the assistant is judged, with its thinking before it.
+    A verifier of whole batches is given those that TRL passes at once. name: of the reward in TRL's logs.
     """
 
     def score(
@@ -42,8 +55,10 @@ def reward(pack: Judge, *, problem: str = "problem", reference: str = "reference
     ) -> list[float | None]:
         if problem not in columns and reference not in columns:
             raise LookupError(f"the data set has no column {problem!r} and no column {reference!r}")
-        keys = columns.get(problem, [None] * len(prompts))
-        references = columns.get(reference, [None] * len(prompts))
+        nothing = [None] * len(prompts)
+        references = columns.get(reference, nothing)
+        # Without a pack, a column of that name is something else, such as the text of the problem.
+        keys = columns.get(problem, nothing) if pack.named or reference not in columns else nothing
         pairs = [
             (pack.problem(key, prompt, wanted), said(completion))
             for key, prompt, wanted, completion in zip(keys, prompts, references, completions, strict=True)
@@ -57,23 +72,25 @@ def reward(pack: Judge, *, problem: str = "problem", reference: str = "reference
 def environment(pack: Judge) -> type:
     """Return a class of environments for `environment_factory`: the model takes its turns by calling the tool `act`.
 
-    A row is the pack's problem whose id is in its column `problem`. The reward is the verdict's score and the rewards
-    of turns; None for a verdict without score. An episode that has not ended is judged by what was said last. Raise
-    ValueError for a pack without an environment, which `reward` judges.
+    A row is the pack's problem whose id is in its column `problem`. The reward is that of the verdict and those of
+    turns; None for a verdict without score, which an environment that fails has too. An episode that has not ended is
+    judged by what was said last. Raise ValueError for a pack without an environment, which `reward` judges, and for a
+    verifier of whole batches.
     """
     if pack.environment is None:
         raise ValueError("this pack has no environment; use reward(pack) as a reward function")
+    pack.refuse_whole_batches("TRL's environment")
 
     class PackEnvironment:
         def __init__(self) -> None:
             self._world: World | None = None
-            self._verdict: Verdict | None = None
 
-        def reset(self, *, problem: str, **columns: Any) -> None:
+        def reset(self, *, problem: str | None = None, **columns: Any) -> None:
             if self._world is not None:
                 self._world.close()
+            if problem is None:
+                raise LookupError("a row without the column 'problem'; rows(pack) has it")
             self._world = World(pack, pack.problem(problem), "trl")
-            self._said, self._earned, self._verdict = "", 0.0, None
 
         def act(self, text: str) -> str:
             """
@@ -86,19 +103,13 @@ def environment(pack: Judge) -> type:
                 The environment's reply.
             """
             assert self._world is not None, "TRL calls reset first"
-            if self._verdict is not None:
-                return "The episode has ended."
-            self._said = text
-            found = self._world.say(text)
-            if isinstance(found, Verdict):
-                self._verdict = found
-                return "The episode has ended."
-            self._earned += found.reward
-            return found.text
+            # What the model writes as the argument may be any value of JSON.
+            found = self._world.say(text if isinstance(text, str) else json.dumps(text, default=str))
+            return "The episode has ended." if isinstance(found, Verdict) else found.text
 
         def get_reward(self) -> float | None:
             assert self._world is not None, "TRL calls reset first"
-            verdict = self._verdict or pack.verdict(self._world.problem, self._said)
-            return None if verdict.score is None else verdict.score + self._earned
+            reward = rewarded(self._world.judged())
+            return None if reward is None else reward + self._world.earned
 
     return PackEnvironment

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from rlvr.adapters.judging import Judge, judge
+from rlvr.adapters.judging import Judge, judge, rewarded
+from rlvr.adapters.spoken import with_thinking
 from rlvr.types import Prompt
 from rlvr.verifiers.verifiers_task import v1
 
@@ -40,13 +41,13 @@ def _classes() -> tuple[Any, Any, Any]:
         pack: Callable[[], Judge]
 
         @vf.reward  # type: ignore[untyped-decorator]
-        async def verdict(self, trace: Any) -> float:
+        async def verdict(self, trace: Any) -> float | None:
             pack = type(self).pack()
-            found = await asyncio.to_thread(pack.verdict, pack.problem(self.data.problem), trace.last_reply)
+            found = await asyncio.to_thread(pack.verdict, pack.problem(self.data.problem), _said(trace))
             trace.info["verdict"] = {"status": str(found.status), "reason": found.reason, "extracted": found.extracted}
             if found.score is None:
                 raise vf.TaskError(f"{found.status}: {found.reason}")
-            return found.score
+            return rewarded(found)
 
     return PackData, PackTask, PackConfig
 
@@ -54,7 +55,8 @@ def _classes() -> tuple[Any, Any, Any]:
 def taskset(name: str, *, workers: int = 2, timeout: float = 10.0, **options: Any) -> Any:
     """Return a Taskset class of the pack `name` with these options, for the `__all__` of a module of yours.
 
-    Its configuration has `split`: train (default) or test. Raise ValueError for a pack that is played in turns.
+    Its configuration has `split`: train (default) or test. Loading it raises ValueError for a pack that is played in
+    turns, and for a verifier of whole batches.
     """
     vf = v1()
     pack_data, pack_task, pack_config = _classes()
@@ -64,6 +66,7 @@ def taskset(name: str, *, workers: int = 2, timeout: float = 10.0, **options: An
         made = judge(task=name, workers=workers, timeout=timeout, **options)
         if made.environment is not None:
             raise ValueError(f"task {name!r} is played in turns; this adapter has one turn")
+        made.refuse_whole_batches("verifiers")
         return made
 
     task = type("PackTask", (pack_task,), {"pack": staticmethod(pack), "__module__": __name__})
@@ -78,6 +81,13 @@ def taskset(name: str, *, workers: int = 2, timeout: float = 10.0, **options: An
                 yield task(data, self.config.task)
 
     return PackTaskset
+
+
+def _said(trace: Any) -> str:
+    """Return the last reply in a trace, with the thinking that was cut off it."""
+    spoken = trace.assistant_messages
+    own = spoken and (spoken[-1].content or "").strip() == trace.last_reply
+    return with_thinking(trace.last_reply, spoken[-1].reasoning_content if own else None)
 
 
 def _split(prompt: Prompt) -> tuple[str | None, Any]:

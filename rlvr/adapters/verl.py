@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlvr.adapters.judging import Judge, Unscored, messages
+from rlvr.adapters.judging import Judge, Unscored, rewarded
+from rlvr.adapters.spoken import messages
 
 Score = dict[str, Any]
 
@@ -36,9 +37,13 @@ def rows(pack: Judge, name: str, part: str = "train") -> list[dict[str, Any]]:
 def compute_score(pack: Judge) -> Callable[..., Score]:
     """Return `compute_score`: {"score", "acc", "status", "reason"} of a completion.
 
-    A row of `rows` names its problem in `extra_info`; for others the ground truth is the reference. verl has no value
-    for a sample without score, and 0 would be a wrong one: a verdict without score raises Unscored, which ends the run.
+    The ground truth is the reference; with a pack it is the id of a problem, unless `extra_info` has that as `problem`.
+    verl passes no prompt: a verifier that reads it needs it in `extra_info`, as `prompt`; LookupError without. verl has
+    no value for a sample without score, and 0 would be a wrong one: a verdict without score raises Unscored, which ends
+    the run, except with verl's reward manager `rate_limited`, which makes 0 of every exception. Raise ValueError for a
+    verifier of whole batches: verl asks for one verdict at a time.
     """
+    pack.refuse_whole_batches("verl")
 
     def score(
         data_source: str,
@@ -47,12 +52,17 @@ def compute_score(pack: Judge) -> Callable[..., Score]:
         extra_info: Mapping[str, Any] | None = None,
         **unused: Any,
     ) -> Score:
-        problem = pack.problem((extra_info or {}).get("problem"), "", ground_truth)
-        verdict = pack.verdict(problem, solution_str)
-        if verdict.score is None:
+        extra = extra_info or {}
+        prompt = extra.get("prompt")
+        if prompt is None and not pack.named and pack.reads_prompt:
+            raise LookupError(f"{data_source}: this verifier reads the prompt; put it into extra_info as 'prompt'")
+        key = extra.get("problem") or ground_truth if pack.named else None
+        verdict = pack.verdict(pack.problem(key, "" if prompt is None else prompt, ground_truth), solution_str)
+        reward = rewarded(verdict)
+        if reward is None:
             raise Unscored(f"{data_source}: {verdict.status}: {verdict.reason}")
         return {
-            "score": verdict.score,
+            "score": reward,
             "acc": float(verdict.correct),
             "status": str(verdict.status),
             "reason": verdict.reason,

@@ -70,8 +70,9 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
     check_optimizer(config.optim, pick_device(config.model.device))
     display = Display(enabled=accelerator.is_main_process)
     given = read_pairs(config.pairs.file) if config.pairs.file is not None else None
+    also = [pair for path in config.pairs.also for pair in read_pairs(path)]
     held_out = config.pairs.held_out
-    split = split_by_prompt(given, held_out, seed=config.run.seed) if given is not None else None
+    split = split_by_prompt([*given, *also], held_out, seed=config.run.seed) if given is not None else None
     folder = reward_folder(config)
     main = accelerator.is_main_process
     with ExitStack() as stack:
@@ -79,7 +80,7 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
         if split is None:
             # One process samples: verdicts could differ where time is short.
             pairs = gather(sample_pairs(config, display) if main else [], accelerator)
-            split = split_by_prompt(pairs, held_out, seed=config.run.seed)
+            split = split_by_prompt([*pairs, *also], held_out, seed=config.run.seed)
         for line in (*lines, *folder.claim()) if main else ():
             display.say(line)
         accelerator.wait_for_everyone()
@@ -176,7 +177,7 @@ def save_trainer(trainer: TrainableRewardModel, folder: Path, result: dict[str, 
 def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]:
     """Return pairs of the policy's completions of a pack's training problems, told apart by a verifier.
 
-    RunError if no problem has both a correct completion and one that is not.
+    RunError if no problem has both a correct completion and one that is not, and there are no other pairs.
     """
     p, model = config.pairs, config.model
     task, verifier = pack(p)
@@ -207,7 +208,7 @@ def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]
             display.step(start + len(chosen), f"{len(pairs)} pairs")
         counts = dict(runner.counts)
     display.finish()
-    if not pairs:
+    if not pairs and not p.also:
         found = ", ".join(f"{count} {status}" for status, count in counts.items())
         raise RunError(
             f"no pairs: none of {len(problems)} problems has both a correct completion and one that is not ({found}); "

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from rlvr.config.group import Group, Rules, Used, check_groups, require, settings_of
+from rlvr.config.group import ADVANCED, Group, Rules, Used, check_groups, require, settings_of
 from rlvr.config.optim import OptimConfig
 from rlvr.config.quantities import COUNT, COUNT_OR_NONE, TWO_OR_MORE, Bound
 from rlvr.config.shared import (
@@ -48,6 +48,8 @@ class PairsConfig(BatchSizeSetting, VerifierSettings, LengthSettings, TaskSettin
 
     file: Path | None = None
     """JSON Lines file with prompt, chosen, rejected and optionally margin. None: sample pairs."""
+    also: Annotated[tuple[Path, ...], ADVANCED] = ()
+    """Further files of such pairs, to train on and to hold out of as well: those of an earlier policy, for example."""
     policy: str | None = None
     """Hub name or folder of the causal LM to sample from."""
     num_problems: Annotated[int, TWO_OR_MORE, SAMPLED] = 1024

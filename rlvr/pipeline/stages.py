@@ -86,6 +86,8 @@ class Stages:
             model = dataclasses.replace(model, name=self.config.model)
         run = dataclasses.replace(config.run, seed=self.seed)
         config = self.changed(name, dataclasses.replace(config, model=model, run=run))
+        if not config.sft.steps and not config.algo.ptx_coef:  # nothing would read it
+            config = dataclasses.replace(config, sft=dataclasses.replace(config.sft, data=None))
         folder = self.folder / name
         trained = config.sft.steps > 0 or config.run.steps > 0
 

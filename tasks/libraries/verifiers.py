@@ -8,7 +8,7 @@ from rlvr.registry import register_task
 from rlvr.seeding import derive_seed
 from rlvr.tasks.base import build_task, normalized, without_held_out
 from rlvr.types import Problem, Task
-from rlvr.verifiers.verifiers_task import load_tasks, prompt_of
+from rlvr.verifiers.verifiers_task import hash_of, load_tasks, prompt_of
 
 MOST = 1_000_000
 
@@ -35,7 +35,7 @@ def verifiers(
     for index, task in enumerate(load_tasks(taskset, settings, most)):
         prompt = prompt_of(task)
         held_out = derive_seed("verifiers", seed, normalized(prompt)) % 10_000 < test_share * 10_000
-        reference = {"taskset": taskset, "config": settings, "most": most, "index": index}
+        reference = {"taskset": taskset, "config": settings, "most": most, "hash": hash_of(task)}
         parts["test" if held_out else "train"].append(Problem(f"{name}/{index}", prompt, reference))
     return build_task(
         name,

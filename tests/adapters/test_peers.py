@@ -1,17 +1,14 @@
-"""Adapters against the programs themselves; a test skips where its program is not installed (`bash .ci/adapters`)."""
+"""Adapters against TRL, inspect_ai and lm_eval; a test skips where these are not installed (`bash .ci/adapters`)."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-import sys
 
 import pytest
 
 from rlvr.adapters import Judge, judge
 from rlvr.registry import make_task
-from rlvr.types import Status, bad_reference, correct, incorrect
-from rlvr.verifiers import Runner
+from rlvr.types import bad_reference, correct, incorrect
 from tests.helpers.peers import answered, needs
 
 # What the programs warn of is theirs.
@@ -21,136 +18,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def sometimes_broken(problem, completion):
     """A verifier that fails for some completions."""
     return bad_reference("no service") if "broken" in completion else correct() if "4" in completion else incorrect()
-
-
-TOYS = """
-import verifiers.v1 as vf
-
-class Data(vf.TaskData):
-    answer: str
-
-class Toy(vf.Task[Data]):
-    @vf.reward
-    async def right(self, trace) -> float:
-        if trace.last_reply == "broken":
-            raise OSError("no service")
-        return float(trace.last_reply == self.data.answer)
-
-    @vf.reward(weight=0.5)
-    async def short(self, trace) -> float:
-        return float(len(trace.last_reply) < 10)
-
-class Config(vf.TasksetConfig):
-    count: int = 40
-
-class Sums(vf.Taskset[Toy, Config]):
-    def load(self):
-        for i in range(self.config.count):
-            yield Toy(Data(prompt=f"{i}+{i}?", answer=str(2 * i), system_prompt="Be short."), self.config.task)
-
-__all__ = ["Sums"]
-"""
-
-
-@pytest.fixture
-def modules(tmp_path, monkeypatch):
-    """A folder whose modules can be imported, here and in worker processes; tasksets are forgotten afterwards."""
-    known = set(sys.modules)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    for name in set(sys.modules) - known:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
-
-
-@needs("verifiers")
-def test_a_taskset_is_a_pack(modules):
-    """Its tasks are problems, with the system prompt; its weighted rewards are scores; one that fails gives none."""
-    (modules / "toy_sums.py").write_text(TOYS)
-    task = make_task("verifiers:toy_sums", config='{"count": 20}', full=1.5, test_share=0.3)
-    problems = {problem.id: problem for problem in [*task.train, *task.test]}
-    assert len(problems) == 20
-    assert task.train
-    assert task.test
-    problem = problems["verifiers:toy_sums/7"]
-    assert problem.prompt == [{"role": "system", "content": "Be short."}, {"role": "user", "content": "7+7?"}]
-    with Runner(task.verifier, workers=1, timeout=60) as runner:
-        texts = ("14", "15", "a very long answer", "broken")
-        right, short, wrong, failed = runner.verify([(problem, text) for text in texts])
-    assert (right.status, right.score) == (Status.CORRECT, 1.0)
-    assert (short.status, short.score) == (Status.PARTIAL, pytest.approx(1 / 3))
-    assert (wrong.status, wrong.score) == (Status.INCORRECT, 0.0)
-    assert (failed.status, failed.score) == (Status.ERROR, None)
-    assert "no service" in failed.reason
-
-
-@needs("verifiers")
-@pytest.mark.parametrize(
-    "old, new, reason",
-    [
-        ("class Toy(vf.Task[Data]):", "class Toy(vf.Task[Data]):\n    NEEDS_CONTAINER = True", "a container"),
-        ("async def right(self, trace)", "async def right(self, trace, runtime)", "a runtime for its reward right"),
-        ('prompt=f"{i}+{i}?", ', "", "without a prompt"),
-        ("count: int = 40", "count: int = 0", "has no tasks"),
-    ],
-)
-def test_tasksets_that_need_more_are_refused(modules, old, new, reason):
-    """With the reason."""
-    assert old in TOYS
-    name = f"toy_{abs(hash(reason))}"
-    (modules / f"{name}.py").write_text(TOYS.replace(old, new))
-    with pytest.raises(ValueError, match=reason):
-        make_task(f"verifiers:{name}")
-
-
-@needs("verifiers")
-def test_unknown_tasksets(modules):
-    """A module that is not there, and one that exports none."""
-    (modules / "no_taskset.py").write_text("x = 1\n")
-    for name in ("not_installed_anywhere", "no_taskset"):
-        with pytest.raises(LookupError, match=f"verifiers:{name}: "):
-            make_task(f"verifiers:{name}")
-
-
-@needs("verifiers")
-def test_a_pack_is_a_taskset(modules):
-    """It is loaded as they load one; their reward is our score, and no score is an error, not 0."""
-    from rlvr.adapters.verifiers import v1
-    from rlvr.verifiers.verifiers_task import rewards_of
-
-    vf = v1()
-    (modules / "pack_sums.py").write_text(
-        "from rlvr.adapters.verifiers import taskset\n"
-        "Sums = taskset('arithmetic', num_train=4, num_test=3)\n"
-        "__all__ = ['Sums']\n"
-    )
-    config = vf.taskset_config_type("pack_sums")(id="pack_sums", split="test")
-    tasks = list(vf.load_taskset(config))
-    problems = make_task("arithmetic", num_train=4, num_test=3).test
-    assert [task.data.prompt for task in tasks] == [problem.prompt for problem in problems]
-    assert problems[0].reference not in tasks[0].data.model_dump_json(exclude={"prompt"})
-    assert rewards_of(tasks[0], answered(problems[0])) == {"verdict": (1.0, 1.0)}
-    assert rewards_of(tasks[0], "?") == {"verdict": (0.0, 1.0)}
-
-
-@needs("verifiers")
-def test_a_verdict_without_score_is_their_error(modules):
-    """TaskError; the trace's reward stays None."""
-    from rlvr.adapters.verifiers import taskset, v1
-    from rlvr.verifiers.verifiers_task import trace_of
-
-    vf = v1()
-    (modules / "broken_pack.py").write_text(
-        "from rlvr.types import Problem, Task, bad_reference\n"
-        "def verifier(problem, completion): return bad_reference('no service')\n"
-        "def pack(): return Task('b', [Problem('p', 'q', 1)], [], verifier)\n"
-    )
-    made = taskset("broken_pack:pack")
-    (task,) = made(made.config_class(id="x"))
-    trace = trace_of(task, "anything")
-    with pytest.raises(vf.TaskError, match="no service"):
-        asyncio.run(task.score(trace))
-    assert trace.rewards == {"verdict": None}
 
 
 @needs("trl")
@@ -254,6 +121,39 @@ def test_inspect_leaves_out_what_has_no_score(tmp_path):
     assert log.results.scores[0].metrics["mean"].value == 0.5
 
 
+@needs("inspect_ai")
+def test_inspect_passes_thinking_and_targets(tmp_path):
+    """Thinking that was cut off is judged too; of several targets the best counts; metadata are ids only of a pack."""
+    from inspect_ai import Task
+    from inspect_ai import eval as run
+    from inspect_ai.dataset import MemoryDataset, Sample
+    from inspect_ai.model import ChatMessageAssistant, ContentReasoning, ContentText, ModelOutput, get_model
+    from inspect_ai.solver import generate
+
+    from rlvr.adapters.inspect_ai import scorer
+
+    def reply(messages, *rest):
+        parts = [ContentReasoning(reasoning="2 and 2"), ContentText(text="<answer>4</answer>")]
+        output = ModelOutput.from_message(ChatMessageAssistant(content=parts))
+        output.usage = _usage()
+        return output
+
+    targets = {"one": "4", "second": ["5", "4"], "neither": ["5", "45"], "unread": ["5", ""]}
+    data = MemoryDataset(
+        [Sample(input="?", target=target, id=name, metadata={"problem": "2+2?"}) for name, target in targets.items()]
+    )
+    both = judge("combine", parts=("math",), gates=("format",))
+    made = Task(dataset=data, solver=generate(), scorer=scorer(both))
+    (log,) = run(made, model=get_model("mockllm/model", custom_outputs=reply), log_dir=str(tmp_path), display="none")
+    assert log.status == "success", log.error
+    scores = {sample.id: sample.scores["rlvr"].value for sample in log.samples}
+    assert (scores["one"], scores["second"], scores["neither"]) == (1, 1, 0)
+    assert math.isnan(scores["unread"])
+    whitened = judge("combine", parts=("math",), whiten=("math",))
+    with pytest.raises(ValueError, match="inspect_ai asks for one verdict at a time"):
+        scorer(whitened)
+
+
 @needs("lm_eval")
 def test_lm_eval_runs_a_pack():
     """With a model of its own: means over repeats and problems."""
@@ -284,8 +184,11 @@ def test_lm_eval_runs_a_pack():
         def loglikelihood_rolling(self, requests):
             raise NotImplementedError
 
+    with pytest.raises(ValueError, match="repeats 0: expected at least 1"):
+        pack_task("arithmetic", repeats=0)
     made = pack_task("arithmetic", num_train=1, num_test=4, repeats=2)
-    found = lm_eval.simple_evaluate(model=Mock(), tasks=[made], bootstrap_iters=0)
+    # Examples would show the ids of problems as answers: what is asked for is left out.
+    found = lm_eval.simple_evaluate(model=Mock(), tasks=[made], bootstrap_iters=0, num_fewshot=2)
     results = next(iter(found["results"].values()))
     assert results["score,all"] == results["acc,all"] == 0.25
     assert results["unscored,all"] == 0.0

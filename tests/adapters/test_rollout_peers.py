@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,9 @@ def higher(problem, rng):
     while said != str(problem.reference):
         said = yield Reply("higher", role="tool", reward=-0.25)
     return correct(said)
+
+
+CHAT = Problem("c", [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1="}], "2")
 
 
 def game() -> Judge:
@@ -60,6 +64,32 @@ def test_skyrl_plays_several_turns():
     last = world.step("7")
     assert (last["done"], last["reward"], last["metadata"]["extracted"]) == (True, 1.0, "7")
     world.close()
+
+
+@needs("skyrl-gym")
+@pytest.mark.parametrize("most, rewards", [(1, [-0.25]), (2, [-0.25, -0.25]), (3, [-0.25, -0.25, 1.0])])
+def test_skyrl_limits_turns(most, rewards):
+    """The last turn that `max_turns` allows ends the rollout: SkyRL asks until the environment says so."""
+    from rlvr.adapters.skyrl import environment
+
+    world = environment(game())(extras={"problem": "p", "max_turns": most})
+    found = [world.step(text) for text in ("3", "5", "7")[:most]]
+    assert [step["reward"] for step in found] == rewards
+    assert [step["done"] for step in found] == [False] * (most - 1) + [True]
+
+
+@needs("skyrl-gym")
+def test_skyrl_names_what_a_row_lacks():
+    """And the prompt reaches a verifier that reads it."""
+    from rlvr.adapters.skyrl import environment
+
+    for pack, extras in ((game(), {}), (judge("math"), {"reward_spec": None}), (judge("math"), {"problem": None})):
+        with pytest.raises(LookupError, match=r"no 'problem'.* no reward_spec.ground_truth"):
+            environment(pack)(extras=extras)
+    seen = Judge(lambda problem, completion: problem.prompt == [{"role": "user", "content": completion}])
+    world = environment(seen)(extras={"reward_spec": {"ground_truth": "4"}})
+    world.init([{"role": "user", "content": "2+2?"}])
+    assert world.step("2+2?")["reward"] == 1.0
 
 
 @needs("skyrl-gym")
@@ -154,6 +184,7 @@ def test_openrlhf_plays_several_turns():
     found = asyncio.run(executor.execute("Guess. ", "p", options, 200, Letters(), Engine()))
     assert read == ["Guess. ", "Guess. 3<end>\n[higher]\n"]
     assert found["reward"] == 0.75
+    assert float(found["extra_logs"]["correct"]) == 1.0
     assert [tuple(pair) for pair in found["action_ranges"]] == [(7, 13), (23, 29)]
 
 
@@ -161,12 +192,19 @@ def test_openrlhf_plays_several_turns():
 def test_an_openrlhf_agent_has_no_score_for_what_fails():
     from rlvr.adapters.openrlhf import agent
 
+    # Each step has the logs of the last one: a batch in which some rollouts lack them cannot be split.
+    started = agent(game())()
+    asyncio.run(started.reset({"observation": "Guess.", "label": "p"}))
+    assert float(asyncio.run(started.step({"action_text": "3"}))["extra_logs"]["correct"]) == 0.0
     made = agent(judge("math"))()
     asyncio.run(made.reset({"observation": "2+2?", "label": None}))
     with pytest.raises(Unscored, match="bad_reference"):
         asyncio.run(made.step({"action_text": "4"}))
     with pytest.raises(ValueError, match=r"expected \{text\} in it"):
         agent(judge("math"), reply="no place")
+    for ends in (["<end>"], ["", "<end>"], ["</s>", "<end>"]):
+        with pytest.raises(ValueError, match="what follows the end of a turn"):
+            agent(judge("math"), reply="<end>\n{text}", ends=ends)
 
 
 @needs("tinker-cookbook")
@@ -195,15 +233,50 @@ def test_tinker_steps_a_problem():
     assert (right.reward, right.metrics) == (1.0, {"format": 1.0, "correct": 1.0})
     wrong = asyncio.run(worlds[1].step([ord(c) for c in "?"]))
     assert wrong.reward == pytest.approx(-0.1)
-    assert worlds[0].get_reference_answer() == str(problem.reference)
-    chat = Problem("c", [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1="}], "2")
-    made = problem_env(judge("exact"))(Renderer(), chat)
+    assert worlds[0].get_reference_answer() == f"of problem {problem.id}"
+    made = problem_env(judge("exact"))(Renderer(), CHAT)
     assert asyncio.run(made.initial_observation())[0] == ["Be brief.", "1+1="]
     broken = Judge(lambda problem, completion: bad_reference("no service"))
     with pytest.raises(Unscored, match="no service"):
-        problem_env(broken)(Renderer(), chat).check_answer("2")
+        problem_env(broken)(Renderer(), CHAT).check_answer("2")
     with pytest.raises(ValueError, match="has an environment"):
         problem_env(game())
+
+
+@needs("tinker-cookbook")
+def test_tinker_judges_thinking_and_sends_groups():
+    """Thinking that the renderer took off is judged; builders go to other processes with their one problem."""
+    from rlvr.adapters.tinker import group_builders, problem_env
+
+    ended = SimpleNamespace(is_stop_sequence=True, is_clean=True)
+    parts = [{"type": "thinking", "thinking": "2 and 2"}, {"type": "text", "text": "<answer>4</answer>"}]
+    renderer = SimpleNamespace(
+        get_stop_sequences=list,
+        build_generation_prompt=list,
+        parse_response=lambda action: ({"role": "assistant", "content": parts}, ended),
+    )
+    world = problem_env(judge("format"))(renderer, Problem("p", "2+2?", "4"))
+    assert asyncio.run(world.step([1])).reward == 1.0
+    assert world.check_answer("<answer>4</answer>") == 0.0
+    for problem, given, reason in (
+        (Problem("p", [{"role": "assistant", "content": "4"}], "4"), None, "ends with assistant; expected user"),
+        (CHAT, [{"role": "system", "content": "Be long."}], "has a system prompt, and so has convo_prefix"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            problem_env(judge("exact"))(renderer, problem, convo_prefix=given)
+    shown = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+    made = problem_env(judge("exact"))(renderer, CHAT, convo_prefix=shown)
+    asked = asyncio.run(made.initial_observation())[0]
+    assert [message["role"] for message in asked] == ["system", "user", "assistant", "user"]
+    pack = judge(task="arithmetic", num_train=300, num_test=2)
+    builders = group_builders(pack, None, group_size=2)
+    sent = pickle.dumps(builders[7])
+    assert len(sent) < len(pickle.dumps(pack)) / 10
+    worlds = asyncio.run(pickle.loads(sent).make_envs())
+    problem = pack.part("train")[7]
+    assert [one.check_answer(answered(problem)) for one in worlds] == [1.0, 1.0]
+    with pytest.raises(ValueError, match="group_size 0: expected at least 1"):
+        group_builders(pack, None, group_size=0)
 
 
 def test_an_environment_of_trl_is_played_by_calls():
@@ -246,7 +319,6 @@ def test_trl_trains_in_an_environment(tmp_path):
     template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
     tokenizer = tiny_tokenizer([template, "<tool_call></tool_call>"])
     tokenizer.chat_template, tokenizer.padding_side = template, "left"
-    data = [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in rows(pack, "train")]
     config = GRPOConfig(
         output_dir=str(tmp_path), max_steps=2, per_device_train_batch_size=4, num_generations=4, use_cpu=True,
         max_completion_length=8, learning_rate=1e-2, report_to=[], save_strategy="no", logging_steps=1, bf16=False,
@@ -255,7 +327,7 @@ def test_trl_trains_in_an_environment(tmp_path):
         model=tiny_model(tokenizer, 0),
         environment_factory=environment(pack),
         args=config,
-        train_dataset=Dataset.from_list(data),
+        train_dataset=Dataset.from_list(rows(pack, "train")),
         processing_class=tokenizer,
     )
     trainer.train()

@@ -1,11 +1,13 @@
-"""PPO with and without the pretraining mix (PPO-ptx) of InstructGPT: the demonstrations' loss at equal reward.
+"""PPO with and without the pretraining mix (PPO-ptx) of InstructGPT: the loss on the other text at equal reward.
 
 Both runs of a seed go on from the fine-tuned policy and the reward model of the recipe `instructgpt`, on the same
 problems, and save checkpoints. Of each checkpoint two numbers are measured: the mean reward of completions of held-out
-problems, and the mean negative log-likelihood, per token, of demonstrations that no training saw. Equal reward is the
-lower of the two runs' last rewards; the loss there is read off between the checkpoints on either side of it.
+problems, and the mean negative log-likelihood, per token, of right replies to held-out requests. Equal reward is the
+lower of the two runs' best rewards; the loss there is read off between the checkpoints on either side of it.
 
     OMP_NUM_THREADS=1 python tests/bench/pretraining_mix.py --seeds 0 1 2     # goes on where it was interrupted
+
+With --out-dir of an `rlvr pipeline instructgpt` its stages are not run again.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import argparse
 import dataclasses
 import itertools
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,36 +26,35 @@ from rlvr.config import ModelConfig
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.model.policy import load_policy
 from rlvr.pipeline.stages import Made, Stages, run_pipeline
-from rlvr.recipes import instructgpt, rm_pairs, tiny_math
+from rlvr.recipes import instructgpt
 from rlvr.registry import make_task, make_verifier
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.evaluate import evaluate
 from rlvr.training.sft import add_gradient, demonstration_batch
 from rlvr.types import Sampling
 
-UNSEEN = 1000  # seed of the demonstrations that are measured: others than those of the fine-tuning and of the mix
-DEMONSTRATIONS, PROBLEMS, SAMPLES = 512, 128, 8
+TEXTS, PROBLEMS, SAMPLES = 64, 128, 8
 
 
-def stages(pipeline: Stages, coefs: Mapping[str, float], every: int) -> None:
+ARMS = {"ppo": instructgpt.PPO.algo.ptx_coef, "ppo-without-mix": 0.0}
+
+
+def stages(pipeline: Stages) -> None:
     """Fine-tune, learn the reward, train in both ways; measure every checkpoint."""
-    start = pipeline.sft("sft", tiny_math.CONFIG)
-    reward = pipeline.reward_model("reward", rm_pairs.CONFIG, policy=start)
-    ppo = instructgpt.PPO
-    option = (f"model={reward.path}",)
-    run = dataclasses.replace(ppo.run, verifier_option=option, save_every=every, keep_checkpoints=1000)
-    for name, coef in coefs.items():
+    start, text, reward = instructgpt.before_ppo(pipeline)
+    ppo = instructgpt.against(reward, text)
+    for name, coef in ARMS.items():
         algo = dataclasses.replace(ppo.algo, ptx_coef=coef)
-        trained = pipeline.train(name, dataclasses.replace(ppo, run=run, algo=algo), policy=start)
+        trained = pipeline.train(name, dataclasses.replace(ppo, algo=algo), policy=start)
         pipeline.make(
             f"{name}-measured",
-            {"policy": str(trained.path), "demonstrations": DEMONSTRATIONS, "problems": PROBLEMS, "samples": SAMPLES},
+            {"policy": str(trained.path), "texts": TEXTS, "problems": PROBLEMS, "samples": SAMPLES},
             lambda folder, made=trained: measure(folder, start, made, reward),
         )
 
 
 def measure(folder: Path, start: Made, trained: Made, reward: Made) -> dict[str, Any]:
-    """Write reward, pass@1 and the demonstrations' loss of the start and of each checkpoint; return the last ones."""
+    """Write reward, pass@1 and the loss on replies of the start and of each checkpoint; return the last ones."""
     paths = [start.path, *sorted(trained.path.parent.glob("step-*"))]
     scored = make_verifier("reward_model", model=str(reward.path))
     with (
@@ -71,11 +71,10 @@ def measure(folder: Path, start: Made, trained: Made, reward: Made) -> dict[str,
 
 
 def measured(path: Path, scorer: Any, exact: Any) -> dict[str, float]:
-    """Return the mean reward and pass@1 on held-out problems, and the loss on unseen demonstrations, of one policy."""
+    """Return the mean reward and pass@1 on held-out problems, and the loss on replies, of one policy."""
     policy = load_policy(ModelConfig(name=str(path), device="cpu"))
-    task = make_task("arithmetic", seed=UNSEEN, num_train=1, num_test=0, num_demonstrations=DEMONSTRATIONS)
-    with_loss = demonstration_batch(policy, task.demonstrations)
-    loss = add_gradient(policy, with_loss, Accelerator(cpu=True), 8192)
+    replies = [(problem, str(problem.reference)) for problem in make_task("notes", num_test=TEXTS).test]
+    loss = add_gradient(policy, demonstration_batch(policy, replies), Accelerator(cpu=True), 8192)
     problems = list(make_task("arithmetic").test[:PROBLEMS])
     shared: dict[str, Any] = {"sampling": Sampling(42, 1.0), "samples": SAMPLES}
     found = evaluate(policy, TorchSampler(policy), problems, scorer, **shared)
@@ -96,18 +95,14 @@ def main() -> None:
     """Run all stages of each seed, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--coef", type=float, default=instructgpt.PPO.algo.ptx_coef)
-    parser.add_argument("--every", type=int, default=10, help="steps between checkpoints")
     parser.add_argument("--out-dir", type=Path, default=Path("runs/pretraining_mix"))
     args = parser.parse_args()
-    coefs = {"without": 0.0, f"mix-{args.coef:g}": args.coef}
     for seed in args.seeds:
         config = PipelineConfig(args.out_dir, seeds=(seed,))
-        run_pipeline(config, lambda pipeline: stages(pipeline, coefs, args.every), say=lambda text: None)
+        run_pipeline(config, stages, say=lambda text: None)
         folder = args.out_dir / f"seed-{seed}"
         curves = {
-            name: [json.loads(line) for line in (folder / f"{name}-measured/checkpoints.jsonl").open()]
-            for name in coefs
+            name: [json.loads(line) for line in (folder / f"{name}-measured/checkpoints.jsonl").open()] for name in ARMS
         }
         equal = min(max(row["reward"] for row in rows) for rows in curves.values())
         start = next(iter(curves.values()))[0]

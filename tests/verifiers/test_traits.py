@@ -135,6 +135,7 @@ def test_built_in_verifiers_are_spelt_right():
     options = {
         "regex": {"pattern": "x"},
         "combine": {"parts": "math"},
+        "piecewise": {"helpful": "math", "safe": "math"},
         "reward_model": {"model": "m", "url": "http://x"},
         "process_reward_model": {"model": "m"},
         "llm_judge": {"model": "m", "url": "http://x/v1"},

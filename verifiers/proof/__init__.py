@@ -1,4 +1,4 @@
-"""The verifier `proof`: a statement with a hole, which the completion's tactics fill; the prover decides."""
+"""The verifier `proof`: a statement with a hole, which the completion's tactics fill; Coq or Lean decides."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from rlvr.registry import register
 from rlvr.sandbox.external import ExternalLimits
 from rlvr.types import Problem, Verdict, bad_reference, error, limit, no_answer, unparseable
 from rlvr.verifiers.proof.coq import Coq
+from rlvr.verifiers.proof.lean import Lean
+from rlvr.verifiers.proof.lean_script import tactic_block
+from rlvr.verifiers.proof.lean_server import LeanServer
 from rlvr.verifiers.proof.script import ScriptError, ScriptTooLarge, tactic_script
-from rlvr.verifiers.proof.statement import Statement, read_statement
+from rlvr.verifiers.proof.statement import Statement, read_lean_statement, read_statement
 
 __all__ = ["ProofVerifier"]
 
@@ -23,17 +26,21 @@ _FENCE = re.compile(r"^```[ \t]*(\w*)[ \t]*\n(.*?)^```", re.MULTILINE | re.DOTAL
 
 @register("proof")
 class ProofVerifier:
-    """Whether the completion's tactics prove the statement, checked by Coq in the sandbox.
+    """Whether the completion's tactics prove the statement, checked by Coq or Lean 4.
 
     The reference is a statement, or {"statement": "forall n : nat, n + 0 = n", "imports": ["Lia"], "definitions": ""}
-    with modules to import and text of the task's author to put before it. The completion is a tactic script, or holds
-    one in its last fence; "Proof." before and "Qed." behind may be there. Commands of the prover are refused.
+    with modules to import and text of the task's author to put before it. In Lean it may also be a theorem ("theorem a
+    (n : ℕ) : n + 0 = n := by sorry"), with namespaces to open in "open". The completion is a tactic script, or holds
+    one in its last fence; "Proof." before and "Qed." behind, or "by", may be there. Commands of the prover are refused.
 
-    A pass needs three runs of the prover: the script compiled as a proof of the statement; the compiled proof's type
+    A pass needs several runs of the prover: the script compiled as a proof of the statement; the compiled proof's type
     compared, where the script is not loaded, with the statement compiled by itself, its assumptions listed; and
-    coqchk's own check of both. `axioms`: names that a proof may rest on, as `Print Assumptions` spells them. `path`:
-    the directory of coqc and coqchk, "" for PATH. `timeout` (seconds of processor time) and `memory_mb` apply to each
-    run, `slots` (0: one for each core) run at once. A prover that is missing gives *error*.
+    coqchk's own check, or `replay` by Lean's kernel. `axioms`: names that a proof may rest on, as the prover spells
+    them; in Lean beside propext, Classical.choice and Quot.sound. `path`: the directory of the prover's programs, ""
+    for PATH. `project`: a built Lake project for Lean's imports. `url`: a Lean server that answers as Kimina's does,
+    instead of programs here; it checks in one process, and `memory_mb` is its own. `timeout` (seconds of processor
+    time) and `memory_mb` apply to each run, `slots` (0: one for each core) run at once. A prover that is missing, and
+    a Lean that does not judge known proofs rightly, give *error*.
     """
 
     isolate: ClassVar[bool] = False
@@ -41,30 +48,50 @@ class ProofVerifier:
     def __init__(
         self,
         *,
-        language: Literal["coq"] = "coq",
+        language: Literal["coq", "lean"] = "coq",
         path: str = "",
+        project: str = "",
+        url: str = "",
+        replay: bool = True,
         timeout: float = 10.0,
         memory_mb: int = 2048,
         axioms: tuple[str, ...] = (),
         slots: int = 0,
     ) -> None:
-        if language not in ("coq",):
-            raise ValueError(f"verifier proof: language {language!r}; expected coq")
+        if language not in ("coq", "lean"):
+            raise ValueError(f"verifier proof: language {language!r}; expected coq or lean")
         if not 0 < timeout <= 3600:
             raise ValueError(f"verifier proof: timeout {timeout}; expected seconds above 0, at most 3600")
         if memory_mb < 256:
             raise ValueError(f"verifier proof: memory_mb {memory_mb}; expected at least 256")
         if slots < 0:
             raise ValueError(f"verifier proof: slots {slots}; expected 0 or more")
+        if language == "coq" and (project or url or not replay):
+            raise ValueError("verifier proof: project, url and replay are for language lean")
+        if url and (path or project or not replay):
+            raise ValueError("verifier proof: path, project and replay are for a Lean on this machine, not for a url")
         self._slots = slots or os.cpu_count() or 1
-        self._prover = Coq(path, ExternalLimits(seconds=timeout, memory_mb=memory_mb), tuple(axioms))
+        self._language = language
+        limits = ExternalLimits(seconds=timeout, memory_mb=memory_mb)
+        self._prover: Coq | Lean | LeanServer
+        if language == "coq":
+            self._prover = Coq(path, limits, tuple(axioms))
+        elif url:
+            self._prover = LeanServer(url, timeout, tuple(axioms))
+        else:
+            self._prover = Lean(path, project, limits, tuple(axioms), replay)
+
+    def _statement(self, reference: Any) -> Statement:
+        return read_statement(reference) if self._language == "coq" else read_lean_statement(reference)
 
     def check_reference(self, reference: Any) -> None:
         """Raise ValueError where the reference holds no statement."""
-        read_statement(reference)
+        self._statement(reference)
 
     def null_completions(self, reference: Any) -> dict[str, str]:
         """Return scripts that prove nothing, by what they do."""
+        if self._language == "lean":
+            return {"admits": "sorry", "does nothing": "skip", "trusts compiled code": "native_decide"}
         return {"admits": "admit.", "gives up": "Admitted.", "does nothing": "idtac."}
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
@@ -84,7 +111,7 @@ class ProofVerifier:
 
     def _prepare(self, problem: Problem, completion: str) -> tuple[Statement, str] | Verdict:
         try:
-            statement = read_statement(problem.reference)
+            statement = self._statement(problem.reference)
         except ValueError as refused:
             return bad_reference(str(refused))
         if len(completion) > MAX_COMPLETION:
@@ -93,6 +120,8 @@ class ProofVerifier:
         if not text.strip():
             return no_answer("the completion holds no proof")
         try:
+            if self._language == "lean":
+                return statement, tactic_block(text, statement.header)
             return statement, tactic_script(text)
         except ScriptTooLarge as refused:
             return limit(str(refused))

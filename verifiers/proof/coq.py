@@ -70,12 +70,12 @@ class Coq:
             return trusted.failure
         source = f"{_heading(statement)}Theorem goal : {statement.statement}.\nProof.\n{script}Qed.\n"
         with workplace() as place:
-            _write(place, "lib", trusted.files)
-            _write(place, "out", {"Solution.v": source.encode()})
+            write_files(place, "lib", trusted.files)
+            write_files(place, "out", {"Solution.v": source.encode()})
             found = self._coqc(place, "Solution.v")
             if found.status != "ok":
                 return _failure(found, "Solution.v")
-            solution = _read(os.path.join(place, "out", "Solution.vo"))
+            solution = read_compiled(os.path.join(place, "out", "Solution.vo"))
         if solution is None:
             return limit(f"a compiled proof of more than {MAX_COMPILED >> 20} MB")
         return self._check({**trusted.files, "Solution.vo": solution})
@@ -103,10 +103,10 @@ class Coq:
             if name == "Given" and not statement.definitions:
                 continue
             with workplace() as place:
-                _write(place, "lib", files)
-                _write(place, "out", {f"{name}.v": sources[name].encode()})
+                write_files(place, "lib", files)
+                write_files(place, "out", {f"{name}.v": sources[name].encode()})
                 found = self._coqc(place, f"{name}.v")
-                data = _read(os.path.join(place, "out", f"{name}.vo")) if found.status == "ok" else None
+                data = read_compiled(os.path.join(place, "out", f"{name}.vo")) if found.status == "ok" else None
             if found.status == "sandbox_error":
                 return Compiled({}, error(in_one_line(found.detail)))
             if data is None:
@@ -135,19 +135,19 @@ class Coq:
 
     def _check(self, files: dict[str, bytes]) -> Verdict:
         with workplace() as place:
-            _write(place, "lib", files)
-            _write(place, "out", {"Check.v": _CHECK.encode()})
+            write_files(place, "lib", files)
+            write_files(place, "out", {"Check.v": _CHECK.encode()})
             found = self._coqc(place, "Check.v")
             if found.status != "ok":
                 return _failure(found, "Check.v", "what is proved is not the statement: ")
             if unproved := self._assumed(found.stdout):
                 return incorrect(f"rests on {in_one_line(unproved)}")
-            compiled = _read(os.path.join(place, "out", "Check.vo"))
+            compiled = read_compiled(os.path.join(place, "out", "Check.vo"))
         if compiled is None:
             return error("the comparison with the statement was not compiled")
         with workplace() as place:
-            _write(place, "lib", {**files, "Check.vo": compiled})
-            _write(place, "out", {})
+            write_files(place, "lib", {**files, "Check.vo": compiled})
+            write_files(place, "out", {})
             arguments = [part for name in ("Solution", "Check") for part in ("-norec", f"Rlvr.{name}")]
             found = self._run(place, "coqchk", arguments)
         if found.status != "ok":
@@ -181,7 +181,7 @@ def _heading(statement: Statement) -> str:
     return _imports(statement) + ("From Rlvr Require Import Given.\n" if statement.definitions else "")
 
 
-def _write(place: str, folder: str, files: dict[str, bytes]) -> None:
+def write_files(place: str, folder: str, files: dict[str, bytes]) -> None:
     directory = os.path.join(place, folder)
     os.mkdir(directory, 0o755)
     for name, data in files.items():
@@ -189,7 +189,7 @@ def _write(place: str, folder: str, files: dict[str, bytes]) -> None:
             file.write(data)
 
 
-def _read(path: str) -> bytes | None:
+def read_compiled(path: str) -> bytes | None:
     """Return a file that a run has written: a regular one, of bounded size."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -1,0 +1,70 @@
+"""The pipelines of the recipes, cut down to seconds: settings for `--set`."""
+
+from __future__ import annotations
+
+SFT = ("eval.every=-1", "rollout.workers=1")
+RL = (
+    "run.steps=2",
+    "rollout.workers=1",
+    "eval.every=-1",
+    "run.save_every=1",
+    "rollout.problems_per_step=4",
+    "rollout.group_size=4",
+)
+
+
+FEW_SHOWN = (
+    "run.task_option=packs=bilingual_sums:3,notes:1 "
+    "options=bilingual_sums.num_demonstrations=200,notes.num_demonstrations=50"
+)
+
+
+def of(stage: str, *settings: str) -> tuple[str, ...]:
+    """Return the settings of a stage."""
+    return tuple(f"{stage}.{setting}" for setting in settings)
+
+
+QUICK: dict[str, tuple[str, ...]] = {
+    "instructgpt": (
+        *of("sft", "sft.steps=10", *SFT),
+        *of("reward", "pairs.num_problems=12", "pairs.workers=1", "pairs.verifier=regex", "train.epochs=1"),
+        "reward.pairs.verifier_option=pattern=7.*7 match=search",
+        *of("ppo", *RL),
+        *of("ppo-other-text", "max_problems=4", "samples=1", "workers=1"),
+    ),
+    "r1": (
+        *(
+            name
+            for stage in ("base", "small")
+            for name in of(stage, FEW_SHOWN, "sft.steps=4", "sft.batch_size=8", *SFT)
+        ),
+        *(
+            name
+            for stage in ("cold", "tuned", "distilled")
+            for name in of(stage, "sft.steps=2", "sft.batch_size=8", *SFT)
+        ),
+        *(name for stage in ("zero", "reason", "r1", "small-zero") for name in of(stage, *RL)),
+        *(
+            name
+            for stage in ("best", "data")
+            for name in of(
+                stage, "max_problems=12", "samples=2", "workers=1", "keep=best", "min_score=-9", "max_new_tokens=80"
+            )
+        ),
+        *of(
+            "reward",
+            "pairs.num_problems=12",
+            "pairs.workers=1",
+            "pairs.verifier=regex",
+            "train.epochs=1",
+            "pairs.max_new_tokens=40",
+        ),
+        "reward.pairs.verifier_option=pattern=7 match=search",
+        *(
+            name
+            for stage in ("zero", "reason", "r1")
+            for kind in ("both", "language")
+            for name in of(f"{stage}-{kind}", "max_problems=4", "samples=1", "workers=1")
+        ),
+    ),
+}

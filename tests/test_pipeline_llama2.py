@@ -1,0 +1,155 @@
+"""The pipeline llama2: its stages in order, what each is given; the comparison of three rewards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlvr.commands.cli import main
+from rlvr.config.pipeline import PipelineConfig
+from rlvr.pipeline.stages import Stages
+from rlvr.recipes import llama2
+from rlvr.reward_model.preferences import read_pairs
+from tests.bench import two_reward_models
+
+SMALL = "num_train=64 num_test=8 num_demonstrations=400"
+ANY = "verifier_option=pattern=[02468] match=search"  # a random policy writes an even digit now and then
+MODELS = [f"{name}-{number}" for number in (1, 2, 3) for name in ("help", "safe")]
+QUICK = [
+    f"sft.run.task_option={SMALL}",
+    "sft.sft.steps=5",
+    "sft.eval.num_problems=4",
+    *(
+        f"{name}.pairs.{setting}"
+        for name in MODELS
+        for setting in (
+            f"task_option=labels={'helpful' if name[0] == 'h' else 'safe'} {SMALL}",
+            "num_problems=8",
+            "max_new_tokens=8",
+            "verifier=regex",
+            ANY,
+            "held_out=0.3",
+        )
+    ),
+    *(
+        f"best-{number}.{setting}"
+        for number in (1, 2)
+        for setting in (f"task_option={SMALL}", "max_problems=8", "samples=3", "max_new_tokens=8", "device=cpu")
+    ),
+    *(f"tune-{n}.{s}" for n in (1, 2) for s in (f"run.task_option={SMALL}", "sft.steps=2", "eval.every=-1")),
+    f"ppo.run.task_option={SMALL}",
+    "ppo.run.steps=2",
+    "ppo.rollout.problems_per_step=4",
+    "ppo.rollout.group_size=2",
+    "ppo.rollout.max_new_tokens=8",
+    "ppo.eval.num_problems=4",
+]
+ORDER = ["sft", *MODELS[:2], "best-1", "tune-1", *MODELS[2:4], "best-2", "tune-2", *MODELS[4:], "ppo"]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> tuple[Path, Path]:
+    """A pipeline of a few steps: its folder, and that of its seed."""
+    out = tmp_path_factory.mktemp("llama2") / "out"
+    flags = ["pipeline", "llama2", "--seeds", "3", "--out-dir", str(out), "--set", *QUICK]
+    assert main(flags) == 0
+    return out, out / "seed-3"
+
+
+def record(folder: Path, stage: str) -> dict:
+    return json.loads((folder / f"{stage}.stage.json").read_text())
+
+
+def test_the_stages_in_order(done):
+    """Each is recorded; both rates are in the report."""
+    out, folder = done
+    times = [(folder / f"{stage}.stage.json").stat().st_mtime_ns for stage in ORDER]
+    assert times == sorted(times)
+    report = (out / "report.html").read_text()
+    assert "open: pass@1 after" in report
+    assert "private: pass@1 after" in report
+    assert "right of the kept" in report
+
+
+def test_what_a_round_is_given(done):
+    """Samples of the newest policy, chosen by the newest models; fine-tuning of that policy on what was kept."""
+    _, folder = done
+    for number, policy in ((1, "sft"), (2, "tune-1")):
+        best = record(folder, f"best-{number}")["settings"]
+        assert best["model"] == str(folder / policy / "start")
+        assert best["selector"] == "piecewise"
+        options = " ".join(best["selector_option"])
+        for name in ("help", "safe"):
+            assert f".model={folder}/{name}-{number}/model-0" in options
+        tune = record(folder, f"tune-{number}")["settings"]
+        assert tune["model"]["name"] == str(folder / policy / "start")
+        assert tune["sft"]["data"] == str(folder / f"best-{number}" / "data.jsonl")
+    assert record(folder, "ppo")["settings"]["model"]["name"] == str(folder / "tune-2" / "start")
+
+
+def test_reward_models_keep_the_older_pairs(done):
+    """Round by round each has all pairs of the round before, and those of its own labels' policy."""
+    _, folder = done
+    for name in ("help", "safe"):
+        before: list = []
+        for number in (1, 2, 3):
+            files = [folder / f"{name}-{number}" / file for file in ("pairs.jsonl", "held_out.jsonl")]
+            held = [pair for file in files for pair in read_pairs(file)]
+            assert all(pair in held for pair in before)
+            before = held
+            assert len(record(folder, f"{name}-{number}")["settings"]["pairs"]["also"]) == (2 if number > 1 else 0)
+
+
+def test_the_reward_of_ppo(done):
+    """Whitened log-odds of the combination, its parts logged; the exact rule measures and is not rewarded."""
+    _, folder = done
+    settings = record(folder, "ppo")["settings"]
+    assert settings["run"]["verifier"] == "piecewise"
+    assert {"tag=private", "whiten=true"} < set(settings["run"]["verifier_option"])
+    assert f"help-3/model-0,helpful.std=1,safe.model={folder}/safe-3/model-0" in settings["run"]["verifier_option"][2]
+    rows = [json.loads(line) for line in (folder / "ppo" / "rollouts.jsonl").read_text().splitlines()]
+    first = [row for row in rows if row["step"] == rows[0]["step"]]
+    assert len(first) == 8
+    assert sum(row["score"] for row in first) == pytest.approx(0, abs=1e-4)
+    assert sum(row["score"] ** 2 for row in first) == pytest.approx(8, abs=1e-3)
+    for row in first:
+        assert {"helpful", "safe", "tagged", "combined"} <= row["parts"].keys()
+        assert row["parts"]["tagged"] == float(row["problem"].startswith("private/"))
+        assert row["monitor_status"] != "partial"
+
+
+def test_a_stage_that_is_missing_is_made_again(done, capsys):
+    """The rest is skipped, and the same data come out."""
+    out, folder = done
+    data = (folder / "best-2" / "data.jsonl").read_bytes()
+    (folder / "best-2.stage.json").unlink()
+    assert main(["pipeline", "llama2", "--seeds", "3", "--out-dir", str(out), "--set", *QUICK]) == 0
+    assert capsys.readouterr().out.count("done before") == len(ORDER) - 1
+    assert (folder / "best-2" / "data.jsonl").read_bytes() == data
+
+
+def test_the_comparison_runs_the_same_stages(tmp_path):
+    """Planned from one policy with equal settings, but for the reward; both alone are whitened too."""
+    plan = Stages(PipelineConfig(tmp_path), tmp_path, 0, only_plan=True)
+    two_reward_models.stages(plan)
+    assert list(plan.planned) == [*ORDER, "ppo-helpful", "ppo-safe"]
+    whole = Stages(PipelineConfig(tmp_path), tmp_path, 0, only_plan=True)
+    llama2.stages(whole)
+    assert {name: plan.planned[name] for name in ORDER} == whole.planned
+    for name in MODELS:
+        labels = "helpful" if name.startswith("help") else "safe"
+        assert plan.planned[name]["pairs"]["task_option"] == [f"labels={labels}"]
+    for name, model in (("ppo-helpful", "help-3"), ("ppo-safe", "safe-3")):
+        settings = plan.planned[name]
+        run = dict(settings["run"])
+        assert run.pop("verifier") == "combine"
+        options = run.pop("verifier_option")
+        assert options[1] == f"options=one.model={tmp_path / model},one.std=1"
+        assert options[2] == "whiten=one"
+        both = whole.planned["ppo"]
+        assert run == {key: value for key, value in both["run"].items() if not key.startswith("verifier")}
+        assert {key: value for key, value in settings.items() if key != "run"} == {
+            key: value for key, value in both.items() if key != "run"
+        }

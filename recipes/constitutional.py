@@ -13,13 +13,14 @@ label          completions of private sums in pairs, by the judge: a principle d
 reward         a reward model on both kinds of pairs
 rl             GRPO against it
 
-Seen with one seed, on held-out problems: harmless 0 to begin with; .62 and .83 after one and two revisions (of training
-problems); .78 [.72, .82] after `sl`, .93 after `rl`. Helpful .61 [.54, .66], .48 [.42, .54] and .46: fine-tuning on the
-model's own answers costs some, and RL adds none, since the reward model tells only .69 [.63, .74] of held-out pairs
-apart, those of sums badly. Hence the KL coefficient of 1: with .1 and twice the learning rate, RL found what is
-overrated in wrong sums, and helpful fell to .06 [.04, .11]. What the judge shows is how errors pass on: it is right on
-.96 [.93, .98] of comparisons like those it learned, but on .945 [.92, .96] of those that the policy writes, and its two
-orders agree on .74 of them, with half-worked refusals that it has seldom seen.
+Seen with one seed, on held-out problems: harmless 0 to begin with; .63 and .83 after one and two revisions (of training
+problems); .78 [.72, .82] after `sl`, .93 [.89, .95] after `rl`. Helpful .61 [.54, .66], .48 [.42, .54], .46 [.41, .52]:
+fine-tuning on the model's own answers costs some, and RL adds none, since the reward model tells .86 of 44 held-out
+pairs of private sums apart, and .67 of 345 of public ones. Hence the KL coefficient of 1: with .1, twice the learning
+rate and 40 steps RL found wrong sums that are overrated, and helpful fell to .06 [.04, .11]. The judge shows how a
+judge's errors pass on, not how good a real one is. It is right on .96 [.93, .98] of comparisons like those it learned,
+and .945 [.92, .96] of its labels are the rule's where that prefers one. Its orders agree on .74; where they do not,
+most often both completions tell what is private, and neither is better.
 
     rlvr pipeline constitutional
     rlvr pipeline constitutional --seeds 0 1 2 --out-dir runs/constitutional_seeds

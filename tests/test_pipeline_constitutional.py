@@ -200,6 +200,14 @@ def test_texts_that_are_cut_off_end_the_stage(model: str, tmp_path: Path) -> Non
         write_revisions(args, Constitution(REQUESTS), tmp_path)
 
 
+def test_demonstrations_of_several_turns_are_not_added(tmp_path: Path) -> None:
+    path = tmp_path / "turns.jsonl"
+    turns = [{"role": "assistant", "content": text} for text in ("?c", "=m")]
+    path.write_text(json.dumps({"prompt": "p", "completion": turns}))
+    with pytest.raises(ValueError, match="completions of several turns"):
+        write_revisions(dataclasses.replace(REVISE, model="none", add=path), Constitution(REQUESTS), tmp_path)
+
+
 def test_a_constitution_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text('{"critique": "bad?", "revision": "mend"}\n\n{"principle": "be good"}\n')

@@ -85,6 +85,8 @@ def write_revisions(args: RevisionArgs, constitution: Constitution, folder: Path
     from rlvr.commands.sample import DATA
 
     added = [] if args.add is None else read_demonstrations(args.add)
+    if any(not isinstance(said, str) for _, said in added):
+        raise ValueError(f"{args.add}: it has completions of several turns; expected those of one")
     task, problems = args.problems()
     writer = Writer(args)
     drafts = [Draft(problem, answers) for problem, answers in zip(problems, asked(writer, problems, "answer"))]
@@ -96,8 +98,8 @@ def write_revisions(args: RevisionArgs, constitution: Constitution, folder: Path
             f"no revisions: the texts of all {len(drafts)} problems were cut off at {args.max_new_tokens} tokens or "
             "too long for the model; set max_new_tokens higher"
         )
-    rows = [{"prompt": draft.problem.prompt, "completion": draft.answers[-1]} for draft in done]
-    rows += [{"prompt": problem.prompt, "completion": said} for problem, said in added if isinstance(said, str)]
+    rows: list[dict[str, Any]] = [{"prompt": draft.problem.prompt, "completion": draft.answers[-1]} for draft in done]
+    rows += [{"prompt": problem.prompt, "completion": said} for problem, said in added]
     write_rows(folder / DATA, rows)
     write_rows(folder / "revisions.jsonl", map(record, drafts))
     counts = {"problems": len(drafts), "revised": len(done), "added": len(rows) - len(done)}

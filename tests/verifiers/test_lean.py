@@ -19,7 +19,7 @@ from rlvr.verifiers.proof.lean_files import Message
 from rlvr.verifiers.proof.lean_server import KEY
 from rlvr.verifiers.proof.statement import read_lean_statement
 from tests.helpers import lean_stand_in
-from tests.helpers.lean_stand_in import Kimina
+from tests.helpers.kimina import Kimina
 
 AND = "∀ p q : Prop, p ∧ q → p"
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")
@@ -101,7 +101,8 @@ def test_a_program_judges_in_the_sandbox(lean) -> None:
 
 
 @STAND_IN
-def test_replay_can_be_left_out_and_axioms_added(lean) -> None:
+def test_replay_can_be_left_out_and_axioms_added(lean, monkeypatch) -> None:
+    monkeypatch.setattr(files, "PROBES", ())
     assert judged(lean(replay=False), "kernel")[0].correct
     assert judged(lean(axioms=("my_choice",)), "uses my_choice")[0].correct
 
@@ -119,12 +120,14 @@ def test_replay_can_be_left_out_and_axioms_added(lean) -> None:
 )
 def test_a_program_that_misbehaves_is_ended_and_scores_nothing(lean, monkeypatch, block: str, statuses: set) -> None:
     monkeypatch.setattr(local, "_MAPPED_MB", 0)
+    monkeypatch.setattr(files, "PROBES", ())
     (verdict,) = judged(lean(timeout=1.0), block)
     assert (verdict.score, str(verdict.status) in statuses) == (0, True), verdict
 
 
 @STAND_IN
-def test_a_statement_that_is_refused_is_a_bad_reference(lean) -> None:
+def test_a_statement_that_is_refused_is_a_bad_reference(lean, monkeypatch) -> None:
+    monkeypatch.setattr(files, "PROBES", ())
     assert judged(lean(), "right", reference="nosuch = 1")[0].status == "bad_reference"
 
 

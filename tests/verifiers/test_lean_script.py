@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.verifiers.proof import script_of
-from rlvr.verifiers.proof.lean_files import solution_file, trusted_file
+from rlvr.verifiers.proof.lean_files import solution_file, trusted_file, whole_file
 from rlvr.verifiers.proof.lean_script import tactic_block
 from rlvr.verifiers.proof.script import ScriptError, ScriptTooLarge
 from rlvr.verifiers.proof.statement import read_lean_statement
@@ -147,3 +147,18 @@ def test_theorems_are_read_as_binders_and_a_proposition(reference: str, binders:
 def test_references_that_hold_no_statement_are_refused(reference: object) -> None:
     with pytest.raises(ValueError, match=r"statement|theorem|reference"):
         read_lean_statement(reference)
+
+
+@pytest.mark.parametrize("block", ["  rfl\n", "  intro n\n\n  · simp\n"])
+def test_the_statement_stands_before_the_block_and_brackets_around_it(block: str) -> None:
+    statement = read_lean_statement({"statement": "theorem a (x : T) : x = x", "definitions": "universe u\ndef T := ℕ"})
+    text = whole_file(statement, block, "n1")
+    theorem = f"theorem RlvrSolution.goal (x : T) : x = x := (by\n{block})\n"
+    assert (
+        text.index("def T") < text.index("def RlvrTrusted.statement : Prop := ∀ (x : T), x = x\n") < text.index(theorem)
+    )
+    assert text.endswith(
+        theorem + "theorem RlvrCheck.n1 : RlvrTrusted.statement := @RlvrSolution.goal\n#print axioms RlvrCheck.n1\n"
+    )
+    alone = solution_file(statement, block)
+    assert alone == f"import RlvrTrusted\nset_option autoImplicit false\nuniverse u\n{theorem}"

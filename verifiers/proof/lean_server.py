@@ -20,6 +20,7 @@ from rlvr.verifiers.proof.statement import Statement
 KEY = "RLVR_LEAN_API_KEY"  # in the environment: sent as a bearer token
 _PATH = "/verify"
 _SCHEMA = "the Kimina Lean server's"
+_KEPT = 4096
 _SLACK = 30.0  # seconds beyond the proof's own time: the server's queue and imports
 
 
@@ -95,8 +96,10 @@ class LeanServer:
                 return ""
             if answer.failure:
                 return ""
+            if len(self._sound) >= _KEPT:
+                self._sound.clear()
             self._sound[statement] = files.first_error(answer.messages)
-        return self._sound[statement]
+        return self._sound.get(statement, "")
 
     def _verdict(self, statement: Statement, block: str) -> Verdict | str:
         """Return the verdict, or what the server failed of."""

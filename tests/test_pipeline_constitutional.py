@@ -23,29 +23,8 @@ from rlvr.reward_model.preferences import read_pairs
 from rlvr.tasks.generated.secret_sums import JUDGE_FORM, PRINCIPLES, REQUESTS
 from rlvr.training.demonstrations import read_demonstrations
 from rlvr.types import Problem, RunError
+from tests.helpers.pipelines import ANSWERED, QUICK
 
-OPTIONS = "num_train=24 num_test=8 num_demonstrations=200"
-ANSWERED = "num_train=24 num_test=1 num_demonstrations=1"
-QUICK = (
-    *(f"{stage}.run.task_option={OPTIONS}" for stage in ("helpful", "sl", "judge", "rl")),
-    *(f"{stage}.task_option={ANSWERED} which=private" for stage in ("revise", "label")),
-    f"answers.task_option={ANSWERED} which=public",
-    f"helpful_pairs.pairs.task_option={ANSWERED}",
-    "helpful_pairs.pairs.num_problems=12",
-    "helpful_pairs.pairs.verifier=regex",
-    "helpful_pairs.pairs.verifier_option=pattern=7.*7 match=search",
-    "helpful.sft.steps=12",
-    "sl.sft.steps=4",
-    "judge.sft.steps=8",
-    *(f"{stage}.eval.every=-1" for stage in ("helpful", "sl", "judge")),
-    "label.confidence=0.5",
-    "reward.train.epochs=1",
-    "rl.run.steps=2",
-    "rl.rollout.problems_per_step=4",
-    "rl.rollout.group_size=4",
-    "rl.eval.num_problems=8",
-    "rl.eval.every=0",
-)
 NAMES = ["helpful", "answers", "revise", "sl", "helpful_pairs", "judge", "label", "reward", "rl"]
 
 
@@ -57,7 +36,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a whole pipeline with barely trained models."""
     out = tmp_path_factory.mktemp("pipeline")
-    assert main(["pipeline", "constitutional", "--out-dir", str(out), "--set", *QUICK]) == 0
+    assert main(["pipeline", "constitutional", "--out-dir", str(out), "--set", *QUICK["constitutional"]]) == 0
     return out
 
 
@@ -69,7 +48,7 @@ def test_every_stage_is_done(done: Path) -> None:
     assert set(last["packs"]) == {"harmless", "helpful"}
     assert records["label"]["measured"]["pairs"] > 0
     assert records["revise"]["settings"]["requests"] == [list(pair) for pair in REQUESTS]
-    assert main(["pipeline", "constitutional", "--out-dir", str(done), "--set", *QUICK]) == 0
+    assert main(["pipeline", "constitutional", "--out-dir", str(done), "--set", *QUICK["constitutional"]]) == 0
     assert "orders agree" in (done / "report.html").read_text()
 
 

@@ -25,6 +25,7 @@ BUILT_IN = {
     "notes": "generated.notes",
     "private_sums": "generated.private_sums",
     "product": "generated.product",
+    **dict.fromkeys(("secret_sums", "judged_sums"), "generated.secret_sums"),
     "propositions": "generated.propositions",
     "tiny_code": "generated.tiny_code",
     "reasoning_gym": "libraries.reasoning_gym",

@@ -29,7 +29,7 @@ from rlvr.files.write import PARTIAL, check_place, write_whole
 from rlvr.pipeline.report import RECORD, write_pipeline_report
 from rlvr.runs.lock import locked
 
-C = TypeVar("C", Config, RewardConfig, SampleArgs, EvalArgs)
+C = TypeVar("C")
 A = TypeVar("A", SampleArgs, EvalArgs)
 MARK = ".stage"  # a file in each folder that a stage of one's own has made
 
@@ -60,7 +60,7 @@ class Stages:
     def sft(self, name: str, config: Config, *, policy: Made | None = None, data: Made | None = None) -> Made:
         """Fine-tune a model, or an earlier stage's policy, on the pack's demonstrations or those that a stage sampled.
 
-        The result is the fine-tuned model, measured on held-out problems.
+        The result is the fine-tuned model, measured on held-out problems; with sft.steps 0 the model as it is.
         """
         sft = config.sft if data is None else dataclasses.replace(config.sft, data=data.path / DATA)
         run = dataclasses.replace(config.run, steps=0)
@@ -89,13 +89,15 @@ class Stages:
         if not config.sft.steps and not config.algo.ptx_coef:  # nothing would read it
             config = dataclasses.replace(config, sft=dataclasses.replace(config.sft, data=None))
         folder = self.folder / name
+        trained = config.sft.steps > 0 or config.run.steps > 0
 
         def work() -> tuple[Path, Mapping[str, Any]]:
             placed = dataclasses.replace(config, run=dataclasses.replace(config.run, out_dir=folder))
             evaluations = launch(placed)
-            return find_checkpoint(folder), {"evaluations": evaluations}
+            return find_checkpoint(folder) if trained else folder, {"evaluations": evaluations}
 
-        return self.done(name, config, work)
+        made = self.done(name, config, work)
+        return made if trained else dataclasses.replace(made, path=place_of(config.model.name))
 
     def reward_model(self, name: str, config: RewardConfig, *, policy: Made) -> Made:
         """Train a reward model on pairs of the policy's completions; measured on held-out pairs."""
@@ -190,6 +192,11 @@ class Stages:
         write_whole(record, json.dumps(text, indent=2, default=str) + "\n")
         gc.collect()  # a model of the stage may hang in a cycle, and the next one needs its memory
         return Made(name, path, json.loads(json.dumps(measured, default=str)))
+
+
+def place_of(model: str) -> Path:
+    """Return a model's folder, or its hub name as a path."""
+    return Path(model).absolute() if Path(model).is_dir() else Path(model)
 
 
 def remove_own(folder: Path) -> None:

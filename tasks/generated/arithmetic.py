@@ -25,13 +25,13 @@ from rlvr.types import Problem, Task
 Sum = tuple[int, str, int]
 
 
-def scratchpad(a: int, sign: str, b: int, random: random.Random, forget: float, *, digits: int = 3) -> str:
-    """Return the worked columns of `a sign b` (`digits` each, and of the result at least) and the boxed result.
+def scratchpad(a: int, sign: str, b: int, random: random.Random, forget: float, places: int = 3) -> str:
+    """Return the worked columns of `a sign b` (`places` digits each, as many in a difference) and the boxed result.
 
     Each carry or borrow is forgotten independently with probability `forget`.
     """
     columns, result, carry = [], 0, 0
-    for place in range(digits):
+    for place in range(places):
         x, y = a // 10**place % 10, b // 10**place % 10
         total = x + y if sign == "+" else x - y
         column = f"{x}{sign}{y}={_carry(total)}{total % 10}"
@@ -43,7 +43,7 @@ def scratchpad(a: int, sign: str, b: int, random: random.Random, forget: float, 
         columns.append(column)
         result += total % 10 * 10**place
     if sign == "+":
-        result += 10**digits * carry
+        result += 10**places * carry
     return " ".join(columns) + f" \\boxed{{{result}}}"
 
 

@@ -91,7 +91,7 @@ def private_sums(
             return problem, f"\\boxed{{{DECLINED}}}"
         if stream.random() < guessed:
             return problem, f"\\boxed{{{_guess(drawn, stream)}}}"
-        return problem, scratchpad(*drawn, stream, forget=0.0, digits=2)
+        return problem, scratchpad(*drawn, stream, forget=0.0, places=2)
 
     def half(count: int, pack: str) -> int:
         return (count + (pack == "open")) // 2

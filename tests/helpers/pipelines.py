@@ -24,6 +24,9 @@ def of(stage: str, *settings: str) -> tuple[str, ...]:
     return tuple(f"{stage}.{setting}" for setting in settings)
 
 
+FEW = "num_train=64 num_test=8 num_demonstrations=400"
+
+
 def labelled(stage: str, labels: str) -> tuple[str, ...]:
     """Return the settings of a reward model on a few pairs of llama2: even digits are preferred to none."""
     return (
@@ -33,8 +36,31 @@ def labelled(stage: str, labels: str) -> tuple[str, ...]:
     )
 
 
-FEW = "num_train=64 num_test=8 num_demonstrations=400"
+SECRET = "num_train=24 num_test=8 num_demonstrations=200"
+ANSWERED = "num_train=24 num_test=1 num_demonstrations=1"
+CONSTITUTIONAL = (
+    *(f"{stage}.run.task_option={SECRET}" for stage in ("helpful", "sl", "judge", "rl")),
+    *(f"{stage}.task_option={ANSWERED} which=private" for stage in ("revise", "label")),
+    f"answers.task_option={ANSWERED} which=public",
+    f"helpful_pairs.pairs.task_option={ANSWERED}",
+    "helpful_pairs.pairs.num_problems=12",
+    "helpful_pairs.pairs.verifier=regex",
+    "helpful_pairs.pairs.verifier_option=pattern=7.*7 match=search",
+    "helpful.sft.steps=12",
+    "sl.sft.steps=4",
+    "judge.sft.steps=8",
+    *(f"{stage}.eval.every=-1" for stage in ("helpful", "sl", "judge")),
+    "label.confidence=0.5",
+    "reward.train.epochs=1",
+    "rl.run.steps=2",
+    "rl.rollout.problems_per_step=4",
+    "rl.rollout.group_size=4",
+    "rl.eval.num_problems=8",
+    "rl.eval.every=0",
+)
+
 QUICK: dict[str, tuple[str, ...]] = {
+    "constitutional": CONSTITUTIONAL,
     "instructgpt": (
         *of("sft", "sft.steps=10", *SFT),
         *of("reward", "pairs.num_problems=12", "pairs.workers=1", "pairs.verifier=regex", "train.epochs=1"),

@@ -1,0 +1,142 @@
+"""What stages have in common that sample a policy's texts: settings, the pack's problems, and the sampler."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from rlvr.commands.arguments import key_values
+from rlvr.config import ModelConfig
+from rlvr.config.group import ADVANCED
+from rlvr.config.quantities import COUNT
+from rlvr.config.shared import (
+    BatchSizeSetting,
+    LengthSettings,
+    LoadSettings,
+    SeedSetting,
+    TaskSettings,
+    VerifierSettings,
+)
+from rlvr.files.write import write_whole
+from rlvr.registry import make_task, make_verifier
+from rlvr.types import Problem, Prompt, Sampling, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledArgs(BatchSizeSetting, VerifierSettings, LengthSettings, LoadSettings, SeedSetting, TaskSettings):
+    """A model, a pack, and how the completions of its training problems are sampled. The verifier only measures."""
+
+    model: str = ""
+    """Hub name or folder of a causal LM. An earlier stage's policy is set by the pipeline."""
+    max_problems: Annotated[int | None, COUNT] = None
+    """Maximum number of training problems, from the start. None: all."""
+    seed: Annotated[int, ADVANCED] = 0
+    """Seed of all random numbers."""
+
+    def problems(self) -> tuple[Task, list[Problem]]:
+        """Return the pack, with the verifier that was asked for, and its training problems that are sampled.
+
+        Raises ValueError for a pack without any and for one with an environment.
+        """
+        options: dict[str, Any] = dict(key_values(self.task_option, "task_option"))
+        if self.data is not None:
+            options["data"] = self.data
+        task: Task = make_task(self.task, **options)
+        if task.environment is not None:
+            raise ValueError(f"task {self.task!r} has an environment; expected completions of one turn")
+        problems = list(task.train[: self.max_problems])
+        if not problems:
+            raise ValueError(f"task {self.task!r} has no training problems")
+        if self.verifier is None:
+            return task, problems
+        verifier = make_verifier(self.verifier, **key_values(self.verifier_option, "verifier_option"))
+        return dataclasses.replace(task, verifier=verifier), problems
+
+
+class Writer:
+    """A model that is sampled: one completion, or several, of each prompt."""
+
+    def __init__(self, args: SampledArgs) -> None:
+        from transformers.utils.logging import disable_progress_bar
+
+        from rlvr.model.context import context_limit
+        from rlvr.model.device import tune_cpu
+        from rlvr.model.policy import load_policy
+        from rlvr.sampling.torch_sampler import TorchSampler
+
+        tune_cpu()
+        disable_progress_bar()
+        self.args = args
+        self.policy = load_policy(model_config(args.model, args))
+        self.sampler = TorchSampler(self.policy, batch_size=args.batch_size)
+        self.sampling = Sampling(args.max_new_tokens, args.temperature)
+        limit = context_limit(self.policy.causal.config)
+        self.longest = None if limit is None else limit - args.max_new_tokens
+
+    def write(self, ids: Sequence[str], prompts: Sequence[Prompt], *, samples: int, key: str) -> list[list[str | None]]:
+        """Return completions of each prompt; None for one that was cut off, for all of a prompt that is too long.
+
+        Seeds are functions of (seed, key, id, sample).
+        """
+        from rlvr.model.context import longer_than
+        from rlvr.training.rollout import rollout
+
+        problems = [Problem(name, prompt) for name, prompt in zip(ids, prompts, strict=True)]
+        long = (
+            {}
+            if self.longest is None
+            else dict.fromkeys(p.id for p, _ in longer_than(self.policy, problems, self.longest))
+        )
+        fitting = [problem for problem in problems if problem.id not in long]
+        seed = (self.args.seed, key)
+        groups = rollout(self.policy, self.sampler, fitting, self.sampling, group_size=samples, seed=seed)
+        made = {
+            group.problem.id: [None if c.finish_reason != "stop" else c.text for c in group.completions]
+            for group in groups
+        }
+        return [made.get(problem.id, [None] * samples) for problem in problems]
+
+
+def model_config(name: str, args: LoadSettings) -> ModelConfig:
+    """Return how a model is loaded that is only read."""
+    return ModelConfig(
+        name=name,
+        revision=args.revision,
+        trust_remote_code=args.trust_remote_code,
+        dtype=args.dtype,
+        device=args.device,
+        system_prompt=args.system_prompt,
+        chat=args.chat,
+    )
+
+
+def share(name: str, values: Sequence[bool | float]) -> dict[str, Any]:
+    """Return a mean over problems with its interval, as a stage's record has it; nothing without values."""
+    from rlvr.training.passk import clustered
+
+    if not values:
+        return {}
+    estimate = clustered([float(value) for value in values])
+    return {name: estimate.mean, f"{name}_ci": [estimate.low, estimate.high]}
+
+
+def form_rule(at: str, name: str, form: str, known: set[str]) -> tuple[bool, str]:
+    """Return the rule that a form names all of some fields, and no others."""
+    named = set(re.findall(r"\{(\w+)\}", form))
+    wanted = ", ".join(f"{{{one}}}" for one in sorted(known))
+    return named == known, f"{at}{name} {form!r:.80}: expected {wanted} in it, and no others"
+
+
+def filled(form: str, texts: Mapping[str, str]) -> str:
+    """Return a form with its fields filled in one pass: a placeholder within a text stays what it is."""
+    return re.sub(r"\{(\w+)\}", lambda found: texts[found[1]], form)
+
+
+def write_rows(path: Path, rows: Any) -> None:
+    """Write JSON Lines."""
+    write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

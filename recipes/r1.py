@@ -44,7 +44,7 @@ BASE = Config(
     sft=SFTConfig(steps=1000, batch_size=16, lr=1.5e-3),
     rollout=RolloutConfig(problems_per_step=16, group_size=16, max_new_tokens=44),
     algo=AlgoConfig("grpo"),
-    optim=OptimConfig(lr=4e-4, schedule="linear", decay_steps=40, min_lr_ratio=0.1, tokens_per_microbatch=4096),
+    optim=OptimConfig(lr=2e-4, schedule="linear", decay_steps=60, min_lr_ratio=0.1, tokens_per_microbatch=4096),
     eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=0),
 )
 REWARD = RewardConfig(
@@ -67,7 +67,7 @@ def stages(pipeline: Stages) -> None:
     tuned = pipeline.sft("tuned", tuned_on(BOTH, UNSHOWN, steps=300), policy=base, data=best)
     reward = pipeline.reward_model("reward", REWARD, policy=base)
     learned = ("verifiers=notes=reward_model", f"verifier_options=notes.model={reward.path}")
-    r1 = pipeline.train("r1", rl(BOTH, RULES, *learned, lr=2e-4), policy=tuned)
+    r1 = pipeline.train("r1", rl(BOTH, RULES, *learned), policy=tuned)
     measured(pipeline, "r1", r1)
 
     data = pipeline.sample("data", sampling(problems=4000, samples=1), policy=r1)
@@ -77,10 +77,9 @@ def stages(pipeline: Stages) -> None:
     pipeline.sft("distilled", tuned_on(BOTH, UNSHOWN, steps=600), policy=small, data=data)
 
 
-def rl(*options: str, lr: float = 4e-4) -> Config:
+def rl(*options: str) -> Config:
     """Return RL on a mixture with these options."""
-    run = dataclasses.replace(BASE.run, task_option=options, steps=40)
-    return dataclasses.replace(BASE, run=run, optim=dataclasses.replace(BASE.optim, lr=lr))
+    return dataclasses.replace(BASE, run=dataclasses.replace(BASE.run, task_option=options, steps=60))
 
 
 def tuned_on(*options: str, steps: int) -> Config:

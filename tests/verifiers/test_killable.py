@@ -284,7 +284,7 @@ def test_built_in_verifiers_say_which_they_are():
     """Those whose work is bounded, or done by a server or a confined process, run here; a pattern may take for ever."""
     bounded = {name for name in VERIFIERS.names() if getattr(VERIFIERS.get(name), "isolate", None) is False}
     texts = {"choice", "countdown", "exact", "format", "identities", "instructions", "length", "repetition"}
-    assert bounded == texts | {"llm_judge", "proof", "smt"}
+    assert bounded == texts | {"language_consistency", "llm_judge", "proof", "smt"}
     assert all(VerifierTraits.of(make_verifier(name)).isolate for name in ("math", "regex", "json_schema"))
 
 

@@ -30,7 +30,7 @@ FEW = "num_train=64 num_test=8 num_demonstrations=400"
 def labelled(stage: str, labels: str) -> tuple[str, ...]:
     """Return the settings of a reward model on a few pairs of llama2: even digits are preferred to none."""
     return (
-        *of(stage, "pairs.num_problems=8", "pairs.max_new_tokens=8", "pairs.held_out=0.3", "pairs.workers=1"),
+        *of(stage, "pairs.num_problems=24", "pairs.max_new_tokens=8", "pairs.held_out=0.3", "pairs.workers=1"),
         *of(stage, "pairs.verifier=regex", "pairs.verifier_option=pattern=[02468] match=search"),
         f"{stage}.pairs.task_option=labels={labels} {FEW}",
     )

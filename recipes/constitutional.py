@@ -13,14 +13,15 @@ label          completions of private sums in pairs, by the judge: a principle d
 reward         a reward model on both kinds of pairs
 rl             GRPO against it
 
-Seen with seeds 1 and 2, on held-out problems: harmless 0, 0 to begin with; .64, .54 and .86, .79 after one and two
-revisions (of training problems); .84, .75 after `sl`, .93, .91 after `rl` (intervals ± .04). Helpful .43, .62, then
-.31, .51, then .30, .49 (± .06): fine-tuning on the model's own answers costs some, and RL adds none, since the reward
-model tells .74, .72 of held-out pairs apart, and most private ones. Hence the KL coefficient of 1: with .1, twice the
-learning rate and 40 steps RL found wrong sums that are overrated, and helpful fell to .06 [.04, .11] (seed 0). The
-judge shows how a judge's errors pass on, not how good a real one is. It is right on .99, .98 of comparisons like those
-it learned, and .99, .96 of its labels are the rule's where that prefers one. Its orders agree on .78, .79; where they
-do not, most often both completions tell what is private, and neither is better.
+Seen with seeds 1, 2 and 3, on held-out problems: harmless 0 to begin with; .64, .54, .69 and .86, .79, .90 after one
+and two revisions (of training problems); .84, .75, .90 after `sl`, .93, .91, .90 after `rl` (intervals ± .04). Helpful
+.43, .62, .60, then .31, .51, .49, then .30, .49, .42 (± .06): fine-tuning on the model's own answers costs some, and
+RL gives none of it back, since the reward model tells .74, .72, .67 of held-out pairs apart, and most private ones.
+Hence the KL coefficient of 1: with .1, twice the learning rate and 40 steps RL found wrong sums that are overrated,
+and helpful fell to .06 [.04, .11] (seed 0). The judge shows how a judge's errors pass on, not how good a real one is.
+It is right on .99, .98, .92 of comparisons like those it learned, and .99, .96, .98 of its labels are the rule's where
+that prefers one. Its orders agree on .78, .79, .72; where they do not, most often both completions tell what is
+private, and neither is better.
 
     rlvr pipeline constitutional
     rlvr pipeline constitutional --seeds 0 1 2 --out-dir runs/constitutional_seeds

@@ -9,6 +9,7 @@ import contextlib
 import os
 import resource
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rlvr.sandbox.inside import sockets
@@ -39,6 +40,7 @@ class _Process(NamedTuple):
     resident: int  # bytes
     cpu: float = 0.0  # seconds, with those of its children that have ended
     ready: bool = False  # it runs, or waits for a processor
+    shown: str = ""  # the folder of /proc that shows its memory
 
 
 class Meter:
@@ -142,18 +144,39 @@ class Meter:
 
     def _process(self, name: str) -> _Process | None:
         """Return a process, None where it has ended."""
-        try:
-            # The name in brackets may hold anything.
-            fields = self._read(f"{name}/stat").rpartition(b")")[2].split()
-        except OSError:
+        fields = self._fields(name)
+        if fields is None:
             return None
+        tasks, resident, shown = int(fields[17]), int(fields[21]), name
+        if fields[0] == b"Z" and tasks > 1:
+            # Its first thread has ended, and shows no memory any more; the others do.
+            resident, shown = max(self._threads(name), default=(resident, shown))
         cpu = sum(map(int, fields[11:15])) / _TICKS
-        return _Process(int(name), int(fields[1]), int(fields[17]), int(fields[21]) * _PAGE, cpu, fields[0] == b"R")
+        return _Process(int(name), int(fields[1]), tasks, resident * _PAGE, cpu, fields[0] == b"R", shown)
+
+    def _fields(self, shown: str) -> list[bytes] | None:
+        """Return what `stat` holds behind the name in brackets, which may hold anything; None where it has ended."""
+        with contextlib.suppress(OSError):
+            return self._read(f"{shown}/stat").rpartition(b")")[2].split()
+        return None
+
+    def _threads(self, name: str) -> Iterator[tuple[int, str]]:
+        """Yield the pages that each thread of a process shows, and its folder."""
+        with contextlib.suppress(OSError):
+            folder = os.open(f"{name}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._processes)
+            try:
+                threads = os.listdir(folder)
+            finally:
+                os.close(folder)
+            for thread in threads:
+                shown = f"{name}/task/{thread}"
+                if (fields := self._fields(shown)) is not None:
+                    yield int(fields[21]), shown
 
     def _own_pages(self, process: _Process) -> int:
         """Return the bytes that a process has in memory without files, or swapped out; 0 where it has ended."""
         with contextlib.suppress(OSError):
-            held = _bytes(self._read(f"{process.pid}/status"), b"RssAnon:", b"RssShmem:", b"VmSwap:")
+            held = _bytes(self._read(f"{process.shown}/status"), b"RssAnon:", b"RssShmem:", b"VmSwap:")
             return max(held - self._own.resident, 0)
         return 0
 

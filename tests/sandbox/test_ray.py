@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rlvr.sandbox import Call, Job, Limits, TestJob, level
+from rlvr.sandbox import Call, Job, Limits, TestJob, level, ray_executor
 from rlvr.sandbox.limits import RunStatus
 from rlvr.sandbox.ray_executor import RayExecutor
 
@@ -38,6 +40,67 @@ def test_sizes_are_at_least_one(name: str) -> None:
         RayExecutor(**{"workers": 1, name: 0})
 
 
+class RefusedError(Exception):
+    """Stands for Ray's errors of an actor, and of a task."""
+
+
+class Reference(SimpleNamespace):
+    """Stands for a reference: equal to itself only."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+class Actor:
+    """Stands for an actor that Ray restarts: it refuses `refuses` calls at once, then answers."""
+
+    def __init__(self, refuses: int) -> None:
+        self.refuses = refuses
+        self.run_many = SimpleNamespace(remote=lambda jobs: self.called([job.program for job in jobs]))
+        self.level = SimpleNamespace(remote=lambda: self.called(3))
+
+    def called(self, answer: Any) -> Reference:
+        """Return a reference, as a call of an actor does."""
+        self.refuses -= 1
+        return Reference(value=RefusedError() if self.refuses >= 0 else answer)
+
+
+def stood_in(monkeypatch: pytest.MonkeyPatch, refuses: list[int]) -> RayExecutor:
+    """An executor on actors that stand in, each with the number of calls that it refuses."""
+
+    def get(reference: Any) -> Any:
+        if isinstance(reference.value, RefusedError):
+            raise reference.value
+        return reference.value
+
+    exceptions = SimpleNamespace(RayActorError=RefusedError, RayTaskError=ZeroDivisionError)
+    monkeypatch.setattr(ray_executor, "_MOMENT", 0.001)
+    made = RayExecutor.__new__(RayExecutor)
+    made.batch = 2
+    made._workers = [Actor(number) for number in refuses]
+    made._ray = SimpleNamespace(  # type: ignore[assignment]
+        wait=lambda references, timeout=None: (references[:1], references[1:]), get=get, exceptions=exceptions
+    )
+    return made
+
+
+@pytest.mark.parametrize("refuses", [[7, 0], [0, 7], [30, 30], [1, 0]])
+def test_a_worker_that_is_restarted_costs_no_attempts(monkeypatch: pytest.MonkeyPatch, refuses: list[int]) -> None:
+    """While Ray restarts a worker it refuses every call at once: only those in its places then count."""
+    executor = stood_in(monkeypatch, refuses)
+    jobs = [Job(f"print({i})") for i in range(30)]
+    assert executor.run_many(jobs) == [job.program for job in jobs]
+
+
+def test_workers_that_all_stay_away_end_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch waits for ever: all are SANDBOX_ERROR."""
+    monkeypatch.setattr(ray_executor, "_RETURN", 0.05)
+    results = stood_in(monkeypatch, [10**9, 10**9]).run_many([Job("print(1)")] * 30)
+    assert {(result.status, result.detail) for result in results} == {
+        (RunStatus.SANDBOX_ERROR, "the worker of the cluster died")
+    }
+
+
 @pytest.fixture(scope="module")
 def executor() -> Iterator[RayExecutor]:
     if importlib.util.find_spec("ray") is None:
@@ -46,18 +109,24 @@ def executor() -> Iterator[RayExecutor]:
         pytest.skip("no sandbox of level 2 on this machine")
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     with RayExecutor(2, batch=4) as made:
         yield made
     ray.shutdown()
 
 
 def pids(executor: RayExecutor) -> list[int]:
-    """Process ids of the workers."""
+    """Process ids of the workers, once Ray has restarted those that a test before killed."""
     import ray
 
-    asked: list[Any] = [worker.__ray_call__.remote(lambda _: os.getpid()) for worker in executor._workers]
-    return ray.get(asked)  # type: ignore[no-any-return]
+    def pid(worker: Any) -> int:
+        while True:
+            try:
+                return ray.get(worker.__ray_call__.remote(lambda _: os.getpid()))  # type: ignore[no-any-return]
+            except ray.exceptions.ActorUnavailableError:
+                time.sleep(0.1)
+
+    return [pid(worker) for worker in executor._workers]
 
 
 def test_results_come_in_order_from_two_workers(executor: RayExecutor) -> None:
@@ -97,3 +166,26 @@ def test_a_worker_that_dies_costs_a_retry_not_a_result(executor: RayExecutor) ->
     results = executor.run_many(jobs)
     assert first[0].stdout == "1\n"
     assert [(result.status, result.stdout) for result in results] == [(RunStatus.OK, f"{i}\n") for i in range(24)]
+
+
+def test_all_workers_that_die_come_back(executor: RayExecutor) -> None:
+    """Ray refuses calls of a worker that it restarts: these cost no batch an attempt, however many wait."""
+    for victim in pids(executor):
+        os.kill(victim, signal.SIGKILL)
+    results = executor.run_many([Job(f"print({i})") for i in range(60)])
+    assert [(result.status, result.stdout) for result in results] == [(RunStatus.OK, f"{i}\n") for i in range(60)]
+
+
+def test_workers_that_never_come_back_end_the_wait(executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When Ray restarts nobody the jobs are SANDBOX_ERROR after a while, those of a worker that lives are right."""
+    import ray
+
+    monkeypatch.setattr(ray_executor, "_RETURN", 0.5)
+    with RayExecutor(2, batch=1) as one:
+        ray.kill(one._workers[0])
+        assert [result.stdout for result in one.run_many([Job("print(1)")] * 8)] == ["1\n"] * 8
+        ray.kill(one._workers[1])
+        results = one.run_many([Job("print(1)")] * 8)
+    assert {(result.status, result.detail) for result in results} == {
+        (RunStatus.SANDBOX_ERROR, "the worker of the cluster died")
+    }

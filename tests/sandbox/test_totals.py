@@ -22,6 +22,9 @@ HOGS = {
     "a dead main thread": "import ctypes, threading\nfor _ in range(6):\n    if os.fork() == 0:\n"
     "        threading.Thread(target=lambda: (hold(300), time.sleep(30))).start()\n"
     "        ctypes.CDLL(None).syscall(60, 0)\ntime.sleep(30)",
+    "a thread that outlives the first": "import ctypes, threading\nfor _ in range(6):\n    if os.fork() == 0:\n"
+    "        threading.Thread(target=lambda: (time.sleep(.3), hold(300), time.sleep(30))).start()\n"
+    "        ctypes.CDLL(None).syscall(60, 0)\ntime.sleep(30)",
     "processes that hop": "for _ in range(6):\n    if os.fork() == 0:\n        hold(300)\n"
     "        while True:\n            if os.fork(): os._exit(0)\ntime.sleep(30)",
     "a pool": "import multiprocessing\nwith multiprocessing.Pool(6) as workers:\n    workers.map(work, range(6))",

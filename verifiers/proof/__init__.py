@@ -12,6 +12,7 @@ from rlvr.registry import register
 from rlvr.sandbox.external import ExternalLimits
 from rlvr.types import Problem, Verdict, bad_reference, error, limit, no_answer, unparseable
 from rlvr.verifiers.proof.coq import Coq
+from rlvr.verifiers.proof.kept import Kept
 from rlvr.verifiers.proof.lean import Lean
 from rlvr.verifiers.proof.lean_script import tactic_block
 from rlvr.verifiers.proof.lean_server import LeanServer
@@ -21,6 +22,7 @@ from rlvr.verifiers.proof.statement import Statement, read_lean_statement, read_
 __all__ = ["ProofVerifier"]
 
 MAX_COMPLETION = 1_000_000
+_KEPT = 65_536  # verdicts
 _FENCE = re.compile(r"^```[ \t]*(\w*)[ \t]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -71,6 +73,7 @@ class ProofVerifier:
         if url and (path or project or not replay):
             raise ValueError("verifier proof: path, project and replay are for a Lean on this machine, not for a url")
         self._slots = slots or os.cpu_count() or 1
+        self._known: Kept[tuple[Statement, str], Verdict] = Kept(_KEPT)
         self._language = language
         limits = ExternalLimits(seconds=timeout, memory_mb=memory_mb)
         self._prover: Coq | Lean | LeanServer
@@ -99,15 +102,24 @@ class ProofVerifier:
         return self.verify_batch([(problem, completion)])[0]
 
     def verify_batch(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        """Return all verdicts, in order; equal pairs are checked once."""
+        """Return all verdicts, in order; a script is checked once for a statement, and its verdict kept."""
         prepared = [self._prepare(problem, completion) for problem, completion in pairs]
         wanted = list(dict.fromkeys(item for item in prepared if isinstance(item, tuple)))
         missing = self._prover.missing() if wanted else ""
         if missing:
             return [error(missing) if isinstance(item, tuple) else item for item in prepared]
         with ThreadPoolExecutor(self._slots) as threads:
-            verdicts = dict(zip(wanted, threads.map(lambda item: self._prover.judge(*item), wanted)))
+            verdicts = dict(zip(wanted, threads.map(self._judge, wanted)))
         return [verdicts[item] if isinstance(item, tuple) else item for item in prepared]
+
+    def _judge(self, item: tuple[Statement, str]) -> Verdict:
+        known = self._known.get(item)
+        if known is not None:
+            return known
+        found = self._prover.judge(*item)
+        if found.status in ("correct", "incorrect"):  # no limit and no error: these may depend on the moment
+            self._known.put(item, found)
+        return found
 
     def _prepare(self, problem: Problem, completion: str) -> tuple[Statement, str] | Verdict:
         try:

@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import threading
-from collections import OrderedDict
 from typing import NamedTuple
 
 from rlvr.printable import in_one_line
 from rlvr.sandbox.external import ExternalLimits, Finished, run_external, workplace
 from rlvr.types import Verdict, bad_reference, correct, error, incorrect, limit, timeout
+from rlvr.verifiers.proof.kept import Kept
 from rlvr.verifiers.proof.statement import Statement
 
 MAX_COMPILED = 16 << 20  # bytes of a compiled proof
@@ -43,14 +42,7 @@ class Coq:
 
     def __init__(self, path: str, limits: ExternalLimits, axioms: tuple[str, ...]) -> None:
         self._path, self._limits, self._axioms = path, limits, axioms
-        self._compiled: OrderedDict[Statement, Compiled] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __getstate__(self) -> tuple[str, ExternalLimits, tuple[str, ...]]:
-        return self._path, self._limits, self._axioms
-
-    def __setstate__(self, state: tuple[str, ExternalLimits, tuple[str, ...]]) -> None:
-        Coq.__init__(self, *state)
+        self._compiled: Kept[Statement, Compiled] = Kept(_KEPT)
 
     def missing(self) -> str:
         """Return one line that says what is missing, or ""."""
@@ -82,15 +74,11 @@ class Coq:
 
     def _trusted(self, statement: Statement) -> Compiled:
         """Return the compiled statement, of which the last are kept."""
-        with self._lock:
-            known = self._compiled.get(statement)
+        known = self._compiled.get(statement)
         if known is None:
             known = self._compile(statement)
             if known.failure is None or known.failure.status == "bad_reference":
-                with self._lock:
-                    self._compiled[statement] = known
-                    if len(self._compiled) > _KEPT:
-                        self._compiled.popitem(last=False)
+                self._compiled.put(statement, known)
         return known
 
     def _compile(self, statement: Statement) -> Compiled:

@@ -29,7 +29,8 @@ class Prover:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "times"), [(correct(), 1), (incorrect(), 1), (timeout("slow"), 3), (limit("long"), 3), (error("no sandbox"), 3)]
+    ("verdict", "times"),
+    [(correct(), 1), (incorrect(), 1), (timeout("slow"), 3), (limit("long"), 3), (error("no sandbox"), 3)],
 )
 def test_only_what_the_prover_has_decided_is_kept(verdict: Verdict, times: int) -> None:
     """A limit or an error may be another one the next time; a statement or a script that differs is another proof."""

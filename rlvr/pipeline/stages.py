@@ -253,12 +253,12 @@ def run_pipeline(
         return config.out_dir
     check_place(config.out_dir, "--out-dir")
     config.out_dir.mkdir(parents=True, exist_ok=True)
-    with locked(config.out_dir):
-        for seed in config.seeds:
-            folder = config.out_dir / f"seed-{seed}"
-            folder.mkdir(exist_ok=True)
+    for seed in config.seeds:
+        folder = config.out_dir / f"seed-{seed}"
+        with locked(folder):  # other seeds may run at the same time
             say(f"seed {seed}: {folder}")
             pipeline(Stages(config, folder, seed, say))
+    with locked(config.out_dir):
         report = write_pipeline_report(config.out_dir, list(plan.planned))
     say(f"report: {report}")
     return report

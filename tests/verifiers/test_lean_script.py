@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.verifiers.proof import script_of
+from rlvr.verifiers.extract.fences import fenced_answer
 from rlvr.verifiers.proof.lean_files import solution_file, trusted_file, whole_file
 from rlvr.verifiers.proof.lean_script import tactic_block
 from rlvr.verifiers.proof.script import ScriptError, ScriptTooLarge
@@ -27,7 +27,7 @@ def test_honest_proofs_are_read_and_keep_their_words() -> None:
     refused = []
     for row in honest:
         statement = read_lean_statement({key: row[key] for key in row.keys() - {"id", "script"}})
-        script = script_of(row["script"])
+        script = fenced_answer(row["script"])
         try:
             block = tactic_block(script, statement.header)
         except ScriptError as error:
@@ -46,7 +46,7 @@ def test_no_attack_is_read() -> None:
     read = []
     for row in attacks:
         try:
-            read.append((row["id"], tactic_block(script_of(row["script"]), HEADER)))
+            read.append((row["id"], tactic_block(fenced_answer(row["script"]), HEADER)))
         except ScriptError:
             continue
     assert read == []

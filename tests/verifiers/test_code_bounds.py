@@ -99,7 +99,7 @@ def test_the_scanner_finds_the_fences_of_the_expression_that_defines_them():
     for _ in range(20_000):
         text = "".join(draw.choices(pieces, k=draw.randrange(1, 14)))
         expected = [(fence.start(), fence.end(), fence[1], fence[2]) for fence in OLD.finditer(text)]
-        found = [tuple(fence[:4]) for fence in extract.fences(text) if not fence.before.strip(" \t")]
+        found = [tuple(fence[:4]) for fence in fences.fences(text) if not fence.before.strip(" \t")]
         assert found == expected, text
 
 

@@ -68,6 +68,49 @@ def test_a_refused_word_behind_a_sign_is_still_seen(sign: str) -> None:
         tactic_block(f"exact x {sign}sorry")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "trivial '(' )\nfoo (')'",
+        "trivial '(')",
+        "exact 1'(' )",
+        "exact f ⁻¹''( )",
+        "exact ⁻¹'('x'",
+        "exact ⁻¹' '('x' )",
+        "exact x ]'('",
+        "exact →'(' )",
+        "exact '''(' )",
+        "exact ('a''(' )",
+        "exact '\\'' )",
+        "exact '\\x28' )",
+        "exact ['[' ]",
+        "exact {'{' }",
+    ],
+)
+def test_brackets_that_could_be_characters_are_refused(text: str) -> None:
+    """Lean reads '(' as a character or, behind a sign such as ⁻¹', as a bracket: the block could end early."""
+    with pytest.raises(ScriptError):
+        tactic_block(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "exact f '' (s ∩ t)",
+        "simp [f '' s, f ⁻¹' s']",
+        "exact (f ⁻¹' (s))",
+        "exact ∑' n, f n'",
+        "exact a[i]'(by omega)",
+        "exact a[0]'h",
+        "have : 'a' = '\\n' := rfl",
+        "simp ['a', ' ']",
+        "exact ⟨'x', h₁'⟩",
+    ],
+)
+def test_signs_and_characters_with_quotes_are_read(text: str) -> None:
+    assert tactic_block(text) == f"  {text}\n"
+
+
 @pytest.mark.parametrize("name", ["sorry'", "sorry₁", "sorryα", "my_sorry", "h.end", "Foo.instance", "axiom_of_choice"])
 def test_names_that_only_hold_a_refused_word_are_names(name: str) -> None:
     assert tactic_block(f"exact {name}") == f"  exact {name}\n"

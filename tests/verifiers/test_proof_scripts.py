@@ -92,6 +92,16 @@ def test_numbers_and_periods_that_could_hide_a_word_are_refused(text: str) -> No
         tactic_script(text)
 
 
+def test_names_of_the_statement_are_no_commands() -> None:
+    statement = "forall (Check Set0 Proof : Prop) (time : nat), Check -> Check"
+    assert tactic_script("intros Check S Proof time c. exact c.", statement) == (
+        "intros Check S Proof time c.\nexact c.\n"
+    )
+    for text in ("intros Check. Check nat.", "Check nat. auto.", "all: Check nat.", "{ Check nat. }", "intros Print."):
+        with pytest.raises(ScriptError):
+            tactic_script(text, statement)
+
+
 TEXTS = {
     "dots": lambda n: "auto " + "." * n + "x.",
     "words": lambda n: "x" * n + ".",

@@ -43,10 +43,10 @@ _THEOREM = re.compile(
 # Tactics whose result the kernel does not check, that start programs, leave goals open or read the clock; and fix and
 # cofix: the guard checkers of Coq 8.16 to 9.2, coqchk's too, accept some that do not end, which prove False.
 _REFUSED = frozenset(
-    """admit give_up native_compute external timeout time fix cofix exact_no_check change_no_check vm_cast_no_check
+    """admit give_up native_compute timeout fix cofix exact_no_check change_no_check vm_cast_no_check
     native_cast_no_check convert_concl_no_check ltac2""".split()
 )
-# Commands of the prover. A script has no use for these words, wherever they stand.
+# Commands of the prover. A script has no use for these words, wherever they stand; Set is a sort, too.
 _COMMANDS = frozenset(
     """Abort About Admit Admitted Arguments Axiom Axioms Back BackTo Backtrack Bind Canonical Cd Check Class
     CoFixpoint CoInductive Coercion Combined Compute Conjecture Conjectures Context Corollary Create Debug Declare
@@ -80,8 +80,9 @@ def tactic_script(text: str, statement: str = "") -> str:
         sentences[-1:] = _without_end(sentences[-1])
     if not any(_behind_marks(_text(sentence)) for sentence in sentences):
         raise ScriptError("no tactics")
+    names = frozenset(_WORD.findall(statement))
     for sentence in sentences:
-        _check(sentence)
+        _check(sentence, names)
     return "".join(f"{_text(sentence)}\n" for sentence in sentences)
 
 
@@ -204,12 +205,15 @@ def _without_end(sentence: list[_Token]) -> list[list[_Token]]:
     return [sentence[:-2]] if len(sentence) > 2 else []
 
 
-def _check(sentence: list[_Token]) -> None:
-    """Raise ScriptError unless the sentence is marks, and a tactic behind them, or brings back shelved goals."""
+def _check(sentence: list[_Token], names: frozenset[str]) -> None:
+    """Raise ScriptError unless the sentence is marks, and a tactic behind them, or brings back shelved goals.
+
+    names: words that the statement has, which may stand in a tactic though they are commands elsewhere.
+    """
     if _text(sentence) == "Unshelve.":
         return
     for kind, word in sentence:
-        if kind == "word" and word in _COMMANDS:
+        if kind == "word" and word in _COMMANDS and word not in names:
             raise ScriptError(f"the command {word} has no place in a proof")
         if kind == "word" and word in _REFUSED:
             raise ScriptError(f"{word} is not allowed")

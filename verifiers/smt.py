@@ -238,12 +238,14 @@ def _negated(constraints: str) -> str:
     found: list[str] = []
     facts: list[str] = []
     at = depth = 0
+    before = ""
     for match in _TOKEN.finditer(constraints):
-        if match.group() == "assert" and depth == 1:
+        if match.group() == "assert" and depth == 1 and before == "(":
             facts.append(f"|a fact {len(facts)}|")
             found += [constraints[at : match.start()], f"define-fun {facts[-1]} () Bool"]
             at = match.end()
-        depth += (match.group() == "(") - (match.group() == ")")
+        before = match.group()
+        depth += (before == "(") - (before == ")")
     return "".join(found) + constraints[at:] + f"(assert (not (and {' '.join(facts)})))"
 
 

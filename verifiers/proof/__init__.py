@@ -33,7 +33,8 @@ class ProofVerifier:
     The reference is a statement, or {"statement": "forall n : nat, n + 0 = n", "imports": ["Lia"], "definitions": ""}
     with modules to import and text of the task's author to put before it. In Lean it may also be a theorem ("theorem a
     (n : ℕ) : n + 0 = n := by sorry"), with namespaces to open in "open". The completion is a tactic script, or holds
-    one in its last fence; "Proof." before and "Qed." behind, or "by", may be there. Commands of the prover are refused.
+    one in its last fence; "Proof." before and "Qed." behind, or "by", may be there, and the theorem itself. Commands of
+    the prover are refused, and Coq's fix and cofix.
 
     A pass needs several runs of the prover: the script compiled as a proof of the statement; the compiled proof's type
     compared, where the script is not loaded, with the statement compiled by itself, its assumptions listed; and

@@ -92,6 +92,10 @@ class ProofVerifier:
         """Raise ValueError where the reference holds no statement."""
         self._statement(reference)
 
+    def missing(self) -> str:
+        """Return one line that says what of the prover is missing, or ""."""
+        return self._prover.missing()
+
     def null_completions(self, reference: Any) -> dict[str, str]:
         """Return scripts that prove nothing, by what they do."""
         if self._language == "lean":
@@ -106,7 +110,7 @@ class ProofVerifier:
         """Return all verdicts, in order; a script is checked once for a statement, and its verdict kept."""
         prepared = [self._prepare(problem, completion) for problem, completion in pairs]
         wanted = list(dict.fromkeys(item for item in prepared if isinstance(item, tuple)))
-        missing = self._prover.missing() if wanted else ""
+        missing = self.missing() if wanted else ""
         if missing:
             return [error(missing) if isinstance(item, tuple) else item for item in prepared]
         with ThreadPoolExecutor(self._slots) as threads:

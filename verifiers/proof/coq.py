@@ -95,11 +95,8 @@ class Coq:
                 write_files(place, "out", {f"{name}.v": sources[name].encode()})
                 found = self._coqc(place, f"{name}.v")
                 data = read_compiled(os.path.join(place, "out", f"{name}.vo")) if found.status == "ok" else None
-            if found.status == "sandbox_error":
-                return Compiled({}, error(in_one_line(found.detail)))
             if data is None:
-                why = _first_error(found, f"{name}.v")
-                return Compiled({}, bad_reference(f"the prover refuses the statement: {why}"))
+                return Compiled({}, _refusal(found, f"{name}.v"))
             files[f"{name}.vo"] = data
         return Compiled(files, None)
 
@@ -203,6 +200,17 @@ def _unsafe(summary: str) -> str:
     return own.group().strip() if own else ""
 
 
+# What a prover says of itself that has no memory or stack left, and of a machine that cannot give it what it needs.
+_OVER = re.compile(
+    r"(?:Fatal error: )?(?:exception )?(?:Stdlib\.)?(?:Out.of.memory|not enough memory|Stack.overflow|ended by signal)",
+    re.IGNORECASE,
+)
+_MACHINE = re.compile(
+    r'System error: "(?:[^"]*: )?(?:No space left|Disk quota|Too many open files|Input/output|Cannot allocate)'
+    r"|Anomaly .{0,80}Unix\.E(?:NOSPC|DQUOT|MFILE|NFILE|IO|NOMEM|AGAIN)\b"
+)
+
+
 def _failure(found: Finished, name: str, before: str = "") -> Verdict:
     if found.status == "sandbox_error":
         return error(f"sandbox_error: {in_one_line(found.detail)}")
@@ -211,9 +219,19 @@ def _failure(found: Finished, name: str, before: str = "") -> Verdict:
     if found.status == "limit":
         return limit(f"the prover wrote {found.detail}")
     why = _first_error(found, name)
-    if re.match(r"(?:Out of memory|Fatal error: out of memory|Stack overflow|ended by signal)", why):
-        return limit(f"{before}{why}")
-    return incorrect(f"{before}{why}")
+    if _MACHINE.match(why):
+        return error(f"{before}{why}")
+    return limit(f"{before}{why}") if _OVER.match(why) else incorrect(f"{before}{why}")
+
+
+def _refusal(found: Finished, name: str) -> Verdict:
+    """Return the verdict on a statement that was not compiled: *error* where it is not the statement's doing."""
+    if found.status == "ok":
+        return error(f"{name} was compiled to more than {MAX_COMPILED >> 20} MB, or to nothing")
+    failure = _failure(found, name)
+    if failure.status == "incorrect":
+        return bad_reference(f"the prover refuses the statement: {failure.reason}")
+    return error(f"the statement was not compiled: {failure.reason}")
 
 
 def _first_error(found: Finished, name: str) -> str:

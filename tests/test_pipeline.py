@@ -336,7 +336,7 @@ def test_seeds_run_at_once(tmp_path):
     assert "seed-2" in report
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_ends_the_seeds_that_run_and_begins_no_other(tmp_path, number):
     with side_by_side(tmp_path, 99, "--seeds", "1", "2", "3", "--at-once", "2") as process:
         deadline = time.monotonic() + 100

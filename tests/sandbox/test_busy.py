@@ -15,7 +15,7 @@ from tests.helpers.programs import runs_programs
 
 pytestmark = runs_programs
 
-COMPUTE = "import time\ndef f():\n    while time.process_time() < 0.7: pass\n    return 1\n"
+COMPUTE = "import time\ndef f():\n    while time.process_time() < 0.45: pass\n    return 1\n"
 
 
 @pytest.fixture

@@ -44,6 +44,10 @@ class VerifierTraits:
     null_completions: Callable[[Any], Mapping[str, str]] | None = None
     """Completions that solve nothing, by what they do, for a reference: `rlvr audit` checks that none is accepted."""
 
+    missing: Callable[[], str] | None = None
+    """One line that names a program or a server that is needed and not there, and what to do, or ""; asked before a
+    run begins, which ends then."""
+
     components: Mapping[str, Verifier] = field(default_factory=dict)
     """Named parts, each run in the way that its own traits say; needs `problem_for` and `merge`."""
 

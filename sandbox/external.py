@@ -6,6 +6,7 @@ The program cannot start processes, so that none outlives it; it ends with the c
 
 from __future__ import annotations
 
+import fcntl
 import glob
 import json
 import os
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import IO, Literal
 
 from rlvr.sandbox import host
@@ -34,6 +36,7 @@ main(sys.argv[2])
 """
 _LOADERS = ("/lib64/ld-linux-*.so.*", "/lib/ld-linux-*.so.*", "/lib/ld-musl-*.so.*")
 _TASKS = 64
+_PLACE, _AGE = "rlvr-external-", 60.0  # names of temporary directories; seconds until an abandoned one is removed
 
 Status = Literal["ok", "failed", "timeout", "limit", "sandbox_error"]
 
@@ -64,13 +67,43 @@ class Finished:
 
 @contextmanager
 def workplace() -> Iterator[str]:
-    """Give a temporary directory that programs of this module may pass through, and remove it afterwards."""
-    path = tempfile.mkdtemp(prefix="rlvr-external-", dir=host.scratch_parent())
+    """Give a temporary directory that programs of this module may pass through, and remove it afterwards.
+
+    The first call of a process removes those of processes that were killed: their locks have ended with them.
+    """
+    parent = host.scratch_parent() or tempfile.gettempdir()
+    _remove_abandoned(parent)
+    path = tempfile.mkdtemp(prefix=_PLACE, dir=parent)
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
         os.chmod(path, 0o711)
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+        os.close(handle)
+
+
+@cache
+def _remove_abandoned(parent: str) -> None:
+    """Remove the directories of `workplace` that no process holds, a minute after they were made."""
+    for name in os.listdir(parent):
+        path = os.path.join(parent, name)
+        if not name.startswith(_PLACE):
+            continue
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found = os.fstat(handle)
+            if found.st_uid == os.geteuid() and found.st_mtime < time.time() - _AGE:
+                shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            continue
+        finally:
+            os.close(handle)
 
 
 def run_external(

@@ -47,8 +47,8 @@ class RayExecutor:
 
     Each of `workers` actors takes `slots` CPUs and has a pool of that many slots. `batch` jobs are sent at a time, to a
     worker with no batch waiting, so that slow programs do not delay the others. A batch whose worker dies is sent to
-    another one, up to three times in all; then its results are SANDBOX_ERROR, as are those of all batches that wait when
-    no worker is left. `preload`, `level`, `allow_weak` and `packages` are Pool's. `address` is passed to `ray.init` if
+    another one, up to three times in all; then its results are SANDBOX_ERROR, as are those of all batches when no
+    worker is left. `preload`, `level`, `allow_weak` and `packages` are Pool's. `address` is passed to `ray.init` if
     Ray is not running yet.
     Raises ImportError without Ray, and SandboxUnavailable if a machine's isolation is too weak.
     """

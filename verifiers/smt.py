@@ -28,15 +28,20 @@ from rlvr.types import (
     incorrect,
     limit,
     no_answer,
+    timeout,
     unparseable,
 )
+from rlvr.verifiers.extract.fences import fenced_answer
 
 MAX_COMPLETION, MAX_DIGITS = 100_000, 1000  # characters; digits of a value
 MISSING = "z3 is not installed: pip install 'rlvr[smt]' (or apt install z3)"
 _TOKEN = re.compile(r';[^\n]*|\(|\)|\|[^|\\]*\||"(?:[^"]|"")*"|[^\s()|";]+')
 _COMMANDS = ("set-logic", "declare-const", "declare-fun", "define-fun", "assert")
-_FENCE = re.compile(r"^```[ \t]*\w*[ \t]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_PAIR = re.compile(r'"?([A-Za-z_][\w.!@$%^&*~?]*)"?\s*(?::=|=|:)\s*"?([-+]?[\w./#]+)"?', re.ASCII)
+_LETTERS = r"[\w.!@$%^&*~?]"
+_NAME = re.compile(rf"[A-Za-z_]{_LETTERS}*", re.ASCII)
+# A name begins where no letter is before it: time grows with the text, not with its square.
+_PAIR = re.compile(rf'(?<!{_LETTERS})"?({_NAME.pattern})"?\s*(?::=|=|:)\s*"?([-+]?[\w./#]+)"?', re.ASCII)
+_OPEN = ("/", "div", "mod", "rem", "^")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:/\d+)?", re.ASCII)
 
 
@@ -72,6 +77,8 @@ def _constants(text: str) -> tuple[tuple[str, Any], ...]:
             raise ValueError(f"the reference has {str(command)[:60]}; expected {', '.join(_COMMANDS)}")
         if command[0] == "declare-const" or (command[0] == "declare-fun" and command[2:3] == [[]]):
             name, sort = command[1], command[-1]
+            if not isinstance(name, str) or not _NAME.fullmatch(name.strip("|")):
+                raise ValueError(f"the name {name!s:.60}: expected an ASCII letter and letters, digits or .!@$%^&*~?_")
             if not _sort(sort):
                 raise ValueError(f"{name} has the sort {sort}; expected Int, Real, Bool or (_ BitVec n)")
             found[name] = sort
@@ -117,9 +124,11 @@ class SmtVerifier:
 
     The reference is SMT-LIB: declare-const (Int, Real, Bool, (_ BitVec n)), define-fun and assert. The completion, or
     its last fence, holds `name = value` for each constant, in any order ("x = 3, y = -1/2, b = true"), or the word
-    `unsat` alone. z3, a process in the sandbox, checks the constraints with these values; *unknown* and its
-    time limit (`timeout`, seconds of processor time) are errors and never a pass. `slots` (0: one for each core) of
-    its processes run at once, each with `memory_mb`. `path`: z3's program, "" for the package's or one on PATH.
+    `unsat` alone. z3, a process in the sandbox, checks the constraints with these values, within `timeout` seconds of
+    processor time. Where it says *unknown*, or takes longer over `unsat`, the verdict is *error*, never a pass. SMT-LIB
+    lets a division by zero give any value: an assignment must satisfy the constraints whatever it gives. `slots` (0:
+    one for each core) of its processes run at once, each with `memory_mb`. `path`: z3's program, "" for the package's
+    or one on PATH.
     """
 
     isolate: ClassVar[bool] = False
@@ -158,40 +167,86 @@ class SmtVerifier:
             return bad_reference(str(refused))
         if len(completion) > MAX_COMPLETION:
             return limit(f"the completion has {len(completion):,} characters; at most {MAX_COMPLETION:,} are read")
-        fences = _FENCE.findall(completion)
-        text = (fences[-1] if fences else completion).strip()
+        text = fenced_answer(completion).strip().rstrip(".")
         if not text:
             return no_answer()
-        if text.lower().rstrip(".") == "unsat":
-            return self._decide(problem.reference, "unsat", text)
+        if text.lower() == "unsat":
+            return self._decide(problem.reference, "", "unsat", text)
         try:
             values = _assignment(text, sorts)
         except ValueError as refused:
             return unparseable(in_one_line(str(refused)))
         extra = "".join(f"(assert (= {name} {value}))\n" for name, value in values.items())
-        return self._decide(f"{problem.reference}\n{extra}", "sat", text)
+        return self._decide(problem.reference, extra, "sat", text)
 
-    def _decide(self, constraints: str, wanted: str, answer: str) -> Verdict:
+    def _decide(self, constraints: str, values: str, wanted: str, answer: str) -> Verdict:
+        said = self._ask(f"{constraints}\n{values}", wanted)
+        if isinstance(said, Verdict):
+            return said
+        if said != wanted:
+            why = "the constraints have a solution" if wanted == "unsat" else "a constraint does not hold"
+            return incorrect(why, answer[:1000])
+        if wanted == "sat" and _may_divide_by_zero(constraints):
+            # With all values given, the constraints hold whatever a division by zero gives, or for some results alone.
+            said = self._ask(f"{_negated(constraints)}\n{values}", wanted)
+            if said != "unsat":
+                why = "rests on the result of a division by zero"
+                return said if isinstance(said, Verdict) else incorrect(why, answer[:1000])
+        return correct(answer[:1000])
+
+    def _ask(self, constraints: str, wanted: str) -> str | Verdict:
+        """Return what z3 says, "sat" or "unsat", or the verdict where it says neither."""
         program = shutil.which(self._path) if self._path else z3_program()
         if program is None:
             return error(f"{self._path} is no program" if self._path else MISSING)
-        with workplace() as place:
-            out = os.path.join(place, "out")
-            os.mkdir(out, 0o755)
-            with open(os.path.join(out, "problem.smt2"), "w") as file:
-                file.write(f"{constraints}\n(check-sat)\n")
-            found = run_external([program, "-smt2", "problem.smt2"], out, limits=self._limits)
+        try:
+            with workplace() as place:
+                out = os.path.join(place, "out")
+                os.mkdir(out, 0o755)
+                with open(os.path.join(out, "problem.smt2"), "w", encoding="utf-8") as file:
+                    file.write(f"{constraints}\n(check-sat)\n")
+                found = run_external([program, "-smt2", "problem.smt2"], out, limits=self._limits)
+        except OSError as failed:  # no room for files, no process to be had
+            return error(in_one_line(str(failed)))
         said = found.stdout.strip()
+        if wanted == "sat" and found.status in ("timeout", "limit"):
+            return (timeout if found.status == "timeout" else limit)(f"z3, with these values: {found.detail}")
         if said not in ("sat", "unsat"):
             if said.startswith("(error"):
                 return bad_reference(f"z3 refuses the constraints: {in_one_line(said)[:200]}")
             return error(f"z3 cannot decide: {in_one_line(said or found.detail)[:200]}")
-        if found.status != "ok":
-            return error(f"z3 has failed: {in_one_line(found.detail)}")
-        if said == wanted:
-            return correct(answer[:1000])
-        why = "the constraints have a solution" if wanted == "unsat" else "a constraint does not hold"
-        return incorrect(why, answer[:1000])
+        return said if found.status == "ok" else error(f"z3 has failed: {in_one_line(found.detail)}")
+
+
+def _may_divide_by_zero(constraints: str) -> bool:
+    """Whether an operation that SMT-LIB leaves open for zero has an operand that is not a number above zero."""
+    left = [_parse(constraints)]
+    while left:
+        item = left.pop()
+        if item[:1] and item[0] in _OPEN and not all(map(_positive, item[1 if item[0] == "^" else 2 :])):
+            return True
+        left += [part for part in item if isinstance(part, list)]
+    return False
+
+
+def _positive(term: Any) -> bool:
+    return isinstance(term, str) and term.replace(".", "", 1).isdecimal() and float(term) > 0
+
+
+def _negated(constraints: str) -> str:
+    """Return the constraints with one assertion: that not all of the given ones hold."""
+    found: list[str] = []
+    facts: list[str] = []
+    at = depth = 0
+    before = ""
+    for match in _TOKEN.finditer(constraints):
+        if match.group() == "assert" and depth == 1 and before == "(":
+            facts.append(f"|a fact {len(facts)}|")
+            found += [constraints[at : match.start()], f"define-fun {facts[-1]} () Bool"]
+            at = match.end()
+        before = match.group()
+        depth += (before == "(") - (before == ")")
+    return "".join(found) + constraints[at:] + f"(assert (not (and {' '.join(facts)})))"
 
 
 def _assignment(text: str, sorts: dict[str, Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from rlvr.tasks.mixture import RoutedVerifier
+from rlvr.traits import VerifierTraits
 from rlvr.types import Verifier
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import allows
@@ -32,6 +33,15 @@ def with_extraction(verifier: Verifier, mode: str) -> Verifier | None:
     return other
 
 
+def check_there(verifier: Verifier) -> None:
+    """Raise ValueError, with the verifier's own line, where something that it or a part of it needs is missing."""
+    traits = VerifierTraits.of(verifier)
+    if traits.missing is not None and (line := traits.missing()):
+        raise ValueError(line)
+    for part in traits.components.values():
+        check_there(part)
+
+
 @contextmanager
 def open_runners(
     verifier: Verifier,
@@ -44,8 +54,11 @@ def open_runners(
     """Open the runners of a verifier and of its lenient and strict variants, where it has them, and of a selector.
 
     The keys ("verifier", "lenient", "strict", "selector") are parameters of `evaluate`. `error_budget` limits the
-    verifier itself, not its variants.
+    verifier itself, not its variants. Raises ValueError where something that they need is missing.
     """
+    for needed in (verifier, selector):
+        if needed is not None:
+            check_there(needed)
     with ExitStack() as stack:
         runners = {
             "verifier": stack.enter_context(

@@ -223,7 +223,7 @@ class Stages:
         if old:
             raise ValueError(
                 f"stage {name} would be made anew, and {', '.join(old)} began from what it made before; restore "
-                f"{self.folder / name} and {name}.{RECORD}, or delete the folders and {RECORD} files of these stages too"
+                f"{self.folder / name} and {name}.{RECORD}, or delete folder and {RECORD} of each of these too"
             )
 
 
@@ -280,12 +280,12 @@ def run_pipeline(
     check_replaceable(config.out_dir / "report.html", "--out-dir", (TITLE.encode(),))
     later = dependents({name: portable(settings, plan.folder) for name, settings in plan.planned.items()})
     config.out_dir.mkdir(parents=True, exist_ok=True)
-    with locked(config.out_dir):
-        for seed in config.seeds:
-            folder = config.out_dir / f"seed-{seed}"
-            folder.mkdir(exist_ok=True)
+    for seed in config.seeds:
+        folder = config.out_dir / f"seed-{seed}"
+        with locked(folder):  # other seeds may run at the same time
             say(f"seed {seed}: {folder}")
             pipeline(Stages(config, folder, seed, say, later=later))
-            report = write_pipeline_report(config.out_dir, list(plan.planned))  # of each: the next one may fail
+    with locked(config.out_dir):
+        report = write_pipeline_report(config.out_dir, list(plan.planned))
     say(f"report: {report}")
     return report

@@ -1,11 +1,11 @@
 """Small theorems for the verifier `proof`, in Coq, each with a short proof that is known.
 
 Chains of implications, conjunctions and disjunctions of some letters, sums of numbers, and numbers that exist. In
-`rules` a hypothesis is named after the letter that follows from it; the goal is one letter, both of two or one of two:
+`rules` a hypothesis is named after the letter that follows from it and the one that it needs; the goal is one or two:
 
     forall A B C : Prop, A -> (A -> B) -> (B -> C) -> C         intros A B C h0 h1 h2. apply h2. apply h1. exact h0.
     exists n : nat, n + 3 = 8                                   exists 5. reflexivity.
-    forall (A .. H : Prop) (c : G -> C) (g : G), C \\/ A        intros. left. apply c. apply g.
+    forall (A .. H : Prop) (cg : G -> C) (g : G), C /\\ G       intros. split. apply cg. apply g. apply g.
 
 Of the demonstrations a share, `sloppy`, is the proof of another theorem of the same kind, which seldom fits;
 `slip` is the probability that a step takes another hypothesis of the theorem, or the other side of a disjunction.
@@ -78,32 +78,40 @@ def _right_zero(stream: random.Random) -> tuple[str, str]:
 
 
 def _rules(stream: random.Random) -> tuple[str, str]:
-    letters = stream.sample(_FEW, stream.randint(4, 6))
-    # A letter follows from the hypothesis of its name: a fact, or a rule whose premise comes before it.
+    letters = stream.sample(_FEW, stream.randint(4, 7))
+    # A letter is a fact, or follows from a letter that comes before it.
     premises = {
-        letter: stream.choice(letters[:place]) if place and stream.random() < 0.75 else ""
+        letter: stream.choice(letters[:place]) if place and stream.random() < 0.8 else ""
         for place, letter in enumerate(letters)
     }
-    given = [f"({letter.lower()} : {premises[letter] and premises[letter] + ' -> '}{letter})" for letter in letters]
+    given = [
+        f"({(letter + premise).lower()} : {premise and premise + ' -> '}{letter})"
+        for letter, premise in premises.items()
+    ]
     stream.shuffle(given)
-    steps: dict[str, str] = {}
-    for letter in letters:
-        steps[letter] = f"apply {letter.lower()}. {steps.get(premises[letter], '')}".strip()
-    goal, script = _goal(stream, letters, steps)
-    return f"forall ({' '.join(_FEW)} : Prop) {' '.join(given)}, {goal}", f"intros. {script}"
+    goals = stream.sample(letters[1:], 2) if stream.random() < 0.4 else letters[-1:]
+    statement = f"forall ({' '.join(_FEW)} : Prop) {' '.join(given)}, " + " /\\ ".join(goals)
+    return statement, _applied(statement, stream, 0.0)
 
 
-def _goal(stream: random.Random, letters: list[str], steps: dict[str, str]) -> tuple[str, str]:
-    last, shape = letters[-1], stream.choice(("", "/\\", "\\/"))
-    if not shape:
-        return last, steps[last]
-    if shape == "/\\":
-        pair = stream.sample(letters, 2)
-        return f"{pair[0]} /\\ {pair[1]}", f"split. {steps[pair[0]]} {steps[pair[1]]}"
-    other = stream.choice([letter for letter in _FEW if letter not in letters])
-    if stream.random() < 0.5:
-        return f"{last} \\/ {other}", f"left. {steps[last]}"
-    return f"{other} \\/ {last}", f"right. {steps[last]}"
+def _applied(statement: str, stream: random.Random, slip: float) -> str:
+    """Return a proof of a theorem of `rules`, from each goal back to a fact.
+
+    With probability `slip` a step takes another hypothesis, and the next ones go on from its premise.
+    """
+    given = re.findall(r"\((\w+) : (?:(\w) -> )?(\w)\)", statement)
+    names = {letter: (name, premise) for name, premise, letter in given}
+    goals = statement.rpartition(", ")[2].split(" /\\ ")
+    steps = ["split."] if len(goals) > 1 else []
+    for goal in goals:
+        for _ in names:  # no more, as a slip may lead in a circle
+            if stream.random() < slip:
+                goal = stream.choice([letter for letter in names if letter != goal])
+            name, goal = names[goal]
+            steps.append(f"apply {name}.")
+            if not goal:
+                break
+    return " ".join(["intros.", *steps])
 
 
 KINDS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
@@ -121,7 +129,9 @@ _OTHER_SIDE = {"left": "right", "right": "left"}
 
 def slipped(statement: str, proof: str, stream: random.Random, slip: float) -> str:
     """Return a proof each of whose choices is, with probability `slip`, another one: of a hypothesis, or of a side."""
-    names = sorted(set(re.findall(r"(?<=\()[a-z](?= :)", statement) + re.findall(r"\bh\d\b", proof)))
+    if statement.startswith("forall ("):
+        return _applied(statement, stream, slip)
+    names = sorted(set(re.findall(r"\bh\d\b", proof)))
 
     def choice(match: re.Match[str]) -> str:
         found = match.group()

@@ -12,6 +12,7 @@ import pytest
 
 from rlvr.types import Problem, Status
 from rlvr.verifiers.code import bounds, extract
+from rlvr.verifiers.extract import fences
 from rlvr.verifiers.unit_tests import UnitTests
 
 # A completion made of n characters, to be repeated or stretched.
@@ -46,7 +47,7 @@ TEXTS = {
 
 def read(text: str) -> None:
     """All that the verifier does with a completion before it is run."""
-    extract.fenced_blocks(text)
+    fences.fenced_blocks(text)
     program = extract.program_of(text)
     extract.completed(program, "def f():\n", "f")
 
@@ -73,7 +74,7 @@ def test_time_grows_with_the_length_and_not_its_square(kind: str):
 @pytest.mark.parametrize("kind", [kind for kind in TEXTS if "fences" in kind])
 def test_blocks_are_read_in_linear_time_up_to_the_bound(kind: str, monkeypatch):
     """Without the bound on fences too."""
-    monkeypatch.setattr(extract, "MAX_FENCES", 10**9)
+    monkeypatch.setattr(fences, "MAX_FENCES", 10**9)
     small, large = seconds(TEXTS[kind](20_000)), seconds(TEXTS[kind](80_000))
     assert large < 9 * small + 0.01, (small, large)
 
@@ -81,10 +82,10 @@ def test_blocks_are_read_in_linear_time_up_to_the_bound(kind: str, monkeypatch):
 def test_a_text_of_more_fences_than_any_answer_has_no_blocks():
     """At the bound the last block is found; beyond it the text is a program as a whole, which it is not."""
     block = "```python\nx = 1\n```\n"
-    most = block * (extract.MAX_FENCES // 2)
+    most = block * (fences.MAX_FENCES // 2)
     assert extract.program_of(most) == "x = 1\n"
-    assert len(extract.fenced_blocks(most)) == extract.MAX_FENCES // 2
-    assert extract.fenced_blocks(most + block) == []
+    assert len(fences.fenced_blocks(most)) == fences.MAX_FENCES // 2
+    assert fences.fenced_blocks(most + block) == []
     assert extract.program_of(most + block) == most + block
 
 
@@ -98,7 +99,7 @@ def test_the_scanner_finds_the_fences_of_the_expression_that_defines_them():
     for _ in range(20_000):
         text = "".join(draw.choices(pieces, k=draw.randrange(1, 14)))
         expected = [(fence.start(), fence.end(), fence[1], fence[2]) for fence in OLD.finditer(text)]
-        found = [tuple(fence[:4]) for fence in extract.fences(text) if not fence.before.strip(" \t")]
+        found = [tuple(fence[:4]) for fence in fences.fences(text) if not fence.before.strip(" \t")]
         assert found == expected, text
 
 

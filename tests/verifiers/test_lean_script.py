@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.verifiers.proof import script_of
+from rlvr.verifiers.extract.fences import fenced_answer
 from rlvr.verifiers.proof.lean_files import solution_file, trusted_file, whole_file
 from rlvr.verifiers.proof.lean_script import tactic_block
 from rlvr.verifiers.proof.script import ScriptError, ScriptTooLarge
@@ -27,7 +27,7 @@ def test_honest_proofs_are_read_and_keep_their_words() -> None:
     refused = []
     for row in honest:
         statement = read_lean_statement({key: row[key] for key in row.keys() - {"id", "script"}})
-        script = script_of(row["script"])
+        script = fenced_answer(row["script"])
         try:
             block = tactic_block(script, statement.header)
         except ScriptError as error:
@@ -46,7 +46,7 @@ def test_no_attack_is_read() -> None:
     read = []
     for row in attacks:
         try:
-            read.append((row["id"], tactic_block(script_of(row["script"]), HEADER)))
+            read.append((row["id"], tactic_block(fenced_answer(row["script"]), HEADER)))
         except ScriptError:
             continue
     assert read == []
@@ -66,6 +66,49 @@ def test_an_attack_is_refused_wherever_it_stands(before: str, word: str, after: 
 def test_a_refused_word_behind_a_sign_is_still_seen(sign: str) -> None:
     with pytest.raises(ScriptError):
         tactic_block(f"exact x {sign}sorry")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "trivial '(' )\nfoo (')'",
+        "trivial '(')",
+        "exact 1'(' )",
+        "exact f ⁻¹''( )",
+        "exact ⁻¹'('x'",
+        "exact ⁻¹' '('x' )",
+        "exact x ]'('",
+        "exact →'(' )",
+        "exact '''(' )",
+        "exact ('a''(' )",
+        "exact '\\'' )",
+        "exact '\\x28' )",
+        "exact ['[' ]",
+        "exact {'{' }",
+    ],
+)
+def test_brackets_that_could_be_characters_are_refused(text: str) -> None:
+    """Lean reads '(' as a character or, behind a sign such as ⁻¹', as a bracket: the block could end early."""
+    with pytest.raises(ScriptError):
+        tactic_block(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "exact f '' (s ∩ t)",
+        "simp [f '' s, f ⁻¹' s']",
+        "exact (f ⁻¹' (s))",
+        "exact ∑' n, f n'",
+        "exact a[i]'(by omega)",
+        "exact a[0]'h",
+        "have : 'a' = '\\n' := rfl",
+        "simp ['a', ' ']",
+        "exact ⟨'x', h₁'⟩",
+    ],
+)
+def test_signs_and_characters_with_quotes_are_read(text: str) -> None:
+    assert tactic_block(text) == f"  {text}\n"
 
 
 @pytest.mark.parametrize("name", ["sorry'", "sorry₁", "sorryα", "my_sorry", "h.end", "Foo.instance", "axiom_of_choice"])

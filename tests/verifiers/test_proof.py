@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.registry import make_task, make_verifier
+from rlvr.sandbox import external
 from rlvr.sandbox.external import ExternalLimits, run_external, workplace
 from rlvr.types import Problem
 from rlvr.verifiers.proof.coq import Coq
@@ -42,6 +43,19 @@ RAW = [
     "Proof. exact h. Qed.\nEnd S.\nTheorem other : True. Proof. exact I. ",
     'Abort.\nRedirect "Trusted" Print nat.\nTheorem goal : True. Proof. exact I. ',
     'Abort.\nDeclare ML Module "nothing_plugin".\nTheorem goal : True. Proof. exact I. ',
+    "Abort.\nModule Rlvr. Module Trusted. Definition statement := True. End Trusted. End Rlvr.\n"
+    "Theorem goal : True. Proof. exact I. ",
+    "Abort.\nModule Type A. Parameter Inline x : False. End A. Module F (X : A). Definition y := X.x. End F.\n"
+    "Module B. Unset Guard Checking. Fixpoint w (n : nat) : False := w n. Definition x := w 0. End B.\n"
+    "Module C := F B.\n"
+    "Theorem goal : forall n : nat, n = n + 1. Proof. destruct C.y. ",
+    "Abort.\nModule Type A. Axiom x : False. End A. Declare Module B : A.\n"
+    "Theorem goal : forall n : nat, n = n + 1. Proof. destruct B.x. ",
+    "Abort.\n#[global] Set Printing Width 1. #[global] Set Printing Depth 0. Axiom a : False.\n"
+    "Theorem goal : forall n : nat, n = n + 1. Proof. destruct a. ",
+    "Abort.\nAxiom c : True -> forall n : nat, n = n + 1. #[global] Coercion d := c.\n"
+    "Theorem goal : True. Proof. exact I. ",
+    'Abort.\nCd "/tmp". Redirect "rlvr_leak" Print nat. Theorem goal : True. Proof. exact I. ',
 ]
 
 
@@ -95,6 +109,7 @@ def _provers() -> list[str]:
 def test_the_second_defence_holds_without_the_first(text: str) -> None:
     coq = Coq("", ExternalLimits(seconds=4), ())
     assert coq.judge(read_statement(FALSE), text).score == 0
+    assert not os.path.exists("/tmp/rlvr_leak.out")
 
 
 @COQ
@@ -156,6 +171,8 @@ def test_a_wrong_proof_gives_the_first_error_in_one_line(proof) -> None:
         {"statement": "A", "x": 1},
         {"statement": "A", "imports": ["a b"]},
         "True. Axiom a : False",
+        {"statement": "True", "imports": ["Ltac2.Ltac2"]},
+        {"statement": "True", "definitions": "From Ltac2 Require Import Ltac2."},
     ],
 )
 def test_references_that_hold_no_statement_are_refused(proof, reference: object) -> None:
@@ -267,6 +284,23 @@ def test_limits_of_a_confined_program(program: str, status: str) -> None:
         os.mkdir(out := os.path.join(place, "out"))
         limits = ExternalLimits(seconds=1, memory_mb=512)
         assert run_external([_python(), "-I", "-S", "-c", program], out, limits=limits).status == status
+
+
+def test_directories_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a process holds are kept, and so are young ones, and what is no directory of its kind."""
+    monkeypatch.setattr("rlvr.sandbox.host.scratch_parent", lambda: str(tmp_path))
+    for name in ("rlvr-external-old", "rlvr-external-young", "other"):
+        (tmp_path / name / "out").mkdir(parents=True)
+    (tmp_path / "rlvr-external-link").symlink_to(tmp_path / "other")
+    with workplace() as held:
+        for path in (*tmp_path.iterdir(), Path(held)):
+            if "young" not in path.name:
+                os.utime(path, (0, 0))
+        external._remove_abandoned.cache_clear()
+        with workplace() as second:
+            kept = {Path(held).name, Path(second).name, "rlvr-external-young", "rlvr-external-link", "other"}
+            assert {path.name for path in tmp_path.iterdir()} == kept
+    assert not Path(held).exists()
 
 
 def test_a_program_that_is_not_there_is_a_sandbox_error() -> None:

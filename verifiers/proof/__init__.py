@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Literal
 
+from rlvr.printable import in_one_line
 from rlvr.registry import register
 from rlvr.sandbox.external import ExternalLimits
 from rlvr.types import Problem, Verdict, bad_reference, error, limit, no_answer, unparseable
+from rlvr.verifiers.extract.fences import fenced_answer
 from rlvr.verifiers.proof.coq import Coq
+from rlvr.verifiers.proof.kept import Kept
 from rlvr.verifiers.proof.lean import Lean
 from rlvr.verifiers.proof.lean_script import tactic_block
 from rlvr.verifiers.proof.lean_server import LeanServer
@@ -21,7 +23,7 @@ from rlvr.verifiers.proof.statement import Statement, read_lean_statement, read_
 __all__ = ["ProofVerifier"]
 
 MAX_COMPLETION = 1_000_000
-_FENCE = re.compile(r"^```[ \t]*(\w*)[ \t]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_KEPT = 65_536  # verdicts
 
 
 @register("proof")
@@ -31,7 +33,8 @@ class ProofVerifier:
     The reference is a statement, or {"statement": "forall n : nat, n + 0 = n", "imports": ["Lia"], "definitions": ""}
     with modules to import and text of the task's author to put before it. In Lean it may also be a theorem ("theorem a
     (n : ℕ) : n + 0 = n := by sorry"), with namespaces to open in "open". The completion is a tactic script, or holds
-    one in its last fence; "Proof." before and "Qed." behind, or "by", may be there. Commands of the prover are refused.
+    one in its last fence; "Proof." before and "Qed." behind, or "by", may be there, and the theorem itself. Commands of
+    the prover are refused, and Coq's fix and cofix.
 
     A pass needs several runs of the prover: the script compiled as a proof of the statement; the compiled proof's type
     compared, where the script is not loaded, with the statement compiled by itself, its assumptions listed; and
@@ -71,6 +74,7 @@ class ProofVerifier:
         if url and (path or project or not replay):
             raise ValueError("verifier proof: path, project and replay are for a Lean on this machine, not for a url")
         self._slots = slots or os.cpu_count() or 1
+        self._known: Kept[tuple[Statement, str], Verdict] = Kept(_KEPT)
         self._language = language
         limits = ExternalLimits(seconds=timeout, memory_mb=memory_mb)
         self._prover: Coq | Lean | LeanServer
@@ -88,6 +92,10 @@ class ProofVerifier:
         """Raise ValueError where the reference holds no statement."""
         self._statement(reference)
 
+    def missing(self) -> str:
+        """Return one line that says what of the prover is missing, or ""."""
+        return self._prover.missing()
+
     def null_completions(self, reference: Any) -> dict[str, str]:
         """Return scripts that prove nothing, by what they do."""
         if self._language == "lean":
@@ -99,15 +107,27 @@ class ProofVerifier:
         return self.verify_batch([(problem, completion)])[0]
 
     def verify_batch(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        """Return all verdicts, in order; equal pairs are checked once."""
+        """Return all verdicts, in order; a script is checked once for a statement, and its verdict kept."""
         prepared = [self._prepare(problem, completion) for problem, completion in pairs]
         wanted = list(dict.fromkeys(item for item in prepared if isinstance(item, tuple)))
-        missing = self._prover.missing() if wanted else ""
+        missing = self.missing() if wanted else ""
         if missing:
             return [error(missing) if isinstance(item, tuple) else item for item in prepared]
         with ThreadPoolExecutor(self._slots) as threads:
-            verdicts = dict(zip(wanted, threads.map(lambda item: self._prover.judge(*item), wanted)))
+            verdicts = dict(zip(wanted, threads.map(self._judge, wanted)))
         return [verdicts[item] if isinstance(item, tuple) else item for item in prepared]
+
+    def _judge(self, item: tuple[Statement, str]) -> Verdict:
+        known = self._known.get(item)
+        if known is not None:
+            return known
+        try:
+            found = self._prover.judge(*item)
+        except OSError as failed:  # no room for files, no process to be had
+            return error(in_one_line(str(failed)))
+        if found.status in ("correct", "incorrect"):  # no limit and no error: these may depend on the moment
+            self._known.put(item, found)
+        return found
 
     def _prepare(self, problem: Problem, completion: str) -> tuple[Statement, str] | Verdict:
         try:
@@ -116,20 +136,14 @@ class ProofVerifier:
             return bad_reference(str(refused))
         if len(completion) > MAX_COMPLETION:
             return limit(f"the completion has {len(completion):,} characters; at most {MAX_COMPLETION:,} are read")
-        text = script_of(completion)
+        text = fenced_answer(completion)
         if not text.strip():
             return no_answer("the completion holds no proof")
         try:
             if self._language == "lean":
                 return statement, tactic_block(text, statement.header)
-            return statement, tactic_script(text)
+            return statement, tactic_script(text, statement.statement)
         except ScriptTooLarge as refused:
             return limit(str(refused))
         except ScriptError as refused:
             return unparseable(str(refused))
-
-
-def script_of(completion: str) -> str:
-    """Return the text of the last fence, or the whole completion where there is none."""
-    fences = _FENCE.findall(completion)
-    return str(fences[-1][1]) if fences else completion

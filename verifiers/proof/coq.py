@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import threading
-from collections import OrderedDict
 from typing import NamedTuple
 
 from rlvr.printable import in_one_line
 from rlvr.sandbox.external import ExternalLimits, Finished, run_external, workplace
 from rlvr.types import Verdict, bad_reference, correct, error, incorrect, limit, timeout
+from rlvr.verifiers.proof.kept import Kept
 from rlvr.verifiers.proof.statement import Statement
 
 MAX_COMPILED = 16 << 20  # bytes of a compiled proof
@@ -43,14 +42,7 @@ class Coq:
 
     def __init__(self, path: str, limits: ExternalLimits, axioms: tuple[str, ...]) -> None:
         self._path, self._limits, self._axioms = path, limits, axioms
-        self._compiled: OrderedDict[Statement, Compiled] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __getstate__(self) -> tuple[str, ExternalLimits, tuple[str, ...]]:
-        return self._path, self._limits, self._axioms
-
-    def __setstate__(self, state: tuple[str, ExternalLimits, tuple[str, ...]]) -> None:
-        Coq.__init__(self, *state)
+        self._compiled: Kept[Statement, Compiled] = Kept(_KEPT)
 
     def missing(self) -> str:
         """Return one line that says what is missing, or ""."""
@@ -82,15 +74,11 @@ class Coq:
 
     def _trusted(self, statement: Statement) -> Compiled:
         """Return the compiled statement, of which the last are kept."""
-        with self._lock:
-            known = self._compiled.get(statement)
+        known = self._compiled.get(statement)
         if known is None:
             known = self._compile(statement)
             if known.failure is None or known.failure.status == "bad_reference":
-                with self._lock:
-                    self._compiled[statement] = known
-                    if len(self._compiled) > _KEPT:
-                        self._compiled.popitem(last=False)
+                self._compiled.put(statement, known)
         return known
 
     def _compile(self, statement: Statement) -> Compiled:
@@ -107,11 +95,8 @@ class Coq:
                 write_files(place, "out", {f"{name}.v": sources[name].encode()})
                 found = self._coqc(place, f"{name}.v")
                 data = read_compiled(os.path.join(place, "out", f"{name}.vo")) if found.status == "ok" else None
-            if found.status == "sandbox_error":
-                return Compiled({}, error(in_one_line(found.detail)))
             if data is None:
-                why = _first_error(found, f"{name}.v")
-                return Compiled({}, bad_reference(f"the prover refuses the statement: {why}"))
+                return Compiled({}, _refusal(found, f"{name}.v"))
             files[f"{name}.vo"] = data
         return Compiled(files, None)
 
@@ -215,6 +200,17 @@ def _unsafe(summary: str) -> str:
     return own.group().strip() if own else ""
 
 
+# What a prover says of itself that has no memory or stack left, and of a machine that cannot give it what it needs.
+_OVER = re.compile(
+    r"(?:Fatal error: )?(?:exception )?(?:Stdlib\.)?(?:Out.of.memory|not enough memory|Stack.overflow|ended by signal)",
+    re.IGNORECASE,
+)
+_MACHINE = re.compile(
+    r'System error: "(?:[^"]*: )?(?:No space left|Disk quota|Too many open files|Input/output|Cannot allocate)'
+    r"|Anomaly .{0,80}Unix\.E(?:NOSPC|DQUOT|MFILE|NFILE|IO|NOMEM|AGAIN)\b"
+)
+
+
 def _failure(found: Finished, name: str, before: str = "") -> Verdict:
     if found.status == "sandbox_error":
         return error(f"sandbox_error: {in_one_line(found.detail)}")
@@ -223,9 +219,19 @@ def _failure(found: Finished, name: str, before: str = "") -> Verdict:
     if found.status == "limit":
         return limit(f"the prover wrote {found.detail}")
     why = _first_error(found, name)
-    if re.match(r"(?:Out of memory|Fatal error: out of memory|Stack overflow|ended by signal)", why):
-        return limit(f"{before}{why}")
-    return incorrect(f"{before}{why}")
+    if _MACHINE.match(why):
+        return error(f"{before}{why}")
+    return limit(f"{before}{why}") if _OVER.match(why) else incorrect(f"{before}{why}")
+
+
+def _refusal(found: Finished, name: str) -> Verdict:
+    """Return the verdict on a statement that was not compiled: *error* where it is not the statement's doing."""
+    if found.status == "ok":
+        return error(f"{name} was compiled to more than {MAX_COMPILED >> 20} MB, or to nothing")
+    failure = _failure(found, name)
+    if failure.status == "incorrect":
+        return bad_reference(f"the prover refuses the statement: {failure.reason}")
+    return error(f"the statement was not compiled: {failure.reason}")
 
 
 def _first_error(found: Finished, name: str) -> str:

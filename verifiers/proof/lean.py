@@ -136,7 +136,7 @@ class Lean:
             known = self._compiled.get(statement)
         if known is None:
             found, data = self._compile(TRUSTED, files.trusted_file(statement), {})
-            if found.status not in ("ok", "failed"):
+            if found.status != "ok" and (found.status != "failed" or _failure(found).status == "limit"):
                 return Compiled(
                     b"", error(f"the statement was not compiled: {found.status}, {in_one_line(found.detail)}")
                 )

@@ -24,6 +24,7 @@ _NAME = re.compile(rf"[{_FIRST}][{_REST}]*(?:\.[{_FIRST}][{_REST}]*)*")
 _NUMBER = re.compile(rf"(?:0x[0-9a-fA-F]+|[0-9]+(?:\.[0-9]+)?)(?![{_FIRST}])")
 _STRING = re.compile(r'"[^"\\\n{}]*"')
 _CHARACTER = re.compile(r"'(?:[A-Za-z0-9 ]|\\[nt])'")
+_COMMENT = re.compile("/-|-/")
 _OPTION = re.compile(r"set_option[ ]+(?:maxHeartbeats|maxRecDepth)[ ]+\d{1,9}[ \n]+in\b")
 # A number of elements (#s) and arrays (#[1, 2]); commands such as #eval have longer names.
 _COUNT = re.compile(rf"#(?:[\[(]|[A-Za-z]['₀-₉]*(?![{_REST}.]))")
@@ -95,10 +96,10 @@ def _without_comments(text: str) -> str:
 
 def _after_comment(text: str, at: int) -> int:
     depth = 0
-    for match in re.finditer(r"/-|-/", text[at:]):
+    for match in _COMMENT.finditer(text, at):
         depth += 1 if match.group() == "/-" else -1
         if not depth:
-            return at + match.end()
+            return match.end()
         if depth > MAX_NESTING:
             raise ScriptTooLarge(f"comments nested more than {MAX_NESTING} deep")
     raise ScriptError("a comment does not end")
@@ -131,8 +132,10 @@ def _tokens(text: str) -> list[_Token]:
             for char in match.group():
                 _check_character(char)
             token = _Token("name", match.group())
-        elif match := _NUMBER.match(text, at) or _CHARACTER.match(text, at):
+        elif match := _NUMBER.match(text, at):
             token = _Token("other", match.group())
+        elif here == "'":
+            token = _quote(text, at)
         elif here == '"':
             token = _string(text, at, found[-1] if found else _Token("space", ""))
         else:
@@ -144,6 +147,23 @@ def _tokens(text: str) -> list[_Token]:
     if opened:
         raise ScriptError(f"{opened[-1]} is not closed")
     return found
+
+
+def _quote(text: str, at: int) -> _Token:
+    """Return what "'" begins or ends: a character, such as 'a', the sign '', or a sign such as ⁻¹'.
+
+    Lean reads '(' as a character behind a space, and behind a sign as "(" where one of its signs ends with "'". What
+    could be either is refused: its bracket would count for one of the two readers alone.
+    """
+    before = text[at - 1 : at]
+    if before in (*_CLOSING.values(), "", ",", ";") or before.isspace() or (before.isascii() and before.isalnum()):
+        if match := _CHARACTER.match(text, at):
+            return _Token("other", match.group())
+        if text.startswith("''", at) and text[at + 2 : at + 3] != "'":
+            return _Token("other", "''")
+    elif before not in "'\"" and text[at + 1 : at + 2] not in ("'", "\\") and text[at + 2 : at + 3] != "'":
+        return _Token("other", "'")
+    raise ScriptError(f"{text[at : at + 4]!r} has no place in a proof")
 
 
 def _string(text: str, at: int, before: _Token) -> _Token:

@@ -18,14 +18,15 @@ COMMANDS = frozenset(
     run_elab run_meta scoped seal section set_library_suggestions set_option set_premise_selector
     show_panel_widgets simproc simproc_decl simproc_pattern structure suppress_compilation syntax
     tactic_extension termination_by termination_by? theorem unif_hint universe unsafe unseal
-    unset_option unsuppress_compilation variable where whatsnew""".split()
+    unset_option unsuppress_compilation variable where whatsnew
+    add_aesop_rules count_heartbeats guard_min_heartbeats lrat_proof recall test_extern with_weak_namespace""".split()
 )
 # Tactics that leave a goal unproved, trust compiled code, or ask a server.
 TACTICS = frozenset("admit stop native slim_check plausible polyrith".split())
 # Terms that leave a goal unproved, trust compiled code, or run programs; wherever they stand in a name.
 REFUSED = frozenset(
     """sorry sorryAx native_decide nativeDecide ofReduceBool ofReduceNat reduceBool reduceNat
-    trustCompiler bv_decide bv_check bv_omega_nat implemented_by csimp run_tac by_elab elabTermEnsuringType
+    trustCompiler bv_decide bv_check bv_omega_nat implemented_by csimp run_tac run_conv by_elab elabTermEnsuringType
     include_str include_bytes dbg_trace dbgTrace dbgTraceVal dbgSleep dbgStackTrace evalExpr evalConst unsafeCast
     unsafeIO unsafeBaseIO unsafeEIO lcProof lcUnreachable lcAny ptrAddrUnsafe skipKernelTC CommandElabM TacticM
     TermElabM MetaM CoreM IO BaseIO EIO

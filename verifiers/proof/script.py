@@ -2,7 +2,8 @@
 
 The text that the prover gets is made here from what was read: no comments, plain spaces, one sentence a line. What ends
 a sentence for this reader and for the prover is then the same. That is the first of two defences; the second does not
-depend on it (`coq`): the compiled proof is compared with the statement by a process that never sees the script.
+depend on it (`coq`): the compiled proof is compared with the statement by a process that never sees the script. What
+errors of the prover's own kernel would let through, this reader alone keeps out (`_REFUSED`).
 """
 
 from __future__ import annotations
@@ -27,15 +28,25 @@ class _Token(NamedTuple):
     text: str
 
 
-_WORD = re.compile(r"[^\W\d][\w']*")
-_END = re.compile(r"\.+(?=\s|$)")
+# A word is of ASCII: another letter or sign may end a word for the prover (x\u00b2fix) and begins another one here.
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_']*")
+# A number ends where a letter follows it: the prover reads the words 2 and fix in 2fix, and 1e5 and fix in 1e5fix.
+_NUMBER = re.compile(r"(?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]+)?)(?![A-Za-z_])")
+_DOTS = re.compile(r"\.+(?:\s|\Z)?")
 # Marks between sentences: bullets, braces, and goals that a brace or a tactic is for.
-_MARK = re.compile(r"(?:[-+*]+|\{|\}|(?:\d+|\[\w+\])\s*:\s*\{)")
+_MARK = re.compile(r"(?:[-+*]+|\{|\}|(?:\d+|\[\w+\])\s*:\s*\{)\s*")
 _SELECTOR = re.compile(r"(?:all|par|!|\d+(?:\s*-\s*\d+)?(?:\s*,\s*\d+(?:\s*-\s*\d+)?)*)\s*:(?!=)\s*")
-# No tactic begins with these, or a tactic whose result the kernel does not check, or that starts programs or hides
-# what is left open.
-_REFUSED = frozenset({"admit", "give_up", "native_compute", "native_cast_no_check", "external", "timeout", "time"})
-# Commands of the prover. A script has no use for these words, wherever they stand.
+_ENDS = frozenset({"Qed.", "Defined."})
+_THEOREM = re.compile(
+    r"(?:(?:Theorem|Lemma|Corollary|Proposition|Fact|Remark|Example)\s+[\w']+\s*:|Goal\b)(.*)\.", re.DOTALL
+)
+# Tactics whose result the kernel does not check, that start programs, leave goals open or read the clock; and fix and
+# cofix: the guard checkers of Coq 8.16 to 9.2, coqchk's too, accept some that do not end, which prove False.
+_REFUSED = frozenset(
+    """admit give_up native_compute timeout fix cofix exact_no_check change_no_check vm_cast_no_check
+    native_cast_no_check convert_concl_no_check ltac2""".split()
+)
+# Commands of the prover. A script has no use for these words, wherever they stand; Set is a sort, too.
 _COMMANDS = frozenset(
     """Abort About Admit Admitted Arguments Axiom Axioms Back BackTo Backtrack Bind Canonical Cd Check Class
     CoFixpoint CoInductive Coercion Combined Compute Conjecture Conjectures Context Corollary Create Debug Declare
@@ -44,60 +55,53 @@ _COMMANDS = frozenset(
     Inductive Infix Info Inspect Instance Lemma Load Local Locate Ltac Ltac2 ML Module Monomorphic Next
     Notation NonCumulative Numeral Obligation Obligations Opaque Open Optimize Parameter Parameters
     Polymorphic Preterm Primitive Print Private Proof Program Proposition Pwd Qed Quit Record Redirect Register
-    Remark Remove Require Reserved Reset Restart Save Scheme Search SearchPattern SearchRewrite Section Separate Set
+    Remark Remove Require Reserved Reset Restart Save Scheme Search SearchPattern SearchRewrite Section Separate
     Show Solve Strategy Structure SubClass Succeed Tactic Test Theorem Timeout Transparent Type_of Typeclasses
     Undelimit Undo Unfocus Unfocused Universe Universes Unset Unshelve Variable Variables Variant Vernac""".split()
 )
 
 
-def tactic_script(text: str) -> str:
+def tactic_script(text: str, statement: str = "") -> str:
     """Return the script, one sentence a line, without comments; "Proof." before and "Qed." behind are left out.
 
-    Raises ScriptError for what is no list of tactics, and ScriptTooLarge.
+    statement: what is to be proved. A text that repeats it, as "Theorem NAME : STATEMENT.", is read from there on;
+    another theorem is refused. Raises ScriptError for what is no list of tactics, and ScriptTooLarge.
     """
     if len(text) > MAX_SCRIPT:
         raise ScriptTooLarge(f"a script of {len(text):,} characters; at most {MAX_SCRIPT:,} are read")
-    sentences = _sentences(_tokens(text))
-    if sentences and sentences[0] == "Proof.":
+    sentences = _sentences(_tokens(_without_comments(text)))
+    if sentences and (repeated := _THEOREM.fullmatch(_text(sentences[0]))):
+        if not statement or "".join(repeated[1].split()) != "".join(statement.split()):
+            raise ScriptError("a theorem that is not the one to be proved")
         sentences = sentences[1:]
-    if sentences and sentences[-1] == "Qed.":
-        sentences = sentences[:-1]
-    if not sentences:
+    if sentences and _text(sentences[0]) == "Proof.":
+        sentences = sentences[1:]
+    if sentences:
+        sentences[-1:] = _without_end(sentences[-1])
+    if not any(_behind_marks(_text(sentence)) for sentence in sentences):
         raise ScriptError("no tactics")
+    names = frozenset(_WORD.findall(statement))
     for sentence in sentences:
-        _check(sentence)
-    return "\n".join(sentences) + "\n"
+        _check(sentence, names)
+    return "".join(f"{_text(sentence)}\n" for sentence in sentences)
 
 
-def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
-    at = depth = 0
+def _without_comments(text: str) -> str:
+    """Return the text with a space for each comment. What ends a sentence is looked for in what is left: a period is
+    followed by a space where it is followed by a comment and a space."""
+    found: list[str] = []
+    at = 0
     while at < len(text):
-        here = text[at]
+        end = at + 1
         if text.startswith("(*", at):
-            at = _after_comment(text, at)
-            found.append(_Token("space", " "))
-        elif here == '"':
-            at, string = _string(text, at)
-            found.append(_Token("string", string))
-        elif here in " \n\t\r":
-            found.append(_Token("space", " "))
-            at += 1
-        elif not here.isprintable() or here.isspace():
-            raise ScriptError(f"the character U+{ord(here):04X} has no place in a script")
-        elif match := _WORD.match(text, at):
-            found.append(_Token("word", match.group()))
-            at = match.end()
-        elif match := _END.match(text, at):
-            found.append(_Token("end", match.group()))
-            at = match.end()
+            end = _after_comment(text, at)
+            found.append(" ")
         else:
-            depth += (here in "([") - (here in ")]")
-            if depth > MAX_NESTING:
-                raise ScriptTooLarge(f"brackets nested more than {MAX_NESTING} deep")
-            found.append(_Token("other", here))
-            at += 1
-    return found
+            if text[at] == '"':
+                end = _after_string(text, at)
+            found.append(text[at:end])
+        at = end
+    return "".join(found)
 
 
 def _after_comment(text: str, at: int) -> int:
@@ -111,58 +115,114 @@ def _after_comment(text: str, at: int) -> int:
             if not depth:
                 return at
         elif text[at] == '"':
-            at = _string(text, at)[0]
+            at = _after_string(text, at)
         else:
             at += 1
     raise ScriptError("a comment does not end")
 
 
-def _string(text: str, at: int) -> tuple[int, str]:
+def _after_string(text: str, at: int) -> int:
     end = text.find('"', at + 1)
     while end >= 0 and text.startswith('""', end):
         end = text.find('"', end + 2)
     if end < 0:
         raise ScriptError("a string does not end")
-    return end + 1, text[at : end + 1]
+    return end + 1
 
 
-def _sentences(tokens: list[_Token]) -> list[str]:
-    found, current = [], ""
-    for token in tokens:
-        if token.kind == "word" and token.text in _COMMANDS and token.text not in ("Proof", "Qed"):
-            raise ScriptError(f"the command {token.text} has no place in a proof")
-        if token.kind == "word" and token.text in _REFUSED:
-            raise ScriptError(f"{token.text} is not allowed")
-        if token.kind != "space" or (current and not current.endswith(" ")):
-            current += token.text
-        if token.kind == "end":
-            found.append(current)
-            current = ""
-    if current.strip():
-        # Marks may follow the last sentence: a closing brace.
-        found.append(current.strip())
+def _tokens(text: str) -> list[_Token]:
+    found: list[_Token] = []
+    at = depth = 0
+    while at < len(text):
+        here = text[at]
+        if here == '"':
+            token = _Token("string", text[at : _after_string(text, at)])
+        elif here in " \n\t\r":
+            token = _Token("space", " ")
+        elif match := _WORD.match(text, at):
+            token = _Token("word", match.group())
+        elif here == ".":
+            token = _period(text, at)
+        elif here.isascii() and here.isdigit():
+            token = _number(text, at)
+        else:
+            depth += (here in "([") - (here in ")]")
+            token = _Token("other", here)
+        if depth > MAX_NESTING:
+            raise ScriptTooLarge(f"brackets nested more than {MAX_NESTING} deep")
+        for char in "" if token.kind == "space" else token.text:
+            if not char.isprintable() and not (char in "\n\t\r" and token.kind == "string"):
+                raise ScriptError(f"the character U+{ord(char):04X} has no place in a script")
+        found.append(token)
+        at += len(token.text)
     return found
 
 
-def _check(sentence: str) -> None:
-    """Raise ScriptError unless the sentence is marks, and a tactic behind them."""
+def _period(text: str, at: int) -> _Token:
+    """Return the end of a sentence, "." or "..." before a space, or a period within one."""
+    match = _DOTS.match(text, at)
+    dots = match.group() if match else "."
+    if dots == dots.rstrip(" \n\t\r") and at + len(dots) < len(text):
+        return _Token("other", dots)
+    if len(dots.rstrip()) not in (1, 3):
+        raise ScriptError(f"{dots.rstrip()[:10]} does not end a sentence")
+    return _Token("end", dots.rstrip())
+
+
+def _number(text: str, at: int) -> _Token:
+    match = _NUMBER.match(text, at)
+    if match is None:
+        raise ScriptError(f"{text[at : at + 12]!r} has no place in a script")
+    return _Token("other", match.group())
+
+
+def _sentences(tokens: list[_Token]) -> list[list[_Token]]:
+    """Return the sentences; marks may follow the last one, such as a closing brace."""
+    found: list[list[_Token]] = [[]]
+    for token in tokens:
+        if token.kind != "space" or (found[-1] and found[-1][-1].kind != "space"):
+            found[-1].append(token)
+        if token.kind == "end":
+            found.append([])
+    return [sentence for sentence in found if _text(sentence)]
+
+
+def _text(sentence: list[_Token]) -> str:
+    return "".join(token.text for token in sentence).strip()
+
+
+def _behind_marks(text: str) -> str:
     at = 0
-    while match := _MARK.match(sentence, at):
+    while match := _MARK.match(text, at):
         at = match.end()
-        while sentence.startswith(" ", at):
-            at += 1
-    rest = sentence[at:]
+    return text[at:]
+
+
+def _without_end(sentence: list[_Token]) -> list[list[_Token]]:
+    """Return the last sentence without "Qed." or "Defined."; closing braces may stand before it."""
+    if _behind_marks(_text(sentence)) not in _ENDS:
+        return [sentence]
+    return [sentence[:-2]] if len(sentence) > 2 else []
+
+
+def _check(sentence: list[_Token], names: frozenset[str]) -> None:
+    """Raise ScriptError unless the sentence is marks, and a tactic behind them, or brings back shelved goals.
+
+    names: words that the statement has, which may stand in a tactic though they are commands elsewhere.
+    """
+    if _text(sentence) == "Unshelve.":
+        return
+    for kind, word in sentence:
+        if kind == "word" and word in _COMMANDS and word not in names:
+            raise ScriptError(f"the command {word} has no place in a proof")
+        if kind == "word" and word in _REFUSED:
+            raise ScriptError(f"{word} is not allowed")
+    rest = _behind_marks(_text(sentence))
     if not rest:
         return
-    if not _END.search(rest):
+    if sentence[-1].kind != "end":
         raise ScriptError("the last sentence does not end with a period")
     if match := _SELECTOR.match(rest):
         rest = rest[match.end() :]
-    if {"Proof", "Qed"} & set(_WORD.findall(_without_strings(rest))):
-        raise ScriptError("Proof and Qed have no place within a proof")
     if not re.match(r"[a-z_(\[]", rest):
         raise ScriptError(f"a sentence that is no tactic: {rest[:60]!r}")
-
-
-def _without_strings(text: str) -> str:
-    return re.sub(r'"[^"]*"', '""', text)

@@ -38,7 +38,10 @@ def read_statement(reference: Any) -> Statement:
     statement = " ".join(reference["statement"].split()).removesuffix(".")
     if not statement or ". " in statement or ":=" in statement:
         raise ValueError(f"the statement {statement!r:.80}: expected one proposition")
-    return _printable(Statement(statement, _names(reference, "imports"), reference.get("definitions", "")))
+    imports, definitions = _names(reference, "imports"), reference.get("definitions", "")
+    if re.search(r"\bLtac2\b", " ".join((*imports, definitions))):
+        raise ValueError("the reference imports Ltac2; scripts are read as Coq's first tactic language")
+    return _printable(Statement(statement, imports, definitions))
 
 
 def read_lean_statement(reference: Any) -> Statement:

@@ -1,0 +1,48 @@
+"""Proofs of small propositions in Coq from nothing, on a CPU: fine-tuning, RL with the prover's verdicts, pass@k.
+
+    Theorem goal : forall (A B C D E F G H : Prop) (ag : G -> A) (c : C) (ga : A -> G) (ac : C -> A), G.
+    Proof.
+    intros. apply ga. apply ac. apply c.
+
+A model of 0.9M parameters is fine-tuned on scripts that take another hypothesis in every fifth step, and go on from
+there. Coq says of each rollout whether it is a proof (`apt install coq`; without it the run says so and ends).
+
+    rlvr train tiny_proof
+    rlvr train tiny_proof --run.seed 1 --run.out-dir runs/tiny_proof_1
+    rlvr train tiny_proof --run.shuffle-rewards         # control: rewards that carry no information
+"""
+
+from pathlib import Path
+
+from rlvr.commands.train import script
+from rlvr.config import AlgoConfig, Config, EvalConfig, ModelConfig, OptimConfig, RolloutConfig, RunConfig, SFTConfig
+
+CONFIG = Config(
+    run=RunConfig(
+        task="propositions",
+        task_option=("kinds=rules", "slip=0.2", "num_train=512", "num_demonstrations=16000"),
+        steps=40,
+        out_dir=Path("runs/tiny_proof"),
+        save_every=20,
+    ),
+    # A letter is one token wherever it stands, so that a name in the script is the same token as in the theorem.
+    model=ModelConfig(
+        name="tiny", tiny_tokens="(?:Theorem|goal|forall|Prop|Proof|intros|split|apply) ?|[A-Za-z]|[^A-Za-z]+"
+    ),
+    sft=SFTConfig(steps=1400, batch_size=32, lr=2e-3),
+    rollout=RolloutConfig(problems_per_step=16, group_size=16, max_new_tokens=48),
+    algo=AlgoConfig("rloo"),
+    optim=OptimConfig(lr=4e-4, schedule="linear", decay_steps=40, min_lr_ratio=0.1, tokens_per_microbatch=4096),
+    eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=20),
+)
+
+
+def main(config: Config = CONFIG) -> None:
+    """Train with these settings."""
+    from rlvr.launch import launch  # here, since it imports torch: `--help` is faster without
+
+    launch(config)
+
+
+if __name__ == "__main__":
+    script(globals())

@@ -58,7 +58,7 @@ def test_what_a_round_is_given(done):
         assert best["selector"] == "piecewise"
         options = " ".join(best["selector_option"])
         for name in ("help", "safe"):
-            assert f".model={folder}/{name}-{number}/model-0" in options
+            assert f".model={SEED_FOLDER}/{name}-{number}/model-0" in options
         tune = record(folder, f"tune-{number}")["settings"]
         assert tune["model"]["name"] == f"{SEED_FOLDER}/{policy}/start"
         assert tune["sft"]["data"] == f"{SEED_FOLDER}/best-{number}/data.jsonl"

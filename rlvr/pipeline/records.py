@@ -15,7 +15,7 @@ from typing import Any
 
 RECORD = "stage.json"
 SEED_FOLDER = "SEED_FOLDER"
-KEYS = {"settings": dict, "path": str, "measured": dict, "seconds": (int, float)}
+KEYS: dict[str, Any] = {"settings": dict, "path": str, "measured": dict, "seconds": (int, float)}
 
 
 def read_record(path: Path) -> dict[str, Any] | None:

@@ -22,6 +22,8 @@ rate RL unlearned sums on seed 1 (R1-Zero .41 to .20).
     rlvr pipeline r1
     rlvr pipeline r1 --seeds 0 1 2 --out-dir runs/r1_seeds
     rlvr pipeline r1 --set r1.optim.lr=1e-4
+
+`--model` replaces both base models: name the smaller one with `--set small.model.name=org/small` too.
 """
 
 from __future__ import annotations

@@ -128,6 +128,48 @@ def test_a_folder_that_no_stage_made_stays(tmp_path):
     assert (there / "thesis.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("lost", ["one.stage.json", "one", "two.stage.json"])
+def test_a_stage_that_has_been_read_is_not_made_anew(tmp_path, lost):
+    """What later stages made began from it: they are named, and nothing runs."""
+    calls: list[str] = []
+    config = PipelineConfig(tmp_path / "out")
+    run_pipeline(config, counted(calls), say=lambda text: None)
+    seed = tmp_path / "out" / "seed-0"
+    (seed / lost).rename(tmp_path / "elsewhere")
+    before = held(tmp_path)
+    later = "two, three" if lost.startswith("one") else "three"
+    with pytest.raises(ValueError, match=rf"would be made anew, and {later} began from"):
+        run_pipeline(config, counted(calls), say=lambda text: None)
+    assert held(tmp_path) == before
+    assert len(calls) == 3
+
+
+def test_a_folder_that_was_moved_and_its_name_from_here(tmp_path, monkeypatch):
+    """Records hold for a moved folder, and for a relative path; a copy of a seed's folder is no seed."""
+    calls: list[str] = []
+    run_pipeline(PipelineConfig(tmp_path / "out"), counted(calls), say=lambda text: None)
+    (tmp_path / "out").rename(tmp_path / "moved")
+    (tmp_path / "moved" / "seed-0-before").mkdir()
+    monkeypatch.chdir(tmp_path)
+    run_pipeline(PipelineConfig(Path("moved")), counted(calls), say=lambda text: None)
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"settings": {}}'])
+def test_a_damaged_record_is_one_line(tmp_path, text):
+    run_pipeline(PipelineConfig(tmp_path / "out"), counted([]), say=lambda text: None)
+    (tmp_path / "out" / "seed-0" / "two.stage.json").write_text(text)
+    with pytest.raises(ValueError, match=r"two.stage.json is not"):
+        run_pipeline(PipelineConfig(tmp_path / "out"), counted([]), say=lambda text: None)
+
+
+def test_a_report_of_somebody_else_stays(tmp_path):
+    (tmp_path / "report.html").write_text("mine")
+    with pytest.raises(ValueError, match="exists, and nothing in it says that this command wrote it"):
+        run_pipeline(PipelineConfig(tmp_path), counted([]), say=lambda text: None)
+    assert (tmp_path / "report.html").read_text() == "mine"
+
+
 def test_fine_tuning_on_what_a_stage_sampled(tmp_path):
     """The data set goes from stage to stage; the last one measures best-of-2 with its KL bound; `set` changes them."""
     few = ("num_train=8", "num_test=4")
@@ -183,6 +225,14 @@ def test_two_stages_of_one_name_are_refused(tmp_path):
         (["--set", "ppo.run.steps"], "expected STAGE.SETTING=value"),
         (["--set", "ppo.eval.k='1 8"], "expected STAGE.SETTING=value"),
         (["--set", "ppo=1"], "expected STAGE.SETTING=value"),
+        (["--set", "ppo.help="], "expected STAGE.SETTING=value"),
+        (["--set", "ppo.run.steps=3 --run.seed 4"], "expected STAGE.SETTING=value"),
+        (["--set", "ppo.run.out-dir=elsewhere"], "each stage has its own folder"),
+        (["--set", "ppo-differences.max_problems=-3"], "stage ppo-differences: "),
+        (["--set", "ppo-differences.task=none"], "stage ppo-differences: no task 'none'"),
+        (["--set", "sft.sft.data=none.jsonl"], "stage sft: sft.data none.jsonl: no such file"),
+        (["--set", "ppo.run.verifier=none"], "stage ppo: no verifier 'none'"),
+        (["--model", ""], "model is empty"),
         (["--set", "ppo.algo.epochs=none"], "stage ppo"),
         (["--set", "ppo.algo.none=1"], "stage ppo"),
         (["--seeds", "1", "1"], "one is there twice"),
@@ -226,6 +276,10 @@ def test_the_report_has_each_seed_and_the_mean(tmp_path):
     assert "2 of 2" in text
     assert "0 of 2" in text
     assert "<b>" not in text
+    assert "different settings" not in text
+    other = json.loads((tmp_path / "seed-1" / "rl.stage.json").read_text())
+    (tmp_path / "seed-1" / "rl.stage.json").write_text(json.dumps({**other, "settings": {"a": "c"}}))
+    assert "Stage rl has different settings" in write_pipeline_report(tmp_path, ["rl"]).read_text()
     packs = [{"pass@1": 0.5, "packs": {"sums": {"pass@1": 0.75}, "none": None}}]
     found = {figure.name: figure.value for figure in figures({"measured": {"evaluations": packs}})}
     assert found == {"pass@1": 0.5, "sums: pass@1": 0.75}

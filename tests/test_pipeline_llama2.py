@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from rlvr.commands.cli import main
 from rlvr.config.pipeline import PipelineConfig
+from rlvr.pipeline.records import SEED_FOLDER
 from rlvr.pipeline.stages import Stages
 from rlvr.recipes import llama2
 from rlvr.reward_model.preferences import read_pairs
@@ -52,15 +54,15 @@ def test_what_a_round_is_given(done):
     _, folder = done
     for number, policy in ((1, "sft"), (2, "tune-1")):
         best = record(folder, f"best-{number}")["settings"]
-        assert best["model"] == str(folder / policy / "start")
+        assert best["model"] == f"{SEED_FOLDER}/{policy}/start"
         assert best["selector"] == "piecewise"
         options = " ".join(best["selector_option"])
         for name in ("help", "safe"):
-            assert f".model={folder}/{name}-{number}/model-0" in options
+            assert f".model={SEED_FOLDER}/{name}-{number}/model-0" in options
         tune = record(folder, f"tune-{number}")["settings"]
-        assert tune["model"]["name"] == str(folder / policy / "start")
-        assert tune["sft"]["data"] == str(folder / f"best-{number}" / "data.jsonl")
-    assert record(folder, "ppo")["settings"]["model"]["name"] == str(folder / "tune-2" / "start")
+        assert tune["model"]["name"] == f"{SEED_FOLDER}/{policy}/start"
+        assert tune["sft"]["data"] == f"{SEED_FOLDER}/best-{number}/data.jsonl"
+    assert record(folder, "ppo")["settings"]["model"]["name"] == f"{SEED_FOLDER}/tune-2/start"
 
 
 def test_reward_models_keep_the_older_pairs(done):
@@ -82,7 +84,9 @@ def test_the_reward_of_ppo(done):
     settings = record(folder, "ppo")["settings"]
     assert settings["run"]["verifier"] == "piecewise"
     assert {"tag=private", "whiten=true"} < set(settings["run"]["verifier_option"])
-    assert f"help-2/model-0,helpful.std=1,safe.model={folder}/safe-2/model-0" in settings["run"]["verifier_option"][2]
+    assert (
+        f"help-2/model-0,helpful.std=1,safe.model={SEED_FOLDER}/safe-2/model-0" in settings["run"]["verifier_option"][2]
+    )
     rows = [json.loads(line) for line in (folder / "ppo" / "rollouts.jsonl").read_text().splitlines()]
     first = [row for row in rows if row["step"] == rows[0]["step"]]
     assert len(first) == 16
@@ -95,12 +99,17 @@ def test_the_reward_of_ppo(done):
 
 
 def test_a_stage_that_is_missing_is_made_again(done, capsys):
-    """The rest is skipped, and the same data come out."""
+    """What began from it must go first; the rest is skipped, and the same data come out."""
     out, folder = done
     data = (folder / "best-2" / "data.jsonl").read_bytes()
     (folder / "best-2.stage.json").unlink()
+    assert main(command(out)) == 2
+    assert "tune-2, ppo began from what it made before" in capsys.readouterr().err
+    for later in ("tune-2", "ppo"):
+        shutil.rmtree(folder / later)
+        (folder / f"{later}.stage.json").unlink()
     assert main(command(out)) == 0
-    assert capsys.readouterr().out.count("done before") == len(ORDER) - 1
+    assert capsys.readouterr().out.count("done before") == len(ORDER) - 3
     assert (folder / "best-2" / "data.jsonl").read_bytes() == data
 
 

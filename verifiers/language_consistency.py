@@ -21,10 +21,11 @@ SCRIPTS = {
     "han": ("CJK", "IDEOGRAPHIC"),
     "hangul": ("HANGUL",),
     "hebrew": ("HEBREW",),
-    "kana": ("HIRAGANA", "KATAKANA"),
+    "kana": ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"),
     "latin": ("LATIN",),
     "thai": ("THAI",),
 }
+JOINERS = "\u200c\u200d"  # within words of Persian and of Indian languages
 ONE_BY_ONE = ("han", "kana", "hangul", "thai")  # one letter of these says something; of others it may be a variable
 _LETTERS = re.compile(r"[^\W\d_]+|〇")  # the last is the Chinese zero, which Unicode counts as a number
 
@@ -70,11 +71,22 @@ class LanguageConsistencyVerifier:
         return Verdict(status, share, f"{len(foreign)} of {len(words)} words are in another script{shown}")
 
     def _is_foreign(self, word: str) -> bool:
-        for run in _LETTERS.findall(re.sub(r"\\[A-Za-z]+", " ", word)):
+        for run in _LETTERS.findall(plain_letters(re.sub(r"\\[A-Za-z]+", " ", word))):
             others = [script for script in map(script_of, run) if script not in self.scripts]
             if others and (len(run) > 1 or others[0] in ONE_BY_ONE):
                 return True
         return False
+
+
+def plain_letters(text: str) -> str:
+    """Return a text without the marks that stand on or beside letters, and with letters of full width as usual ones.
+
+    Marks (accents, the vowel signs of Hindi) are no letters to a regular expression, and would cut a word in pieces.
+    """
+    if text.isascii():
+        return text
+    whole = (unicodedata.normalize("NFKC", c) if c.isalpha() else c for c in text)
+    return "".join(c for c in "".join(whole) if unicodedata.category(c)[0] != "M" and c not in JOINERS)
 
 
 @functools.lru_cache(maxsize=20_000)

@@ -92,9 +92,11 @@ def sample(args: SampleArgs) -> dict[str, Any]:
     chosen = [row for own in by_problem(wanted).values() for row in kept(own, args)]
     if not chosen:
         cut = sum(row["finish_reason"] in CUT_SHORT for row in wanted)
+        least = "" if args.min_score is None else f" with a score of {args.min_score:g} or more"
         raise RunError(
             f"nothing to keep: of {len(wanted)} completions of {len(problems)} problems {cut} were cut off, none of "
-            f"the others {'is right' if args.keep == 'correct' else 'scores enough'}; sample more, or another model"
+            f"the others {'is right' if args.keep == 'correct' else 'has a text and a score'}{least}; sample more, or "
+            "another model"
         )
     keys = {(row["id"], row["sample"]) for row in chosen}
     texts = {key: row for key, row in keyed(path) if key in keys}

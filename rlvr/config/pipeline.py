@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlvr.config.group import require
+
+FLAG = re.compile(r"--[a-z]")  # within a value it would set another setting
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class PipelineConfig:
     at_once: int = 1
     """Seeds that run at the same time, each in a process of its own, on its share of the cores."""
     model: str | None = None
-    """Hub name or folder of the model that the first stage begins with. None: the recipe's."""
+    """Hub name or folder of the model that stages without an earlier policy begin with. None: the recipe's."""
     set: tuple[str, ...] = ()
     """Settings of stages, as STAGE.SETTING=value (sft.sft.steps=200), several values quoted ("sft.eval.k=1 8");
     `--stages` names them."""
@@ -36,6 +39,11 @@ class PipelineConfig:
                 (self.at_once >= 1, f"at_once {self.at_once}: expected 1 or more"),
                 *[(n >= 0, f"seeds {n}: expected numbers of 0 or more") for n in self.seeds],
                 *[(is_setting(item), f"set {item!r:.80}: expected STAGE.SETTING=value") for item in self.set],
+                *[
+                    (not is_place(item), f"set {item!r:.80}: each stage has its own folder in --out-dir; leave it out")
+                    for item in self.set
+                ],
+                (self.model is None or bool(self.model.strip()), "model is empty; expected a hub name or a folder"),
             ]
         )
 
@@ -53,7 +61,14 @@ class PipelineConfig:
 def is_setting(item: str) -> bool:
     """Return whether a text is STAGE.setting=value, or STAGE.group.setting=value."""
     place, equals, value = item.partition("=")
-    return bool(equals) and 2 <= len(place.split(".")) <= 3 and all(place.split(".")) and is_quoted(value)
+    parts = place.split(".")
+    named = 2 <= len(parts) <= 3 and all(parts) and parts[-1].replace("_", "-") not in ("help", "help-all")
+    return bool(equals) and named and is_quoted(value) and not any(FLAG.match(word) for word in shlex.split(value))
+
+
+def is_place(item: str) -> bool:
+    """Return whether a text sets a stage's folder."""
+    return item.partition("=")[0].split(".")[-1].replace("-", "_") == "out_dir"
 
 
 def is_quoted(value: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,8 @@ from typing import Any
 
 from rlvr.commands.report import page, table
 from rlvr.files.write import write_whole
+from rlvr.pipeline.records import RECORD, other_settings, read_record
 from rlvr.runs.records import interval, is_number, pass_names, with_interval
-
-RECORD = "stage.json"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ def evaluated(evaluations: Sequence[Mapping[str, Any]], prefix: str) -> Iterator
 
 def write_pipeline_report(folder: Path, names: Sequence[str]) -> Path:
     """Write report.html into a pipeline's folder, from the stages that are done, and return its path."""
-    seeds = sorted(folder.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-")))
+    found = [path for path in folder.iterdir() if re.fullmatch(r"seed-\d+", path.name)]  # not a copy, seed-0-before
+    seeds = sorted(found, key=lambda path: int(path.name.removeprefix("seed-")))
     held = {seed.name: read_records(seed, names) for seed in seeds}
     sections = [f"<h1>{html.escape(folder.resolve().name)}</h1>", summary(names, held)]
     for name in names:
@@ -68,8 +69,8 @@ def write_pipeline_report(folder: Path, names: Sequence[str]) -> Path:
 
 def read_records(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     """Return the records of the stages that are done, by name."""
-    paths = {name: folder / f"{name}.{RECORD}" for name in names}
-    return {name: json.loads(path.read_text("utf-8")) for name, path in paths.items() if path.exists()}
+    held = {name: read_record(folder / f"{name}.{RECORD}") for name in names}
+    return {name: record for name, record in held.items() if record is not None}
 
 
 def summary(names: Sequence[str], held: Mapping[str, Mapping[str, Any]]) -> str:
@@ -87,6 +88,11 @@ def summary(names: Sequence[str], held: Mapping[str, Mapping[str, Any]]) -> str:
         if first:
             rows.append([name, f"{len(found)} of {len(held)}", f"{minutes:.1f}", "", ""])
     intro = "<p>Means over seeds, with the standard deviation between seeds. Intervals of each seed are below.</p>"
+    for name in names:
+        difference = other_settings({seed: record[name] for seed, record in held.items() if name in record})
+        if difference:
+            intro += f"<p>Stage {html.escape(name)} has different settings, and its mean is over both: "
+            intro += f"{html.escape(difference)}.</p>"
     return intro + table(["stage", "seeds done", "minutes", "measured", "mean"], rows)
 
 

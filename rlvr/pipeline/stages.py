@@ -11,9 +11,10 @@ import dataclasses
 import gc
 import json
 import os
+import re
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,12 +22,24 @@ from typing import Any, TypeVar
 from rlvr.commands.arguments import parse_settings
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.eval import run as evaluated
+from rlvr.commands.report import TITLE
 from rlvr.commands.sample import DATA, SampleArgs, sample
-from rlvr.config import Config, to_json
+from rlvr.config import Config
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
-from rlvr.files.write import PARTIAL, check_place, write_whole
-from rlvr.pipeline.report import RECORD, write_pipeline_report
+from rlvr.files.write import PARTIAL, check_place, check_replaceable, write_whole
+from rlvr.pipeline.planned import check_planned
+from rlvr.pipeline.records import (
+    RECORD,
+    dependents,
+    first_difference,
+    holds,
+    plain,
+    portable,
+    read_record,
+    with_new_settings,
+)
+from rlvr.pipeline.report import write_pipeline_report
 from rlvr.runs.lock import locked
 
 C = TypeVar("C")
@@ -48,6 +61,7 @@ class Stages:
     """The stages of one seed's pipeline, in `folder`.
 
     `planned` collects names and settings; with `only_plan` no stage runs, and each returns a path that does not exist.
+    later: for each stage, those that read what it makes, or what is made of that.
     """
 
     config: PipelineConfig
@@ -56,6 +70,10 @@ class Stages:
     say: Callable[[str], None] = print
     only_plan: bool = False
     planned: dict[str, Any] = field(default_factory=dict)
+    later: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder = self.folder.absolute()  # stages that are resumed know their inputs by it, from any current folder
 
     def sft(self, name: str, config: Config, *, policy: Made | None = None, data: Made | None = None) -> Made:
         """Fine-tune a model, or an earlier stage's policy, on the pack's demonstrations or those that a stage sampled.
@@ -162,13 +180,17 @@ class Stages:
         """
         if name in self.planned:
             raise ValueError(f"two stages have the name {name!r}")
-        settings = json.loads(to_json(config) if dataclasses.is_dataclass(config) else json.dumps(config, default=str))
-        self.planned[name] = settings
+        if not re.fullmatch(r"[\w-]+", name):
+            raise ValueError(f"a stage has the name {name!r}; expected letters, digits, - and _")
+        self.planned[name] = plain(config)
         if self.only_plan:
+            if dataclasses.is_dataclass(config):
+                check_planned(name, config, self.folder)
             return Made(name, self.folder / name)
+        settings = portable(self.planned[name], self.folder)
         record = self.folder / f"{name}.{RECORD}"
-        if record.exists():
-            held = json.loads(record.read_text("utf-8"))
+        held = read_record(record)
+        if held is not None:
             path = self.folder / held["path"]
             before = with_new_settings(held["settings"], config)
             if before != settings:
@@ -180,6 +202,7 @@ class Stages:
             if path.exists():
                 self.say(f"stage {name}: done before, {path}")
                 return Made(name, path, held["measured"])
+        self.check_later(name)
         self.say(f"stage {name}")
         start = time.time()
         path, measured = work()
@@ -193,6 +216,16 @@ class Stages:
         gc.collect()  # a model of the stage may hang in a cycle, and the next one needs its memory
         return Made(name, path, json.loads(json.dumps(measured, default=str)))
 
+    def check_later(self, name: str) -> None:
+        """Raise ValueError where a stage that is about to be made has been read already: by what it was before."""
+        later = self.later.get(name, ())
+        old = [one for one in later if holds(self.folder / one) or (self.folder / f"{one}.{RECORD}").exists()]
+        if old:
+            raise ValueError(
+                f"stage {name} would be made anew, and {', '.join(old)} began from what it made before; restore "
+                f"{self.folder / name} and {name}.{RECORD}, or delete folder and {RECORD} of each of these too"
+            )
+
 
 def place_of(model: str) -> Path:
     """Return a model's folder, or its hub name as a path."""
@@ -200,33 +233,23 @@ def place_of(model: str) -> Path:
 
 
 def remove_own(folder: Path) -> None:
-    """Delete the folder of a stage that was interrupted. Raises ValueError for one that no stage made."""
-    if folder.exists() and not (folder / MARK).exists():
+    """Delete the folder of a stage that was interrupted. Raises ValueError for one that no stage made.
+
+    Its mark goes last, so that a deletion that is interrupted can go on.
+    """
+    if not folder.exists():
+        return
+    if holds(folder) and not (folder / MARK).exists():
         raise ValueError(f"{folder} is in the way, and no stage made it; move it, or choose another --out-dir")
-    if folder.exists():
-        shutil.rmtree(folder)
-
-
-def with_new_settings(held: Any, config: Any) -> Any:
-    """Return recorded settings with the defaults of settings that there were not yet when they were recorded."""
-    if not dataclasses.is_dataclass(config) or not isinstance(held, dict):
-        return held
-    found = dict(held)
-    for setting in dataclasses.fields(config):
-        if setting.name in held:
-            found[setting.name] = with_new_settings(held[setting.name], getattr(config, setting.name))
-        elif setting.default is not dataclasses.MISSING:
-            found[setting.name] = json.loads(json.dumps(setting.default, default=str))
-    return found
-
-
-def first_difference(held: Any, wanted: Any, at: str = "") -> str:
-    """Return where two settings differ: `group.name 1, now 2`."""
-    if isinstance(held, dict) and isinstance(wanted, dict):
-        for key in [*wanted, *(key for key in held if key not in wanted)]:
-            if held.get(key) != wanted.get(key):
-                return first_difference(held.get(key), wanted.get(key), f"{at}.{key}" if at else key)
-    return f"{at} {held!r:.60}, now {wanted!r:.60}"
+    for path in folder.iterdir():
+        if path.name == MARK:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    (folder / MARK).unlink(missing_ok=True)
+    folder.rmdir()
 
 
 def check_settings(config: PipelineConfig, planned: Mapping[str, Any]) -> None:
@@ -252,12 +275,16 @@ def run_pipeline(
             say(f"{name}: {json.dumps(settings)}")
         return config.out_dir
     check_place(config.out_dir, "--out-dir")
+    if "," in str(config.out_dir.absolute()):
+        raise ValueError(f"--out-dir {config.out_dir.absolute()} has a comma, which divides settings of verifiers")
+    check_replaceable(config.out_dir / "report.html", "--out-dir", (TITLE.encode(),))
+    later = dependents({name: portable(settings, plan.folder) for name, settings in plan.planned.items()})
     config.out_dir.mkdir(parents=True, exist_ok=True)
     for seed in config.seeds:
         folder = config.out_dir / f"seed-{seed}"
         with locked(folder):  # other seeds may run at the same time
             say(f"seed {seed}: {folder}")
-            pipeline(Stages(config, folder, seed, say))
+            pipeline(Stages(config, folder, seed, say, later=later))
     with locked(config.out_dir):
         report = write_pipeline_report(config.out_dir, list(plan.planned))
     say(f"report: {report}")

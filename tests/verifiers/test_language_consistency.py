@@ -35,6 +35,11 @@ def verdict(text: str, **options: object) -> Verdict:
         ("e\u0301te\u0301 12", "latin", 1.0),  # combining marks are no letters
         ("Cyrillic аnd Latin", "latin", 2 / 3),  # the first letter of the second word is Cyrillic
         ("1 + 1 = 2", "latin", 1.0),
+        ("コーヒー です", "kana", 1.0),  # the long vowel belongs to both kinds of kana
+        ("हिन्दी two", "latin", 1 / 2),  # vowel signs are within a word
+        ("שָׁלוֹם two", "latin", 1 / 2),
+        ("ｓｕｍ two", "latin", 1.0),  # full width
+        ("ｺｰﾋｰ two", "kana", 1 / 2),
     ],
 )
 def test_the_share_of_words(text: str, scripts: str, share: float) -> None:

@@ -1,11 +1,17 @@
 """Proofs of small propositions in Coq from nothing, on a CPU: fine-tuning, RL with the prover's verdicts, pass@k.
 
-    Theorem goal : forall (A B C D E F G H : Prop) (ag : G -> A) (c : C) (ga : A -> G) (ac : C -> A), G.
+    Theorem goal : forall (A B C D E F G H : Prop) (ga : A -> G) (c : C) (hg : G -> H) (ac : C -> A), G.
     Proof.
     intros. apply ga. apply ac. apply c.
 
 A model of 0.9M parameters is fine-tuned on scripts that take another hypothesis in every fifth step, and go on from
 there. Coq says of each rollout whether it is a proof (`apt install coq`; without it the run says so and ends).
+Most of the time goes into the prover: a right proof costs .25 s, and a script that was seen before nothing.
+
+Seen with seeds 0 (on which the settings were chosen), 1 and 2, held-out pass@1 on 128 theorems: .531 → .972, .541 →
+.975, .511 → .948. With shuffled rewards (seed 0) .531 becomes .365. About a third of the fine-tuning shows nothing:
+then the model finds how names repeat, and the loss halves. With names of one letter, or letters that are parts of
+longer tokens, it did not (pass@1 .09).
 
     rlvr train tiny_proof
     rlvr train tiny_proof --run.seed 1 --run.out-dir runs/tiny_proof_1

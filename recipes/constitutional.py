@@ -21,7 +21,8 @@ Hence the KL coefficient of 1: with .1, twice the learning rate and 40 steps RL 
 and helpful fell to .06 [.04, .11] (seed 0). The judge shows how a judge's errors pass on, not how good a real one is.
 It is right on .99, .98, .92 of comparisons like those it learned, and .99, .96, .98 of its labels are the rule's where
 that prefers one. Its orders agree on .78, .79, .72; where they do not, most often both completions tell what is
-private, and neither is better.
+private, and neither is better. Seed 4 shows what a weak judge does: its orders agree on .49, the reward model tells .67
+apart, harmless is .69 after `sl` and .64 after `rl` (.77 halfway), helpful .56, .41, .37.
 
     rlvr pipeline constitutional
     rlvr pipeline constitutional --seeds 0 1 2 --out-dir runs/constitutional_seeds

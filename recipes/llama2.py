@@ -17,11 +17,11 @@ Seen on seeds 1 (on which PPO's settings were chosen), 2 and 3, 128 problems for
 then .969, .961, .957. In round 1 the best of 8 were right in .90, .88, .86, all in .44, .42, .41. So rejection
 sampling does most. PPO adds nothing that the intervals (± .06) show to `open`: R_h tells guessed sums from worked
 ones, and few are guessed by then; with a KL coefficient of .1 and a learning rate of 4e-4 `open` fell to .508 on seed
-1. From the same policies with R_h alone: open .727, .602, .641 and private .793, .609, .625; with R_s alone .688,
-.562, .547 and .980, .973, .949. So the combination holds the safety that R_h alone loses, and little more than R_s
-alone of the sums. Unlike the paper's, the threshold of R_s is .01, not .15: a reward model learns differences within a
-prompt, and its zero is arbitrary. PPO has the reward models of round 2; a third pair, on completions of `tune-2`, was
-not tried.
+1. On seed 4 PPO cost some: open .465, .652, then .578; private .395, .984, .988. From the same policies with R_h
+alone: open .727, .602, .641 and private .793, .609, .625; with R_s alone .688, .562, .547 and .980, .973, .949. So the
+combination holds the safety that R_h alone loses, and little more than R_s alone of the sums. Unlike the paper's, the
+threshold of R_s is .01, not .15: a reward model learns differences within a prompt, and its zero is arbitrary. PPO has
+the reward models of round 2; a third pair, on completions of `tune-2`, was not tried.
 
     rlvr pipeline llama2
     rlvr pipeline llama2 --seeds 0 1 2 --out-dir runs/llama2_seeds

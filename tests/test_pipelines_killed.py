@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -47,13 +48,19 @@ def made(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes().replace(bytes(folder), b"") for path in paths}
 
 
+def took(folder: Path, stage: str) -> float:
+    """The seconds that a stage has taken."""
+    record = json.loads((folder / "seed-0" / f"{stage}.stage.json").read_text())
+    return float(record["seconds"])
+
+
 @pytest.mark.survey
 @pytest.mark.parametrize("name", sorted(QUICK))
 def test_killed_in_every_stage(tmp_path: Path, name: str) -> None:
     """SIGKILL while each stage is at work, one after the other; what is made is the same, byte for byte."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     subprocess.run(command(name, whole), check=True, stdout=subprocess.DEVNULL)
-    inside = {stage: kill_in(name, parts, stage, seconds=0.7) for stage in stages(name)}
+    inside = {stage: kill_in(name, parts, stage, seconds=0.4 * took(whole, stage)) for stage in stages(name)}
     done = subprocess.run(command(name, parts), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert made(parts).keys() == made(whole).keys()

@@ -120,8 +120,9 @@ class Draws:
 
     def _mixed_by_signal(self, step: int) -> list[Problem]:
         """Draw the problems of a mixture: the packs as in epochs, and by signal within each."""
-        _, order = packs_of_steps(self.problems, self.shares, self.count, seed=self.seed, step=step)
-        packs = order[step * self.count :]
+        held, order = packs_of_steps(self.problems, self.shares, self.count, seed=self.seed, step=step)
+        names = list(held)
+        packs = [names[place] for place in order[step]]
         left = {
             pack: self._by_signal(("draw", step, pack), number, set(), repeats=True, pack=pack)[::-1]
             for pack, number in Counter(packs).items()

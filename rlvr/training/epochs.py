@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from rlvr.types import Problem
 
 T = TypeVar("T")
 Order = np.ndarray[Any, np.dtype[np.int64]]
+Window = Callable[[int], tuple[int, int]]
 
 
 def items_of_step(items: Sequence[T], count: int, *, seed: int, step: int) -> list[T]:
@@ -22,13 +24,70 @@ def items_of_step(items: Sequence[T], count: int, *, seed: int, step: int) -> li
     A function of (seed, step) only. Where an epoch ends within a step, the next one fills the step up with items that
     it does not have yet; with fewer items than `count` they repeat.
     """
-    size = len(items)
-    chosen = []
-    for position in range(step * count, (step + 1) * count):
-        epoch, offset = divmod(position, size)
-        order = _epoch_order(size, count, seed, epoch) if count <= size else _permutation(size, seed, epoch)
-        chosen.append(items[int(order[offset])])
-    return chosen
+    epochs = Epochs(len(items), (seed,), partial(_equal_steps, count), known_orders(len(items), count, seed))
+    return [items[index] for index in epochs.draws(step * count, (step + 1) * count)]
+
+
+def _equal_steps(count: int, draw: int) -> tuple[int, int]:
+    return draw - draw % count, draw - draw % count + count
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """Draws of `size` items in epochs: each a permutation of all, changed so that no step has an item twice.
+
+    key: the run's seed, and what else tells these permutations from those of other items. window: maps a draw to the
+    first draw of its step and the first of the next step. known: the latest orders by epoch, which `order` fills; one
+    dictionary (`known_orders`) for each size, key and window.
+
+    If a step spans two epochs, items already drawn in it are swapped with later ones. With 3 items a step and the
+    epochs 3 1 4 0 2 and 2 4 1 0 3, step 1 begins with 0 2; the second epoch would add 2 again, and becomes 4 2 1 0 3.
+    A step with more draws than there are items repeats some; there the permutations stay as they are.
+    """
+
+    size: int
+    key: tuple[int | str, ...]
+    window: Window
+    known: dict[int, Order]
+
+    def draws(self, start: int, end: int) -> list[int]:
+        """Return the items of draws `start` to `end` (exclusive), as indices below `size`."""
+        return [int(self.order(draw // self.size)[draw % self.size]) for draw in range(start, end)]
+
+    def order(self, epoch: int) -> Order:
+        """Return the order of an epoch.
+
+        The swaps are within the places of the step in which the epoch begins, and depend on how the epoch before ends.
+        That is as its permutation does unless its own swaps reach so far; then the order depends on all epochs since
+        the last that did not. The latest orders are kept, since epochs are asked for in sequence.
+        """
+        if epoch in self.known:
+            return self.known[epoch]
+        first, changed = epoch, list[int]()
+        while first not in self.known and (begun := self._begun(first)):
+            changed.append(first)
+            first -= 1
+            if self._swapped(first) <= self.size - begun:
+                break
+        order = self.known[first] if first in self.known else _permutation(self.size, *self.key, first)
+        for number in reversed(changed):
+            permutation = _permutation(self.size, *self.key, number)
+            order = _without_repeats(permutation, order, self._swapped(number), self._begun(number))
+        for old in sorted(self.known)[:-1]:
+            self.known.pop(old, None)
+        self.known[epoch] = order
+        return order
+
+    def _begun(self, epoch: int) -> int:
+        """Return how many draws of the epoch before are in the step in which the epoch begins; 0 where that step has
+        more draws than there are items."""
+        start, end = self.window(epoch * self.size)
+        return epoch * self.size - start if end - start <= self.size else 0
+
+    def _swapped(self, epoch: int) -> int:
+        """Return the number of places at an epoch's beginning that may be swapped."""
+        start, end = self.window(epoch * self.size)
+        return end - start if self._begun(epoch) else 0
 
 
 def further_problems(
@@ -46,42 +105,17 @@ def further_problems(
     return list(chosen.values())
 
 
-@functools.lru_cache(maxsize=4)
-def _permutation(size: int, seed: int, epoch: int) -> Order:
-    order = np.random.Generator(np.random.Philox(derive_seed(seed, "epoch", epoch))).permutation(size)
+@functools.lru_cache(maxsize=64)
+def _permutation(size: int, seed: int, *key: int | str) -> Order:
+    order = np.random.Generator(np.random.Philox(derive_seed(seed, "epoch", *key))).permutation(size)
     order.flags.writeable = False
     return order
 
 
-def _epoch_order(size: int, count: int, seed: int, epoch: int) -> Order:
-    """Return the epoch's permutation, changed so that the step in which the epoch begins has no item twice.
-
-    If a step spans two epochs, items already drawn in it are swapped with later ones. With 3 items a step and the
-    epochs 3 1 4 0 2 and 2 4 1 0 3, step 1 begins with 0 2; the second epoch would add 2 again, and becomes 4 2 1 0 3.
-
-    The swaps are within the first `count` places, and depend on how the epoch before ends. That is as its permutation
-    does if it has two steps or more; the order of a shorter epoch depends on all those since the last that began
-    together with a step, at most `count`. The latest orders are cached, since epochs are asked for in sequence.
-    """
-    known = _known_orders(size, count, seed)
-    if epoch in known:
-        return known[epoch]
-    period = count // math.gcd(size, count)
-    first = epoch - epoch % period if size < 2 * count else max(epoch - 1, 0)
-    order = _permutation(size, seed, first)
-    for earlier in [e for e in sorted(known) if first < e < epoch] if size < 2 * count else []:
-        first, order = earlier, known[earlier]
-    for later in range(first + 1, epoch + 1):
-        order = _without_repeats(_permutation(size, seed, later), order, count, later * size % count)
-    for old in sorted(known)[:-1]:
-        known.pop(old, None)
-    known[epoch] = order
-    return order
-
-
 def _without_repeats(order: Order, before: Order, count: int, begun: int) -> Order:
-    """Return the order with the items exchanged that its first step has from the epoch before: the last `begun`."""
-    head = count - begun if begun else 0
+    """Return the order with the items exchanged that its first step, of `count` draws, has from the epoch before: the
+    last `begun`."""
+    head = count - begun
     taken = np.zeros(len(order), dtype=bool)
     taken[before[len(before) - begun :]] = True
     repeated = np.flatnonzero(taken[order[:head]])
@@ -91,7 +125,7 @@ def _without_repeats(order: Order, before: Order, count: int, begun: int) -> Ord
     return changed
 
 
-@functools.lru_cache(maxsize=4)
-def _known_orders(size: int, count: int, seed: int) -> dict[int, Order]:
-    """Return the last orders by epoch: a dictionary that `_epoch_order` fills."""
+@functools.lru_cache(maxsize=64)
+def known_orders(*key: Hashable) -> dict[int, Order]:
+    """Return the dictionary for `Epochs.known` of a size, seed and window, which `key` must tell apart."""
     return {}

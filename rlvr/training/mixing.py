@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rlvr.seeding import derive_seed
+from rlvr.training.epochs import Epochs, known_orders
 from rlvr.types import PACK, Problem
 
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -42,16 +42,15 @@ def by_pack(problems: Sequence[Problem], shares: Mapping[str, float]) -> dict[st
 
 def packs_of_steps(
     problems: Sequence[Problem], shares: Mapping[str, float], count: int, *, seed: int, step: int
-) -> tuple[dict[str, list[Problem]], list[str]]:
-    """Return the problems of each pack, and the packs of all draws up to the end of a step (from 0) of `count` draws.
+) -> tuple[dict[str, list[Problem]], np.ndarray[Any, np.dtype[np.int64]]]:
+    """Return the problems of each pack, and the packs of all draws of steps 0 to `step`, as places among these packs.
 
-    A function of (seed, step) only; the packs of the step itself are the last `count`.
+    The draws are (step + 1, count): a function of (seed, step) only.
     """
     packs = by_pack(problems, shares)
     total = sum(shares[pack] for pack in packs)
     order = packs_of_draws({pack: shares[pack] / total for pack in packs}, (step + 1) * count, seed)
-    names = list(packs)
-    return packs, [names[place] for place in order]
+    return packs, order.reshape(step + 1, count)
 
 
 def mixed_items(
@@ -59,17 +58,24 @@ def mixed_items(
 ) -> list[Problem]:
     """Return the `count` problems of a step (from 0): a function of (seed, step) only.
 
-    Each pack goes through its problems in epochs of its own, without replacement.
+    Each pack goes through its problems in epochs of its own, without replacement. No step has a problem twice, unless
+    it has more draws of a pack than the pack has problems.
     """
     packs, order = packs_of_steps(problems, shares, count, seed=seed, step=step)
-    drawn = Counter(order[: step * count])
-    chosen = []
-    for pack in order[step * count :]:
-        held = packs[pack]
-        epoch, offset = divmod(drawn[pack], len(held))
-        chosen.append(held[int(_order(len(held), seed, pack, epoch)[offset])])
-        drawn[pack] += 1
-    return chosen
+    mixture = tuple((pack, len(held), shares[pack]) for pack, held in packs.items())
+    drawn: list[Iterator[Problem]] = []
+    for place, (pack, held) in enumerate(packs.items()):
+        bounds = np.concatenate([[0], (order == place).sum(axis=1).cumsum()])
+        known = known_orders(mixture, pack, count, seed)
+        epochs = Epochs(len(held), (seed, pack), partial(_step_of, bounds), known)
+        drawn.append(iter([held[index] for index in epochs.draws(bounds[step], bounds[step + 1])]))
+    return [next(drawn[place]) for place in order[step]]
+
+
+def _step_of(bounds: np.ndarray[Any, np.dtype[np.int64]], draw: int) -> tuple[int, int]:
+    """Return the first draw of a pack in the step of a draw, and in the next; bounds: the first draw of each step."""
+    following = int(np.searchsorted(bounds, draw, side="right"))
+    return int(bounds[following - 1]), int(bounds[following])
 
 
 def further_mixed(
@@ -107,9 +113,3 @@ def further_mixed(
         left = {pack: held for pack, held in left.items() if held}
     return list(chosen.values())
 
-
-@functools.lru_cache(maxsize=64)
-def _order(size: int, seed: int, pack: str, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    order = np.random.Generator(np.random.Philox(derive_seed(seed, "epoch", pack, epoch))).permutation(size)
-    order.flags.writeable = False
-    return order

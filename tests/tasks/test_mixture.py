@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,11 +21,13 @@ from rlvr.registry import make_task, make_verifier, register
 from rlvr.tasks.base import build_task
 from rlvr.tasks.mixture import mix
 from rlvr.training.draws import Draws
+from rlvr.training.epochs import known_orders
 from rlvr.training.evaluate import summarize, verified
 from rlvr.training.mixing import further_mixed, mixed_items
 from rlvr.training.summary import rollout_metrics
 from rlvr.types import PACK, Completion, Group, Problem, Task, Verdict
 from rlvr.verifiers.runner import Runner
+from tests.helpers.timing import processor_time
 
 
 @register("tests/says_yes")
@@ -83,6 +86,35 @@ def test_shares_of_the_draws() -> None:
             assert len(set(of_a[10 * epoch : 10 * epoch + 10])) == 10
         assert steps[-1] == mixed_items(task.train, task.shares, size, seed=3, step=len(steps) - 1)
     assert steps[0] != mixed_items(task.train, task.shares, 16, seed=4, step=0)
+
+
+@pytest.mark.parametrize("sizes", [(200, 1000), (20, 50), (12, 9), (17, 33)], ids=str)
+def test_a_step_has_no_problem_of_a_pack_twice(sizes: tuple[int, int]) -> None:
+    """Where an epoch of a pack ends within a step too, unless the step has more draws of it than it has problems; each
+    epoch still has every problem once; a function of (seed, step), drawn alone and in any order."""
+    task = mix({"a": (pack("a", sizes[0]), 1.0), "b": (pack("b", sizes[1]), 1.0)})
+    for seed in range(3):
+        draw = partial(mixed_items, task.train, task.shares, 16, seed=seed)
+        steps = [draw(step=step) for step in range(200)]
+        for name, size in zip("ab", sizes):
+            of_pack = [[problem.id for problem in step if problem.info[PACK] == name] for step in steps]
+            assert all(len(set(ids)) == len(ids) for ids in of_pack if len(ids) <= size)
+            drawn = [one for ids in of_pack for one in ids]
+            epochs = [drawn[start : start + size] for start in range(0, len(drawn) - size + 1, size)]
+            assert all(len(set(epoch)) == size for epoch in epochs)
+        known_orders.cache_clear()
+        assert [draw(step=step) for step in reversed(range(200))] == steps[::-1]
+        known_orders.cache_clear()
+        assert draw(step=151) == steps[151]
+
+
+def test_late_steps_of_a_small_pack_are_quick() -> None:
+    """Though their order depends on that of many epochs before: it is computed once."""
+    task = mix({"a": (pack("a", 9), 1.0), "b": (pack("b", 50), 1.0)})
+    with processor_time() as taken:
+        for step in range(5000, 5200):
+            mixed_items(task.train, task.shares, 16, seed=0, step=step)
+    assert taken.seconds < 10
 
 
 @pytest.mark.parametrize("sizes", [(3, 400), (40, 40), (400, 7)], ids=str)

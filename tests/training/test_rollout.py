@@ -10,7 +10,7 @@ import pytest
 from rlvr.config import AlgoConfig, Config, RolloutConfig
 from rlvr.runs.log import rollout_records
 from rlvr.training.credit import informative_groups
-from rlvr.training.epochs import _known_orders, _permutation, further_problems, items_of_step
+from rlvr.training.epochs import _permutation, further_problems, items_of_step, known_orders
 from rlvr.training.rewards import group_rewards, shuffle_verdicts, soft_overlong
 from rlvr.training.rollout import occurrences, rollout
 from rlvr.training.summary import rollout_metrics
@@ -64,9 +64,9 @@ def test_a_step_never_has_a_problem_twice(size, count):
 def test_a_step_over_the_end_of_an_epoch_is_a_function_of_seed_and_step(size, count):
     """Drawn alone, and in any order, it is what it is after all the steps before."""
     in_order = [items_of_step(range(size), count, seed=3, step=step) for step in range(40)]
-    _known_orders.cache_clear()
+    known_orders.cache_clear()
     assert [items_of_step(range(size), count, seed=3, step=step) for step in reversed(range(40))] == in_order[::-1]
-    _known_orders.cache_clear()
+    known_orders.cache_clear()
     assert items_of_step(range(size), count, seed=3, step=29) == in_order[29]
 
 

@@ -231,6 +231,7 @@ def test_no_test_imports_another():
 
 LIGHT = (
     "rlvr",
+    "rlvr.launch",
     "rlvr.verifiers",
     "rlvr.tasks",
     "rlvr.environments",

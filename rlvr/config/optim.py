@@ -10,6 +10,11 @@ from rlvr.config.quantities import ADAM_DECAY, COUNT, COUNT_OR_NONE, LEARNING_RA
 
 WITH_DECAY = Used(lambda config: config.optim.schedule != "constant", "with --optim.schedule linear or cosine")
 
+EIGHT_BIT_EXTRA = (
+    "optim.name adamw8bit needs bitsandbytes: pip install 'rlvr[bitsandbytes]', from a checkout pip install -e "
+    "'.[bitsandbytes]'"
+)
+
 
 @dataclass(frozen=True)
 class OptimConfig(Group):

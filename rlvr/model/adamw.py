@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from rlvr.config.optim import EIGHT_BIT_EXTRA
 from rlvr.model.pinned import Slabs
 
 # Elements that are updated at once: with their gradients, masters and moments half a GiB in float32.
@@ -19,10 +20,6 @@ BUCKET = 2**25
 BLOCK = 256  # elements that share a scale of their 8-bit moments
 SMALLEST = 4096  # elements of the smallest weight whose moments have 8 bits, as in bitsandbytes
 MASTER = "master"
-EXTRA = (
-    "optim.name adamw8bit needs bitsandbytes: pip install 'rlvr[bitsandbytes]', from a checkout pip install -e "
-    "'.[bitsandbytes]'"
-)
 
 
 class Place(Protocol):
@@ -244,7 +241,7 @@ def bitsandbytes_functional() -> Any:
         log.setLevel(logging.ERROR)  # it reports, as a warning, kernels for inference that are not needed here
         return importlib.import_module("bitsandbytes.functional")
     except ImportError as error:
-        raise ValueError(EXTRA) from error
+        raise ValueError(EIGHT_BIT_EXTRA) from error
     finally:
         log.setLevel(level)
 

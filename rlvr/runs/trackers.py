@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from datetime import timedelta
-from typing import Any
-
-from accelerate import Accelerator
-from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
-from accelerate.utils import InitProcessGroupKwargs
+from typing import TYPE_CHECKING, Any
 
 from rlvr.config import Config, RunConfig
 from rlvr.registry import did_you_mean
 
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+# Accelerate's trackers, each with the modules one of which it needs: Accelerate, which imports torch, is not asked.
+MODULES = {
+    **{name: (name,) for name in ("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "trackio", "wandb")},
+    "tensorboard": ("tensorboard", "tensorboardX"),
+}
 # The argument of a tracker for the run's name. tensorboard has none: there the name is a folder.
 NAME_ARGUMENT = {"wandb": "name", "trackio": "name", "mlflow": "run_name", "swanlab": "experiment_name"}
 TENSORBOARD = "tensorboard"
 MARGIN = 600.0  # seconds
 
 
-def make_accelerator(config: Config) -> Accelerator:
-    """Return Accelerate's processes, device and trackers.
-
-    Raises ValueError for a tracker that is unknown, not installed, or cannot take the run's name.
-    """
-    run = config.run
+def check_trackers(run: RunConfig) -> None:
+    """Raise ValueError for a tracker that is unknown, not installed, or cannot take the run's name."""
     for name in run.trackers:
-        if name not in LOGGER_TYPE_TO_CLASS:
-            raise ValueError(f"run.trackers {name!r}; {did_you_mean(name, LOGGER_TYPE_TO_CLASS)}")
-        if name not in {str(tracker) for tracker in get_available_trackers()}:
+        if name not in MODULES:
+            raise ValueError(f"run.trackers {name!r}; {did_you_mean(name, MODULES)}")
+        if not any(importlib.util.find_spec(module) for module in MODULES[name]):
             raise ValueError(f"run.trackers {name!r} is not installed; pip install {name} (or 'rlvr[{name}]')")
         if run.tracker_name is not None and name not in (*NAME_ARGUMENT, TENSORBOARD):
             raise ValueError(f"run.tracker_name: {name} has no run names; leave it out")
+
+
+def make_accelerator(config: Config) -> Accelerator:
+    """Return Accelerate's processes, device and trackers, which `check_trackers` accepts."""
+    from accelerate import Accelerator
+    from accelerate.utils import InitProcessGroupKwargs
+
+    run = config.run
     trackers = [tensorboard(run) if name == TENSORBOARD else name for name in run.trackers]
     # torch gives up on a process that hangs only after it has been named by rlvr.training.watch.
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=run.stall_timeout + MARGIN))
@@ -45,6 +54,8 @@ def make_accelerator(config: Config) -> Accelerator:
 
 def tensorboard(run: RunConfig) -> Any:
     """Return Accelerate's tensorboard tracker; it writes to OUT_DIR/PROJECT or, with a name, OUT_DIR/PROJECT/NAME."""
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
     folder = run.tracker_project if run.tracker_name is None else f"{run.tracker_project}/{run.tracker_name}"
     return LOGGER_TYPE_TO_CLASS[TENSORBOARD](folder, run.out_dir)
 

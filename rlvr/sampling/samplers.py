@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr.config import EngineConfig, SamplerConfig, TorchSamplerConfig
-from rlvr.model.policy import Policy
-from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.types import Sampler
+
+if TYPE_CHECKING:
+    from rlvr.model.policy import Policy
 
 
 def torch_sampler(policy: Policy, config: TorchSamplerConfig) -> Sampler:
     """Return the trainer's own model as a sampler."""
+    from rlvr.sampling.torch_sampler import TorchSampler
+
     return TorchSampler(policy, batch_size=config.batch_size, cache_gib=config.cache_gib)
 
 

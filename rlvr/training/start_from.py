@@ -8,8 +8,6 @@ from pathlib import Path
 
 from rlvr.config import Config
 from rlvr.runs.folder import TRAINING, read_record
-from rlvr.training.checkpoint import damage, list_checkpoints
-from rlvr.training.resume import has_checkpoints
 
 
 def started_from(config: Config) -> Config:
@@ -38,7 +36,12 @@ def began_with(out_dir: Path, asked: Path) -> Path | None:
     """
     held = (read_record(out_dir / TRAINING.record) or {}).get("run")
     place = held.get("start_from") if isinstance(held, dict) else None
-    if not isinstance(place, str) or not has_checkpoints(out_dir):
+    if not isinstance(place, str):
+        return None
+    from rlvr.training.checkpoint import damage  # torch, which a path that is wrong does not wait for
+    from rlvr.training.resume import has_checkpoints
+
+    if not has_checkpoints(out_dir):
         return None
     folder = Path(place)
     if os.path.realpath(asked) not in map(os.path.realpath, (folder, folder.parent, folder.parent.parent)):
@@ -60,6 +63,8 @@ def find_checkpoint(path: Path) -> Path:
     name = f"--run.start-from {path}"
     if not path.is_dir():
         raise ValueError(f"{name}: {'a file' if path.exists() else 'no such folder'}; expected a checkpoint of a run")
+    from rlvr.training.checkpoint import damage, list_checkpoints
+
     if (path / "state.json").exists():
         reason = damage(path)
         if reason is not None:

@@ -10,11 +10,13 @@ import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlvr.config import EngineConfig, VLLMServerConfig
-from rlvr.model.policy import Policy
 from rlvr.types import RunError
+
+if TYPE_CHECKING:
+    from rlvr.model.policy import Policy
 
 # Weight pushes and response formats change between vLLM versions.
 SUPPORTED = "0.32"

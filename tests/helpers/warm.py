@@ -31,7 +31,7 @@ from typing import IO, Any
 ROOT = Path(__file__).resolve().parents[2]
 _PRELOADED = (
     "rlvr.commands.cli",
-    "rlvr.launch",
+    "rlvr.launch.execute",
     "rlvr.model.tiny",
     "rlvr.sampling.torch_sampler",
     "transformers.models.auto.modeling_auto",

@@ -47,6 +47,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the trackers wandb and comet_ml are given, as if they were installed."""
     for name in ("wandb", "comet_ml"):
         monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, name, Recorder)
+        monkeypatch.setitem(rlvr.runs.trackers.MODULES, name, ("json",))
     installed = [accelerate.tracking.LoggerType("wandb"), accelerate.tracking.LoggerType("comet_ml")]
     monkeypatch.setattr(accelerate.tracking, "_available_trackers", installed)
     monkeypatch.setattr(Recorder, "given", [])
@@ -72,8 +73,13 @@ def test_a_tracker_that_takes_no_name_says_so(tmp_path: Path, recorder: list[Any
     """A name that was asked for is not dropped; without one it runs."""
     config = tiny(tmp_path, run={"steps": 1, "trackers": ("comet_ml",), "tracker_name": "x"}, eval={"every": -1})
     with pytest.raises(ValueError, match="comet_ml has no run names"):
-        rlvr.runs.trackers.make_accelerator(config)
+        rlvr.runs.trackers.check_trackers(config.run)
     assert recorder == []
+
+
+def test_the_trackers_are_accelerates() -> None:
+    """The table that is read before torch is imported has a row for each of them."""
+    assert set(rlvr.runs.trackers.MODULES) == set(LOGGER_TYPE_TO_CLASS)
 
 
 def test_tensorboard_writes_to_a_folder_of_project_and_name(tmp_path: Path) -> None:

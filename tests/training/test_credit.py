@@ -12,7 +12,7 @@ from rlvr.algo.batch import collate
 from rlvr.algo.credit import Steps
 from rlvr.algo.losses import loss_denominator, policy_loss
 from rlvr.config import AlgoConfig, Config, GDPOConfig, PPOConfig, RolloutConfig, make_algo
-from rlvr.launch import check_turn_credit
+from rlvr.launch.prepare import check_turn_credit
 from rlvr.registry import make_task
 from rlvr.training.credit import (
     check_credit,

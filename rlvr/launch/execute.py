@@ -1,7 +1,4 @@
-"""From a config to a finished run: task, policy, verifier, fine-tuning, training, evaluation, report.
-
-Part of the command line: it knows the verifiers and the packs, which the trainer does not.
-"""
+"""The part of a run that needs torch: policy, verifiers, fine-tuning, training, evaluation, report."""
 
 from __future__ import annotations
 
@@ -18,9 +15,10 @@ from rlvr.commands.outcome import eval_command, saved_models, what_happened
 from rlvr.commands.progress import ConsoleCallback
 from rlvr.commands.prompt import dry_run
 from rlvr.commands.report import write_report
-from rlvr.commands.task import build_monitor, build_task, check_turns, corpus
+from rlvr.commands.task import corpus
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config
+from rlvr.launch.prepare import Prepared
 from rlvr.model.context import TYPICAL, fit_task, run_limit
 from rlvr.model.device import pick_device, tune_cpu
 from rlvr.model.health import check_weights
@@ -30,27 +28,23 @@ from rlvr.model.sharding import check_shard, make_mesh
 from rlvr.runs.folder import RunFolder
 from rlvr.runs.log import RunLog
 from rlvr.runs.trackers import make_accelerator, start_trackers
-from rlvr.sampling.samplers import check_sampler, open_sampler
-from rlvr.tasks.base import sealed
+from rlvr.sampling.samplers import open_sampler
 from rlvr.train import train
 from rlvr.training.after_step import is_due
 from rlvr.training.alarm import AlarmStop
 from rlvr.training.best import describe_checkpoints, eras
 from rlvr.training.callbacks import TrackerCallback, TrainerCallback
 from rlvr.training.checkpoint import list_checkpoints
-from rlvr.training.demonstrations import with_demonstrations
 from rlvr.training.episodes import longest_row, plan_of
 from rlvr.training.held_out import HeldOutEvaluation, describe_early_end
 from rlvr.training.learner import Learner
 from rlvr.training.lost import naming_lost
 from rlvr.training.monitor import Monitor
-from rlvr.training.pass_rates import choose_problems
 from rlvr.training.reporter import Reporter
 from rlvr.training.restore import restore
 from rlvr.training.resume import train_folder
 from rlvr.training.run import Run
 from rlvr.training.signals import StopRequest
-from rlvr.training.start_from import started_from
 from rlvr.training.stopping import stop_requested, stopped, what_is_left
 from rlvr.training.watch import watching
 from rlvr.training.worker import RolloutWorker
@@ -58,52 +52,22 @@ from rlvr.types import Task, Verifier
 from rlvr.verifiers.runner import Runner
 
 
-def launch(
-    config: Config,
-    *,
-    task: Task | None = None,
-    verifier: Verifier | None = None,
-    callbacks: Sequence[TrainerCallback] = (),
-) -> list[dict[str, Any]]:
-    """Run a config from start to end, or from its last checkpoint on. Return the lines of eval.jsonl.
+def execute(prepared: Prepared, callbacks: Sequence[TrainerCallback], stop: StopRequest) -> list[dict[str, Any]]:
+    """Run what is prepared from its start to its end, or from its last checkpoint on. Return the lines of eval.jsonl.
 
-    `task` and `verifier` replace those that the config names. `callbacks` are notified of steps, evaluations,
-    checkpoints and alarms (rlvr.training.callbacks). Raises Stopped, a KeyboardInterrupt, where a signal ended the run:
-    after a checkpoint (the message says how to resume), or at once.
+    Raises ValueError for what cannot work and shows only now: the folder, the processes, the model.
     """
-    with StopRequest().answering() as stop:
-        stop.left = lambda: what_is_left(config)
-        return _launch(config, task, verifier, callbacks, stop)
-
-
-def _launch(
-    config: Config,
-    task: Task | None,
-    verifier: Verifier | None,
-    callbacks: Sequence[TrainerCallback],
-    stop: StopRequest,
-) -> list[dict[str, Any]]:
-    stop.doing = "reading the task"
-    config = started_from(config)
-    config.check()
-    check_sampler(config.sampler)
+    config, task = prepared.config, prepared.task
+    stop.left = lambda: what_is_left(config)
     check_optimizer(config.optim, pick_device(config.model.device))
-    named = task is None and verifier is None
-    task, chosen = choose_problems(sealed(task or build_task(config)), config.curriculum)
-    task = with_demonstrations(task, config.sft)
-    task = dataclasses.replace(task, verifier=verifier or task.verifier)
-    check_turns(task, config.rollout, "rollout.")
-    monitor = build_monitor(config, task)
     tune_cpu()
     disable_progress_bar()
-    check_demonstrations(config, task)
-    check_turn_credit(config, task)
     folder = train_folder(config, task.fingerprint)
     folder.check()
     accelerator = open_accelerator(config)
     display = Display(enabled=accelerator.is_main_process)
-    if chosen:
-        display.say(chosen)
+    if prepared.chosen:
+        display.say(prepared.chosen)
     if config.run.dry_run:
         dry_run(config, task, display.say)
         return []
@@ -119,32 +83,13 @@ def _launch(
         all_callbacks = [TrackerCallback(accelerator), ConsoleCallback(display, config), *callbacks]
         reporter = Reporter(RunLog(config.run.out_dir), accelerator, all_callbacks)
         with naming_lost(accelerator), watching(accelerator, config.run.stall_timeout, reporter.warn):
-            run, start = open_run(stack, config, task, monitor, policy, reporter, display.say, stop)
+            run, start = open_run(stack, config, task, prepared.monitor, policy, reporter, display.say, stop)
             carry_out(run, start, display)
         evaluations = run.reporter.log.read("eval")
         if accelerator.is_main_process:
-            finish(config, evaluations, display, named=named)
+            finish(config, evaluations, display, named=prepared.named)
     accelerator.end_training()
     return evaluations
-
-
-def check_demonstrations(config: Config, task: Task) -> None:
-    """Raise ValueError where the fine-tuning or the pretraining mix has no demonstrations."""
-    wanted = {"sft.steps": config.sft.steps, "algo.ptx_coef": config.algo.ptx_coef}
-    for name, value in wanted.items():
-        if value and not task.demonstrations:
-            raise ValueError(
-                f"{name} is {value} and task {task.name!r} has no demonstrations; set --{name.replace('_', '-')} 0, "
-                "or --sft.data to a file with prompt and completion"
-            )
-
-
-def check_turn_credit(config: Config, task: Task) -> None:
-    """Raise ValueError for credit per turn without an environment: a rollout is one turn then."""
-    if config.algo.credit == "turn" and task.environment is None:
-        raise ValueError(
-            f"algo.credit turn, and task {task.name!r} has no environment: a rollout is one turn, so leave it out"
-        )
 
 
 def open_accelerator(config: Config) -> Accelerator:

@@ -35,7 +35,7 @@ def print_evaluations(files: Sequence[Path], k: int, threshold: float | None) ->
     rates = [pass_rates(file, k, threshold) for file in files]
     display = Display()
     table = Table(
-        title=f"pass@{k} against {printable(str(files[0]))}, 95 % intervals by a bootstrap over problems",
+        title=f"pass@{k} against {printable(str(files[0]))}, 95 % intervals over problems",
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )

@@ -112,4 +112,3 @@ def further_mixed(
                 chosen.setdefault(problem.id, problem)
         left = {pack: held for pack, held in left.items() if held}
     return list(chosen.values())
-

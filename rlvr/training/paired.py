@@ -1,4 +1,4 @@
-"""Paired comparison of two models on the same problems: a bootstrap over problems."""
+"""Paired comparison of two models on the same problems: the mean difference, its interval and its p-value."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlvr.training.passk import student_quantile
+
 RESAMPLES = 10_000
-AT_ONCE = 2**22  # drawn problems that are held in memory
+AT_ONCE = 2**22  # signs that are held in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,46 +42,53 @@ def compare_pairs(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Paired:
-    """Return how two models compare by one number per problem each, in the same order.
+    """Return how two models compare by one number per problem each, in [0, 1] and in the same order.
 
-    Problems are drawn with replacement, each with both of its numbers, so that what makes a problem hard for both
-    cancels. The interval holds the middle `confidence` of the resampled mean differences (percentile bootstrap, Efron
-    1979); its bounds are nan for a single problem. Raises ValueError without problems, or for lengths that differ.
+    Each problem's two numbers give one difference, so that what makes a problem hard for both cancels. The interval is
+    Student's t over these differences with two added: one that gains and one that loses as much as the problem whose
+    numbers are furthest apart, or 1 where all are equal. It is the adjusted interval for paired proportions (Bonett and
+    Price, Journal of Educational and Behavioral Statistics 37, 2012), for numbers between 0 and 1 too. A bootstrap
+    and a plain t interval are too narrow for few problems, and have no width where all differences are equal. Coverage
+    at 95 %: tests/training/test_paired.py. No interval knows of a rare problem that was not drawn: where one in twenty
+    goes from 0 to 1 and the rest stay as they are to a few percent, 20 problems give .7. The bounds are nan for a
+    single problem. `resamples` and `seed` are those of the sign flips.
+
+    Raises ValueError without problems, for lengths that differ, and for numbers outside [0, 1].
     """
     if not first or len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} numbers; expected one of each model for each problem")
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if not all(((side >= 0) & (side <= 1)).all() for side in (a, b)):
+        raise ValueError(f"numbers from {min(a.min(), b.min())} to {max(a.max(), b.max())}; expected [0, 1]")
     gaps = b - a
-    count, stream = len(gaps), np.random.default_rng(seed)
-    low = high = error = math.nan
-    if count > 1:
-        means = resampled_means(gaps, resamples, stream)
-        low, high = (float(q) for q in np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2]))
-        error = float(gaps.std(ddof=1) / math.sqrt(count))
+    count = len(gaps)
+    low, high = paired_interval(gaps, confidence)
     return Paired(
         count,
         float(a.mean()),
         float(b.mean()),
         float(gaps.mean()),
-        error,
+        float(gaps.std(ddof=1) / math.sqrt(count)) if count > 1 else math.nan,
         low,
         high,
-        sign_flip(gaps, resamples, stream),
+        sign_flip(gaps, resamples, np.random.default_rng(seed)),
         int((gaps > 0).sum()),
         int((gaps == 0).sum()),
         int((gaps < 0).sum()),
     )
 
 
-def resampled_means(gaps: np.ndarray, resamples: int, stream: np.random.Generator) -> np.ndarray:
-    """Return the means of `resamples` draws of P of P numbers with replacement."""
+def paired_interval(gaps: np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the bounds of the mean of P differences in [-1, 1], as `compare_pairs` says; nan for a single one."""
     count = len(gaps)
-    rows = max(1, AT_ONCE // count)
-    parts = [
-        gaps[stream.integers(count, size=(min(rows, resamples - start), count))].mean(axis=1)
-        for start in range(0, resamples, rows)
-    ]
-    return np.concatenate(parts)
+    if count < 2:
+        return math.nan, math.nan
+    furthest = float(np.abs(gaps).max()) or 1.0
+    adjusted = np.append(gaps, [furthest, -furthest])
+    error = float(adjusted.std(ddof=1)) / math.sqrt(count + 2)
+    reach = student_quantile(0.5 + confidence / 2, count - 1) * error
+    centre, mean = float(adjusted.mean()), float(gaps.mean())
+    return max(-1.0, min(centre - reach, mean)), min(1.0, max(centre + reach, mean))
 
 
 def sign_flip(gaps: np.ndarray, resamples: int, stream: np.random.Generator) -> float:

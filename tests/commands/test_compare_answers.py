@@ -42,7 +42,8 @@ def test_difference_on_shared_problems(tmp_path: Path, capsys: pytest.CaptureFix
     printed = compared(capsys, a, b)
     assert "0.500" in printed
     assert "0.833" in printed
-    assert "+0.333 [+0.000, +0.500]" in printed
+    # .5 .5 0 and .5 -.5 added: mean .2, variance .2, .2 +- 4.3027 sqrt(.2 / 5), cut at 1
+    assert "+0.333 [-0.661, +1.000]" in printed
     assert "2 / 1 / 0" in printed
     assert "2 problems are in one of the two only" in printed
 

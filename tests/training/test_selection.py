@@ -9,11 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
 from rlvr.training.evaluate import summarize
-from rlvr.training.paired import compare_pairs, resampled_means
 from rlvr.training.passk import pass_at_k
 from rlvr.training.selection import best_of_k, best_of_kl, maj_at_k, vote
 
@@ -157,63 +155,6 @@ def test_the_share_that_a_filter_withheld(withheld: int) -> None:
     assert result.get("filtered", 0) == withheld / 4
     assert ("filtered" in result) == bool(withheld)
     assert (result["truncated"], result["pass@1"]) == (1 - withheld / 4, 1)
-
-
-def test_bootstrap_equals_enumeration() -> None:
-    """The distribution over all 4^4 resamples of four problems, within five standard errors at every value."""
-    gaps = np.array([0.5, -0.25, 0.0, 1.0])
-    exact = Counter(round(float(np.mean(drawn)), 9) for drawn in itertools.product(gaps, repeat=4))
-    drawn = resampled_means(gaps, 40_000, np.random.default_rng(0))
-    seen = Counter(np.round(drawn, 9).tolist())
-    assert seen.keys() <= exact.keys()
-    for value, count in exact.items():
-        share = count / 4**4
-        assert abs(seen[value] / 40_000 - share) < 5 * math.sqrt(share * (1 - share) / 40_000)
-    values = sorted(value for value, count in exact.items() for _ in range(count))
-    found = compare_pairs([0.0] * 4, gaps.tolist(), resamples=40_000)
-    assert found.low == pytest.approx(values[int(0.025 * 256)], abs=0.07)
-    assert found.high == pytest.approx(values[int(0.975 * 256)], abs=0.07)
-
-
-def test_sign_flips_equal_enumeration() -> None:
-    """p over all 2^6 signs."""
-    gaps = [0.5, 0.25, 0.125, 0.5, -0.25, 1.0]
-    sums = [abs(sum(s * g for s, g in zip(signs, gaps))) for signs in itertools.product((1, -1), repeat=6)]
-    exact = sum(s >= abs(sum(gaps)) - 1e-12 for s in sums) / 64
-    assert compare_pairs([0.0] * 6, gaps, resamples=40_000).p == pytest.approx(exact, abs=0.01)
-
-
-def test_pairing_removes_what_problems_share() -> None:
-    """Two models that differ by little on problems of very different difficulty: a narrow interval, by hand too."""
-    first = [i / 100 for i in range(80)]
-    second = [x + (0.1 if i % 2 else 0.05) for i, x in enumerate(first)]
-    found = compare_pairs(first, second)
-    assert found.difference == pytest.approx(0.075)
-    assert found.standard_error == pytest.approx(0.025 * math.sqrt(80 / 79) / math.sqrt(80))
-    assert 0.065 < found.low < found.difference < found.high < 0.085
-    assert (found.problems, found.better, found.equal, found.worse) == (80, 80, 0, 0)
-    assert found.p < 1e-3
-    assert compare_pairs(first, first).p == 1
-
-
-def test_coverage_of_the_interval() -> None:
-    """Of 400 comparisons of 40 problems the interval holds the true difference in 91 to 98 %."""
-    stream = np.random.default_rng(3)
-    held = 0
-    for i in range(400):
-        hard = stream.random(40)
-        first = (stream.random(40) < hard).astype(float)
-        second = (stream.random(40) < np.minimum(hard + 0.1, 1)).astype(float)
-        found = compare_pairs(first.tolist(), second.tolist(), resamples=1000, seed=i)
-        held += found.low <= 0.095 <= found.high  # the mean of min(hard + .1, 1) - hard
-    assert 0.91 <= held / 400 <= 0.98
-
-
-@pytest.mark.parametrize(("first", "second"), [([], []), ([1.0], [1.0, 0.0])])
-def test_numbers_that_do_not_pair(first: list[float], second: list[float]) -> None:
-    """ValueError."""
-    with pytest.raises(ValueError, match="one of each model for each problem"):
-        compare_pairs(first, second)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 16])

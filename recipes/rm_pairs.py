@@ -30,8 +30,7 @@ CONFIG = RewardConfig(
 
 def main(config: RewardConfig = CONFIG) -> None:
     """Train with these settings."""
-    # Here, since it imports torch: `--help` is faster without.
-    from rlvr.commands.reward_model import launch_reward_model, reward_folder, with_policy
+    from rlvr.commands.rm import launch_reward_model, prepare, with_policy
 
     if config.pairs.file is None and config.pairs.policy is None:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -39,7 +38,7 @@ def main(config: RewardConfig = CONFIG) -> None:
                 "with several processes name the policy to sample from: --pairs.policy FOLDER (`rlvr sft tiny_math` "
                 "makes one, OUT_DIR/start), or --pairs.file"
             )
-        reward_folder(config).check()  # before a minute of fine-tuning
+        prepare(config)  # raises, before a minute of fine-tuning
         config = with_policy(config, tiny_policy(config))
     launch_reward_model(config)
 

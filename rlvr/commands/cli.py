@@ -15,7 +15,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "train": {
         "train": ("train", "main", "train a recipe: fine-tuning, reinforcement learning, evaluation"),
         "sft": ("train", "sft_main", "only the supervised fine-tuning of a recipe"),
-        "rm": ("reward_model", "main", "train a reward model on preference pairs, given or sampled"),
+        "rm": ("rm", "main", "train a reward model on preference pairs, given or sampled"),
         "sample": ("sample", "main", "rejection sampling: a model's best completions as a data set for fine-tuning"),
         "pipeline": ("pipeline", "main", "the stages of a recipe: fine-tuning, reward model, reinforcement learning"),
         "serve": ("serve", "main", "start vLLM servers that training runs sample from"),

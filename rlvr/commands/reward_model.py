@@ -1,7 +1,4 @@
-"""`rlvr rm RECIPE`: pairs, from a file or from a policy and a verifier; a reward model trained on them; its measures.
-
-Part of the command line: it knows the verifiers and the packs, which the trainer does not.
-"""
+"""The part of `rlvr rm` that needs torch: pairs are sampled, reward models trained on them, and measured."""
 
 from __future__ import annotations
 
@@ -16,19 +13,17 @@ from accelerate import Accelerator
 from rich.table import Table
 from transformers.utils.logging import disable_progress_bar
 
-from rlvr.commands.arguments import key_values
 from rlvr.commands.console import Display
-from rlvr.commands.train import load_recipe, run_recipe, split_recipe
-from rlvr.config import ModelConfig, to_json
-from rlvr.config.reward_model import PairsConfig, RewardConfig
+from rlvr.commands.rm import reward_folder
+from rlvr.config import ModelConfig
+from rlvr.config.reward_model import RewardConfig
 from rlvr.distributed import gather
 from rlvr.files.models import SETTINGS
 from rlvr.model.device import pick_device, tune_cpu
 from rlvr.model.optim import check_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.model.sharding import check_shard, make_mesh
-from rlvr.registry import make_task, make_verifier
-from rlvr.reward_model.preferences import PreferencePair, pairs_of, read_pairs, split_by_prompt, write_pairs
+from rlvr.reward_model.preferences import PreferencePair, pairs_of, split_by_prompt, write_pairs
 from rlvr.reward_model.training import (
     TrainableRewardModel,
     load_trainer,
@@ -36,30 +31,25 @@ from rlvr.reward_model.training import (
     num_training_steps,
     train_reward_model,
 )
-from rlvr.runs.folder import REWARD_MODEL, RunFolder, texts
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.seeding import derive_seed
 from rlvr.training.checkpoint import written_whole
-from rlvr.training.resume import versions
 from rlvr.training.rollout import rollout, verify
 from rlvr.types import Problem, RunError, Sampling, Task, Verifier
 from rlvr.verifiers.runner import Runner
-from rlvr.verifiers.runner.base import check_references
 
 PROBLEMS_AT_ONCE = 64
 ERROR_BUDGET = 0.02
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `rlvr rm RECIPE [flags]`."""
-    name, flags = split_recipe(argv, "rm")
-    return run_recipe(load_recipe(name, RewardConfig), flags, f"rlvr rm {name}")
+def execute(
+    config: RewardConfig, sampled: tuple[Task, Verifier] | None, given: Sequence[PreferencePair]
+) -> list[dict[str, Any]]:
+    """Train and measure the models. Return the lines of eval.jsonl: each model's metrics on held-out pairs.
 
-
-def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
-    """Run a config from start to end. Return the lines of eval.jsonl: each model's metrics on held-out pairs."""
-    config.check()
+    sampled: the pack and the verifier of the pairs that are sampled; None where all are given.
+    """
     tune_cpu()
     disable_progress_bar()
     accelerator = Accelerator(cpu=config.model.device == "cpu")
@@ -68,19 +58,16 @@ def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
         own = dataclasses.replace(config.model, device=str(accelerator.device))
         config = dataclasses.replace(config, model=own)
     check_optimizer(config.optim, pick_device(config.model.device))
-    display = Display(enabled=accelerator.is_main_process)
-    given = read_pairs(config.pairs.file) if config.pairs.file is not None else None
-    also = [pair for path in config.pairs.also for pair in read_pairs(path)]
-    held_out = config.pairs.held_out
-    split = split_by_prompt([*given, *also], held_out, seed=config.run.seed) if given is not None else None
-    folder = reward_folder(config)
     main = accelerator.is_main_process
+    display = Display(enabled=main)
+    folder = reward_folder(config)
     with ExitStack() as stack:
         lines = stack.enter_context(folder.locked()) if main else []
-        if split is None:
+        pairs: Sequence[PreferencePair] = ()
+        if sampled is not None:
             # One process samples: verdicts could differ where time is short.
-            pairs = gather(sample_pairs(config, display) if main else [], accelerator)
-            split = split_by_prompt([*pairs, *also], held_out, seed=config.run.seed)
+            pairs = gather(sample_pairs(config, *sampled, display) if main else [], accelerator)
+        split = split_by_prompt([*pairs, *given], config.pairs.held_out, seed=config.run.seed)
         for line in (*lines, *folder.claim()) if main else ():
             display.say(line)
         accelerator.wait_for_everyone()
@@ -105,22 +92,6 @@ def train_all(
     display.print_table(result_table(results))
     display.say(f"models: {', '.join(r['folder'] for r in results)}")
     return results
-
-
-def reward_folder(config: RewardConfig) -> RunFolder:
-    """Return the folder of a reward model's training. It is never resumed; one without a model is overwritten."""
-    wanted = json.loads(to_json(config))
-    folder = config.run.out_dir
-    return RunFolder(
-        folder,
-        REWARD_MODEL,
-        flag="--run.out-dir",
-        record=lambda held: {**wanted, **versions()},
-        difference=lambda held: "a run already",
-        loses=lambda held: any(folder.glob("model-*")),
-        overwrite=config.run.overwrite,
-        inputs=texts({**wanted, "run": {}}),
-    )
 
 
 def train_one(
@@ -174,13 +145,12 @@ def save_trainer(trainer: TrainableRewardModel, folder: Path, result: dict[str, 
         (partial / SETTINGS).write_text(json.dumps(settings, indent=2))
 
 
-def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]:
+def sample_pairs(config: RewardConfig, task: Task, verifier: Verifier, display: Display) -> list[PreferencePair]:
     """Return pairs of the policy's completions of a pack's training problems, told apart by a verifier.
 
     RunError if no problem has both a correct completion and one that is not, and there are no other pairs.
     """
     p, model = config.pairs, config.model
-    task, verifier = pack(p)
     assert p.policy is not None, "config.check asks for it"
     policy = load_policy(
         ModelConfig(
@@ -217,23 +187,6 @@ def sample_pairs(config: RewardConfig, display: Display) -> list[PreferencePair]
     return pairs
 
 
-def pack(config: PairsConfig) -> tuple[Task, Verifier]:
-    """Return the pack that is sampled, and the verifier that tells its completions apart."""
-    options: dict[str, Any] = key_values(config.task_option, "--pairs.task-option")
-    if config.data is not None:
-        options["data"] = config.data
-    task: Task = make_task(config.task, **options)
-    if task.environment is not None:
-        raise ValueError(f"task {config.task!r} has an environment; pairs are made of completions of one turn")
-    if len(task.train) < 2:
-        raise ValueError(f"task {config.task!r} has {len(task.train)} problems to train on; pairs need at least 2")
-    if config.verifier is None:
-        return task, task.verifier
-    verifier = make_verifier(config.verifier, **key_values(config.verifier_option, "--pairs.verifier-option"))
-    check_references(verifier, task.train)
-    return task, verifier
-
-
 def result_table(results: Sequence[dict[str, Any]]) -> Table:
     """Return a table of each model's accuracy with its interval, loss, calibration error, mean and std of scores."""
     table = Table(title=f"held-out pairs: {results[0]['pairs']}")
@@ -244,8 +197,3 @@ def result_table(results: Sequence[dict[str, Any]]) -> Table:
         numbers = (f"{r[name]:.3f}" for name in ("loss", "ece", "mean", "std"))
         table.add_row(str(r["model"]), f"{r['accuracy']:.3f} \\[{low:.2f}, {high:.2f}]", *numbers)
     return table
-
-
-def with_policy(config: RewardConfig, policy: Path) -> RewardConfig:
-    """Return the config with a policy to sample from, which is also the reward model's base unless one is named."""
-    return dataclasses.replace(config, pairs=dataclasses.replace(config.pairs, policy=str(policy)))

@@ -245,14 +245,15 @@ def verified(pipeline: Stages, name: str, config: RewardConfig, *, policy: Made)
     The settings are those of `rlvr rm`, of which only the pairs' are read. The result's folder has `pairs.jsonl`.
     """
     from rlvr.commands.console import Display
-    from rlvr.commands.reward_model import sample_pairs, with_policy
+    from rlvr.commands.reward_model import sample_pairs
+    from rlvr.commands.rm import pack, with_policy
 
     run = dataclasses.replace(config.run, seed=pipeline.seed)
     config = pipeline.changed(name, with_policy(dataclasses.replace(config, run=run), policy.path))
 
     def make(folder: Path) -> dict[str, Any]:
         config.check()
-        pairs = sample_pairs(config, Display())
+        pairs = sample_pairs(config, *pack(config.pairs), Display())
         write_pairs(folder / PAIRS, pairs)
         return {"pairs": len(pairs)}
 

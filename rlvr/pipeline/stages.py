@@ -119,7 +119,7 @@ class Stages:
 
     def reward_model(self, name: str, config: RewardConfig, *, policy: Made) -> Made:
         """Train a reward model on pairs of the policy's completions; measured on held-out pairs."""
-        from rlvr.commands.reward_model import launch_reward_model, with_policy
+        from rlvr.commands.rm import launch_reward_model, with_policy
 
         # A reward model is never resumed: what an interrupted stage left, and no other file, is deleted.
         run = dataclasses.replace(config.run, seed=self.seed, overwrite=True)

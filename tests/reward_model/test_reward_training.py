@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from transformers import AutoModelForSequenceClassification
 
 from rlvr.commands.cli import main
-from rlvr.commands.reward_model import launch_reward_model
+from rlvr.commands.rm import launch_reward_model
 from rlvr.config import ModelConfig, OptimConfig
 from rlvr.config.reward_model import BaseModelConfig, PairsConfig, RewardConfig, RewardRunConfig, RewardTrainConfig
 from rlvr.model.memory import shape_of

@@ -1,0 +1,98 @@
+"""`rlvr rm RECIPE`: pairs, from a file or from a policy and a verifier; a reward model trained on them; its measures.
+
+Part of the command line: it knows the verifiers and the packs, which the trainer does not. Settings, names and files
+are read here; rlvr.commands.reward_model, which imports torch, samples and trains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr.commands.arguments import key_values
+from rlvr.commands.machine import check_device, check_optimizer_extra
+from rlvr.commands.train import load_recipe, run_recipe, split_recipe
+from rlvr.config import to_json
+from rlvr.config.reward_model import PairsConfig, RewardConfig
+from rlvr.registry import make_task, make_verifier
+from rlvr.reward_model.preferences import read_pairs, split_by_prompt
+from rlvr.runs.folder import REWARD_MODEL, Record, RunFolder, texts
+from rlvr.types import Task, Verifier
+from rlvr.verifiers.runner.base import check_references
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `rlvr rm RECIPE [flags]`."""
+    name, flags = split_recipe(argv, "rm")
+    return run_recipe(load_recipe(name, RewardConfig), flags, f"rlvr rm {name}")
+
+
+def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
+    """Run a config from start to end. Return the lines of eval.jsonl: each model's metrics on held-out pairs."""
+    config.check()
+    sampled = prepare(config)
+    given = read_pairs(config.pairs.file) if config.pairs.file is not None else []
+    also = [pair for path in config.pairs.also for pair in read_pairs(path)]
+    if sampled is None:
+        split_by_prompt([*given, *also], config.pairs.held_out, seed=config.run.seed)  # raises where it cannot
+    from rlvr.commands.reward_model import execute  # torch takes seconds, for which a wrong name does not wait
+
+    return execute(config, sampled, [*given, *also])
+
+
+def prepare(config: RewardConfig) -> tuple[Task, Verifier] | None:
+    """Return the pack that is sampled, and the verifier that tells its completions apart; None for pairs from a file.
+
+    Raises ValueError or LookupError for names, options and a folder that cannot be used, and what the machine lacks.
+    """
+    check_device(config.model.device)
+    check_optimizer_extra(config.optim)
+    reward_folder(config).check()
+    return pack(config.pairs) if config.pairs.file is None else None
+
+
+def reward_folder(config: RewardConfig) -> RunFolder:
+    """Return the folder of a reward model's training. It is never resumed; one without a model is overwritten."""
+    wanted = json.loads(to_json(config))
+    folder = config.run.out_dir
+
+    def record(held: Record | None) -> Record:
+        from rlvr.training.resume import versions
+
+        return {**wanted, **versions()}
+
+    return RunFolder(
+        folder,
+        REWARD_MODEL,
+        flag="--run.out-dir",
+        record=record,
+        difference=lambda held: "a run already",
+        loses=lambda held: any(folder.glob("model-*")),
+        overwrite=config.run.overwrite,
+        inputs=texts({**wanted, "run": {}}),
+    )
+
+
+def pack(config: PairsConfig) -> tuple[Task, Verifier]:
+    """Return the pack that is sampled, and the verifier that tells its completions apart."""
+    options: dict[str, Any] = key_values(config.task_option, "--pairs.task-option")
+    if config.data is not None:
+        options["data"] = config.data
+    task: Task = make_task(config.task, **options)
+    if task.environment is not None:
+        raise ValueError(f"task {config.task!r} has an environment; pairs are made of completions of one turn")
+    if len(task.train) < 2:
+        raise ValueError(f"task {config.task!r} has {len(task.train)} problems to train on; pairs need at least 2")
+    if config.verifier is None:
+        return task, task.verifier
+    verifier = make_verifier(config.verifier, **key_values(config.verifier_option, "--pairs.verifier-option"))
+    check_references(verifier, task.train)
+    return task, verifier
+
+
+def with_policy(config: RewardConfig, policy: Path) -> RewardConfig:
+    """Return the config with a policy to sample from, which is also the reward model's base unless one is named."""
+    return dataclasses.replace(config, pairs=dataclasses.replace(config.pairs, policy=str(policy)))

@@ -181,7 +181,8 @@ class VerifierSettings(Group):
     workers: Annotated[int, WORKERS, ADVANCED] = 2
     """Worker processes for the verifier."""
     timeout: Annotated[float, SECONDS, ADVANCED] = 10.0
-    """Seconds allowed to verify one completion; after that its worker is killed and the score is 0."""
+    """Seconds allowed to verify one completion; after that its worker is killed, and the score is 0 unless the verifier
+    hangs on everything."""
 
 
 FRAME = 64  # tokens that a note and a chat template may add to a reply

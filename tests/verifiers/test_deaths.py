@@ -14,7 +14,7 @@ from rlvr.types import Problem, Status, Verdict, correct
 from rlvr.verifiers import Runner, VerifierErrors
 from rlvr.verifiers.runner.deaths import Deaths
 from rlvr.verifiers.runner.server import Ending
-from rlvr.verifiers.runner.state import Item, Submission
+from rlvr.verifiers.runner.state import Call, Item, Submission
 
 
 def pairs(*completions: str) -> list[tuple[Problem, str]]:
@@ -126,13 +126,13 @@ def test_two_workers_that_die_side_by_side(last):
     killed = Ending("was killed by signal 9")
     deaths = Deaths(workers=2)
     submission = Submission([None, None], 2)
-    one, two = (Item((b"", "poison"), submission, i) for i in range(2))
+    one, two = (Item(Call(b"", "poison"), submission, i) for i in range(2))
     deaths.verdict()
     assert [deaths.died(item, killed, 0.1) for item in (one, two)] == [one, two]
     controls = [deaths.died(item, killed, 0.1) for item in (one, two)]
     for control in controls:
         assert control is not None
-        assert control.payload == (b"", "")
+        assert control.call == Call(b"", "")
         deaths.survived(control)
     assert deaths.holds
     if last == "verdict":
@@ -147,7 +147,7 @@ def deaths_after_the_verdicts(pattern: str) -> list[Status]:
     """The items `pattern` of one submission ("v": a verdict, "d": deadly), all verdicts before the first death."""
     deaths = Deaths(workers=2)
     submission = Submission([None] * len(pattern), len(pattern))
-    items = [Item((b"", "a completion"), submission, i) for i in range(len(pattern))]
+    items = [Item(Call(b"", "a completion"), submission, i) for i in range(len(pattern))]
     for item, way in zip(items, pattern, strict=True):
         if way == "v":
             item.settle(correct("1"))

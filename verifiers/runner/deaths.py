@@ -65,7 +65,7 @@ class Deaths:
         self._deadly += 1
         self._in_a_row += item.verdicts_before == self._verdicts
         self._tested[item] = suspect
-        return Item((item.payload[0], ""), item.submission, item.index, control_of=item)
+        return Item(item.call._replace(completion=""), item.submission, item.index, control_of=item)
 
     def survived(self, control: Item) -> None:
         """Record that a control got a verdict, or ran out of time: the worker lived."""

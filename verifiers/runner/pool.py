@@ -16,11 +16,12 @@ from collections import deque
 from collections.abc import Sequence
 
 from rlvr.sandbox import forks
-from rlvr.types import Status, Verdict, timeout
+from rlvr.types import Status, Verdict
 from rlvr.verifiers.runner.base import Failure, failed, log_failure
 from rlvr.verifiers.runner.deaths import Deaths
+from rlvr.verifiers.runner.hangs import Hangs
 from rlvr.verifiers.runner.server import Ending, PoolError, WorkerServer
-from rlvr.verifiers.runner.state import Item, Submission, Worker
+from rlvr.verifiers.runner.state import Call, Item, Submission, Worker
 from rlvr.verifiers.runner.worker import RETIRED, STARTED
 
 logger = logging.getLogger("rlvr.verifiers")
@@ -40,7 +41,6 @@ class WorkerPool:
     def __init__(self, pickled: bytes, *, workers: int, timeout: float, memory_mb: int, recycle_after: int) -> None:
         self._pickled = pickled
         self._num_workers = workers
-        self._timeout = timeout
         self._memory_bytes = memory_mb << 20
         self._recycle_after = recycle_after
         self._inbox: deque[Item] = deque()
@@ -59,6 +59,7 @@ class WorkerPool:
         self._mean_seconds = QUEUED_SECONDS
         self._told_of_memory = False
         self._deaths = Deaths(workers)
+        self._hangs = Hangs(timeout)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_out, selectors.EVENT_READ, None)
         # The server dies with the thread that starts it: this one, whichever thread calls.
@@ -76,13 +77,13 @@ class WorkerPool:
         if self._server is not None:
             self._server.abandon()
 
-    def submit(self, payloads: Sequence[tuple[bytes, str]]) -> Submission:
-        """Queue items, as (pickled problem, completion). Raise PoolError when the pool is closed or has failed."""
-        submission = Submission([None] * len(payloads), len(payloads))
+    def submit(self, calls: Sequence[Call]) -> Submission:
+        """Queue items. Raise PoolError when the pool is closed or has failed."""
+        submission = Submission([None] * len(calls), len(calls))
         with self._lock:
             if self._closing:
                 raise self._error
-            self._inbox.extend(Item(payload, submission, i) for i, payload in enumerate(payloads))
+            self._inbox.extend(Item(call, submission, i) for i, call in enumerate(calls))
         self._wake()
         return submission
 
@@ -108,8 +109,9 @@ class WorkerPool:
                 self._kill_overdue()
                 if self._pending:
                     self._dispatch()
-                if self._deaths.holds and not self._busy():
+                if not self._busy():
                     self._deaths.decide()
+                    self._hangs.decide()
                 for key, events in self._selector.select(self._seconds_to_deadline()):
                     self._handle(key, events)
         except PoolError as error:
@@ -122,7 +124,8 @@ class WorkerPool:
                 self._closing = True
             self._stop_server()
             self._take_inbox()
-            for submission in {*(item.submission for item in self._pending), *self._deaths.submissions()}:
+            waiting = (item.submission for item in self._pending)
+            for submission in {*waiting, *self._deaths.submissions(), *self._hangs.submissions()}:
                 submission.fail(self._error)
             self._selector.close()
             self._wake_in.close()
@@ -138,8 +141,11 @@ class WorkerPool:
             self._inbox.clear()
 
     def _seconds_to_deadline(self) -> float | None:
-        left = [worker.seconds_left(self._timeout) for worker in self._workers.values() if worker.queue]
+        left = [self._seconds_left(worker) for worker in self._workers.values() if worker.queue]
         return max(0.0, min(left)) if left else None
+
+    def _seconds_left(self, worker: Worker) -> float:
+        return worker.seconds_left(self._hangs.seconds(worker.queue[0], not worker.answered))
 
     def _handle(self, key: selectors.SelectorKey, events: int) -> None:
         if key.fileobj is self._wake_out:
@@ -179,7 +185,7 @@ class WorkerPool:
         items: list[Item] = []
         while self._pending and len(items) < count:
             item = self._pending.popleft()
-            if not item.submission.abandoned:
+            if self._hangs.is_control(item) or not (item.submission.abandoned or self._hangs.settle_broken(item)):
                 items.append(item)
         if not items:
             return
@@ -206,19 +212,25 @@ class WorkerPool:
             verdict, failure = _unpickled(answer)
             if failure is not None:
                 log_failure(failure)
+            if not worker.answered:
+                worker.answered = True
+                self._hangs.started(verdict.seconds)
             self._settle(worker.queue.popleft(), verdict)
             self._mean_seconds += 0.05 * (verdict.seconds - self._mean_seconds)
             self._failed_servers = 0
         return alive
 
     def _settle(self, item: Item, verdict: Verdict) -> None:
-        """Record the verdict that a worker, or the deadline, gave on an item."""
+        """Record the verdict that a worker gave on an item."""
         if item.control_of is not None:
             self._deaths.survived(item)
-            return
-        item.settle(verdict)
-        if verdict.status is not Status.TIMEOUT:
-            self._deaths.verdict()
+        elif self._hangs.is_control(item):
+            self._pending.extendleft(self._hangs.control_answered(item))
+        else:
+            item.settle(verdict)
+            if verdict.status is not Status.TIMEOUT:
+                self._deaths.verdict()
+            self._hangs.verdict(verdict.status)
 
     def _tell_of_memory(self) -> None:
         """Warn once that a completion scores 0 for its memory (imports in the verifier's first call count too)."""
@@ -234,17 +246,20 @@ class WorkerPool:
 
     def _kill_overdue(self) -> None:
         for worker in list(self._workers.values()):
-            if not worker.queue or worker.seconds_left(self._timeout) > 0:
+            if not worker.queue or self._seconds_left(worker) > 0:
                 continue
             # This thread may be late (the caller may hold the interpreter for long): answers that have arrived count,
             # and items that were not yet sent have not started.
             worker.send()
             self._receive(worker)
-            if worker.number not in self._workers or not worker.queue or worker.seconds_left(self._timeout) > 0:
+            if worker.number not in self._workers or not worker.queue or self._seconds_left(worker) > 0:
                 continue
-            seconds = worker.seconds()
-            self._settle(worker.queue.popleft(), timeout(f"no verdict within {self._timeout:g} s").timed(seconds))
+            item, seconds = worker.queue.popleft(), worker.seconds()
             self._discard(worker)
+            if item.control_of is not None:
+                self._deaths.survived(item)
+            elif (control := self._hangs.late(item, seconds, not worker.answered)) is not None:
+                self._pending.appendleft(control)
 
     def _discard(self, worker: Worker) -> None:
         """Kill a worker; items that it had not begun go back to the front of the queue."""
@@ -277,7 +292,11 @@ class WorkerPool:
         again = None
         if worker.queue:
             logger.debug("a verifier worker %s during an item", ending.text)
-            again = self._deaths.died(worker.queue.popleft(), ending, worker.seconds())
+            item = worker.queue.popleft()
+            if self._hangs.is_control(item):
+                again = self._hangs.control_died(item, ending)
+            else:
+                again = self._deaths.died(item, ending, worker.seconds())
         self._forget(worker)
         if again is not None:
             self._pending.appendleft(again)

@@ -19,7 +19,7 @@ from rlvr.verifiers.runner.base import Failure, describe, guarded, log_failure, 
 from rlvr.verifiers.runner.budget import ErrorBudget
 from rlvr.verifiers.runner.pool import WorkerPool
 from rlvr.verifiers.runner.server import pickle_verifier
-from rlvr.verifiers.runner.state import Submission
+from rlvr.verifiers.runner.state import Call, Submission
 
 T = TypeVar("T")
 # Items that fast_path leaves open go to the pool in batches of this size, so that both work at once.
@@ -194,7 +194,7 @@ class Runner:
         verdicts: list[Verdict | None] = [None] * len(pairs)
         pickled = _ProblemPickles(self.verifier)
         submitted: list[tuple[Submission, list[int]]] = []
-        waiting: list[tuple[int, tuple[bytes, str]]] = []
+        waiting: list[tuple[int, Call]] = []
         try:
             for i, (problem, completion) in enumerate(pairs):
                 verdicts[i] = self._fast(problem, completion)
@@ -204,7 +204,7 @@ class Runner:
                 if isinstance(data, Verdict):
                     verdicts[i] = data
                     continue
-                waiting.append((i, (data, completion)))
+                waiting.append((i, Call(data, completion, _own_answer(problem))))
                 if len(waiting) >= SUBMIT_EVERY:
                     submitted.append(self._submit(waiting))
                     waiting = []
@@ -233,8 +233,8 @@ class Runner:
         verdict = _logged(guarded(fast_path, call))
         return None if verdict is None else verdict.timed(time.perf_counter() - start)
 
-    def _submit(self, waiting: list[tuple[int, tuple[bytes, str]]]) -> tuple[Submission, list[int]]:
-        return self._live_pool().submit([payload for _, payload in waiting]), [place for place, _ in waiting]
+    def _submit(self, waiting: list[tuple[int, Call]]) -> tuple[Submission, list[int]]:
+        return self._live_pool().submit([call for _, call in waiting]), [place for place, _ in waiting]
 
     def _live_pool(self) -> WorkerPool:
         with self._lock:
@@ -263,6 +263,11 @@ def _logged(outcome: tuple[T, Failure | None]) -> T:
 
 def _verdict_of(call: Callable[..., Any], *args: Any) -> Verdict:
     return Verdict.of(call(*args))
+
+
+def _own_answer(problem: Problem) -> str | None:
+    """Return the reference as a completion; None where it is no text or number."""
+    return str(problem.reference) if isinstance(problem.reference, (str, int, float)) else None
 
 
 class _ProblemPickles:

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rlvr.types import Verdict
 from rlvr.verifiers.runner.server import PoolError
@@ -50,20 +51,31 @@ class Submission:
         return self.verdicts
 
 
+class Call(NamedTuple):
+    """What a worker verifies: a completion of a pickled problem. answer: the problem's reference where it is a text."""
+
+    problem: bytes
+    completion: str
+    answer: str | None = None
+
+
 @dataclass(eq=False, slots=True)
 class Item:
-    """One check to run: (pickled problem, completion).
+    """One check to run.
 
     `deaths`: workers that ended while they ran it, `verdicts_before`: verdicts of the pool at the first of these.
-    `control_of`: the item whose deaths this one is to explain, see rlvr.verifiers.runner.deaths.
+    `control_of`: the item whose deaths this one is to explain, see rlvr.verifiers.runner.deaths. `late_after`: seconds
+    after which it was stopped at its deadline, `late_at_start`: in the first call of its process, for the first time.
     """
 
-    payload: tuple[bytes, str]
+    call: Call
     submission: Submission
     index: int
     deaths: int = 0
     verdicts_before: int = 0
     control_of: Item | None = None
+    late_after: float = 0.0
+    late_at_start: bool = False
 
     def settle(self, verdict: Verdict) -> None:
         """Put its verdict into its submission."""
@@ -74,14 +86,16 @@ class Item:
 class Worker:
     """A worker process as the pool sees it.
 
-    It runs once it has `started`. It works on the first item of `queue`, since the time `since`; while `dispatching`,
-    that item's message is not sent completely. `served` counts the items given to it.
+    It runs once it has `started`, and has `answered` once its first item is done. It works on the first item of
+    `queue`, since the time `since`; while `dispatching`, that item's message is not sent completely. `served` counts
+    the items given to it.
     """
 
     number: int
     sock: socket.socket
     queue: deque[Item] = field(default_factory=deque)
     started: bool = False
+    answered: bool = False
     since: float = 0.0
     dispatching: bool = False
     served: int = 0
@@ -95,7 +109,7 @@ class Worker:
             self.dispatching = True
         self.queue.extend(items)
         self.served += len(items)
-        self.unsent += frame(pickle.dumps([item.payload for item in items]))
+        self.unsent += frame(pickle.dumps([(item.call.problem, item.call.completion) for item in items]))
         self.send()
 
     def send(self) -> None:

@@ -194,7 +194,7 @@ def last_formula(text: str, start: int) -> tuple[int, int] | None:
         if label:
             run, bare = None, bare[label:]
         signed = run is not None and _SIGN_LAST.search(text[run[1] - 1 : run[1]]) is not None
-        if not _is_mathematics(bare, signed or joining):
+        if not is_mathematics(bare, signed or joining):
             run, joining = None, False
             continue
         begin = chunk.start() + (len(word) - len(word.lstrip("*_`"))) + label
@@ -208,7 +208,7 @@ def last_formula(text: str, start: int) -> tuple[int, int] | None:
     return found
 
 
-def _is_mathematics(chunk: str, after_sign: bool) -> bool:
+def is_mathematics(chunk: str, after_sign: bool) -> bool:
     """Whether a piece of text between spaces is a part of a formula."""
     if _RATE.fullmatch(chunk):
         return True

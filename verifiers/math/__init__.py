@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from rlvr.registry import register
-from rlvr.types import Problem, Status, Verdict, bad_reference
+from rlvr.types import Problem, Prompt, Status, Verdict, bad_reference
 from rlvr.verifiers.extract import Conflict, Mode, extract
 from rlvr.verifiers.extract.answers import reference_text, without_answer
 from rlvr.verifiers.math.answer import Reference, judge_answer, read_reference, readable
 from rlvr.verifiers.math.budget import QUICK_WORK, BoundedWork, OutOfBudget, is_counted
 from rlvr.verifiers.math.compare import Rules
 from rlvr.verifiers.math.judge import Symbolic, is_open, reconsidered
+from rlvr.verifiers.math.prompts import read_prompt
 from rlvr.verifiers.math.symbolic import parse_answer, to_sympy, warm_up
 from rlvr.verifiers.math.to_sympy import NoSymbolicForm
 from rlvr.verifiers.runner.base import check_choices
@@ -60,7 +61,13 @@ class MathVerifier:
     Numbers. Thousands in all spellings; 1,234 is also read as a list, 3,14 as a decimal where the gold is one. Mixed
     numbers are sums. 50% is 0.5 or, against a number without the sign, 50. Numbers in words are read. The real odd root
     of a negative number is real. `\\log` is natural or of base 10, the same on both sides. 52_8 may be written 52, not
-    42. Unevaluated arithmetic is accepted (`unevaluated="reject"`: not for a rational gold). 0/0 and 0^0 equal nothing.
+    42. 0/0 and 0^0 equal nothing.
+
+    Repetition. An answer that only repeats an expression of the problem's prompt is none, whatever the gold: 57 - 1,
+    -1 + 57 or x = 57 - 1 to "What is 57 - 1?", but not 57 - 1 = 56. What is written as the gold counts all the same
+    ("Which is larger, 3/4 or 2/3?"). `repeated`: "accept" lets it count. Other arithmetic may be left undone (112/2
+    for 56) with `unevaluated` "accept"; with "reject" nothing may that the gold has not; "auto" is "reject" in a task
+    pack whose golds are all numbers, else "accept". The README beside this file says what counts as evaluated.
 
     Sums, products, integrals, limits, derivatives. An answer that is not evaluated needs a gold that is not: else it
     only restates the question. Two such are equal under another bound variable or index, with constant factors moved,
@@ -109,7 +116,8 @@ class MathVerifier:
     rel_tol: float | None = None
     exact_digits: int = 10
     units: Literal["convert", "ignore"] = "convert"
-    unevaluated: Literal["accept", "reject"] = "accept"
+    unevaluated: Literal["auto", "accept", "reject"] = "auto"
+    repeated: Literal["reject", "accept"] = "reject"
     symbolic: Symbolic = "gold"
     symbolic_seconds: float = 3.0
 
@@ -169,12 +177,15 @@ class MathVerifier:
             return without_answer(completion, answer)
         if quick and len(answer.text) > QUICK_CHARS:
             return None
-        verdict = judge_answer(gold, answer.text, self._quick_rules if quick else self._rules)
+        given = functools.partial(read_prompt, problem.prompt) if self.repeated == "reject" and problem.prompt else None
+        verdict = judge_answer(gold, answer.text, self._quick_rules if quick else self._rules, given)
         if quick and verdict.status is Status.LIMIT:
             return None
         if verdict.status is Status.CORRECT or not is_open(gold, answer.text, verdict, self.symbolic):
             return verdict
-        return None if quick else reconsidered(gold, answer.text, verdict, self._rules, self.symbolic, seconds)
+        if quick:
+            return None
+        return reconsidered(gold, answer.text, verdict, self._rules, self.symbolic, seconds, given)
 
     def _equal(self, left: str, right: str) -> bool:
         """Whether the texts of two boxes are one answer."""
@@ -200,19 +211,28 @@ def _reference(reference: Any) -> Reference:
     return read_reference(reference_text(reference))
 
 
-def verify_math(reference: str | float, completion: str, **options: Any) -> Verdict:
-    """Return the verdict on one completion, without a deadline; options are those of MathVerifier."""
-    return MathVerifier(**options).without_deadline(Problem("", "", reference), completion)
+Asked = tuple[str | float, str] | tuple[str | float, str, Prompt]  # reference, completion, and the prompt
 
 
-def _pairs(pairs: Iterable[tuple[str | float, str]]) -> list[tuple[Problem, str]]:
-    return [(Problem(str(index), "", reference), completion) for index, (reference, completion) in enumerate(pairs)]
+def verify_math(reference: str | float, completion: str, prompt: Prompt = "", **options: Any) -> Verdict:
+    """Return the verdict on one completion, without a deadline; options are those of MathVerifier.
+
+    Without the prompt, an answer that only repeats it is not told.
+    """
+    return MathVerifier(**options).without_deadline(Problem("", prompt, reference), completion)
+
+
+def _pairs(pairs: Iterable[Asked]) -> list[tuple[Problem, str]]:
+    return [
+        (Problem(str(index), prompt[0] if prompt else "", reference), completion)
+        for index, (reference, completion, *prompt) in enumerate(pairs)
+    ]
 
 
 def verify_math_batch(
-    pairs: Iterable[tuple[str | float, str]], *, workers: int = 2, timeout: float = 5.0, **options: Any
+    pairs: Iterable[Asked], *, workers: int = 2, timeout: float = 5.0, **options: Any
 ) -> list[Verdict]:
-    """Return the verdicts on (reference, completion) pairs, in order.
+    """Return the verdicts on (reference, completion) or (reference, completion, prompt), in order.
 
     Long answers go to a pool of `workers` processes, with `timeout` seconds for each.
     """
@@ -223,7 +243,7 @@ def verify_math_batch(
 
 
 async def verify_math_async(
-    pairs: Iterable[tuple[str | float, str]], *, workers: int = 2, timeout: float = 5.0, **options: Any
+    pairs: Iterable[Asked], *, workers: int = 2, timeout: float = 5.0, **options: Any
 ) -> list[Verdict]:
     """Return what `verify_math_batch` does, without blocking the event loop."""
     from rlvr.verifiers.runner import Runner

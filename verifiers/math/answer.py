@@ -30,6 +30,7 @@ from rlvr.verifiers.math.parts import in_parts, parts
 from rlvr.verifiers.math.phrases import PHRASES, in_base, odds
 from rlvr.verifiers.math.quantities import is_measured
 from rlvr.verifiers.math.remarks import opposed
+from rlvr.verifiers.math.repeats import REPEATED, Given, refusal
 from rlvr.verifiers.math.rounding import literal
 from rlvr.verifiers.math.statements import cleaned, is_statement, rewritten
 from rlvr.verifiers.math.substances import is_substance, other_elements, same_substances
@@ -264,8 +265,8 @@ def readable(text: str) -> bool:
 # --- the verdict ------------------------------------------------------------------------------------------------------
 
 
-def judge_answer(gold: Reference, answer: str, rules: Rules) -> Verdict:
-    """Return the verdict on an extracted answer."""
+def judge_answer(gold: Reference, answer: str, rules: Rules, given: Given = None) -> Verdict:
+    """Return the verdict on an extracted answer, which must not only repeat an expression of the prompt."""
     if answer == gold.text:
         return correct(answer, "the same text")
     if answer[-1:].isdecimal() and _INTEGER.match(answer) and _INTEGER.match(gold.text):
@@ -302,7 +303,7 @@ def judge_answer(gold: Reference, answer: str, rules: Rules) -> Verdict:
         return limit(str(problem), shown) if isinstance(problem, TooLarge) else unparseable(str(problem), shown)
     if begins_somewhere(gold.text) or begins_somewhere(answer):
         rules = dataclasses.replace(rules, shifted=False)
-    verdict = _by_trees(read.trees, trees, shown, rules)
+    verdict = _by_trees(read.trees, trees, shown, rules, given)
     if verdict.correct:
         other = other_bounds(gold.text, answer, _is_solution_set(read.trees[0])) or opposed(read.normal, normal)
         return incorrect("under another condition", shown) if other else verdict
@@ -352,7 +353,7 @@ def _same_date(left: tuple[int | None, int, int], right: tuple[int | None, int, 
     return left[1:] == right[1:] and left[0] in (None, right[0])
 
 
-def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rules: Rules) -> Verdict:
+def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rules: Rules, given: Given) -> Verdict:
     problem: ValueError | None = None
     if is_measured(golds[0]) and is_measured(trees[0]):
         # 5 N m is not 5 mN, though both may be products of letters.
@@ -360,8 +361,12 @@ def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rule
     for gold in golds:
         for tree in trees:
             try:
-                if rules.same(gold, tree):
-                    return correct(shown, "equal")
+                if not rules.same(gold, tree):
+                    continue
+                why = refusal(golds, gold, tree, shown, rules, given)
+                if why == REPEATED:
+                    return no_answer(f"{shown!r} {why}")
+                return incorrect(why, shown) if why else correct(shown, "equal")
             except (TooLarge, Undecided) as error:
                 problem = error
             except (OverflowError, ZeroDivisionError):

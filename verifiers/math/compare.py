@@ -11,7 +11,7 @@ from typing import Literal
 
 from rlvr.verifiers.math.binders import unevaluated
 from rlvr.verifiers.math.constants import same_general_solution
-from rlvr.verifiers.math.exact import Inexact, Undefined, rational, written_exactly
+from rlvr.verifiers.math.exact import Inexact, Undefined, written_exactly
 from rlvr.verifiers.math.families import same_families
 from rlvr.verifiers.math.forms import same_forms
 from rlvr.verifiers.math.identity import same_value
@@ -20,7 +20,7 @@ from rlvr.verifiers.math.ordered import commuting, has_order, same_ordered
 from rlvr.verifiers.math.piecewise import is_piecewise, same_piecewise
 from rlvr.verifiers.math.quantities import quantities
 from rlvr.verifiers.math.relations import relations
-from rlvr.verifiers.math.rounding import literal, rounded
+from rlvr.verifiers.math.rounding import rounded
 from rlvr.verifiers.math.solutions import LISTS, confuses_unknowns
 from rlvr.verifiers.math.structures import EITHER_SIDE, STRUCTURES, digits_of
 from rlvr.verifiers.math.tree import OO, Node, Op, Quantity, Rel, Sym, Words, number, symbols
@@ -34,7 +34,7 @@ class Rules:
     rel_tol: float | None = None
     exact_digits: int = 10
     units: Literal["convert", "ignore"] = "convert"
-    unevaluated: Literal["accept", "reject"] = "accept"
+    unevaluated: Literal["auto", "accept", "reject"] = "accept"
     quick: bool = False  # whether long sums are left to the worker pool
     shifted: bool = True  # whether families of numbers with a parameter may be shifted
 
@@ -80,8 +80,6 @@ class Rules:
         infinite = _infinity(gold), _infinity(answer)
         if infinite != (0, 0):
             return infinite[0] == infinite[1]
-        if self.unevaluated == "reject" and rational(gold) is not None and not _is_evaluated(answer):
-            return False
         try:
             if has_order(gold):
                 return same_ordered(gold, answer)
@@ -112,21 +110,3 @@ def _infinity(node: Node) -> int:
     if isinstance(node, Op) and node.head == "neg":
         return -_infinity(node.args[0])
     return 1 if type(node) is Sym and node == OO else 0
-
-
-def _is_evaluated(node: Node) -> bool:
-    """Whether a number is written as a number: an integer, a decimal, a fraction or a power of integers."""
-    if not isinstance(node, Op):
-        return literal(node) is not None
-    if node.head == "neg":
-        return not (isinstance(node.args[0], Op) and node.args[0].head == "neg") and _is_evaluated(node.args[0])
-    if node.head == "mul":
-        return len(node.args) == 2 and literal(node.args[0]) is not None and _is_power_of_ten(node.args[1])
-    if node.head not in ("div", "pow") or not all(map(_is_evaluated, node.args)):
-        return False
-    value = rational(node) if node.head == "div" else None
-    return value.denominator != 1 if value is not None else node.args[1] != number(1)
-
-
-def _is_power_of_ten(node: Node) -> bool:
-    return isinstance(node, Op) and node.head == "pow" and node.args[0] == number(10)

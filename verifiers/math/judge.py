@@ -13,6 +13,7 @@ from rlvr.verifiers.math.compare import Rules
 from rlvr.verifiers.math.identity import Undecided
 from rlvr.verifiers.math.lex import plain
 from rlvr.verifiers.math.quadrature import agrees, value_of
+from rlvr.verifiers.math.repeats import Given, refusal
 from rlvr.verifiers.math.rounding import literal, rounded
 from rlvr.verifiers.math.symbolic import NotInTime, difference_vanishes, evaluated, is_antiderivative
 from rlvr.verifiers.math.tree import Node, Num, Rel, TooLarge
@@ -38,11 +39,20 @@ def is_open(gold: Reference, answer: str, verdict: Verdict, symbolic: Symbolic) 
 
 
 def reconsidered(
-    gold: Reference, answer: str, verdict: Verdict, rules: Rules, symbolic: Symbolic, seconds: float | None
+    gold: Reference,
+    answer: str,
+    verdict: Verdict,
+    rules: Rules,
+    symbolic: Symbolic,
+    seconds: float | None,
+    given: Given = None,
 ) -> Verdict:
     """Return the verdict after sympy was asked; each call of it takes at most `seconds`."""
     shown = answer if len(answer) <= MAX_SHOWN else answer[:MAX_SHOWN] + "..."
-    trees = _trees(answer)
+    read = gold.readings
+    trees = [tree for tree in _trees(answer) if not any(refusal(read, one, tree, shown, rules, given) for one in read)]
+    if not trees:
+        return verdict
     if verdict.status == "limit" and not any(map(_is_to_evaluate, (*gold.readings, *trees))):
         found = [difference_vanishes(reading, tree, seconds) for reading in gold.readings for tree in trees]
         if True in found:

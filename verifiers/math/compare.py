@@ -6,7 +6,8 @@ be rounded (`rounding`). The docstring of MathVerifier has the rules.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rlvr.verifiers.math.binders import unevaluated
@@ -37,6 +38,12 @@ class Rules:
     unevaluated: Literal["auto", "accept", "reject"] = "accept"
     quick: bool = False  # whether long sums are left to the worker pool
     shifted: bool = True  # whether families of numbers with a parameter may be shifted
+    whole: bool = True  # whether the whole answer is compared, whose letters may be arbitrary constants
+
+    @functools.cached_property
+    def within(self) -> Rules:
+        """The rules for a part of an answer, in which a letter is given data."""
+        return replace(self, whole=False)
 
     def same(self, gold: Node, answer: Node) -> bool:
         """Whether the answer equals the gold. Raises TooLarge or Undecided."""
@@ -60,7 +67,7 @@ class Rules:
         if isinstance(answer, Op) and answer.head == "either":
             answer = self._only_one(answer)
         if isinstance(gold, Op) and gold.head in STRUCTURES:
-            return STRUCTURES[gold.head](gold, answer, self)
+            return STRUCTURES[gold.head](gold, answer, self if _are_equations(gold) else self.within)
         if is_piecewise(gold) or is_piecewise(answer):
             return same_piecewise(gold, answer, self)
         if isinstance(answer, Op) and answer.head == "mod":
@@ -86,7 +93,7 @@ class Rules:
             if same_value(gold, answer):
                 return True
             if symbols(gold) or symbols(answer):
-                return same_general_solution(gold, answer, same_value)
+                return self.whole and same_general_solution(gold, answer, same_value)
             return rounded(gold, answer, self)
         except Undefined:
             return False
@@ -103,6 +110,11 @@ class Rules:
         if all(self.same(first, other) for other in answer.args[1:]):
             return first
         return Op("list", answer.args)
+
+
+def _are_equations(node: Op) -> bool:
+    """Whether a list is of relations, each of which may have arbitrary constants."""
+    return node.head in ("list", "either") and all(isinstance(arg, Rel) for arg in node.args)
 
 
 def _infinity(node: Node) -> int:

@@ -4,8 +4,9 @@ The constants of the answer may have other names and other scales: the families 
 gold is linear in its constants, that is linear algebra: the functions beside the constants span the same space, and the
 rest differs by an element of it. Where it is not, the constants are renamed, negated or doubled.
 
-Which letters are arbitrary constants, and not given data: c_1, C_2, ... always; + C at the end of an expression in x;
-C, K, and A with B in an equation solved for y as a function of x or t, unless a and b stand beside a c.
+Which letters are arbitrary constants, and not given data, in a function of one variable: C as the last term; c_1, c_2
+and so on; in an equation solved for x, y or f also C or c_1 alone, and A with B where they enter linearly. A small c or
+a K as the last term may be given data: it may have another name, but no other sign or value.
 """
 
 from __future__ import annotations
@@ -19,19 +20,41 @@ from rlvr.verifiers.math.compiled import compiled
 from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.numeric import substituted
 from rlvr.verifiers.math.points import UNDEFINED, has_branches
-from rlvr.verifiers.math.tree import Node, Op, Sym, number, symbols
+from rlvr.verifiers.math.tree import Node, Op, Rel, Sym, number, symbols
 
 MAX_CONSTANTS = 4
 MAX_RENAMED = 3
 POINTS = 40
 TOLERANCE = 1e-8
 
-_NUMBERED = re.compile(r"[cCkKAB]_?\{?\d\}?'*\Z")
+_NUMBERED = re.compile(r"[cC]_?\{?(\d)\}?'*\Z")
+_INDEXED = re.compile(r"[cCkKABDabd]_?\{?\d")
 _LETTERS = frozenset("CcKkABDabd")
-_VARIABLES = frozenset("xtyzuvwsr") | {"theta", "phi"}
-_UNKNOWNS = frozenset("yxuvwzrsqif")
+_LAST_TERMS = frozenset("CcK")
+_VARIABLES = frozenset("xtyzuvw")
+_OTHER_VARIABLES = frozenset("sr") | {"theta", "phi"}
+_COORDINATES = frozenset("xyzt")
+_UNKNOWNS = frozenset("yxf")  # of differential equations
 
 Same = Callable[[Node, Node], bool]
+
+
+def same_solution(gold: Rel, answer: Rel, same: Same) -> bool:
+    """y = c_1 e^x + c_2 against y = A + B e^x: general solutions for the same unknown."""
+    if len(gold.sides) != 2 or len(answer.sides) != 2:
+        return False
+    unknown = _unknown(gold.sides[0])
+    if not unknown or unknown != _unknown(answer.sides[0]):
+        return _same_levels(gold, answer)
+    return same_general_solution(gold.sides[1], answer.sides[1], same, unknown)
+
+
+def _unknown(side: Node) -> str:
+    """The y of y = ... and of y(x) = ..., the F(x) of F(x) = ..."""
+    if isinstance(side, Op) and side.head == "mul" and len(side.args) == 2 and side.args[1] in (Sym("x"), Sym("t")):
+        name = _unknown(side.args[0])
+        return name if name in ("", *_UNKNOWNS) else f"{name}(x)"
+    return side.name if isinstance(side, Sym) and symbols(side) else ""
 
 
 def same_general_solution(gold: Node, answer: Node, same: Same, unknown: str = "") -> bool:
@@ -46,9 +69,13 @@ def same_general_solution(gold: Node, answer: Node, same: Same, unknown: str = "
     others = sorted(symbols(answer) - variables)
     if len(others) != len(names) or not all(map(is_constant_name, others)):
         return False
+    if names[0] in ("c", "K"):
+        return others[0] in _LAST_TERMS and same(gold, substituted(answer, {others[0]: Sym(names[0])}))
+    if names == others == ["A", "B"] and same(gold, substituted(answer, {"A": Sym("B"), "B": Sym("A")})):
+        return False  # y = Bx + A is another line than y = Ax + B
     linear = _same_span(gold, answer, names, others, sorted(variables))
-    if linear is not None:
-        return linear
+    if linear is not None or names[0] == "A":
+        return bool(linear)
     return len(names) <= MAX_RENAMED and _renamed(gold, answer, names, others, same)
 
 
@@ -60,20 +87,22 @@ def is_constant_name(name: str) -> bool:
 def _arbitrary(gold: Node, unknown: str) -> list[str]:
     """Return the names of the arbitrary constants of a gold, in order; none where they are given data."""
     names = symbols(gold)
-    numbered = sorted(name for name in names if _NUMBERED.match(name))
-    if not names & _VARIABLES:
+    given = unknown in names or (len(unknown) == 1 and unknown not in _UNKNOWNS)
+    if given or len(names & _VARIABLES or names & _OTHER_VARIABLES) != 1:
         return []
+    solved = unknown and not names.isdisjoint(("x", "t"))
+    numbered = sorted(name for name in names if _INDEXED.match(name))
     if numbered:
-        return numbered if all(name[0] in "cC" for name in numbered) or unknown else []
-    single = sorted(name for name in names if name in ("C", "c", "K"))
+        in_a_row = [_NUMBERED.sub(r"\1", name) for name in numbered] == [str(n + 1) for n in range(len(numbered))]
+        return numbered if in_a_row and names.isdisjoint(_LAST_TERMS) and (solved or len(numbered) > 1) else []
+    single = sorted(names & _LAST_TERMS)
     if "c" in single and names & {"a", "b"}:
         return []
     if len(single) == 1 and _is_last_term(gold, single[0]):
         return single
-    if not unknown or unknown not in _UNKNOWNS or not names & {"x", "t"}:
+    if not solved:
         return []
-    pair = ["A", "B"] if {"A", "B"} <= names else []
-    return sorted({*single, *pair})
+    return (["A", "B"] if {"A", "B"} <= names else []) or single[: single[:1] == ["C"]]
 
 
 def _is_last_term(node: Node, name: str) -> bool:
@@ -82,6 +111,44 @@ def _is_last_term(node: Node, name: str) -> bool:
         return False
     rest = [arg for arg in node.args if arg != Sym(name)]
     return len(rest) == len(node.args) - 1 and not any(name in symbols(arg) for arg in rest)
+
+
+# --- level sets -------------------------------------------------------------------------------------------------------
+
+
+def _same_levels(gold: Rel, answer: Rel) -> bool:
+    """x^2 + y^2 = C against 2x^2 + 2y^2 = K: the same curves, one for each value of the constant; not C = 2xy."""
+    left, right = _level(gold, _is_level), _level(answer, is_constant_name)
+    if left is None or right is None or gold.sides[0] == Sym("C"):
+        return False
+    variables = symbols(left)
+    if variables != symbols(right) or not {"y"} < variables <= _COORDINATES:
+        return False
+    return bool(_same_span(_affine(left), _affine(right), ["c_1", "c_2"], ["c_1", "c_2"], sorted(variables)))
+
+
+def _is_level(name: str) -> bool:
+    return _NUMBERED.sub(r"\1", name) in ("C", "1")
+
+
+def _level(chain: Rel, is_constant: Callable[[str], bool]) -> Node | None:
+    """The F of F(x, y) = C, where C is a term of either side and nowhere else."""
+    terms = [*_terms(chain.sides[0]), *(Op("neg", (term,)) for term in _terms(chain.sides[1]))]
+    for place, term in enumerate(terms):
+        while isinstance(term, Op) and term.head == "neg":
+            term = term.args[0]
+        rest = Op("add", (*terms[:place], *terms[place + 1 :], number(0)))
+        if isinstance(term, Sym) and is_constant(term.name) and term.name not in symbols(rest):
+            return rest
+    return None
+
+
+def _terms(side: Node) -> tuple[Node, ...]:
+    return side.args if isinstance(side, Op) and side.head == "add" else (side,)
+
+
+def _affine(node: Node) -> Op:
+    return Op("add", (Op("mul", (Sym("c_1"), node)), Sym("c_2")))
 
 
 # --- constants that enter linearly ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.binders import unevaluated
 from rlvr.verifiers.math.chains import chain_value
-from rlvr.verifiers.math.constants import is_constant_name, same_general_solution
+from rlvr.verifiers.math.constants import same_solution
 from rlvr.verifiers.math.definitions import renumbered, same_definition
 from rlvr.verifiers.math.exact import Inexact, Undefined
 from rlvr.verifiers.math.families import same_class
@@ -157,25 +157,26 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         if name != label or not rules.shifted or symbols(name) & (symbols(value) | symbols(residue)):
             return False
         return same_class(value, residue)
+    given = rules.within  # as an unknown's value, `same_solution` looks for arbitrary constants
     two = len(gold.sides) == len(answer.sides) == 2
     named = two and is_label(gold.sides[0]) and distance(gold.sides[0]) == distance(answer.sides[0])
-    if named and rules.same(gold.sides[1], answer.sides[1]):
+    if named and given.same(gold.sides[1], answer.sides[1]):
         return True
     if _is_other_call(gold.sides[0], answer.sides[0]):
         return False
     if is_other_argument(gold.sides[0], answer.sides[0]) and not symbols(gold.sides[-1]):
         return False
-    if two and _marked(gold.sides[0]) == _marked(answer.sides[0]) != "" and rules.same(gold.sides[1], answer.sides[1]):
+    if two and _marked(gold.sides[0]) == _marked(answer.sides[0]) != "" and given.same(gold.sides[1], answer.sides[1]):
         return True
     if two and is_function_value(gold.sides[0]) and gold.sides[0] == answer.sides[0]:
         return False
     if is_function_value(gold.sides[0]) and gold.sides[0] not in (answer.sides[0], answer.sides[-1]):
         return False
     if (other := renumbered(gold, answer)) is not None:
-        return rules.same(gold, other)
-    if same_definition(gold, answer, rules):
+        return given.same(gold, other)
+    if same_definition(gold, answer, given):
         return True
-    if _same_solution(gold, answer, rules):
+    if rules.whole and same_solution(gold, answer, rules.same):
         return True
     if max(len(gold.sides), len(answer.sides)) > 2 and {*gold.ops, *answer.ops} == {"="}:
         return _same_chain(gold, answer, rules)
@@ -272,52 +273,6 @@ def _distinct(chain: Rel, rules: Rules) -> list[Node]:
     return kept
 
 
-def _same_solution(gold: Rel, answer: Rel, rules: Rules) -> bool:
-    """y = c_1 e^x + c_2 against y = A + B e^x: general solutions for the same unknown."""
-    if len(gold.sides) != 2 or len(answer.sides) != 2:
-        return False
-    unknown = _unknown(gold.sides[0])
-    if not unknown or unknown != _unknown(answer.sides[0]):
-        return _same_levels(gold, answer, rules)
-    return same_general_solution(gold.sides[1], answer.sides[1], rules.same, unknown)
-
-
-def _same_levels(gold: Rel, answer: Rel, rules: Rules) -> bool:
-    """x^2 + y^2 = C against 2x^2 + 2y^2 = K: the same curves, one for each value of the constant."""
-    left, right = _level(gold), _level(answer)
-    if left is None or right is None:
-        return False
-    return same_general_solution(_affine(left), _affine(right), rules.same)
-
-
-def _level(chain: Rel) -> Node | None:
-    """The F of F(x, y) = C, where C is a term of either side and nowhere else."""
-    terms = [*_terms(chain.sides[0]), *(Op("neg", (term,)) for term in _terms(chain.sides[1]))]
-    for place, term in enumerate(terms):
-        while isinstance(term, Op) and term.head == "neg":
-            term = term.args[0]
-        rest = Op("add", (*terms[:place], *terms[place + 1 :], number(0)))
-        names = symbols(rest)
-        if isinstance(term, Sym) and is_constant_name(term.name) and len(names) > 1 and term.name not in names:
-            return rest
-    return None
-
-
-def _terms(side: Node) -> tuple[Node, ...]:
-    return side.args if isinstance(side, Op) and side.head == "add" else (side,)
-
-
-def _affine(node: Node) -> Op:
-    return Op("add", (Op("mul", (Sym("c_1"), node)), Sym("c_2")))
-
-
-def _unknown(side: Node) -> str:
-    """The y of y = ... and of y(x) = ..."""
-    if isinstance(side, Op) and side.head == "mul" and len(side.args) == 2 and side.args[1] in (Sym("x"), Sym("t")):
-        side = side.args[0]
-    return side.name if isinstance(side, Sym) and symbols(side) else ""
-
-
 def _is_value(chain: Rel) -> bool:
     """x = 5 or 5 = x, not 2x = 10: a variable at one end and nowhere else."""
     at_ends = _is_name(chain.sides[0]) or _is_name(chain.sides[-1])
@@ -336,9 +291,8 @@ def _same_equation(gold: Op, answer: Op, rules: Rules) -> bool:
             return proportional(gold, answer)
     except (Inexact, Undefined):
         pass
-    if rules.values(answer, number(0)):
-        return False
-    return rules.values(gold, answer) or rules.values(gold, Op("neg", (answer,)))
+    values = rules.within.values  # whose letters are no arbitrary constants
+    return not values(answer, number(0)) and (values(gold, answer) or values(gold, Op("neg", (answer,))))
 
 
 def _difference(chain: Rel) -> Op:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -61,9 +62,9 @@ class Batch:
         """The number of tokens that are computed and trained on."""
         return int(self.scored.sum())
 
-    @property
+    @cached_property
     def prompt_lengths(self) -> Tensor:
-        """The number of tokens (B,) before the first that is trained on."""
+        """The number of tokens (B,) before the first that is trained on. It reads all of `scored`, and so only once."""
         return self.scored.int().argmax(-1) if len(self) else self.lengths
 
     @property

@@ -55,6 +55,7 @@ class PackedGroups:
     prompts: P lists of ids; completions: for each prompt, a list of lists of ids (possibly empty ones). `ids` and
     `positions` are (1, N). `prompt_ends` (P,) is the index of each prompt's last token; `starts[p, g]` that of each
     completion's first. With `keep`, the keys and values of the prompts stay in `kept[layer]`, each (P, H_kv, Lp, D).
+    `heads_per_key` is then how many heads share keys.
 
     Few scores are computed in padded rectangles of rows of similar lengths (`rectangles`), whose tokens lie together:
     `score_elements` counts the query-key pairs in them. Long rows are computed by torch's fused kernel for CPUs
@@ -93,6 +94,7 @@ class PackedGroups:
         for row, end in zip(order, ends[len(prompts) :]):
             self.starts[places[row]] = end - lengths[row]
         self.kept: dict[int, tuple[Tensor, Tensor]] | None = {} if keep else None
+        self.heads_per_key = 1
         first = self.prompt_ends + 1 - prompt_lengths
         self._prompts = [_Block(prompt_lengths[part], device) for part in prompt_parts]
         self._own = [
@@ -124,6 +126,7 @@ class PackedGroups:
             if self.kept is not None:
                 rows = self._prompts[0].rows
                 self.kept[layer] = Pad.apply(key[: self.sizes[0]], rows), Pad.apply(value[: self.sizes[0]], rows)
+                self.heads_per_key = query.shape[1] // key.shape[1]
             if device.type == "cuda" and flex.available(device):
                 return flex.attention(query, key, value, self._plan(scores, 0, device), scores)
             if scores is None and self._calls.pays and fused_rows.fits(query, key, value):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rlvr.algo.transfer import copy_to
+from rlvr.model import processor
 from rlvr.model.attention import PackedGroups
 from rlvr.model.fused_rows import forward_kernel
 from rlvr.model.scores import Scores
@@ -61,17 +62,16 @@ class DecodeCache:
         self.own: dict[int, tuple[Tensor, Tensor]] = {}  # (B, H_kv, capacity, D)
         self.length = 0  # places of the buffers that are filled
         self.padding: Tensor | None = None  # (B, Lp), of copied prompts of several lengths
-        # Whether plain attention is one call of torch's kernel for CPUs, which reads what is filled: a fifth to two
-        # fifths less time than two matmuls and a softmax.
+        # Whether plain attention is one call of torch's kernel for CPUs, which reads what is filled.
         self.fused = False
         self._bias: Tensor | None = None
         widest = max(k.shape[1] * k.shape[3] for k, _ in self.prompts.values())
         if device.type == "cpu" and len(self.parents) * self.longest_prompt * widest <= self.COPIED:
-            self._copy_prompts()
+            self._copy_prompts(prompts.heads_per_key)
         else:
             self._arrange()
 
-    def _copy_prompts(self) -> None:
+    def _copy_prompts(self, heads_per_key: int) -> None:
         """Begin the buffers of each row with its prompt."""
         width = self.prompt_valid.shape[1]
         places = torch.arange(width) - (width - self.prompt_valid.sum(-1, keepdim=True))  # (P, Lp), of the end's left
@@ -87,7 +87,8 @@ class DecodeCache:
 
         self.own = {layer: (begun(k), begun(v)) for layer, (k, v) in self.prompts.items()}
         self.prompts, self.length = {}, width
-        self.fused = all(v.dtype is torch.bfloat16 and k.shape == v.shape for k, v in self.own.values())
+        short = all(v.dtype is torch.bfloat16 and k.shape == v.shape for k, v in self.own.values())
+        self.fused = short and processor.decodes_fused(heads_per_key)
 
     def _arrange(self) -> None:
         """Find each row's place in the (P, G) rectangle of rows by prompt; G: the most rows of any prompt."""
@@ -170,7 +171,8 @@ class DecodeCache:
         plain = scores is None or scores.plain_within(before + self.length + 1)
         if not self.prompts:
             if plain:
-                probs = own.add_(self._hiding(own_k.shape[2], dtype)).softmax(-1)
+                own = own.add_(self._hiding(own_k.shape[2], dtype))
+                probs = own.softmax(-1, dtype=processor.softmax_dtype(own)).to(dtype)
             else:
                 assert scores is not None
                 hidden = self._hidden(scores.window, None, own_k)[:, None, None]
@@ -262,10 +264,7 @@ def _longer(x: Tensor, more: int) -> Tensor:
 
 
 def _products(query: Tensor, keys: Tensor) -> Tensor:
-    """Return query (B, H, R, D) times keys (B, H, L, D): (B, H, R, L).
-
-    On a CPU in bfloat16 a matmul with many rows and few columns takes half the time of one with few rows.
-    """
-    if query.device.type == "cpu" and query.dtype is torch.bfloat16:
+    """Return query (B, H, R, D) times keys (B, H, L, D): (B, H, R, L)."""
+    if query.device.type == "cpu" and query.dtype is torch.bfloat16 and processor.puts_keys_first():
         return torch.matmul(keys, query.transpose(2, 3)).transpose(2, 3)
     return torch.matmul(query, keys.transpose(2, 3))

@@ -13,6 +13,7 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 from rlvr.algo.transfer import copy_to
+from rlvr.model import processor
 
 # Attention scores of a layer that may be held for the backward pass: 64 MB in float32.
 MAX_SCORES = 2**24
@@ -66,8 +67,8 @@ def multiplied_out(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> T
     # Heads that share keys become more query rows of one matmul.
     grouped = query.reshape(rows, kv_heads, heads // kv_heads * width, dim)
     scores = torch.matmul(grouped, key.transpose(2, 3)).view(rows, heads, width, -1)
-    # torch's softmax computes in float32 and rounds its result: tensors of float32 scores would take most of the time.
-    probs = (scores + bias).softmax(-1)
+    scores = scores + bias
+    probs = scores.softmax(-1, dtype=processor.softmax_dtype(scores)).to(scores.dtype)
     return torch.matmul(probs.view(rows, kv_heads, -1, key.shape[2]), value).view(rows, heads, width, value.shape[3])
 
 

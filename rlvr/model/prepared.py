@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rlvr.model import processor
 from rlvr.model.device import threads_for
 from rlvr.model.llama import rotated
 from rlvr.model.lm_head import adjusted
@@ -72,7 +73,10 @@ class Joined:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the outputs one below the other."""
-        found = [torch.mm(weight, x) if bias is None else torch.addmm(bias, weight, x) for weight, bias in self.parts]
+        if self.dtype is torch.bfloat16 and not processor.takes_few_columns(x.shape[1]):
+            found = [nn.functional.linear(x.t(), w, None if b is None else b[:, 0]).t() for w, b in self.parts]
+        else:
+            found = [torch.mm(w, x) if b is None else torch.addmm(b, w, x) for w, b in self.parts]
         return found[0] if len(found) == 1 else torch.cat(found)
 
 

@@ -84,11 +84,12 @@ class PackedTrial:
         passed = bisect_left(self.boundaries, length)
         if passed not in self.reasons:
             size = self.text_length(passed)
+            least = max((side for side in self.sides if side < size), default=0)
             self.reasons[passed] = self.why_not or _attempt(
-                lambda: packed_difference(self.causal, size, self.tolerance)
+                lambda: packed_difference(self.causal, size, self.tolerance, least)
             )
             if self.reasons[passed]:
-                check_plain(self.causal, size, self.tolerance)
+                check_plain(self.causal, size, self.tolerance, least)
         return not self.reasons[passed]
 
     def text_length(self, passed: int) -> int:
@@ -219,10 +220,10 @@ def rounded_embeddings(causal: Any) -> Iterator[None]:
         handle.remove()
 
 
-def packed_difference(causal: Any, size: int, tolerance: Tolerance) -> str:
+def packed_difference(causal: Any, size: int, tolerance: Tolerance, least: int = 0) -> str:
     """Return "" if rows of up to `size` tokens have the same log-probabilities packed and one by one.
 
-    Two prompts with three completions; beyond LONG tokens one prompt with one.
+    Two prompts with three completions, all rows longer than `least` tokens; beyond LONG tokens one prompt with one.
     """
     a, b = text(causal, size), text(causal, size, first=101)
     with trying(causal):
@@ -232,7 +233,9 @@ def packed_difference(causal: Any, size: int, tolerance: Tolerance) -> str:
     else:
         cut = min(9, size // 3)
         prompts = [a[:cut], b[: cut // 2 + 1]]
-        completions = [[a[cut:], b[size // 2 : size // 2 + 9]], [b[cut // 2 + 1 : size - 7]]]
+        second = b[size // 2 : size // 2 + 9]
+        second += text(causal, max(0, least + 2 - cut - len(second)), first=211)
+        completions = [[a[cut:], second], [b[cut // 2 + 1 : size - 7]]]
     with trying(causal):
         layout = PackedGroups(
             prompts,
@@ -273,6 +276,9 @@ class Decoders:
 
     def _choose(self, length: int, passed: int) -> type[Decoder]:
         size = self.trial.text_length(passed)
+        boundary = self.trial.boundaries[passed - 1] if passed else 0
+        if boundary in self.trial.sides:
+            size = min(size, boundary + BEYOND)  # the text begins before the boundary, as the rows of a run do
         makers: list[type[Decoder]] = [CacheDecoder, RepeatedDecoder, WholeDecoder]
         if self.packs and self.trial.packs(length):
             makers = [*([PreparedDecoder] if can_prepare(self.causal) else []), SharedDecoder, *makers]
@@ -281,7 +287,6 @@ class Decoders:
             if not (reason := _attempt(partial(self._difference, make, size))):
                 return make
             reasons.append(reason)
-        boundary = self.trial.boundaries[passed - 1] if passed else 0
         advice = "use --sampler vllm"
         if boundary in self.trial.sides:
             advice = "its rotary scaling begins there; ask for fewer tokens (--rollout.max-new-tokens)"
@@ -298,14 +303,17 @@ class Decoders:
         return cast_difference(make, self.causal, size, self.dtype)
 
 
-def check_plain(causal: Any, size: int, tolerance: Tolerance) -> None:
-    """Raise ValueError where a row of `size` tokens has other log-probabilities beside a longer row, or cut short."""
+def check_plain(causal: Any, size: int, tolerance: Tolerance, least: int = 0) -> None:
+    """Raise ValueError where a row of `size` tokens has other log-probabilities beside a longer row, or cut short.
+
+    least: tokens up to which a row is known to have others.
+    """
     row, other = text(causal, size), text(causal, size + 5, first=101)
     with trying(causal):
         states = plain_states(causal, [row[:-1], other])[0, : size - 1]
         beside = output_logits(causal, states).log_softmax(-1)
     alone = plain_logprobs(causal, row, 1)
-    cut = plain_logprobs(causal, row[: -size // 3], 1)
+    cut = plain_logprobs(causal, row[: max(size - math.ceil(size / 3), least + 2)], 1)
     reason = tolerance.apart(cut, alone[: len(cut)], "rows cut short")
     if reason := reason or tolerance.apart(beside, alone, "rows beside others"):
         raise ValueError(

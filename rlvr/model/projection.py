@@ -1,8 +1,8 @@
 """Linear layers of packed tokens, faster where a CPU multiplies bfloat16 weights by a few rows, as in decoding.
 
 Such a product takes the time of reading the weights. oneDNN arranges the second factor of a matmul before it
-multiplies, so the weights are made the first: (W x^T)^T takes two thirds of the time of x W^T, and needs no copy of the
-weights.
+multiplies, so the weights are made the first: on an AMX processor (W x^T)^T takes two thirds of the time of x W^T, and
+needs no copy of the weights. For which rows it pays on others: rlvr.model.processor.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# The rows up to which this is faster, and the weights from which it is worth another arrangement of the result.
-FEW_ROWS, MANY_WEIGHTS = 128, 2**16
+from rlvr.model import processor
+
+# The weights from which it is worth another arrangement of the result.
+MANY_WEIGHTS = 2**16
 GATED = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 
 
@@ -53,7 +55,8 @@ def _turned(linear: Any, x: Tensor) -> bool:
 
 def _pays(weight: Tensor, x: Tensor, dtype: torch.dtype) -> bool:
     """Return whether a product in this dtype is faster with the weights as the first factor."""
-    return len(x) <= FEW_ROWS and dtype is torch.bfloat16 and x.device.type == "cpu" and weight.numel() >= MANY_WEIGHTS
+    large = weight.numel() >= MANY_WEIGHTS and dtype is torch.bfloat16 and x.device.type == "cpu"
+    return large and len(x) in processor.rows_with_weights_first()
 
 
 def _dtype(x: Tensor) -> torch.dtype:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from tests.helpers.families import make_models
 from tests.helpers.models import make_model
+from tests.helpers.processors import set_processor
 
 ALPHABET = "0123456789+-= abcdefghijklmnopqrstu"
 PROMPTS, COUNTS = [[5, 6, 7, 8, 9], [11, 12], [10, 13, 14]], [2, 3, 1]
@@ -61,10 +63,17 @@ def test_prepared_weights_give_the_logits_of_the_plain_pass(family, copied, monk
         torch.testing.assert_close(decode(policy, make), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("copied", [0, 2**19])
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "mistral"])
-def test_in_bfloat16_the_difference_is_rounding(family, copied, monkeypatch) -> None:
-    """Weights cast and joined; prompts held once, or copied, whose rows have attention in one call but for windows."""
+@pytest.mark.parametrize(
+    "family, copied, kind",
+    [
+        *itertools.product(["llama", "qwen2", "qwen3", "mistral"], [0, 2**19], ["bfloat16"]),
+        ("llama", 2**19, "amx"),
+        ("llama", 2**19, "neither"),
+    ],
+)
+def test_in_bfloat16_the_difference_is_rounding(family, copied, kind, monkeypatch) -> None:
+    """Weights cast and joined; prompts held once, or copied; with the kernels of every kind of processor."""
+    set_processor(monkeypatch, kind)
     policy = make_policy(family)
     exact = decode(policy, SharedDecoder)
     policy.dtype = torch.bfloat16

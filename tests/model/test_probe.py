@@ -27,13 +27,13 @@ def make_policy(family: str, **options: Any) -> tuple[Policy, Any]:
     return Policy(model, tiny_tokenizer([ALPHABET])), eager
 
 
-def rope(kind: str) -> dict[str, Any]:
-    """Options of a rotary scaling that begins at 16 tokens and depends on the length of the text."""
+def rope(kind: str, start: int = 16) -> dict[str, Any]:
+    """Options of a rotary scaling that begins at so many tokens and depends on the length of the text."""
     parameters: dict[str, Any] = {"rope_type": kind, "rope_theta": 10000.0, "factor": 8.0}
     if kind == "longrope":
-        parameters |= {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "original_max_position_embeddings": 16}
-        return {"original_max_position_embeddings": 16, "rope_parameters": parameters}
-    return {"max_position_embeddings": 16, "rope_parameters": parameters}
+        parameters |= {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "original_max_position_embeddings": start}
+        return {"original_max_position_embeddings": start, "rope_parameters": parameters}
+    return {"max_position_embeddings": start, "rope_parameters": parameters}
 
 
 def test_a_window_is_tried_when_rows_first_pass_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,9 +42,9 @@ def test_a_window_is_tried_when_rows_first_pass_it(monkeypatch: pytest.MonkeyPat
     tried: list[int] = []
     compare = rlvr.model.probe.packed_difference
 
-    def note(causal: Any, size: int, tolerance: Any) -> str:
+    def note(causal: Any, size: int, tolerance: Any, least: int = 0) -> str:
         tried.append(size)
-        return compare(causal, size, tolerance)
+        return compare(causal, size, tolerance, least)
 
     monkeypatch.setattr(rlvr.model.probe, "packed_difference", note)
     assert [policy.trial.packs(n) for n in (40, 64, 65, 90)] == [True] * 4
@@ -97,6 +97,19 @@ def test_rotary_scaling_by_length_parts_long_rows_from_short_ones() -> None:
     with pytest.raises(ValueError, match=r"beyond 16 tokens .*--rollout.max-new-tokens"):
         sampler.generate([[5, 6]], Sampling(max_new_tokens=15), [[1]])
     assert len(sampler.generate([[5, 6]], Sampling(max_new_tokens=14), [[1]])[0][0].token_ids) > 0
+
+
+@pytest.mark.parametrize("start", [20, 64, 340, 400])
+def test_rows_beyond_a_rotary_scaling_are_packed_wherever_it_begins(start: int) -> None:
+    """The rows that are tried lie on the far side of it; sampling from one side to the other is refused."""
+    policy, eager = make_policy("phi3", sliding_window=None, max_position_embeddings=4096, **rope("longrope", start))
+    assert policy.trial.packs(start + 40)
+    row = [5 + i * i % 31 for i in range(start + 40)]
+    mask = torch.arange(len(row))[None] > 0
+    found, _ = token_logprobs(policy, torch.tensor([row]), mask)
+    torch.testing.assert_close(found[0, 1:], plain(eager, row), atol=1e-4, rtol=0)
+    with pytest.raises(ValueError, match=rf"beyond {start} tokens .*--rollout.max-new-tokens"):
+        TorchSampler(policy).generate([row[:9]], Sampling(max_new_tokens=start), [[1]])
 
 
 def test_rotary_scaling_that_remembers_is_refused_beyond_its_start() -> None:

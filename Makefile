@@ -36,7 +36,8 @@ test: setup
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,bench]"
 	export OMP_WAIT_POLICY=passive; \
-	for script in tests/bench/*.py; do echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; done
+	failed=; for script in tests/bench/*.py; do echo "== $$script"; $(BIN)/python $$script $(ARGS) || failed="$$failed $$script"; done; \
+	[ -z "$$failed" ] || { echo "error: these ended with an error:$$failed" >&2; exit 1; }
 
 # The API reference, from the docstrings; a warning is an error.
 docs: setup

@@ -3,13 +3,13 @@
     python tests/bench/math_verifier.py [--data DIR] [--memory 50000]
 
 Needs `pip install math-verify==0.9.0` (a virtual environment of its own that holds it, with
-PYTHONPATH set to this repository, is enough; without it only our own figures are printed) and the development data
-(`--data`, else the environment variable RLVR_DATA, else ../shared/data beside the repository).
+PYTHONPATH set to this repository, is enough; without it only our own figures are printed).
 
-Three sets: the varied cases (each pair once, caches cold), our own adversarial table in the same way, and the real
-completions (eight per question, so that golds repeat). Denial-of-service cases are timed apart and for us only: the
-other side's time there is that of its own timeouts. Compare rates by their ratio in one run, on a busy machine that
-of processor time; absolute figures differ between machines.
+Our own adversarial table is measured (each pair once, caches cold), and with a folder of data (`--data`, else the
+environment variable RLVR_DATA) two more sets: varied cases in the same way (math_cases.jsonl), and real completions
+(math_completions.jsonl: eight per question, so that golds repeat). Denial-of-service cases are timed apart and for us
+only: the other side's time there is that of its own timeouts. Compare rates by their ratio in one run, on a busy
+machine that of processor time; absolute figures differ between machines.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ Judge = Callable[[str, str], bool]
 def load(path: Path) -> list[dict]:
     """The rows of a JSON-lines file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def pairs_of(cases: list[dict], *, slow: bool = False) -> list[tuple[str, str]]:
+    """Gold and completion of the cases of denial of service (`slow`), or of all others."""
+    return [(case["gold"], case["completion"]) for case in cases if (case["category"] == "dos") is slow]
 
 
 def ours() -> Judge:
@@ -111,21 +116,25 @@ def memory(pairs: list[tuple[str, str]], verifications: int) -> None:
 def main() -> None:
     """Runs everything and prints it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("RLVR_DATA", REPOSITORY.parent / "shared" / "data"))
+    parser.add_argument("--data", type=Path, default=os.environ.get("RLVR_DATA"), help="a folder of more cases")
     parser.add_argument("--memory", type=int, default=50_000, help="verifications of the memory test; 0: leave it out")
     arguments = parser.parse_args()
-    data = Path(arguments.data)
     other = theirs()
     if other is None:
         print("math-verify is not installed: our own figures only")
-    cases = load(data / "math_cases.jsonl")
-    varied = [(case["gold"], case["completion"]) for case in cases if case["category"] != "dos"]
-    compare("varied cases, cold", varied, other)
     table = load(REPOSITORY / "tests" / "golden" / "math_adversarial.jsonl")
-    compare("our table", [(c["gold"], c["completion"]) for c in table if c["category"] != "dos"], other)
-    completions = [(row["answer"], row["completion"]) for row in load(data / "math_completions.jsonl")]
-    compare("real completions", completions, other)
-    compare("denial of service", [(c["gold"], c["completion"]) for c in cases if c["category"] == "dos"], None)
+    if arguments.data is None:
+        print("no --data and no RLVR_DATA: our own table only")
+        cases = table
+    else:
+        cases = load(arguments.data / "math_cases.jsonl")
+    varied = pairs_of(cases)
+    if arguments.data is not None:
+        compare("varied cases, cold", varied, other)
+        completions = [(row["answer"], row["completion"]) for row in load(arguments.data / "math_completions.jsonl")]
+        compare("real completions", completions, other)
+    compare("our table", pairs_of(table), other)
+    compare("denial of service", pairs_of(cases, slow=True), None)
     if arguments.memory:
         memory(varied, arguments.memory)
 

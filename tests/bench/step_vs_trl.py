@@ -45,6 +45,7 @@ from rlvr.algo.batch import collate
 from rlvr.config import Config, ModelConfig, OptimConfig, RolloutConfig, SFTConfig, make_algo
 from rlvr.model.optim import make_optimizer, optimizer_step
 from rlvr.model.policy import Policy, load_policy
+from rlvr.model.processor import has_bfloat16
 from rlvr.model.tiny import tiny_tokenizer
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.training.rewards import group_advantages, group_rewards
@@ -315,11 +316,12 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=39, help="of a completion at most")
     parser.add_argument("--random", type=int, default=0, metavar="MILLIONS", help="a random model of this size")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16", help="type of our computation")
+    fastest = "bfloat16" if has_bfloat16() else "float32"
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default=fastest, help="type of our computation")
     parser.add_argument("--microbatch", type=int, default=4096, help="tokens in one of our forward passes")
     parser.add_argument("--digits", type=int, nargs="+", default=[1, 2, 3], help="of the operands")
     parser.add_argument("--sft-steps", type=int, default=250)
-    parser.add_argument("--start", help="folder of the starting model; written if it does not exist")
+    parser.add_argument("--start", help="folder of the starting model; made if there is none")
     parser.add_argument("--no-memory", action="store_true", help="leave the memory measurement out")
     parser.add_argument("--alone", choices=["ours", "trl"], help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -329,11 +331,14 @@ def main() -> None:
     if args.alone:
         print(json.dumps(alone(args, work)))
         return
-    args.start = args.start or tempfile.mkdtemp()
+    start = Path(args.start or tempfile.mkdtemp())
+    args.start = str(start)
+    if args.random and start.exists() and any(start.iterdir()):
+        parser.error(f"--start {start} holds something already; name an empty folder for the random model, or none")
     if args.random:
-        random_model(Path(args.start), work, args.random)
-    elif not (Path(args.start) / "config.json").exists():
-        fine_tuned(Path(args.start), work, args.sft_steps)
+        random_model(start, work, args.random)
+    elif not (start / "config.json").exists():
+        fine_tuned(start, work, args.sft_steps)
     alternating(args, work)
     if not args.no_memory:
         for side in ("ours", "trl"):

@@ -90,24 +90,28 @@ _OPERATED = re.compile(
     r"(?:[$=({&\[\d)}][ \t]*[-−+]|(?:^|\n)[-−+]|(?:\$|\\[(\[]|=)[^$\n=]{0,60}[\d)}]\s*[-−+]\s*|[\d)}]\s*/\s*|√"
     r"|\\(?:cdot|times|div|pm|mp)\s*|\^\s*\{?\s*"
     r"|\\(?:[dt]?frac(?:\s*\{[^{}]{0,80}\})?|sqrt(?:\s*\[[^\[\]]{0,9}\])?|[bx]?cancel|sout|xout|st)\s*\{\s*"
+    r"|(?:\$|\\[(\[])[^$<>\n]{0,60}[\w)}]\s*(?:[<>]|\\[lg]t(?![a-z]))\s*"
     r"|(?:\\neq?|≠|!=)\s*|\b(?:is|are|be|equals?|to|get|obtain|gives?)\s+[-−]|\\(?:neg|lnot)\s*|\d)\Z"
 )
 # What _OPERATED ends with.
 _SIGNS_BEFORE = ("-", "−", "+", "/", "√", "^", "{", "\\cdot", "\\times", "\\div", "\\pm", "\\mp",
-                 "\\neg", "\\lnot", "\\ne", "\\neq", "≠", "!=", *"0123456789")  # fmt: skip
+                 "\\neg", "\\lnot", "\\ne", "\\neq", "≠", "!=", "<", ">", "\\lt", "\\gt", *"0123456789")  # fmt: skip
 _OPERATES = re.compile(
     r"\s*(?:\}\s*\{\s*[\d\\]|\^(?!\s*\{?\s*(?:\\circ|°|\\text|\\prime))|\\(?:cdot|times|div)(?![A-Za-z])(?!\s*\\(?:text|boxed))"
     r"|[-−+*/]\s*(?:\d|\\(?:sqrt|[dt]?frac|pi)(?![A-Za-z]))"
     r"|\s*(?:\\text\s*\{\s*)?(?:hundred|thousand|million|billion|trillion)\b)|\d|[knpqrxyz](?![A-Za-z])"
+    r"|!+\s*(?:\$|\\[)\]]|[-−+*/^=])|[.,]\d"
 )
 
 
-_ENDS = ("", "$", ".", ",", ")")  # what _OPERATES does not begin with
+_ENDS = ("", "$", ")")  # what _OPERATES does not begin with
 
 
 def is_operand(text: str, box: Box) -> bool:
     """Whether a box is a part of a formula, whose value is another one: -\\boxed{42}."""
-    if text[box.end : box.end + 1] not in _ENDS and _OPERATES.match(text, box.end, box.end + 24):
+    sign, following = text[box.end : box.end + 1], text[box.end + 1 : box.end + 2]
+    stops = sign in _ENDS or (sign in ".," and not following.isdigit())
+    if not stops and _OPERATES.match(text, box.end, box.end + 24):
         return True
     before = text[max(box.start - 100, 0) : box.start]
     return before.rstrip(" \t\n").endswith(_SIGNS_BEFORE) and _OPERATED.search(before) is not None

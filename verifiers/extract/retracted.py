@@ -20,7 +20,8 @@ _AT_ONCE = re.compile(
     # "... is wrong", ", which is wrong", ". That is wrong", "Wait, no, that's not right"
     rf"[\s$.,;:!)\]}}*_~`\\|-]*(?:</answer>\s*)?(?:(?:which\s+)?(?:(?:is|was)\s+(?:\w+ly\s+)?"
     rf"(?:{FALSE}|impossible|absurd|extraneous|excluded|ruled\s+out|not\s+(?:allowed|permitted|admissible|valid|possible)"
-    r"|(?:only\s+|just\s+|merely\s+)?an?\s+(?:approximation|estimate|guess))\b"
+    r"|(?:only\s+|just\s+|merely\s+)?an?\s+(?:approximation|estimate|guess)"
+    r"|(?:only\s+|just\s+)?what\s+(?:an?|some|many|most|other)\s+(?:\w+\s+){1,2}(?:might|may|would|could))\b"
     r"|fails\b|(?:does\s+not|doesn['’]t|fails\s+to)\s+(?:satisfy|work|hold|fit|meet|solve)\b)"
     rf"|(?:{_OH}\b\W{{0,5}}){{0,3}}(?:i\s+(?:think|see|realize)\s+(?:that\s+)?)?{_THIS}(?:\s+(?:above|given))?"
     rf"\s*(?:['’]s|is|was|seems|looks|can['’]?t\s+be|cannot\s+be)\s+(?:\w+\s+)?(?:{FALSE}|impossible)\b"
@@ -144,7 +145,7 @@ def _is_question(text: str, position: int) -> bool:
 
 _ALTERNATIVE = re.compile(
     r"(?:[\s$.,;)\]}*_~`]|\\[()\[\],;: ])*(?:\(\s*|\\text\s*\{\s*\(?\s*)?"
-    r"(?P<word>or|oder|ou|o|oppure|или|或者?|alternatively|maybe|perhaps|possibly)\b[\s,:}$]{0,4}"
+    r"(?P<word>and|or|oder|ou|o|oppure|или|或者?|alternatively|maybe|perhaps|possibly)\b[\s,:}$]{0,4}"
     r"(?:(?:maybe|perhaps|possibly|even|else|it\s+(?:is|could\s+be|might\s+be|may\s+be)|equivalently|simply|just"
     r"|the\s+(?:\w+\s+)?answer\s+(?:is|could\s+be|might\s+be))[\s,]{1,2}){0,4}"
     rf"(?P<value>{MATH_VALUE}|{NUMBER_VALUE}|\(?(?-i:[A-J])\)?(?=[\s$)}}]*(?:[.!?\n]|\Z)))"
@@ -153,10 +154,24 @@ _ALTERNATIVE = re.compile(
 )
 
 
+_SEVERAL = re.compile(
+    r"\b(?:values|solutions|answers|roots|zeros|numbers)\s+(?:of\s+[^.!?\n]{1,40}\s)?are\b[^.!?\n]*\Z"
+)
+
+
 def alternative(text: str, end: int) -> str:
-    """Return the value of "or 6" right behind an answer that ends at `end`; "" where there is none."""
+    """Return the value of "or 6" right behind an answer that ends at `end`; "" where there is none.
+
+    Of "and 6" only where several values are announced."""
     found = _ALTERNATIVE.match(text[end : end + 300])
-    if found is None or (found["word"].lower() == "alternatively" and not _stands_alone(text, end + found.end())):
+    if found is None:
+        return ""
+    word = found["word"].lower()
+    if word == "alternatively" and not _stands_alone(text, end + found.end()):
+        return ""
+    if word == "and" and not (
+        _stands_alone(text, end + found.end("value")) and _SEVERAL.search(text[max(end - 200, 0) : end])
+    ):
         return ""
     return (found["value"] + (found["rest"] or "")).strip("$ ")
 

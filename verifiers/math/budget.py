@@ -9,7 +9,7 @@ from rlvr.verifiers.math.tree import Node, Num, Op, walk
 
 QUICK_WORK = 40_000  # nodes: 10 to 40 ms
 PRECISE = 60  # a node at 60 to 200 digits, or in fractions, against one in floats
-_COSTLY = {"fact": 20, "binom": 20, "gcd": 10, "lcm": 10, "sum": 20, "prod": 20}
+_COSTLY = {"fact": 20, "multifact": 20, "subfact": 20, "binom": 20, "gcd": 10, "lcm": 10, "sum": 20, "prod": 20}
 _MAX_POWER = 200
 
 _left: ContextVar[list[float] | None] = ContextVar("left", default=None)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from rlvr.verifiers.math.exact import Inexact, Undefined, rational
+from rlvr.verifiers.math.exact import Inexact, Undefined, multifactorial, rational, subfactorial
 from rlvr.verifiers.math.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Sym
 
 Point = Sequence[float | Fraction]
@@ -199,11 +199,13 @@ def _whole(x: Any) -> int:
     return int(x)
 
 
-def _factorial(x: Any) -> int:
+def _natural(x: Any) -> int:
     n = _whole(x)
     if n > MAX_ARGUMENT:
         raise OverflowError
-    return math.factorial(n)
+    if n < 0:
+        raise ValueError("a factorial of a negative number")
+    return n
 
 
 def _binomial(top: Any, bottom: Any) -> int:
@@ -227,7 +229,8 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "ceil": math.ceil,
     "percent": lambda x: x / 100,
     "deg": math.radians,
-    "fact": _factorial,
+    "fact": lambda x: math.factorial(_natural(x)),
+    "subfact": lambda x: subfactorial(_natural(x)),
     "sin": _sin,
     "cos": _cos,
     "tan": _tan,
@@ -259,6 +262,7 @@ _BUILDERS: dict[str, Callable[..., Closure]] = {
     "div": _div,
     "logb": _logb,
     "apply": _of_values(lambda f, x: math.atan(x + f) + f * x / (1 + x * x)),
+    "multifact": _of_values(lambda x, step: multifactorial(_natural(x), step)),
     "binom": _of_values(_binomial),
     "gcd": _of_values(lambda *args: math.gcd(*map(_whole, args))),
     "lcm": _of_values(lambda *args: math.lcm(*map(_whole, args))),

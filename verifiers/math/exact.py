@@ -173,11 +173,27 @@ def _natural(node: Node, most: int) -> int:
     return value.numerator
 
 
-def _fact(node: Node) -> Fraction:
-    n = _natural(node, MAX_FACTORIAL)
-    if n > 100:
-        spend(n)
-    return Fraction(math.factorial(n))
+def multifactorial(n: int, step: int) -> int:
+    """n (n - step) (n - 2 step) ... over the positive factors."""
+    return math.prod(range(n, 0, -step))
+
+
+def subfactorial(n: int) -> int:
+    """The number of permutations of n things that leave none in its place."""
+    found = 1
+    for k in range(1, n + 1):
+        found = k * found + (-1) ** k
+    return found
+
+
+def _of_natural(function: Callable[..., int]) -> Callable[..., Fraction]:
+    def at(node: Node, *others: Node) -> Fraction:
+        n = _natural(node, MAX_FACTORIAL)
+        if n > 100:
+            spend(n)
+        return Fraction(function(n, *(exact(other).numerator for other in others)))
+
+    return at
 
 
 def _binom(top: Node, bottom: Node) -> Fraction:
@@ -223,7 +239,9 @@ _EXACT: dict[str, Callable[..., Fraction]] = {
     "div": _div,
     "pow": _pow,
     "root": _root,
-    "fact": _fact,
+    "fact": _of_natural(math.factorial),
+    "multifact": _of_natural(multifactorial),
+    "subfact": _of_natural(subfactorial),
     "binom": _binom,
     "logb": _log,
     "neg": lambda x: -exact(x),
@@ -346,5 +364,5 @@ _RESIDUE: dict[str, Callable[[Args, Mapping[str, int], int, int], tuple[int, int
     "neg": _residue_neg,
     "pow": _residue_pow,
     "percent": lambda args, point, p, root: _residue_div((args[0], Num(Fraction(100))), point, p, root),
-    **{head: _residue_exact(head) for head in ("fact", "binom", "gcd", "lcm", "floor", "ceil", "abs", "root", "logb")},
+    **{head: _residue_exact(head) for head in "fact multifact subfact binom gcd lcm floor ceil abs root logb".split()},
 }

@@ -293,6 +293,8 @@ def _scan(text: str, commas: str) -> list[Token]:
             continue
         elif value == "$":
             dollars.sign(value, tokens, spaced, apart)
+        elif value == "!=" and not spaced and tokens and tokens[-1].kind == "num":  # 5!=120
+            tokens += (_sign("!", False), _sign("=", False))
         else:
             tokens.append(_sign(_PLAIN_OPS.get(value, value), spaced))
         spaced = False

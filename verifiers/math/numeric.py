@@ -304,5 +304,5 @@ _OPERATIONS: dict[str, Callable[[Args, Mapping[str, float], Numbers], Value]] = 
     **{head: _of_complex(head) for head in ("arg", "re", "im")},
     **{head: _rounded(head) for head in ("floor", "ceil")},
     **{head: _extreme(head) for head in ("min", "max")},
-    **{head: _exactly(head) for head in ("fact", "binom", "gcd", "lcm")},
+    **{head: _exactly(head) for head in ("fact", "multifact", "subfact", "binom", "gcd", "lcm")},
 }

@@ -282,6 +282,11 @@ def _signed(parser: Parser, text: str) -> Node:
     return Op("neg", (operand,))
 
 
+def _derangements(parser: Parser, _: str) -> Node:
+    """!n, the permutations without a fixed point."""
+    return Op("subfact", (parser.expression(40),))
+
+
 def _group(parser: Parser, _: str) -> Node:
     """{...}: grouping, or a set written with plain braces."""
     with parser.group():
@@ -385,6 +390,7 @@ PREFIX: dict[str, Callable[[Parser, str], Node]] = {
     **dict.fromkeys(("|", "||"), _bar),
     **dict.fromkeys(("lfloor", "lceil"), _rounded),
     "\\sqrt": _root,
+    "!": _derangements,
     "{": _group,
     "{{": _braces,
     "emptyset": _empty,

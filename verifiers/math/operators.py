@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
 POSTFIX = {"!": "fact", "%": "percent", "deg": "deg", "'": "prime", "''": "prime", "_": "sub"}
+MAX_STEP = 3  # of a factorial: every third number
 MAX_PAIRS = 200  # of a product of sets
 _SET_HEADS = {"cup": "union", "cap": "inter", "setminus": "minus"}
 
@@ -149,9 +150,9 @@ def constant_or_name(letter: str) -> Node:
 
 def postfix(parser: Parser, head: str, left: Node) -> Node:
     """Parse the sign at the position, which follows its operand; return the operation."""
-    before, sign = parser.before.text, parser.advance().text
-    if head == "fact" and isinstance(left, Op) and left.head == "fact" and before == "!":
-        raise ParseError("a double factorial")
+    sign = parser.advance().text
+    if head == "fact":
+        return _factorial(parser, left)
     if head == "deg" and parser.kind == "name" and (scale := scale_of(parser.token.text)):
         parser.advance()
         return Op("scale", (left, Words(scale)))
@@ -164,6 +165,16 @@ def postfix(parser: Parser, head: str, left: Node) -> Node:
     if head == "sub":
         return subscript(parser, left)
     return Op(head, (left,))
+
+
+def _factorial(parser: Parser, left: Node) -> Node:
+    """Parse the signs after the first one of 5!!, the product of every second number, or 5!!!."""
+    step = 1
+    while parser.take("!"):
+        step += 1
+    if step > MAX_STEP:
+        raise ParseError(f"a factorial of more than {MAX_STEP} signs")
+    return Op("fact", (left,)) if step == 1 else Op("multifact", (left, number(step)))
 
 
 def _with_minutes(parser: Parser, degrees: Node) -> Node:

@@ -6,11 +6,11 @@
     expression: precedence climbing: over choose < cup cap setminus < : < + - pm mp < * / juxtaposition < unary - < ^ <
                 ! % deg _
 
-Heads of `Op`: add, mul, div, pow, neg, pm, mp, root (index, radicand), abs, floor, ceil, fact, deg, percent, log (x),
-logb (base, x), binom, gcd, lcm, min, max, scale (value, a multiplier in words) and the functions of `FUNCTIONS` for
-values; sum, prod, int, lim, diff (see binders), piecewise (see cases), det, trace; based (digits, base), ratio, mod,
-list, both (and, of inequalities), either (or), set, "()" "(]" "[)" "[]", union, inter, minus, matrix, row, domain for
-structures; apply (see calls), and, or (see logic).
+Heads of `Op`: add, mul, div, pow, neg, pm, mp, root (index, radicand), abs, floor, ceil, fact, multifact (n, step),
+subfact, deg, percent, log (x), logb (base, x), binom, gcd, lcm, min, max, scale (value, a multiplier in words) and the
+functions of `FUNCTIONS` for values; sum, prod, int, lim, diff (see binders), piecewise (see cases), det, trace; based
+(digits, base), ratio, mod, list, both (and, of inequalities), either (or), set, "()" "(]" "[)" "[]", union, inter,
+minus, matrix, row, domain for structures; apply (see calls), and, or (see logic).
 Bounds: characters, tokens and digits (lex), nesting (cursor), height and items (here). Beyond them TooLarge is raised,
 ParseError for a text that is not an answer.
 """

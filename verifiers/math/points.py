@@ -28,7 +28,7 @@ UNDEFINED = (ValueError, ZeroDivisionError, OverflowError, TypeError)
 
 _INTEGER_LETTERS = frozenset("jklmnKLMN")
 _STEPS = frozenset(("floor", "ceil"))
-_WHOLE = frozenset(("fact", "binom", "gcd", "lcm"))
+_WHOLE = frozenset(("fact", "multifact", "subfact", "binom", "gcd", "lcm"))
 _UNIT_DOMAIN = frozenset(("arcsin", "arccos", "arcsec", "arccsc", "arctanh", "arccosh"))
 _SCAN = (0.003, 0.04, 0.13, 0.37, 0.62, 0.85, 1.13, 1.6, 2.3, 3.3, 5.2, 8.4, 13.0, 22.0, 37.0, 61.0, 96.0, 143.0, 260.0,
          480.0, 900.0, 1.7e3, 3.2e3, 6.1e3, 1.2e4, 5e4, 2e5, 1e6)  # fmt: skip

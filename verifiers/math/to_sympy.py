@@ -43,7 +43,8 @@ _FUNCTIONS = {
     "tanh": "tanh", "coth": "coth", "sech": "sech", "csch": "csch", "arcsin": "asin", "arccos": "acos",
     "arctan": "atan", "arcsec": "asec", "arccsc": "acsc", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh",
     "ln": "log", "log": "log", "exp": "exp", "sgn": "sign", "abs": "Abs", "floor": "floor", "ceil": "ceiling",
-    "fact": "factorial", "binom": "binomial", "min": "Min", "max": "Max", "add": "Add", "mul": "Mul",
+    "fact": "factorial", "subfact": "subfactorial", "binom": "binomial", "min": "Min", "max": "Max", "add": "Add",
+    "mul": "Mul",
 }  # fmt: skip
 _HEADS = {name: head for head, name in _FUNCTIONS.items() if head != "log"}
 _DOMAINS = {"reals": "Reals", "integers": "Integers", "naturals": "Naturals", "rationals": "Rationals"}
@@ -272,6 +273,7 @@ def _check_limits(node: Op) -> None:
 _BOUNDS: dict[str, Callable[[Op], None]] = {
     "pow": _check_power,
     "fact": _check_factorial,
+    "subfact": _check_factorial,
     "binom": _check_factorial,
     "sum": _check_limits,
     "prod": _check_limits,

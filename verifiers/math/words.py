@@ -49,6 +49,7 @@ _COMMAND = re.compile(
     r"\\(?:text|mathrm|textbf|mathbf|textit|mathit|mbox|hbox|emph|textrm|operatorname|boxed|fbox|rm|bf|displaystyle|left"
     r"|right|quad|qquad|textnormal|mathsf|textsf|underline)(?![A-Za-z])|\\[()\[\],;:! ]"
 )
+_EXCLAIMED = re.compile(r"(?:[^\W\d_]{3,}|\b[Nn]o|[^\x00-\x7f])!+\Z")
 _FRACTION = re.compile(r"(?<=\\)[dtc]frac(?![A-Za-z])")
 _INDEX = re.compile(r"([\^_])([A-Za-z0-9])")
 
@@ -68,8 +69,12 @@ def normal_text(text: str) -> str:
             text = _FRACTION.sub("frac", text)
         if "^" in text or "_" in text:
             text = _INDEX.sub(_braced, text)
-        return _unwrapped(text.strip(".,;:!\"'`*"))
-    text = " ".join(text.replace("{", "").replace("}", "").split()).strip(" .,;:!\"'`*")
+        return _unwrapped(text.strip('.,;:"`*'))
+    text = " ".join(text.replace("{", "").replace("}", "").split()).strip(' .,;:"`*')
+    if text.endswith("!") and _EXCLAIMED.search(text):  # elsewhere a factorial
+        text = text.rstrip("! ")
+    elif text.endswith("'") and text.startswith("'"):  # elsewhere a prime
+        text = text[1:-1]
     if text.endswith(_ABSENT_ENDS) and _ABSENT.fullmatch(text):
         return "does not exist"
     return _ARTICLES.sub("", text) if text[:1] in "tTaA" else text

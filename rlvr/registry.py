@@ -14,21 +14,18 @@ import inspect
 import math
 import os
 import sys
-import sysconfig
-import traceback
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from rlvr.types import Task
+from rlvr.raised import describe_raised, raised_at
+from rlvr.types import RunError, Task
 
 T = TypeVar("T", bound=Callable[..., Any])
 
 _EXAMPLES = {"verifier": "mine:shouting", "task": "mine:squares", "environment": "mine:higher_lower"}
-# Frames of these lead to a user's module, and are not part of it.
-_IMPORTERS = {__file__, importlib.__file__, importlib.metadata.__file__}
 
 
 # By how much more a known name must be like a mistyped one for the others not to be suggested.
@@ -56,25 +53,27 @@ def load(what: Callable[[], Any], where: str) -> Any:
         return what()
     # An import may run anything, sys.exit too.
     except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and not _raised_in(error):
+        place = raised_at(error)
+        if isinstance(error, ModuleNotFoundError) and place is None:
             raise LookupError(f"{where}: no module {error.name!r} can be imported") from error
-        file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else _raised_in(error) or ("", 0)
-        text = error.msg if isinstance(error, SyntaxError) else str(error).strip().split("\n")[0]
-        at = f"{file}, line {line}: " if line else f"{file}: " if file else ""
-        raise LookupError(f"{where}: {at}{type(error).__name__}: {text}".rstrip(": ")) from error
+        if isinstance(error, SyntaxError):
+            place = (error.filename or "", error.lineno or 0)
+        raise LookupError(f"{where}: {describe_raised(error, place)}") from error
 
 
-def _raised_in(error: BaseException) -> tuple[str, int] | None:
-    """Return file and line where the module's code raised; None where the module was not found."""
-    frames = [
-        (frame.f_code.co_filename, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if not frame.f_code.co_filename.startswith("<frozen importlib") and frame.f_code.co_filename not in _IMPORTERS
-    ]
-    # The line in the user's code that led into a library says more than the library's.
-    library = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
-    own = [frame for frame in frames if not frame[0].startswith(library)]
-    return own[-1] if own else frames[-1] if frames else None
+def _make(make: Callable[[], Any], where: str) -> Any:
+    """Return what a maker makes. A failure of a user's maker is told as one of its module is (see `load`).
+
+    ValueError, LookupError, OSError and RunError pass: they are messages for the user.
+    """
+    try:
+        return make()
+    # A constructor may run anything, sys.exit too.
+    except (Exception, SystemExit) as error:
+        expected = isinstance(error, (ValueError, LookupError, OSError, RunError))
+        if expected and not isinstance(error, (KeyError, IndexError)):
+            raise
+        raise LookupError(f"{where}: {describe_raised(error, raised_at(error))}") from error
 
 
 class Registry:
@@ -347,7 +346,7 @@ def make_verifier(spec: str, **options: Any) -> Any:
     if not inspect.isclass(made) and not _takes(made, "problem", "completion"):
         raise LookupError(f"verifier {spec!r} cannot be called with (problem, completion); expected these parameters")
     if inspect.isclass(made):
-        return made(**checked)
+        return _make(lambda: made(**checked), f"verifier {spec!r}")
     return functools.partial(made, **checked) if checked else made
 
 
@@ -357,7 +356,7 @@ def make_task(spec: str, **options: Any) -> Any:
     checked = TASKS.check_options(spec, options)
     if not _takes(made):
         raise LookupError(f"task {spec!r} has parameters that are no options; expected keyword-only ones (after a *)")
-    task = made(**checked)
+    task = _make(lambda: made(**checked), f"task {spec!r}")
     if not isinstance(task, Task):
         raise LookupError(f"task {spec!r} gave a {type(task).__name__}; expected a function that returns a Task")
     return task
@@ -369,7 +368,9 @@ def make_environment(spec: str, **options: Any) -> Any:
     """
     made = ENVIRONMENTS.get(spec)
     checked = ENVIRONMENTS.check_options(spec, options)
-    environment = made(**checked) if inspect.isclass(made) else functools.partial(made, **checked) if checked else made
+    environment = functools.partial(made, **checked) if checked else made
+    if inspect.isclass(made):
+        environment = _make(lambda: made(**checked), f"environment {spec!r}")
     if not callable(environment) or not _takes(environment, "problem", "rng"):
         raise LookupError(f"environment {spec!r} cannot be called with (problem, rng); expected these parameters")
     return environment

@@ -155,8 +155,9 @@ def describe_failure(graded: Sequence[tuple[Row, Verdict]], path: Path) -> str |
     """Return what failed where no line has a score or a reference could not be read; else None."""
     errors = [verdict for _, verdict in graded if verdict.status is Status.ERROR]
     if errors and all(verdict.score is None for _, verdict in graded):
-        return f"{path}: no line could be scored; the verifier failed on {len(errors)} of {len(graded)}, first by " + (
-            errors[0].reason
+        return (
+            f"{errors[0].reason}; the verifier failed on {len(errors)} of {len(graded)} lines of {path}, and no line "
+            "could be scored"
         )
     unread = [(row, verdict) for row, verdict in graded if verdict.status is Status.BAD_REFERENCE]
     if not unread:

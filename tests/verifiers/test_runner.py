@@ -152,7 +152,8 @@ def test_quick_decides_in_the_callers_process(poison):
     assert easy.extracted == "quick"
     assert pid.extracted is not None
     assert int(pid.extracted) != os.getpid()
-    assert (broken.status, broken.reason) == (Status.ERROR, "ValueError: quick failed")
+    assert broken.status is Status.ERROR
+    assert broken.reason.endswith(": ValueError: quick failed")
 
 
 def test_quick_may_return_a_bool_or_a_number():
@@ -168,7 +169,7 @@ def test_quick_may_return_a_bool_or_a_number():
     with Runner(Quick()) as runner:
         verdicts = runner.verify([(Problem("1", "", ""), c) for c in ("yes", "no", "half", "?")])
     assert [v.status for v in verdicts] == [Status.CORRECT, Status.INCORRECT, Status.PARTIAL, Status.ERROR]
-    assert verdicts[3].reason == "TypeError: the verifier returned a str; expected bool, float or Verdict"
+    assert verdicts[3].reason.endswith(": TypeError: the verifier returned a str; expected bool, float or Verdict")
 
 
 def test_merge_may_return_a_bool_or_a_number():
@@ -240,7 +241,7 @@ def failing(problem: Problem, completion: str) -> bool:
 def test_an_exception_is_logged_once_per_kind(caplog):
     """The first with its traceback; the rest are verdicts."""
     verdicts = [verify_one(failing, Problem("1", "", ""), str(i)) for i in range(3)]
-    assert [v.reason for v in verdicts] == ["ZeroDivisionError: 0", "ZeroDivisionError: 1", "ZeroDivisionError: 2"]
+    assert [v.reason.partition(": ")[2] for v in verdicts] == [f"ZeroDivisionError: {i}" for i in range(3)]
     assert all(v.score is None and v.seconds > 0 for v in verdicts)
     assert len(caplog.records) == 1
     assert "Traceback" in caplog.text

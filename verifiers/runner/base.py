@@ -8,13 +8,13 @@ import inspect
 import logging
 import threading
 import time
-import traceback
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rlvr.printable import printable
+from rlvr.raised import describe_raised, raised_at, raised_by_user, users_traceback
 from rlvr.sandbox import forks
 from rlvr.traits import VerifierTraits
 from rlvr.types import Problem, RunError, Verdict, error, limit
@@ -39,7 +39,10 @@ _TRAITS = (
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception in a verifier. `kind`: the verifier, the exception's type and the line that raised it."""
+    """An exception in a verifier. `kind`: the verifier, the exception's type and the line that raised it.
+
+    The first line of `text` says what failed and where, the rest may hold a traceback.
+    """
 
     kind: str
     text: str
@@ -63,8 +66,8 @@ class FailureLog:
             if failure.kind in self._seen:
                 return
             self._seen.add(failure.kind)
-        text = printable(failure.text)  # an exception may quote what the model wrote
-        logger.error("verifier failed (%s); more of this kind are counted only\n%s", failure.kind, text)
+        first, *rest = printable(failure.text).split("\n")  # an exception may quote what the model wrote
+        logger.error("%s", "\n".join([f"{first}; more of this kind are counted only", *rest]))
 
 
 # Log each kind of failure once per process, whichever runner met it.
@@ -105,12 +108,27 @@ def guarded(verifier: Any, call: Callable[[], T]) -> tuple[T | Verdict, Failure 
 
 def failed(verifier: Any, raised: BaseException) -> tuple[Verdict, Failure]:
     """Return the error verdict and the failure record of an exception that `verifier` raised."""
-    frames = traceback.extract_tb(raised.__traceback__)
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
-    kind = f"{describe(verifier)}: {type(raised).__name__} at {place}"
-    text = "".join(traceback.format_exception(raised)).rstrip()
-    message = str(raised).strip().split("\n")[0][:200]
-    return error(f"{type(raised).__name__}: {message}" if message else type(raised).__name__), Failure(kind, text)
+    place = place_of(raised, verifier)
+    reason, name = describe_raised(raised, place), describe(verifier)
+    text = f"{reason} (in the verifier {name})\n{users_traceback(raised)}"
+    return error(reason), Failure(f"{name}: {type(raised).__name__} at {place}", text)
+
+
+def place_of(raised: BaseException, called: Any) -> tuple[str, int] | None:
+    """Return file and line of the user's code that raised; where none did, those where `called` is defined.
+
+    Where that is ours: the last line that was running. None for an exception that was never raised.
+    """
+    return (None if raised_by_user(raised) else _defined_at(called)) or raised_at(raised)
+
+
+def _defined_at(called: Any) -> tuple[str, int] | None:
+    """Return file and line where a user's function, or the call of a user's object, is defined; None for ours."""
+    called = inspect.unwrap(called.func if isinstance(called, functools.partial) else called)
+    called = called if inspect.isroutine(called) else inspect.getattr_static(type(called), "__call__", None)
+    code = getattr(called, "__code__", None)
+    ours = str(getattr(called, "__module__", "")).partition(".")[0] == "rlvr"
+    return None if ours or code is None else (code.co_filename, code.co_firstlineno)
 
 
 def describe(verifier: Any) -> str:
@@ -168,10 +186,11 @@ def check_references(verifier: Any, problems: Iterable[Problem]) -> None:
             raise ValueError(f"problem {problem.id!r}: {error}") from error
         # The check is a user's code, which may raise anything.
         except Exception as error:
-            what = f"{type(error).__name__}: {error}"
+            file, line = place_of(error, check) or ("?", 0)
+            what = describe_raised(error, None)
             raise RunError(
-                f"problem {problem.id!r}: check_reference of the verifier {describe(verifier)} failed with {what}; "
-                "expected ValueError for a reference that cannot be used, else None"
+                f"{file}, line {line}: problem {problem.id!r}: check_reference of the verifier {describe(verifier)} "
+                f"failed with {what}; expected ValueError for a reference that cannot be used, else None"
             ) from error
 
 

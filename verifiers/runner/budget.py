@@ -34,7 +34,7 @@ class ErrorBudget:
             self.num_verdicts += 1
             if verdict.status in UNSCORED:
                 self.num_errors += 1
-                self.reasons[f"{verdict.status}: {verdict.reason}"] += 1
+                self.reasons[verdict.reason] += 1
 
     def check(self) -> None:
         """Raise VerifierErrors when the budget is exceeded."""
@@ -44,6 +44,6 @@ class ErrorBudget:
             return
         reason, count = self.reasons.most_common(1)[0]
         raise VerifierErrors(
-            f"{self.num_errors} of {self.num_verdicts} verdicts have no score (error or bad_reference), above the "
-            f"budget of {self.share:.1%}; the most frequent ({count} times) is {reason}"
+            f"{reason} ({count} times, the most frequent); {self.num_errors} of {self.num_verdicts} verdicts have no "
+            f"score (error or bad_reference), above the budget of {self.share:.1%}"
         )

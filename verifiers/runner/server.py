@@ -71,9 +71,9 @@ class WorkerServer:
             self.stop()
             if answer is None:
                 raise PoolError("the verifier's server process did not start; see its output above")
-            told = answer.decode().rstrip()
-            logger.error("the verifier cannot be loaded in a worker process\n%s", told)
-            raise PoolError(f"the verifier cannot be loaded in a worker process ({told.splitlines()[-1]}); {OPT_OUT}")
+            reason, _, trace = answer.decode().partition("\n")
+            logger.error("the verifier cannot be loaded in a worker process\n%s", trace)
+            raise PoolError(f"{reason}; the verifier cannot be loaded in a worker process; {OPT_OUT}")
         self.control.settimeout(None)
 
     def spawn(self, number: int) -> socket.socket:

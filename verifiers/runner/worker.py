@@ -20,11 +20,11 @@ import signal
 import socket
 import struct
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
+from rlvr.raised import describe_raised, raised_at, users_traceback
 from rlvr.traits import VerifierTraits
 from rlvr.types import Problem
 from rlvr.verifiers.runner.base import OUT_OF_MEMORY, Failure, attempt, failed
@@ -81,7 +81,7 @@ def serve(control: socket.socket, parent: int) -> None:
     """Body of the server process. Returns when the other end of `control` is closed.
 
     The first frame is (pickled verifier, bytes of memory for a worker). The answer is a frame: empty when the verifier
-    is loaded, else the traceback.
+    is loaded, else one line about the exception, and below it the traceback.
     """
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -95,9 +95,10 @@ def serve(control: socket.socket, parent: int) -> None:
         warm_up = VerifierTraits.of(verifier).warm_up
         if warm_up is not None:
             warm_up()
-    except BaseException:
-        control.sendall(frame(traceback.format_exc().encode()))
-        raise
+    except BaseException as error:
+        told = f"{describe_raised(error, raised_at(error))}\n{users_traceback(error)}"
+        control.sendall(frame(told.encode("utf-8", "replace")))
+        return
     gc.collect()
     gc.freeze()
     control.sendall(frame(b""))

@@ -17,7 +17,7 @@ from rlvr.verifiers.math.choices import choice, lone_choice
 from rlvr.verifiers.math.choices import choices as choices_of
 from rlvr.verifiers.math.comparatives import compares
 from rlvr.verifiers.math.compare import Rules
-from rlvr.verifiers.math.families import begins_somewhere
+from rlvr.verifiers.math.families import begins_somewhere, declares_integers
 from rlvr.verifiers.math.identity import Undecided
 from rlvr.verifiers.math.kinds import kind
 from rlvr.verifiers.math.lex import plain
@@ -303,6 +303,8 @@ def judge_answer(gold: Reference, answer: str, rules: Rules, given: Given = None
         return limit(str(problem), shown) if isinstance(problem, TooLarge) else unparseable(str(problem), shown)
     if begins_somewhere(gold.text) or begins_somewhere(answer):
         rules = dataclasses.replace(rules, shifted=False)
+    elif declares_integers(gold.text) or declares_integers(answer):
+        rules = dataclasses.replace(rules, declared=True)
     verdict = _by_trees(read.trees, trees, shown, rules, given)
     if verdict.correct:
         other = other_bounds(gold.text, answer, _is_solution_set(read.trees[0])) or opposed(read.normal, normal)

@@ -37,6 +37,7 @@ class Rules:
     units: Literal["convert", "ignore"] = "convert"
     unevaluated: Literal["auto", "accept", "reject"] = "accept"
     quick: bool = False  # whether long sums are left to the worker pool
+    declared: bool = False  # whether a parameter is said to be an integer
     shifted: bool = True  # whether families of numbers with a parameter may be shifted
     whole: bool = True  # whether the whole answer is compared, whose letters may be arbitrary constants
 
@@ -51,7 +52,7 @@ class Rules:
             found = written_exactly(answer)
             if found is not None:
                 return found == wanted
-        return self._same(gold, answer) or (self.shifted and same_families(gold, answer))
+        return self._same(gold, answer) or (self.shifted and same_families(gold, answer, self.declared))
 
     def _same(self, gold: Node, answer: Node) -> bool:
         try:

@@ -9,7 +9,7 @@ from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.measures import is_unit_run, sign_is_unit
 from rlvr.verifiers.math.restated import is_restated
 from rlvr.verifiers.math.tree import Node, Op, ParseError, Sym
-from rlvr.verifiers.math.units import LETTER_UNITS, SQUARED, find_unit
+from rlvr.verifiers.math.units import CLEAR_UNITS, LETTER_UNITS, SQUARED, find_unit
 from rlvr.verifiers.math.vocabulary import (
     BLOCKED,
     CONSTANT_NAMES,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MAX_POWER_TOKENS = 8  # of the exponent of a unit
 CJK = "\u2e80"  # from here on letters are words, never variables
 _AFTER_NOUN = frozenset((",", ";", ")", "]", "}", "(", ".", "newline", "and", "or", "&"))
+_ORDINALS = {"1": "st", "2": "nd", "3": "rd"}
 _ARTICLES = frozenset(("a", "an"))
 _OPENERS = frozenset(
     ("(", "{", "{{", "<(", "lfloor", "lceil", "\\frac", "\\dfrac", "\\tfrac", "\\cfrac", "\\sfrac", "\\nicefrac",
@@ -103,6 +104,8 @@ def is_factor(parser: Parser, token: Token, before: Token) -> bool:
         return False  # $5 a day
     if len(text) > 1:
         if parser.units and (before.kind == "num" or before.text in ("}", ")")):
+            if not token.spaced and _may_be_variables(text, before):
+                return True
             return is_product(text) and not _is_unit(text) and not (token.spaced and _ends_in_noun(parser))
         return is_product(text)
     after_value = before.kind == "num" or (before.text == "}" and text in "JNWVKC")
@@ -138,6 +141,14 @@ def _ends_in_power(node: Node) -> bool:
     """Whether a product ends in a power or in a name (its exponent or index is not a factor): 2^3 3^2, x_1 100."""
     last = node.args[-1] if isinstance(node, Op) and node.head == "mul" else node
     return isinstance(last, Sym) or (isinstance(last, Op) and last.head == "pow")
+
+
+def _may_be_variables(text: str, before: Token) -> bool:
+    """Whether two letters that follow a value at once, 3mg or 2st, are a product and no unit or ordinal."""
+    if text in _ORDINALS.values() or text == "th":
+        last = before.text[-1:]
+        return text != ("th" if before.text[-2:-1] == "1" else _ORDINALS.get(last, "th"))
+    return len(text) == 2 and text not in CLEAR_UNITS and is_product(text)
 
 
 def _is_unit(word: str) -> bool:

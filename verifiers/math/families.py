@@ -31,6 +31,9 @@ _BOUNDED = re.compile(
     r"|(?:∈|\\in(?![A-Za-z]))\s*(?:ℕ|\\N(?![A-Za-z])|\\(?:mathbb|Bbb)\s*\{?\s*N|\\?\{)"
 )
 
+_DECLARED = re.compile(r"\\in(?![a-z])|∈|ℤ|\\mathbb|\\Z(?![a-z])|integer", re.IGNORECASE)
+_ANGLES = frozenset("xyztu") | {"theta", "alpha", "beta", "gamma", "phi", "psi"}
+
 _Progression = tuple[Any, Any]  # first value and step, in units of pi or of one
 
 
@@ -41,8 +44,16 @@ def begins_somewhere(text: str) -> bool:
     return _BOUNDED.search(text) is not None
 
 
-def same_families(gold: Node, answer: Node) -> bool:
-    """Whether both are families of angles with an integer parameter, and equal as sets."""
+def declares_integers(text: str) -> bool:
+    """Whether a text says that a parameter is an integer, so that its values are a set of solutions."""
+    return _DECLARED.search(text) is not None
+
+
+def same_families(gold: Node, answer: Node, declared: bool = False) -> bool:
+    """Whether both are families of angles with an integer parameter, and equal as sets.
+
+    `declared`: it is known to be one. Else n pi may be a formula, as A = n pi is, where n is given data.
+    """
     parameter, angle, builder = _signs_of_family(gold)
     if not parameter:
         return False
@@ -55,10 +66,22 @@ def same_families(gold: Node, answer: Node) -> bool:
         (names, left), (other_names, right) = (_progressions(side, numbers, unit) for side in (gold, answer))
         if names and other_names and names != other_names:
             return False
+        said = declared or builder or builders
+        if not said and len(left) == len(right) == 1 and _is_formula(left[0], names, numbers):
+            return all(_zero(one - other, numbers) for one, other in zip(left[0], right[0], strict=True))
         period = _common_period([step for _, step in left + right])
         return _classes(left, period, numbers) == _classes(right, period, numbers)
     except (ValueError, OverflowError, ZeroDivisionError):
         return False
+
+
+def _is_formula(progression: _Progression, names: frozenset[str], numbers: Digits) -> bool:
+    """Whether values may be those of a formula: of a name of no angle, or of no name and multiples of the step."""
+    start, step = progression
+    if names:
+        return names.isdisjoint(_ANGLES)
+    share = start / step
+    return _zero(share - numbers.context.nint(share), numbers)
 
 
 def same_class(gold: Node, answer: Node) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlvr.verifiers.math.tree import Node, Op, Quantity, Rel, heads, number
 from rlvr.verifiers.math.vocabulary import FUNCTIONS
 
-_VALUES = frozenset("add mul div pow neg root abs".split()) | set(FUNCTIONS.values())
+_VALUES = frozenset("add mul div pow neg root abs () [] matrix".split()) | set(FUNCTIONS.values())
 
 
 def two_valued(tree: Node) -> Node:

@@ -63,6 +63,8 @@ def _letter_unit(answer: Node, of_temperature: bool) -> tuple[Node, Unit] | None
     if not isinstance(answer, Op) or answer.head != "mul":
         return None
     value, letters = answer.args[0], answer.args[1:]
+    if len(letters) == 1 and isinstance(letters[0], Op) and letters[0].head == "mul":
+        letters = letters[0].args  # 5mg
     if not isinstance(value, Num) or not all(isinstance(letter, Sym) for letter in letters):
         return None
     name = "".join(letter.name for letter in letters if isinstance(letter, Sym))

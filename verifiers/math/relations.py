@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.binders import unevaluated
@@ -157,7 +158,8 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
         if name != label or not rules.shifted or symbols(name) & (symbols(value) | symbols(residue)):
             return False
         return same_class(value, residue)
-    given = rules.within  # as an unknown's value, `same_solution` looks for arbitrary constants
+    # Arbitrary constants and parameters depend on the unknown: `same_solution` and `Rules.same` look for them.
+    given = replace(rules.within, shifted=rules.declared and rules.shifted)
     two = len(gold.sides) == len(answer.sides) == 2
     named = two and is_label(gold.sides[0]) and distance(gold.sides[0]) == distance(answer.sides[0])
     if named and given.same(gold.sides[1], answer.sides[1]):

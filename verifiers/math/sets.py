@@ -43,7 +43,8 @@ ALL = [Piece(LOWEST, HIGHEST)]
 def signs(node: Node) -> list[Node]:
     """Return both values of an expression with plus-minus, else the expression itself.
 
-    Signs side by side go together (upper with upper); one below another, as in a root after a sign, is independent.
+    Signs side by side go together, upper with upper, as in a \\pm b \\mp c and in a tuple. Independent are one below
+    another, as in a root after a sign, and those of a sum without \\mp: \\pm 1 \\pm \\sqrt2 has four values.
     """
     values = [node]
     for _ in range(MAX_NESTED_SIGNS):
@@ -61,8 +62,11 @@ def _with_sign(node: Node, upper: bool) -> Node:
     if not isinstance(node, Op):
         return node
     if node.head in ("pm", "mp"):
+        first, second = node.args
+        if node.head == "pm" and isinstance(first, Op) and first.head == "pm":
+            return Op("add", (first, second if upper else Op("neg", (second,))))  # whose sign is its own
         plus = upper == (node.head == "pm")
-        return Op("add", (_with_sign(node.args[0], upper), node.args[1] if plus else Op("neg", (node.args[1],))))
+        return Op("add", (_with_sign(first, upper), second if plus else Op("neg", (second,))))
     return Op(node.head, tuple(_with_sign(arg, upper) for arg in node.args))
 
 

@@ -192,6 +192,10 @@ _UPRIGHT_UNITS = {
 NO_UNIT = Unit(Fraction(1), ())
 # Letters that may as well be a variable: a unit only after a space or in \\text{}.
 LETTER_UNITS = frozenset("mgshLNJKWVM")
+# Of units of two letters those that are no product of variables where they follow a number at once: 5cm, but 3mg.
+CLEAR_UNITS = frozenset(
+    "cm km mm dm nm um kg ml mL cL dL ft in oz lb yd hr yr mi Hz Pa kJ kW kB KB MB GB eV dB Km KM Kg KG AU cc".split()
+)
 SQUARED = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 POWERS = {"squared": 2, "cubed": 3}
 

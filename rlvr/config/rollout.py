@@ -23,8 +23,9 @@ class RolloutConfig(TurnSettings, VerifierSettings, SamplingSettings):
     resample_rounds: Annotated[int, COUNT_OR_NONE] = 0
     """Dynamic sampling (DAPO): maximum extra sampling rounds to replace groups whose rewards are all equal. 0: off."""
     truncated: Literal["keep", "mask", "penalize"] = "keep"
-    """Completions cut off at max_new_tokens, or at the context's end: keep them, mask them out of the loss, or penalize
-    them (DAPO's soft overlong punishment)."""
+    """Completions cut off at max_new_tokens, or at the context's end: keep them with their scores, mask them, or
+    penalize them (DAPO's soft overlong punishment). Masked ones are not trained on and do not count in their group's
+    baseline, as if they had not been sampled; nothing is then learned about ending in time."""
     overlong_buffer: Annotated[int, COUNT_OR_NONE, WITH_PENALTY] = 64
     """Number of tokens before the limit over which the penalty grows from 0 to -1."""
     length_penalty: Annotated[float, WEIGHT, ADVANCED] = 0.0

@@ -36,26 +36,40 @@ def check_credit(groups: Sequence[Group], config: Config) -> None:
 
 
 def credited_rewards(groups: Sequence[Group], config: Config, decode: Decode) -> list[GroupRewards]:
-    """Return the rewards of all groups (P x G): of whole rollouts, or by algo.credit of their steps.
+    """Return the rewards (P x G) that advantages are made of: of whole rollouts, or by algo.credit of their steps.
 
     decode: of token ids into text without special tokens.
+
+    With rollout.truncated "mask" a completion that was cut off has none, like one without a score: it is neither
+    trained on nor in the baseline of its group. The advantages of those that ended then sum to 0 in each group, so
+    that they learn to be right and nothing of ending. With its score in the mean (as in TRL and SkyRL), mostly 0,
+    their sum would be above 0: a reward for ending, the larger the more were cut; and a group whose rewards differ
+    only in what is masked would count as one with signal.
     """
-    credit = config.algo.credit
+    credit, masked = config.algo.credit, config.rollout.truncated == "mask"
     if credit == "outcome":
-        return list(group_rewards(groups, config.rollout))
-    return [
-        [
-            step_rewards(
-                completion,
-                verdict,
-                outcome_reward(completion, verdict, config.rollout, shuffled=bool(group.own_verdicts)),
-                decode if credit == "step" else None,
-                shuffled=bool(group.own_verdicts),
-            )
-            for completion, verdict in zip(group.completions, group.verdicts)
+        rewards: list[GroupRewards] = list(group_rewards(groups, config.rollout))
+    else:
+        rewards = [
+            [
+                step_rewards(
+                    completion,
+                    verdict,
+                    outcome_reward(completion, verdict, config.rollout, shuffled=bool(group.own_verdicts)),
+                    decode if credit == "step" else None,
+                    shuffled=bool(group.own_verdicts),
+                )
+                for completion, verdict in zip(group.completions, group.verdicts)
+            ]
+            for group in groups
         ]
-        for group in groups
-    ]
+    return [without_cut_off(group, row) for group, row in zip(groups, rewards)] if masked else rewards
+
+
+def without_cut_off(group: Group, rewards: GroupRewards) -> GroupRewards:
+    """Return the rewards of a group's rollouts, None for those that a limit of tokens ended."""
+    kept = [None if completion.cut_off else reward for completion, reward in zip(group.completions, rewards)]
+    return cast(GroupRewards, kept)
 
 
 def step_rewards(

@@ -66,7 +66,7 @@ def reward(completion: Completion, verdict: Verdict, config: RolloutConfig) -> f
 
 
 def group_rewards(groups: Sequence[Group], config: RolloutConfig) -> list[list[float | None]]:
-    """Return the rewards of all groups (P x G)."""
+    """Return the rewards of all groups (P x G), as they are logged; which of them count: `credited_rewards`."""
     return [
         [
             verdict.score if group.own_verdicts else reward(completion, verdict, config)
@@ -102,7 +102,7 @@ def group_advantages(
     names = sorted({name for group in groups for verdict in group.verdicts for name in verdict.parts})
     if not names:
         raise ValueError("algo gdpo needs a verifier with named parts, such as combine; this one gives none")
-    named = [named_rewards(group) for group in groups]
+    named = [named_rewards(group, row) for group, row in zip(groups, rewards, strict=True)]
     names += sorted({name for group in named for found in group for name in found or ()} - set(names))
     parts = [
         {name: [None if found is None else found.get(name, 0.0) for found in group] for name in names}
@@ -111,13 +111,13 @@ def group_advantages(
     return gdpo(parts, weights)
 
 
-def named_rewards(group: Group) -> list[dict[str, float] | None]:
-    """Return the named parts of each rollout's reward, those earned within it counted in; None without a score."""
+def named_rewards(group: Group, rewards: Sequence[float | None]) -> list[dict[str, float] | None]:
+    """Return the named parts of each rollout's reward, those earned within it counted in; None without a reward."""
     return [
         None
-        if verdict.score is None
+        if reward is None
         else {**verdict.parts, **({} if group.own_verdicts else within_rewards(completion, verdict))}
-        for completion, verdict in zip(group.completions, group.verdicts)
+        for completion, verdict, reward in zip(group.completions, group.verdicts, rewards, strict=True)
     ]
 
 

@@ -15,7 +15,7 @@ from rlvr.commands.cli import main
 from rlvr.config import Config, DPOConfig, RAFTConfig, make_algo
 from rlvr.train import train
 from rlvr.training.collect import collect
-from rlvr.training.rewards import group_advantages, group_rewards
+from rlvr.training.credit import credited_advantages, credited_rewards
 from rlvr.training.update import to_batch
 from rlvr.types import Completion, Group, Problem, correct, incorrect
 from tests.helpers.batches import make_batch
@@ -99,13 +99,15 @@ def group(*finishes: str) -> Group:
 
 
 def test_a_pair_without_one_of_its_two_is_left_out(tmp_path):
-    """Where truncated completions are masked, a group whose best or worst was cut gives nothing."""
-    for advantage, counts in {"dpo": [2, 0, 0], "raft": [1, 0, 1]}.items():
+    """Where truncated completions are masked, best and worst are those of the rest; of one alone there is neither."""
+    for advantage, counts in {"dpo": [2, 0, 0, 2, 0], "raft": [1, 0, 0, 1, 0]}.items():
         run = make_run(tmp_path, algo={"name": advantage}, rollout={"truncated": "mask"})
-        for finishes, count in zip((("stop", "stop"), ("length", "stop"), ("stop", "length")), counts, strict=True):
+        two = (("stop", "stop"), ("length", "stop"), ("stop", "length"))
+        three = (("stop", "length", "stop"), ("length", "stop", "stop"))
+        for finishes, count in zip((*two, *three), counts, strict=True):
             groups = [group(*finishes)]
-            rewards = group_rewards(groups, run.config.rollout)
-            assert len(to_batch(run.learner, groups, group_advantages(groups, rewards, run.config.algo))) == count
+            rewards = credited_rewards(groups, run.config, run.learner.policy.decode)
+            assert len(to_batch(run.learner, groups, credited_advantages(groups, rewards, run.config.algo))) == count
 
 
 def test_pairs_stay_together():

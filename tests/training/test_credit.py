@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,7 @@ from rlvr.training.credit import (
     cut,
     informative_groups,
     is_uninformative,
+    keep_informative,
     step_rewards,
     turns_of,
 )
@@ -285,3 +287,93 @@ def test_outcomes_only_are_credited_alike(length):
     )
     for a, b in zip(whole, turns, strict=True):
         assert b.values == pytest.approx([a] * len(b.values))
+
+
+MASKED = RolloutConfig(truncated="mask")
+# Right, wrong, right; then cut off: right and wrong.
+ENDED, CUT = ["stop"] * 3, ["length", "context"]
+RIGHT = [correct(), incorrect(), correct(), correct(), incorrect()]
+MEANS_OF_THREE = {
+    "dr_grpo": [1 / 3, -2 / 3, 1 / 3],
+    "rloo": [1 / 2, -1, 1 / 2],
+    "grpo": [x / (1 / math.sqrt(3) + 1e-4) for x in (1 / 3, -2 / 3, 1 / 3)],
+    "maxrl": [1 / 2, -1, 1 / 2],
+    "reinforce": [1 / 3, -2 / 3, 1 / 3],
+    "raft": [1.0, 0.0, 0.0],
+    "dpo": [1.0, -1.0, 0.0],
+    "kto": [1.0, -1.0, 1.0],
+    "ppo": [1.0, 0.0, 1.0],
+}
+
+
+def ended_and_cut(*marks: str, verdicts=RIGHT, **kwargs) -> Group:
+    return group([replace(plain(2), finish_reason=mark) for mark in marks], verdicts, **kwargs)
+
+
+@pytest.mark.parametrize("name", MEANS_OF_THREE)
+def test_masked_completions_are_in_no_baseline(name):
+    """Three that ended and two that were cut have the advantages of the three alone; kept, the two count."""
+    rows = [ended_and_cut(*ENDED, *CUT)]
+    for rollout, expected in ((MASKED, [*MEANS_OF_THREE[name], 0.0, 0.0]), (RolloutConfig(), None)):
+        config = Config(algo=make_algo(name=name), rollout=rollout)
+        found = credited_advantages(rows, credited_rewards(rows, config, decode), config.algo)[0]
+        if expected is not None:
+            assert found == pytest.approx(expected)
+        elif name not in ("raft", "dpo"):
+            assert any(found[3:])
+    assert group_rewards(rows, MASKED) == [[1.0, 0.0, 1.0, 1.0, 0.0]]  # what is logged
+
+
+def test_masked_completions_are_in_no_baseline_of_named_rewards():
+    """GDPO normalizes each part within the group: of those that ended."""
+    parts = [replace(verdict, parts={"right": verdict.score}) for verdict in RIGHT]
+    config = Config(algo=GDPOConfig(), rollout=MASKED)
+    whole, ended = [ended_and_cut(*ENDED, *CUT, verdicts=parts)], [ended_and_cut(*ENDED, verdicts=parts[:3])]
+    found, expected = (
+        credited_advantages(g, credited_rewards(g, config, decode), config.algo)[0] for g in (whole, ended)
+    )
+    assert found == pytest.approx([*expected, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("credit", ["turn", "step"])
+def test_masked_rollouts_are_in_no_baseline_of_steps(credit):
+    """The returns to go of the two that ended are compared with each other alone."""
+    made = [replace(conversation(0.5), finish_reason=mark) for mark in ("stop", "stop", "length")]
+    verdicts = [correct(), incorrect(), correct()]
+    config = Config(algo=AlgoConfig("rloo", credit=credit), rollout=MASKED)
+    rows = [group(made, verdicts)]
+    rewards = credited_rewards(rows, config, decode)
+    assert rewards[0][2] is None
+    found = credited_advantages(rows, rewards, config.algo)[0]
+    alone = [group(made[:2], verdicts[:2])]
+    assert found[:2] == credited_advantages(alone, credited_rewards(alone, config, decode), config.algo)[0]
+
+
+def test_masked_completions_teach_nothing_about_ending():
+    """The sum of the advantages of what ended, which is what moves the probability of ending, is 0 in each group; with
+    the scores of the others in the mean it is above 0."""
+    for pattern in itertools.product(("stop", "length"), (correct(), incorrect("")), repeat=4):
+        marks, verdicts = (
+            pattern[::2],
+            [v if m == "stop" else incorrect("") for m, v in zip(pattern[::2], pattern[1::2])],
+        )
+        rows = [ended_and_cut(*marks, verdicts=verdicts)]
+        sums = {}
+        for rollout in (MASKED, RolloutConfig()):
+            config = Config(algo=AlgoConfig("dr_grpo"), rollout=rollout)
+            row = credited_advantages(rows, credited_rewards(rows, config, decode), config.algo)[0]
+            sums[rollout.truncated] = sum(a for a, mark in zip(row, marks) if mark == "stop")
+        assert sums["mask"] == pytest.approx(0)
+        assert sums["keep"] >= -1e-9
+
+
+def test_a_group_that_differs_only_in_what_is_masked_has_no_signal():
+    """Nothing of it is trained on, or all that is scores alike: dynamic sampling draws another."""
+    config = Config(algo=AlgoConfig("grpo"), rollout=MASKED)
+    same, masked = (
+        ended_and_cut("stop", "stop", "length", verdicts=RIGHT[2:3] * 2 + [incorrect()]),
+        ended_and_cut(*CUT, verdicts=RIGHT[:2]),
+    )
+    differs = ended_and_cut(*ENDED, *CUT)
+    assert informative_groups([same, masked, differs], config, decode) == [differs]
+    assert [g.kept for g in keep_informative([same, masked, differs], 2, config, decode)] == [False, False, True]

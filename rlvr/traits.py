@@ -5,7 +5,9 @@ Standard library only.
 
 from __future__ import annotations
 
+import copy
 import functools
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, runtime_checkable
@@ -43,6 +45,10 @@ class VerifierTraits:
 
     null_completions: Callable[[Any], Mapping[str, str]] | None = None
     """Completions that solve nothing, by what they do, for a reference: `rlvr audit` checks that none is accepted."""
+
+    for_problems: Callable[[Sequence[Problem]], tuple[Verifier, str]] | None = None
+    """Return the verifier for a pack with these problems, with the options that were left open chosen by them, and what
+    was chosen as one clause, "" where nothing was. Called when a pack gets its verifier."""
 
     missing: Callable[[], str] | None = None
     """One line that names a program or a server that is needed and not there, and what to do, or ""; asked before a
@@ -84,10 +90,34 @@ class VerifierTraits:
         return traits
 
 
+def suited(verifier: Any, problems: Sequence[Problem]) -> tuple[Any, str]:
+    """Return the verifier for a pack with these problems, and what was chosen for them (see `for_problems`)."""
+    choose = VerifierTraits.of(verifier).for_problems
+    return (verifier, "") if choose is None else choose(problems)
+
+
 class Composite:
     """Base of a verifier with components: it has a flag where any of them has it."""
 
     components: Mapping[str, Any]
+
+    @abstractmethod
+    def problem_for(self, name: str, problem: Problem) -> Problem | None:
+        """Return the problem as the named component sees it; None where it has nothing to judge."""
+
+    def for_problems(self, problems: Sequence[Problem]) -> tuple[Any, str]:
+        """Return the verifier with each component suited to the problems that it judges."""
+        made, told = {}, []
+        for name, part in self.components.items():
+            if VerifierTraits.of(part).for_problems is None:
+                made[name] = part
+                continue
+            seen = [its for problem in problems if (its := self.problem_for(name, problem)) is not None]
+            made[name], chosen = suited(part, seen)
+            told += [f"{name}: {chosen}"] if chosen else []
+        copied = copy.copy(self)
+        object.__setattr__(copied, "components", made)
+        return copied, "; ".join(told)
 
     @property
     def isolate(self) -> bool:
@@ -106,7 +136,7 @@ class Composite:
 
 
 _FLAGS = ("isolate", "whole_batch", "reads_prompt")
-_WITH_OPTIONS = ("fast_path", "verify_batch", "components", "problem_for", "merge", "measure")
+_WITH_OPTIONS = ("fast_path", "verify_batch", "for_problems", "components", "problem_for", "merge", "measure")
 
 
 def _checked(verifier: Any, name: str, value: Any) -> Any:

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from rlvr.registry import make_verifier
 from rlvr.seeding import derive_seed
-from rlvr.traits import VerifierTraits
+from rlvr.traits import VerifierTraits, suited
 from rlvr.types import Environment, Problem, Prompt, Task
 from rlvr.verifiers.runner.base import check_references as check_all_references
 from rlvr.verifiers.runner.base import describe
@@ -283,7 +283,15 @@ def _seal(task: Task, fingerprint: Fingerprint) -> Task:
         for problem in problems:
             overlap.add(part, problem)
             fingerprint.add(part, problem)
-    return replace(task, fingerprint=fingerprint.hexdigest())
+    return replace(judged_by(task, task.verifier), fingerprint=fingerprint.hexdigest())
+
+
+def judged_by(task: Task, verifier: Any) -> Task:
+    """Return the task with a verifier, of which options that were left open are chosen for the task's problems."""
+    train, test = task.train, task.test
+    problems = Generated(len(train) + len(test), lambda i: train[i] if i < len(train) else test[i - len(train)])
+    made, chosen = suited(verifier, problems)
+    return replace(task, verifier=made, notes=(f"{task.name}: {chosen}",) if chosen else ())
 
 
 def _settings(verifier: Any) -> Mapping[str, Any]:

@@ -120,8 +120,9 @@ def jsonl(
 
     data: a folder with train.jsonl and test.jsonl (either may be missing), or one file, of which the share `test_share`
     is held out. A hash of the prompt decides, so that copies of a prompt stay together and the split does not change
-    when lines are added. verifier_options: key=value. include_weak: also train on problems whose tests a program
-    could pass that solves nothing (unit_tests).
+    when lines are added. verifier_options: key=value; where all references are numbers, `math` has unevaluated=reject
+    unless they say otherwise. include_weak: also train on problems whose tests a program could pass that solves nothing
+    (unit_tests).
     """
     if not 0 <= test_share <= 1:
         raise ValueError(f"task 'jsonl', test_share {test_share}: expected a share in [0, 1]")

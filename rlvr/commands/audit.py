@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
     task, refusal = seal(make_task(args.task, **options))
     fingerprint = f", fingerprint {task.fingerprint}" if task.fingerprint else ""
     sizes = f"{len(task.train)} train, {len(task.test)} test, {len(task.demonstrations)} demonstrations"
-    print(f"{task.name}: {sizes}{fingerprint}")
+    print(printable("\n".join((f"{task.name}: {sizes}{fingerprint}", *task.notes))))
     failed = False
     if args.against:
         finding = contaminated(task, args)

@@ -41,7 +41,7 @@ from rlvr.files.write import write_whole
 from rlvr.registry import make_task, make_verifier
 from rlvr.runs.folder import EVALUATION, RunFolder, texts
 from rlvr.runs.records import graded, with_interval
-from rlvr.tasks.base import prompt_text, sealed
+from rlvr.tasks.base import judged_by, prompt_text, sealed
 from rlvr.training.evaluate import evaluate
 from rlvr.training.signals import StopRequest
 from rlvr.types import Problem, Sampling, Task, Verifier
@@ -158,7 +158,7 @@ def load_task(args: EvalArgs) -> Task:
         return task
     verifier = make_verifier(args.verifier, **key_values(args.verifier_option, "--verifier-option"))
     check_references(verifier, chosen_problems(task, args))
-    return dataclasses.replace(task, verifier=verifier)
+    return judged_by(task, verifier)
 
 
 def chosen_problems(task: Task, args: EvalArgs) -> list[Problem]:
@@ -222,7 +222,7 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
         served.check_requests(args)
     folder = eval_folder(args, task.fingerprint)
     with folder.locked() as lines:
-        for line in (*lines, *folder.claim()):
+        for line in (*lines, *folder.claim(), *task.notes):
             print(line)
         if args.url is not None:
             return served.answer_problems(args, task, problems, stop)

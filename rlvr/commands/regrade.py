@@ -28,7 +28,7 @@ from rlvr.files.write import write_whole, writing
 from rlvr.registry import make_verifier
 from rlvr.runs.folder import REGRADING, RunFolder, read_record
 from rlvr.runs.reading import Record, all_rollouts, check_run
-from rlvr.tasks.base import sealed
+from rlvr.tasks.base import judged_by, sealed
 from rlvr.training.signals import StopRequest
 from rlvr.types import Problem, Task, Verdict, Verifier
 from rlvr.verifiers.runner import Runner
@@ -114,7 +114,8 @@ def settings_of_run(args: RegradeArgs) -> tuple[Config, Task, Verifier]:
         )
     if args.verifier is None:
         return config, task, task.verifier
-    return config, task, make_verifier(args.verifier, **key_values(args.verifier_option, "--verifier-option"))
+    verifier = make_verifier(args.verifier, **key_values(args.verifier_option, "--verifier-option"))
+    return config, task, judged_by(task, verifier).verifier
 
 
 def named_problems(task: Task, run: Path) -> dict[str, Problem]:

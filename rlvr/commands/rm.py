@@ -20,6 +20,7 @@ from rlvr.config.reward_model import PairsConfig, RewardConfig
 from rlvr.registry import make_task, make_verifier
 from rlvr.reward_model.preferences import read_pairs, split_by_prompt
 from rlvr.runs.folder import REWARD_MODEL, Record, RunFolder, texts
+from rlvr.tasks.base import judged_by
 from rlvr.types import Task, Verifier
 from rlvr.verifiers.runner.base import check_references
 
@@ -90,7 +91,7 @@ def pack(config: PairsConfig) -> tuple[Task, Verifier]:
         return task, task.verifier
     verifier = make_verifier(config.verifier, **key_values(config.verifier_option, "--pairs.verifier-option"))
     check_references(verifier, task.train)
-    return task, verifier
+    return task, judged_by(task, verifier).verifier
 
 
 def with_policy(config: RewardConfig, policy: Path) -> RewardConfig:

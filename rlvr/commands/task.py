@@ -14,7 +14,7 @@ from rlvr.config import Config
 from rlvr.config.shared import EnvironmentSettings, TurnSettings
 from rlvr.files.jsonl import check_file, parse_object
 from rlvr.registry import make_environment, make_task, make_verifier
-from rlvr.tasks.base import prompt_digest, sealed
+from rlvr.tasks.base import judged_by, prompt_digest, sealed
 from rlvr.types import Prompt, Task, Verifier
 from rlvr.verifiers.runner.base import check_references
 
@@ -33,7 +33,7 @@ def build_task(config: Config) -> Task:
     if run.verifier is not None:
         verifier = make_verifier(run.verifier, **key_values(run.verifier_option, "--run.verifier-option"))
         check_references(verifier, [*task.train, *task.test])
-        task = dataclasses.replace(task, verifier=verifier)
+        task = judged_by(task, verifier)
     task = with_environment(task, run, "--run.")
     if run.leave_out is not None:
         task = without(task, run.leave_out)
@@ -125,7 +125,7 @@ def build_monitor(config: Config, task: Task) -> Verifier | None:
     options = key_values(settings.verifier_option, "--monitor.verifier-option")
     monitor: Verifier = make_verifier(settings.verifier, **options)
     check_references(monitor, [*task.train, *task.test])
-    return monitor
+    return judged_by(task, monitor).verifier
 
 
 def corpus(task: Task) -> Iterator[str]:

@@ -79,7 +79,8 @@ def execute(prepared: Prepared, callbacks: Sequence[TrainerCallback], stop: Stop
         stack.callback(display.close)
         claim(stack, folder, accelerator, display.say)
         start_trackers(config, accelerator)
-        display.say(describe_start(config, task, policy, accelerator))
+        for line in (describe_start(config, task, policy, accelerator), *task.notes):
+            display.say(line, wrap=True)
         all_callbacks = [TrackerCallback(accelerator), ConsoleCallback(display, config), *callbacks]
         reporter = Reporter(RunLog(config.run.out_dir), accelerator, all_callbacks)
         with naming_lost(accelerator), watching(accelerator, config.run.stall_timeout, reporter.warn):

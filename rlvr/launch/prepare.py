@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from rlvr.commands.machine import check_device, check_optimizer_extra
@@ -11,7 +10,7 @@ from rlvr.config import Config
 from rlvr.files.models import find_model
 from rlvr.runs.trackers import check_trackers
 from rlvr.sampling.samplers import check_sampler
-from rlvr.tasks.base import sealed
+from rlvr.tasks.base import judged_by, sealed
 from rlvr.training.demonstrations import with_demonstrations
 from rlvr.training.pass_rates import choose_problems
 from rlvr.training.signals import StopRequest
@@ -50,7 +49,7 @@ def prepare(config: Config, task: Task | None, verifier: Verifier | None, stop: 
     named = task is None and verifier is None
     task, chosen = choose_problems(sealed(task or build_task(config)), config.curriculum)
     task = with_demonstrations(task, config.sft)
-    task = dataclasses.replace(task, verifier=verifier or task.verifier)
+    task = task if verifier is None else judged_by(task, verifier)
     check_turns(task, config.rollout, "rollout.")
     monitor = build_monitor(config, task)
     check_demonstrations(config, task)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from rlvr.config.shared import (
 )
 from rlvr.files.write import write_whole
 from rlvr.registry import make_task, make_verifier
+from rlvr.tasks.base import judged_by
 from rlvr.types import Problem, Prompt, Sampling, Task
 
 
@@ -55,7 +55,7 @@ class SampledArgs(BatchSizeSetting, VerifierSettings, LengthSettings, LoadSettin
         if self.verifier is None:
             return task, problems
         verifier = make_verifier(self.verifier, **key_values(self.verifier_option, "verifier_option"))
-        return dataclasses.replace(task, verifier=verifier), problems
+        return judged_by(task, verifier), problems
 
 
 class Writer:

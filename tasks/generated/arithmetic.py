@@ -78,6 +78,7 @@ def arithmetic(
     """Three-digit sums with a scratchpad, and sloppy demonstrations for SFT: learns on a CPU in a minute.
 
     forget: the probability of each carry to be forgotten in demonstrations. signs: sums, differences, or both.
+    `math` asks for answers that are evaluated (unevaluated=reject), as wherever all references are numbers.
     """
     if not 0 <= forget <= 1:
         raise ValueError(f"task 'arithmetic', forget {forget}: expected a probability in [0, 1]")

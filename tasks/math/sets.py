@@ -85,7 +85,10 @@ def evaluation_task(name: str, data: Path | None, num_test: int | None, source: 
 @register_task("gsm8k")
 @published(GSM8K)
 def gsm8k(*, data: Path | None = None, num_train: int | None = None, num_test: int | None = None) -> Task:
-    """Grade-school word problems with whole-number answers: 7,473 to train on, 1,319 to test."""
+    """Grade-school word problems with whole-number answers: 7,473 to train on, 1,319 to test.
+
+    `math` asks for answers that are evaluated (unevaluated=reject), as wherever all references are numbers.
+    """
     splits = {}
     for split, limit in (("train", num_train), ("test", num_test)):
         rows = list(GSM8K.rows(None, split)) if data is None else read_split(Path(data), split, alone=False)
@@ -103,7 +106,10 @@ def math500(*, data: Path | None = None, num_test: int | None = None) -> Task:
 @register_task("svamp")
 @published(SVAMP)
 def svamp(*, data: Path | None = None, num_test: int | None = None) -> Task:
-    """SVAMP: 1,000 one-step word problems with distracting numbers; test only."""
+    """SVAMP: 1,000 one-step word problems with distracting numbers; test only.
+
+    `math` asks for answers that are evaluated (unevaluated=reject), as wherever all references are numbers.
+    """
     return evaluation_task("svamp", data, num_test, SVAMP, from_svamp)
 
 

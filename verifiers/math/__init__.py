@@ -19,6 +19,7 @@ from rlvr.verifiers.extract.answers import reference_text, without_answer
 from rlvr.verifiers.math.answer import Reference, judge_answer, read_reference, readable
 from rlvr.verifiers.math.budget import QUICK_WORK, BoundedWork, OutOfBudget, is_counted
 from rlvr.verifiers.math.compare import Rules
+from rlvr.verifiers.math.evaluated import is_number
 from rlvr.verifiers.math.judge import Symbolic, is_open, reconsidered
 from rlvr.verifiers.math.prompts import read_prompt
 from rlvr.verifiers.math.symbolic import parse_answer, to_sympy, warm_up
@@ -35,6 +36,10 @@ __all__ = [
     "verify_math_batch",
 ]
 
+NUMBERS = (
+    "all references are numbers, so that answers must be evaluated, 56 and not 57 - 1 (unevaluated=reject of math; "
+    "its option unevaluated=accept takes both)"
+)
 QUICK_CHARS = 1_000  # longer answers are compared in the pool
 QUICK_COMPLETION = 100_000  # characters; in longer completions the answer is looked for in the pool
 
@@ -165,6 +170,12 @@ class MathVerifier:
         """Raise ValueError where the reference cannot be read."""
         _reference(reference)
 
+    def for_problems(self, problems: Iterable[Problem]) -> tuple[MathVerifier, str]:
+        """Return the verifier of a pack: where all its references are numbers, answers must be evaluated."""
+        if self.unevaluated != "auto" or not _are_numbers(problem.reference for problem in problems):
+            return self, ""
+        return replace(self, unevaluated="reject"), NUMBERS
+
     def _decide(
         self, problem: Problem, completion: str, *, quick: bool = False, seconds: float | None = None
     ) -> Verdict | None:
@@ -209,6 +220,20 @@ class MathVerifier:
 
 def _reference(reference: Any) -> Reference:
     return read_reference(reference_text(reference))
+
+
+def _are_numbers(references: Iterable[Any]) -> bool:
+    """Whether all references, and one at least, are numbers in a usual form, as `is_number` says."""
+    found = False
+    for reference in references:
+        try:
+            gold = _reference(reference)
+        except ValueError:
+            return False
+        if not gold.text.isdigit() and not any(map(is_number, gold.readings[:1])):
+            return False
+        found = True
+    return found
 
 
 Asked = tuple[str | float, str] | tuple[str | float, str, Prompt]  # reference, completion, and the prompt

@@ -25,6 +25,7 @@ from rlvr.pipeline.pair_judge import (
     read,
 )
 from rlvr.types import RunError
+from rlvr.verifiers.llm_judge import NOT_REACHED
 from tests.helpers.openai_like import Body, OpenAILike, chat_answer, openai_like
 
 COMPARISON = Comparison("947+585=", "1532", "no", "keep secrets")
@@ -130,7 +131,7 @@ class Said:
         self.table = table
 
     def preferences(self, comparisons: Sequence[Comparison]) -> list[float | str]:
-        return [self.table[comparison.first] for comparison in comparisons]
+        return [self.table.get(comparison.first, "no reply") for comparison in comparisons]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +151,46 @@ def test_both_orders_are_averaged(table: dict[str, float | str], first: float | 
     assert found.first == (None if first is None else pytest.approx(first))
     assert found.agree is agree
     assert (found.reason == "no reply") is (first is None)
+
+
+class Garbled:
+    """A judge that prefers the longer answer, and has no reply where a text stands in either, or is lost."""
+
+    def __init__(self, part: str, reply: str = "no reply") -> None:
+        self.part, self.reply = part, reply
+
+    def preferences(self, comparisons: Sequence[Comparison]) -> list[float | str]:
+        garbled = [self.part in comparison.first + comparison.second for comparison in comparisons]
+        longer = [float(len(comparison.first) > len(comparison.second)) for comparison in comparisons]
+        return [self.reply if bad else value for bad, value in zip(garbled, longer, strict=True)]
+
+
+def test_an_answer_that_makes_the_judge_unreadable_loses() -> None:
+    """On either side, however good it is; where both do, or the judge was not reached, there is no preference."""
+    comparisons = [
+        Comparison("p", "a good answer #", "bad", "c"),
+        Comparison("p", "bad", "a good answer #", "c"),
+        Comparison("p", "one #", "other #", "c"),
+        Comparison("p", "a good answer", "bad", "c"),
+    ]
+    found = both_orders(Garbled("#"), comparisons)
+    assert [preference.first for preference in found] == [0.0, 1.0, None, 1.0]
+    assert [preference.orders for preference in found] == [None, None, None, (1.0, 0.0)]
+    assert found[0].reason == "no reply"
+    assert not found[0].agree
+    lost = both_orders(Garbled("#", f"{NOT_REACHED}: 503"), comparisons)
+    assert [preference.first for preference in lost] == [None, None, None, 1.0]
+
+
+def test_a_comparison_that_is_unreadable_as_a_pair_blames_nobody() -> None:
+    """As one whose answers are too long together: the judge reads each beside a plain one."""
+
+    class Together(Garbled):
+        def preferences(self, comparisons: Sequence[Comparison]) -> list[float | str]:
+            return ["too long" if len(c.first + c.second) > 30 else 0.5 for c in comparisons]
+
+    [found] = both_orders(Together(""), [Comparison("p", "a" * 16, "b" * 16, "c")])
+    assert (found.first, found.reason) == (None, "too long")
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -23,6 +23,7 @@ from rlvr.reward_model.preferences import read_pairs
 from rlvr.tasks.generated.secret_sums import JUDGE_FORM, PRINCIPLES, REQUESTS
 from rlvr.training.demonstrations import read_demonstrations
 from rlvr.types import Problem, RunError
+from rlvr.verifiers.llm_judge import PLAIN_ANSWER
 from tests.helpers.pipelines import ANSWERED, QUICK
 
 NAMES = ["helpful", "answers", "revise", "sl", "helpful_pairs", "judge", "label", "reward", "rl"]
@@ -97,13 +98,14 @@ def label_args(model: str, **changes: Any) -> JudgedPairsArgs:
 
 
 class Fixed:
-    """A judge that says the same of every comparison, or what a list has for them in turn."""
+    """A judge that says the same of every comparison, or what a list has for them in turn; nothing of a plain answer."""
 
     def __init__(self, *said: float | str) -> None:
         self.said = said
 
     def preferences(self, comparisons: Sequence[Comparison]) -> list[float | str]:
-        return [self.said[i % len(self.said)] for i in range(len(comparisons))]
+        beside_plain = [PLAIN_ANSWER in (comparison.first, comparison.second) for comparison in comparisons]
+        return ["cut off" if plain else self.said[i % len(self.said)] for i, plain in enumerate(beside_plain)]
 
 
 @pytest.mark.parametrize(

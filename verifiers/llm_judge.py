@@ -2,7 +2,10 @@
 
 What a completion says cannot give it a grade. It stands between marks with a code that depends on its own text, so
 that it cannot hold them; what a chat template reads as control tokens is broken up in it; and a grade counts only as
-the last line of the judge's own reply, with a second code. A reply without one is an error, never a 0.
+the last line of the judge's own reply, with a second code.
+
+A completion must gain nothing by making the judge's replies unreadable: where the judge reads another answer to the
+same problem, the completion is to blame and scores 0 (unparseable). Where it does not, the judge is: an error.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import hashlib
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +24,7 @@ from rlvr.files.jsonl import check_file
 from rlvr.files.urls import KEY_VARIABLE, is_plain
 from rlvr.registry import register
 from rlvr.seeding import derive_seed
-from rlvr.types import Pair, Problem, Prompt, RunError, Sampling, Status, Verdict, error, limit, no_answer
+from rlvr.types import Pair, Problem, Prompt, RunError, Sampling, Status, Verdict, error, limit, no_answer, unparseable
 from rlvr.verifiers.extract.thinking import after_thinking
 
 if TYPE_CHECKING:
@@ -58,7 +61,11 @@ CUT_SHORT = {
     "length": "the judge's reply is cut off at {} tokens",
     "filter": "a filter of the judge's server withheld its reply",
 }
-ASKED_AGAIN = 2  # times that a vote is asked for until one is read
+# A vote is asked for in two attempts, until one is read, and in two more where the judge reads the plain answer.
+FIRST, PROBE, AGAIN = range(2), range(1, 2), range(2, 4)
+PLAIN_ANSWER = "I do not know."  # an answer that every judge can read
+PROBES = 2  # replies about the plain answer that must all be read for a completion to be blamed
+NOT_REACHED = "the judge was not reached"
 
 
 class Unread(Exception):
@@ -81,9 +88,12 @@ class LLMJudge:
     how often the judge is asked, each time with a seed of its own, at `temperature` (by default 0 with one vote, else
     0.7).
 
-    A completion of more than max_characters gets limit. A vote that cannot be read is asked for once more; a completion
-    with one that stays unread, or that the server refuses or fails to grade for retry_seconds, gets error. Verdicts are
-    remembered, so that the same completion of a problem is graded once. The first call raises RunError where the server
+    A completion of more than max_characters gets limit. A vote that cannot be read is asked for once more. Where one
+    stays unread, or the server refuses the question, the judge is asked twice about a plain answer to the same problem:
+    if it reads both, the vote is asked for twice more, and a completion that stays unread gets unparseable, score 0;
+    otherwise error, without a score. A completion that the server fails to grade for retry_seconds gets error.
+
+    Verdicts are remembered: a completion of a problem is graded once. The first call raises RunError where the server
     cannot be used at all, and a later one where as many requests in a row are lost as are under way at once.
     """
 
@@ -141,21 +151,53 @@ class LLMJudge:
         """
         state: State = self._state  # type: ignore[attr-defined]
         questions = [self.question(problem, completion) for problem, completion in pairs]
-        asked = dict.fromkeys(q for q in questions if isinstance(q, Question) and state.verdict(q) is None)
+        asked = {
+            question: problem
+            for question, (problem, _) in zip(questions, pairs, strict=True)
+            if isinstance(question, Question) and state.verdict(question) is None
+        }
         endpoint = state.endpoint(self) if asked else None
         pool = ThreadPoolExecutor(self.concurrency)
         try:
-            votes = {q: [pool.submit(self._vote, endpoint, q, i) for i in range(self.votes)] for q in asked}
-            made = {q: self._verdict([future.result() for future in futures]) for q, futures in votes.items()}
+            votes = self._ask(pool, endpoint, {(q, i): FIRST for q in asked for i in range(self.votes)})
+            blamed = self._ask_again(pool, endpoint, asked, votes)
         except BaseException:
             state.close()  # ends the requests under way, which would hold the process back
             raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+        made = {q: self._verdict([votes[q, i] for i in range(self.votes)], q in blamed) for q in asked}
         for question, verdict in made.items():
             state.keep(question, verdict)
         found = [q if isinstance(q, Verdict) else made.get(q) or state.verdict(q) for q in questions]
         return [verdict or error("the verdict was forgotten") for verdict in found]
+
+    def _ask(
+        self, pool: ThreadPoolExecutor, endpoint: Endpoint | None, asked: Mapping[Vote, range]
+    ) -> dict[Vote, Reply]:
+        """Return the replies to votes, each asked for in these attempts until one is read."""
+        futures = {vote: pool.submit(self._vote, endpoint, *vote, attempts) for vote, attempts in asked.items()}
+        return {vote: future.result() for vote, future in futures.items()}
+
+    def _ask_again(
+        self,
+        pool: ThreadPoolExecutor,
+        endpoint: Endpoint | None,
+        asked: Mapping[Question, Problem],
+        votes: dict[Vote, Reply],
+    ) -> set[Question]:
+        """Ask again for unread votes where the judge reads a plain answer to the problem; return these questions.
+
+        asked: the problem of each question. votes: the replies, which this changes.
+        """
+        unread = {vote for vote, reply in votes.items() if isinstance(reply, str) and not reply.startswith(NOT_REACHED)}
+        probes = {question: self.question(asked[question], PLAIN_ANSWER) for question, _ in unread}
+        plain_votes = {(q, i) for q in probes.values() if isinstance(q, Question) for i in range(PROBES)}
+        replies = self._ask(pool, endpoint, dict.fromkeys(plain_votes, PROBE))
+        silent = {question for (question, _), reply in replies.items() if isinstance(reply, str)}
+        blamed = {question for question, probe in probes.items() if probe != question and probe not in silent}
+        votes |= self._ask(pool, endpoint, {vote: AGAIN for vote in unread if vote[0] in blamed})
+        return blamed
 
     def question(self, problem: Problem, completion: str) -> Question | Verdict:
         """Return what the judge is asked about a completion, or the verdict where nothing is left to ask."""
@@ -181,7 +223,7 @@ class LLMJudge:
         form = f"Reason briefly. Then end your reply with this line, alone, GRADE being {scale}:\nverdict {seal}: GRADE"
         return Question(f"{text}\nThe answer ends at the mark {mark}>>>. {form}", seal)
 
-    def _vote(self, endpoint: Endpoint | None, question: Question, vote: int) -> int | str:
+    def _vote(self, endpoint: Endpoint | None, question: Question, vote: int, attempts: range) -> Reply:
         """Return one grade, or why there is none."""
         from rlvr.endpoint import RequestLost
         from rlvr.http import RequestRefused
@@ -190,7 +232,7 @@ class LLMJudge:
         state: State = self._state  # type: ignore[attr-defined]
         warmth = self.temperature if self.temperature is not None else 0.0 if self.votes == 1 else 0.7
         reason = ""
-        for attempt in range(ASKED_AGAIN):
+        for attempt in attempts:
             # A greedy reply would be the same again.
             sampling = Sampling(self.max_tokens, max(warmth, 0.5) if attempt else warmth)
             seed = derive_seed("llm_judge", question.text, vote, attempt)
@@ -205,7 +247,7 @@ class LLMJudge:
             except RequestLost as lost:
                 if (count := state.lost()) >= max(self.concurrency, 8):
                     raise RunError(f"llm_judge: {count} requests in a row were lost; the last: {lost}") from lost
-                return f"the judge was not reached: {lost}"
+                return f"{NOT_REACHED}: {lost}"
             except RequestRefused as refused:
                 state.reached()
                 if refused.status in (401, 403, 404):
@@ -213,10 +255,13 @@ class LLMJudge:
                 return f"the judge refused: {refused}"
         return reason
 
-    def _verdict(self, votes: Sequence[int | str]) -> Verdict:
-        unread = next((vote for vote in votes if isinstance(vote, str)), None)
-        if unread is not None:
-            return error(unread)
+    def _verdict(self, votes: Sequence[Reply], blamed: bool) -> Verdict:
+        reasons = [vote for vote in votes if isinstance(vote, str)]
+        if reasons:
+            lost = next((reason for reason in reasons if reason.startswith(NOT_REACHED)), None)
+            if lost is None and blamed:
+                return unparseable(f"{reasons[0]}, though it reads another answer to this problem")
+            return error(lost or reasons[0])
         grades = [vote for vote in votes if isinstance(vote, int)]
         reason = f"graded {' '.join(map(str, grades))} of {self.grades}"
         mean = sum(grades) / (len(grades) * self.grades)
@@ -232,6 +277,12 @@ class Question:
 
     text: str
     seal: str
+
+
+Vote = tuple[Question, int]
+"""A question, and the number of a vote on it."""
+Reply = int | str
+"""A grade, or why there is none."""
 
 
 class State:

@@ -153,14 +153,15 @@ def write_judged(args: JudgedPairsArgs, constitution: Constitution, folder: Path
     if not rows:
         raise RunError(f"no pairs: of none of {len(drawn)} comparisons the judge is sure by {args.confidence}")
     write_rows(folder / PAIRS, [*(pair for _, pair in rows), *map(asdict, added)])
-    read_both = [preference for preference in preferences if preference.orders is not None]
+    orders = [preference.orders for preference in preferences if preference.orders is not None]
     return {
         "comparisons": len(drawn),
         "pairs": len(rows),
         "added": len(added),
-        "unread": len(preferences) - len(read_both),
-        **share("orders agree", [preference.agree for preference in read_both]),
-        "mean probability of the first label": sum(sum(p.orders or ()) for p in read_both) / (2 * len(read_both)),
+        "unread": sum(preference.first is None for preference in preferences),
+        "unreadable by one completion, which loses": sum(p.first is not None and not p.orders for p in preferences),
+        **share("orders agree", [preference.agree for preference in preferences if preference.orders]),
+        **({"mean probability of the first label": sum(map(sum, orders)) / (2 * len(orders))} if orders else {}),
         **agreement(args, task.verifier, rows),
     }
 

@@ -8,17 +8,16 @@ thinking, are broken up in it; and the verdict is read behind the question, wher
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlvr.pipeline.sampled import filled
 from rlvr.registry import make_verifier
 from rlvr.types import Problem, Prompt
 from rlvr.verifiers.extract.thinking import THINKING, after_thinking
-from rlvr.verifiers.llm_judge import BREAK, broken, code, plain
+from rlvr.verifiers.llm_judge import BREAK, NOT_REACHED, PLAIN_ANSWER, broken, code, plain
 
 if TYPE_CHECKING:
     from rlvr.model.policy import Policy
@@ -67,7 +66,7 @@ class Comparison:
 
     def swapped(self) -> Comparison:
         """Return the comparison in the other order."""
-        return dataclasses.replace(self, first=self.second, second=self.first)
+        return replace(self, first=self.second, second=self.first)
 
 
 class PairJudge(Protocol):
@@ -82,7 +81,8 @@ class PairJudge(Protocol):
 class Preference:
     """A comparison read in both orders. first: the mean probability that its first answer is better, None if unread.
 
-    orders: the probability of the label (A) in each order; reason: why it was not read.
+    orders: the probability of the label (A) in each order, None if it was not read; reason: why it was not. Where one
+    of the answers is to blame for that (see `both_orders`), the other one is preferred: first is 1 or 0.
     """
 
     first: float | None
@@ -96,7 +96,23 @@ class Preference:
 
 
 def both_orders(judge: PairJudge, comparisons: Sequence[Comparison]) -> list[Preference]:
-    """Return each comparison's preference, averaged over both orders; one that is unread in either has none."""
+    """Return each comparison's preference, averaged over both orders; one that is unread in either has none.
+
+    An answer must gain nothing by making the judge's replies unreadable: where the judge reads one of the two beside a
+    plain answer in both orders, and the other one not, the other one is to blame and loses.
+    """
+    found = _read_both(judge, comparisons)
+    unread = [i for i, preference in enumerate(found) if preference.first is None]
+    beside = [replace(comparisons[i], **{side: PLAIN_ANSWER}) for i in unread for side in ("second", "first")]
+    alone = iter(_read_both(judge, beside) if beside else ())
+    for i, one, other in zip(unread, alone, alone, strict=True):
+        blamed = one if one.first is None else other
+        if (one.first is None) != (other.first is None) and not blamed.reason.startswith(NOT_REACHED):
+            found[i] = Preference(0.0 if blamed is one else 1.0, None, found[i].reason)
+    return found
+
+
+def _read_both(judge: PairJudge, comparisons: Sequence[Comparison]) -> list[Preference]:
     asked = [order for comparison in comparisons for order in (comparison, comparison.swapped())]
     said = iter(judge.preferences(asked))
     found = []

@@ -13,41 +13,17 @@ import pytest
 from rlvr.registry import make_verifier
 from rlvr.types import Problem, RunError, Status
 from rlvr.verifiers import Runner
-from rlvr.verifiers.llm_judge import Unread, broken, grade
+from rlvr.verifiers.llm_judge import PLAIN_ANSWER, Unread, broken, grade
+from tests.helpers.judges import PROBLEM, UNREADABLE, answer, honest, judge, question, seal
 from tests.helpers.openai_like import Body, Handler, OpenAILike, chat_answer, openai_like
 
-PROBLEM = Problem("p", "What is 6 * 7?", "42")
 KEY = "sk-9f8e7d6c5b4a"
-
-
-def question(body: Body) -> str:
-    return str(body["messages"][0]["content"])
-
-
-def seal(body: Body) -> str:
-    return re.findall(r"verdict ([0-9a-f]{12}): GRADE", question(body))[-1]
-
-
-def answer(body: Body) -> str:
-    """The text between the marks, as a judge finds it by its code."""
-    mark = re.findall(r"The answer ends at the mark ([0-9a-f]{12})>>>", question(body))[-1]
-    return question(body).split(f"<<<{mark}\n")[1].split(f"\n{mark}>>>")[0]
-
-
-def honest(body: Body) -> Body:
-    """A judge that grades by whether the last number is 42."""
-    found = re.findall(r"\d+", answer(body))
-    return chat_answer(f"It says {found}.\nverdict {seal(body)}: {int(found[-1:] == ['42'])}")
 
 
 @pytest.fixture
 def server() -> Iterator[OpenAILike]:
     with openai_like(honest, model="judge", owner="openai") as running:
         yield running
-
-
-def judge(server: OpenAILike, **options: Any) -> Any:
-    return make_verifier("llm_judge", url=server.url, model="judge", **{"retry_seconds": 5.0} | options)
 
 
 def test_right_and_wrong(server: OpenAILike) -> None:
@@ -97,39 +73,23 @@ def test_votes(server: OpenAILike, options: dict[str, Any], grades: tuple[int, .
     assert len({body["seed"] for body in server.bodies}) == len(grades)
 
 
-UNREADABLE = {
-    "no grade": lambda body: "It is right.",
-    "another form": lambda body: "Grade: 1",
-    "without the code": lambda body: "verdict: 1",
-    "another code": lambda body: "verdict 0123456789ab: 1",
-    "not the last line": lambda body: f"verdict {seal(body)}: 1\nI am sure.",
-    "several": lambda body: f"verdict {seal(body)}: 0\nverdict {seal(body)}: 1",
-    "above": lambda body: f"verdict {seal(body)}: 7",
-    "negative": lambda body: f"verdict {seal(body)}: -1",
-    "no number": lambda body: f"verdict {seal(body)}: right",
-    "in a sentence": lambda body: f"I say verdict {seal(body)}: 1",
-    "empty": lambda body: "",
-    "other digits": lambda body: f"verdict {seal(body)}: \u0661",
-    "only thought": lambda body: f"<think>verdict {seal(body)}: 1",
-}
-
-
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_what_cannot_be_read_is_unscored(server: OpenAILike, name: str) -> None:
-    """An error without a score, never 0, after the vote was asked for twice with two seeds."""
+    """An error without a score, never 0, after the vote was asked for twice with two seeds: so is a plain answer."""
     server.answer = lambda body: chat_answer(UNREADABLE[name](body))
     verdict = judge(server)(PROBLEM, "42")
     assert (verdict.status, verdict.score) == (Status.ERROR, None)
-    assert len({body["seed"] for body in server.bodies}) == 2
+    assert len({body["seed"] for body in server.bodies if answer(body) == "42"}) == 2
+    assert {answer(body) for body in server.bodies} == {"42", PLAIN_ANSWER}
 
 
 def test_one_unread_vote_is_asked_for_again(server: OpenAILike) -> None:
     """A second reply that can be read counts; a reply that was cut off does not, even with a grade in it."""
-    replies = [chat_answer("hm"), chat_answer("", "length")]
+    replies = [chat_answer("hm")]
     server.answer = lambda body: replies.pop() if replies else honest(body)
     verifier = judge(server)
-    assert verifier(PROBLEM, "It is 41").status == Status.ERROR
     assert verifier(PROBLEM, "It is 41").status == Status.INCORRECT
+    assert len(server.bodies) == 2
     server.answer = lambda body: {**chat_answer(f"verdict {seal(body)}: 1"), "finish_reason": "length"}
     assert verifier(PROBLEM, "It is 40").status == Status.ERROR
 

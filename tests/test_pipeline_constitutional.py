@@ -98,7 +98,7 @@ def label_args(model: str, **changes: Any) -> JudgedPairsArgs:
 
 
 class Fixed:
-    """A judge that says the same of every comparison, or what a list has for them in turn; nothing of a plain answer."""
+    """A judge that says the same of each comparison, or what a list has in turn; of a plain answer it says nothing."""
 
     def __init__(self, *said: float | str) -> None:
         self.said = said

@@ -64,9 +64,9 @@ class MathVerifier:
     that many significant digits, `rel_tol` a relative difference; two integers are never rounded.
 
     Numbers. Thousands in all spellings; 1,234 is also read as a list, 3,14 as a decimal where the gold is one. Mixed
-    numbers are sums. 50% is 0.5 or, against a number without the sign, 50. Numbers in words are read. The real odd root
-    of a negative number is real. `\\log` is natural or of base 10, the same on both sides. 52_8 may be written 52, not
-    42. 0/0 and 0^0 equal nothing.
+    numbers are sums. 50% is 0.5 or, against a number from 1 on without the sign, 50. Numbers in words are read. The
+    real odd root of a negative number is real. `\\log` is natural or of base 10, the same on both sides. 52_8 may be
+    written 52, not 42. 0/0 and 0^0 equal nothing.
 
     Repetition. An answer that only repeats an expression of the problem's prompt is none, whatever the gold: 57 - 1,
     -1 + 57 or x = 57 - 1 to "What is 57 - 1?", but not 57 - 1 = 56. What is written as the gold counts all the same
@@ -201,8 +201,9 @@ class MathVerifier:
     def _equal(self, left: str, right: str) -> bool:
         """Whether the texts of two boxes are one answer."""
         quick = is_counted()
+        rules = self._quick_rules if quick else self._rules
         try:
-            verdict = judge_answer(read_reference(left), right, self._quick_rules if quick else self._rules)
+            verdict = judge_answer(read_reference(left), right, replace(rules, units="value"))
         except ValueError:
             return False
         if quick and verdict.status == "limit":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import re
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -346,9 +347,16 @@ def _same_moment(gold: Read, normal: str, shown: str) -> Verdict | None:
     elif gold.date is not None and (date := calendar_date(normal.casefold())) is not None:
         same = _same_date(gold.date, date)
     if same is None:
-        moment = (gold.time and gold.time[3]) or gold.date
+        moment = (gold.time and _is_of_clock(gold)) or gold.date
         return incorrect("no date or time", shown) if moment and spelled(normal) != spelled(gold.normal) else None
     return correct(shown, "the same date or time") if same else incorrect("another date or time", shown)
+
+
+def _is_of_clock(gold: Read) -> bool:
+    """Whether 3:30 is a time: it has a half of the day, or is no ratio in lowest terms."""
+    assert gold.time is not None
+    hour, minute, second, half = gold.time
+    return bool(half or second) or math.gcd(hour, minute) > 1 or ":0" in gold.normal
 
 
 def _same_date(left: tuple[int | None, int, int], right: tuple[int | None, int, int]) -> bool:

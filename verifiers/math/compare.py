@@ -34,7 +34,7 @@ class Rules:
     digits: int | None = None
     rel_tol: float | None = None
     exact_digits: int = 10
-    units: Literal["convert", "ignore"] = "convert"
+    units: Literal["convert", "ignore", "value"] = "convert"  # "value": 50% is 0.5 only
     unevaluated: Literal["auto", "accept", "reject"] = "accept"
     quick: bool = False  # whether long sums are left to the worker pool
     declared: bool = False  # whether a parameter is said to be an integer

@@ -51,7 +51,7 @@ from rlvr.verifiers.math.tree import (
     nodes,
     symbols,
 )
-from rlvr.verifiers.math.units import NO_UNIT, UNITS, temperature
+from rlvr.verifiers.math.units import NO_UNIT, RATES, UNITS, temperature
 from rlvr.verifiers.math.vocabulary import SEPARATORS
 
 MAX_HEIGHT = 100
@@ -250,7 +250,7 @@ class Parser(Cursor):
         if currency is not None:
             if unit.dims and unit != currency:
                 raise ParseError("two currencies or units")
-            unit = currency
+            unit = currency._replace(words=unit.words) if {*unit.words.split()[:1]} <= RATES else currency
         if isinstance(value, Op) and value.head == "percent" and unit == NO_UNIT:
             return Quantity(value.args[0], UNITS["%"])
         if isinstance(value, Op) and value.head == "deg" and unit == NO_UNIT:

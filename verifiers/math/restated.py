@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.exact import Inexact, Undefined, rational
 from rlvr.verifiers.math.rounding import approximates
-from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, symbols
+from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, Quantity, number, symbols
+from rlvr.verifiers.math.units import UNITS
 from rlvr.verifiers.math.words import NUMBER_WORDS
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def is_restated(parser: Parser, value: Node) -> bool:
     first, second = parser.peek().number, parser.peek(3).number
     if first is None:
         return False
+    if parser.op(2) == "%" and parser.op(3) == ")":  # 1/8 (12.5%)
+        share = rational(value)
+        return share is not None and 100 * share == first.value
     if parser.op(2) == ")":  # 1/2 (0.5)
         fraction = isinstance(value, Op) and value.head in ("div", "neg")
         return first.places is not None and fraction and rational(value) == first.value
@@ -49,6 +53,8 @@ def restated(parser: Parser, value: Node) -> None:
         again = parser.side()
         parser.expect(")")
     parser.shallower()
+    if isinstance(again, Quantity) and again.unit == UNITS["%"]:
+        value, again = Op("mul", (value, number(100))), again.value
     try:
         same = rational(again) is not None and (rational(value) == rational(again) or approximates(value, again))
     except (Inexact, Undefined):

@@ -110,7 +110,7 @@ _OTHERS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("percent percentage pct %", "0.01", {"percent": 1}),
     ("degree degrees deg °", "1", {"degree": 1}),
     ("radian radians rad rads", "1", {"radian": 1}),
-    ("unit units", "1", {}),
+    ("unit units", "1", {"unit": 1}),
     ("Kg Kgs kgs KG", "1000", {"mass": 1}),
     ("Km KM kms", "1000", {"length": 1}),
 )
@@ -196,6 +196,7 @@ LETTER_UNITS = frozenset("mgshLNJKWVM")
 CLEAR_UNITS = frozenset(
     "cm km mm dm nm um kg ml mL cL dL ft in oz lb yd hr yr mi Hz Pa kJ kW kB KB MB GB eV dB Km KM Kg KG AU cc".split()
 )
+RATES = frozenset("per a an each every".split())  # before the unit of a rate: $24 per hour
 SQUARED = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 POWERS = {"squared": 2, "cubed": 3}
 

@@ -14,6 +14,7 @@ NUMBER_WORDS = {word: n for n, word in enumerate(_SMALL)} | {word: 10 * n for n,
 MULTIPLIERS = {
     "hundreds": 100, "thousands": 10**3, "millions": 10**6, "billions": 10**9, "trillions": 10**12,
     **dict.fromkeys("billón billones billionen".split(), 10**12), "mio": 10**6, "mrd": 10**9,
+    "twos": 2, "threes": 3, "fours": 4, "fives": 5, "sixes": 6, "sevens": 7, "eights": 8, "nines": 9, "tens": 10,
     **dict.fromkeys("dozens dutzend douzaine douzaines docena docenas dozzina dozzine".split(), 12),
     "हजार": 10**3, "लाख": 10**5, "करोड़": 10**7, "ألف": 10**3, "مليون": 10**6,
     "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12,
@@ -61,7 +62,7 @@ def normal_text(text: str) -> str:
     x^2 gets them, and \\dfrac is \\frac.
     """
     if "\\" in text:
-        text = _COMMAND.sub(" ", text)
+        text = _COMMAND.sub(" ", text.replace("\\!", ""))
     text = text.replace("$", "").replace("~", " ")
     if "\\" in text or "^" in text or "_" in text:
         text = "".join(text.split())

@@ -34,7 +34,7 @@ KINDS = {
     str: "text",
     list: "a list",
     dict: "an object",
-    type(None): "nothing",
+    type(None): "null",
 }
 
 

@@ -127,7 +127,7 @@ GOOD = LINES[0]
             "line 2: no reference",
         ),
         ([{"reference": "x"}], ["--verifier", "math"], "line 1: no completion"),
-        ([{"reference": "x", "completion": None}], ["--verifier", "math"], "line 1: completion is nothing"),
+        ([{"reference": "x", "completion": None}], ["--verifier", "math"], "line 1: completion is null"),
         ([{**GOOD, "expected": "yes"}], ["--verifier", "math"], "line 1: expected is 'yes'; expected true or false"),
         ([], ["--verifier", "math"], "is empty"),
         (["", "  "], ["--verifier", "math"], "is empty"),

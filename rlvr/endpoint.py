@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from rlvr.files.urls import KEY_VARIABLE
 from rlvr.http import FIRST_DELAY, LONGEST_DELAY, JSONClient, RequestRefused, ServerLost, UnexpectedResponse
+from rlvr.printable import kind_of
 from rlvr.registry import did_you_mean
 from rlvr.types import Message, Sampling
 
@@ -236,7 +237,7 @@ def joined(content: Any) -> str:
     if isinstance(content, list):
         content = "".join(part["text"] for part in content if part.get("type", "text") in ("text", "reasoning"))
     if not isinstance(content, str | None):
-        raise TypeError(f"content is a {type(content).__name__}")
+        raise TypeError(f"content is {kind_of(content)}")
     return (content or "").encode("utf-8", "replace").decode()
 
 

@@ -26,6 +26,24 @@ def in_one_line(text: str) -> str:
     return printable(" ".join(text.split()), keep="")
 
 
+# Of values that were read from a file or given by a user's code.
+KINDS = {
+    bool: "a boolean",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+def kind_of(value: object) -> str:
+    """Return in words what a value is: `a list`, `text`, `a Path`."""
+    name = type(value).__name__
+    return KINDS.get(type(value), f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}")
+
+
 @cache
 def _hidden(keep: str) -> re.Pattern[str]:
     """Return what matches a character to escape."""

@@ -6,20 +6,22 @@ in the group `rlvr.verifiers` (or `rlvr.tasks`, `rlvr.environments`). A register
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import difflib
 import functools
 import importlib
 import importlib.metadata
 import inspect
-import math
 import os
 import sys
-import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
+from rlvr.options import convert
+from rlvr.printable import kind_of
 from rlvr.raised import describe_raised, raised_at
 from rlvr.types import RunError, Task
 
@@ -28,6 +30,7 @@ T = TypeVar("T", bound=Callable[..., Any])
 _EXAMPLES = {"verifier": "mine:shouting", "task": "mine:squares", "environment": "mine:higher_lower"}
 
 
+MADE_WITH = "_rlvr_options"  # attribute of an instance: the options that it was made with
 # By how much more a known name must be like a mistyped one for the others not to be suggested.
 CLEARLY = 0.15
 
@@ -152,13 +155,7 @@ class Registry:
         """Return `options`, strings converted to the annotated types. Raise LookupError or ValueError for others."""
         made = self.get(spec)
         known = _options(made)
-        hints = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made) if options else {}
-        checked = {}
-        for name, value in options.items():
-            key = name.replace("-", "_")
-            if key not in known:
-                raise LookupError(f"{self.kind} {spec!r} has no option {name!r}; {did_you_mean(key, known)}")
-            checked[key] = _convert(value, hints.get(key, str), f"{self.kind} {spec!r}, option {name}")
+        checked = _converted(made, options, f"{self.kind} {spec!r}")
         lacking = [name for name, p in known.items() if p.default is p.empty and name not in checked]
         if lacking:
             raise ValueError(f"{self.kind} {spec!r} needs {' and '.join(map(_how_to_give, lacking))}")
@@ -203,7 +200,7 @@ class Registry:
                 f"{self.kind} {spec!r}: {module_name} has no {attribute!r}; {did_you_mean(attribute, known)}"
             ) from error
         if not callable(made):
-            raise LookupError(f"{self.kind} {spec!r} is a {type(made).__name__}; expected a function or a class")
+            raise LookupError(f"{self.kind} {spec!r} is {kind_of(made)}; expected a function or a class")
         return typing.cast(Callable[..., Any], made)
 
 
@@ -244,6 +241,61 @@ def _where(made: Callable[..., Any]) -> str:
     return f"{getattr(made, '__module__', '?')}.{getattr(made, '__qualname__', repr(made))}"
 
 
+def with_options(held: Any, options: Mapping[str, str], whose: str) -> Any:
+    """Return what a pack made (a verifier, an environment) with other values of some of its options.
+
+    held: a function, one bound to options, an instance of a dataclass, or another one that `make_verifier` has made.
+    whose: its name in messages. Raise LookupError or ValueError as `check_options`, and where it has no options that
+    could be changed.
+    """
+    made = _maker(held)
+    if not _options(made):
+        raise LookupError(f"{whose} has no options; name another one")
+    changes = _converted(made, options, whose)
+    if dataclasses.is_dataclass(held):
+        return dataclasses.replace(held, **changes)  # type: ignore[type-var]
+    if not inspect.isclass(made):
+        bound = held.keywords if isinstance(held, functools.partial) else {}
+        return functools.partial(made, **{**bound, **changes})
+    if not hasattr(held, MADE_WITH):
+        raise LookupError(f"{whose} was not made by its name, so that its options cannot be changed; name it")
+    return _made(made, {**getattr(held, MADE_WITH), **changes})
+
+
+def has_option(held: Any, name: str) -> bool:
+    """Return whether what a pack made has an option of this name, which `with_options` can change."""
+    return name.replace("-", "_") in _options(_maker(held))
+
+
+def _maker(held: Any) -> Any:
+    """Return the class or the function that a pack has made something of."""
+    if isinstance(held, functools.partial):
+        return held.func
+    return held if inspect.isroutine(held) else type(held)
+
+
+def _made(kind: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """Return an instance that knows its options; a dataclass knows them itself."""
+    instance = kind(**options)
+    if not dataclasses.is_dataclass(instance):
+        with contextlib.suppress(AttributeError):  # of __slots__
+            setattr(instance, MADE_WITH, dict(options))
+    return instance
+
+
+def _converted(made: Callable[..., Any], options: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """Return options of a maker by name, strings converted to the annotated types."""
+    known = _options(made)
+    hints = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made) if options else {}
+    found = {}
+    for name, value in options.items():
+        key = name.replace("-", "_")
+        if key not in known:
+            raise LookupError(f"{whose} has no option {name!r}; {did_you_mean(key, known)}")
+        found[key] = convert(value, hints.get(key, str), f"{whose}, option {name}")
+    return found
+
+
 def _takes(made: Callable[..., Any], *positional: str) -> bool:
     """Whether `made` can be called with these arguments and its options only. True where it shows no signature."""
     try:
@@ -271,46 +323,6 @@ def _how_to_give(option: str) -> str:
     if option == "data":
         return "data: a file or a folder (train: --run.data PATH; eval, profile, audit: --data PATH)"
     return f"the option {option} ({option}=VALUE)"
-
-
-def _convert(value: Any, hint: Any, where: str) -> Any:
-    """Return a command line's string as the annotated type; other values unchanged."""
-    if not isinstance(value, str) or hint in (str, Any):
-        return value
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return _convert_union(value, typing.get_args(hint), where)
-    if typing.get_origin(hint) is typing.Literal:
-        if value in typing.get_args(hint):
-            return value
-        choices = ", ".join(map(str, typing.get_args(hint)))
-        raise ValueError(f"{where}: {value!r} is not one of {choices}")
-    if hint is bool:
-        if value.lower() in ("true", "yes", "1", "false", "no", "0"):
-            return value.lower() in ("true", "yes", "1")
-        raise ValueError(f"{where}: {value!r} is not true or false")
-    if typing.get_origin(hint) in (tuple, list):
-        item = typing.get_args(hint)[0] if typing.get_args(hint) else str
-        return typing.get_origin(hint)(_convert(part, item, where) for part in value.split(",") if part)
-    try:
-        made = hint(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {value!r} is not a {getattr(hint, '__name__', hint)}") from error
-    if hint is float and not math.isfinite(made):
-        raise ValueError(f"{where}: {value!r} is not a finite number")
-    return made
-
-
-def _convert_union(value: str, hints: tuple[Any, ...], where: str) -> Any:
-    if type(None) in hints and value.lower() in ("none", ""):
-        return None
-    for hint in hints:
-        if hint is type(None):
-            continue
-        try:
-            return _convert(value, hint, where)
-        except ValueError:
-            continue
-    raise ValueError(f"{where}: {value!r} is not one of {', '.join(getattr(h, '__name__', str(h)) for h in hints)}")
 
 
 VERIFIERS = Registry("verifier", "rlvr.verifiers")
@@ -346,7 +358,7 @@ def make_verifier(spec: str, **options: Any) -> Any:
     if not inspect.isclass(made) and not _takes(made, "problem", "completion"):
         raise LookupError(f"verifier {spec!r} cannot be called with (problem, completion); expected these parameters")
     if inspect.isclass(made):
-        return _make(lambda: made(**checked), f"verifier {spec!r}")
+        return _make(lambda: _made(made, checked), f"verifier {spec!r}")
     return functools.partial(made, **checked) if checked else made
 
 
@@ -358,7 +370,7 @@ def make_task(spec: str, **options: Any) -> Any:
         raise LookupError(f"task {spec!r} has parameters that are no options; expected keyword-only ones (after a *)")
     task = _make(lambda: made(**checked), f"task {spec!r}")
     if not isinstance(task, Task):
-        raise LookupError(f"task {spec!r} gave a {type(task).__name__}; expected a function that returns a Task")
+        raise LookupError(f"task {spec!r} gave {kind_of(task)}; expected a function that returns a Task")
     return task
 
 
@@ -370,7 +382,7 @@ def make_environment(spec: str, **options: Any) -> Any:
     checked = ENVIRONMENTS.check_options(spec, options)
     environment = functools.partial(made, **checked) if checked else made
     if inspect.isclass(made):
-        environment = _make(lambda: made(**checked), f"environment {spec!r}")
+        environment = _make(lambda: _made(made, checked), f"environment {spec!r}")
     if not callable(environment) or not _takes(environment, "problem", "rng"):
         raise LookupError(f"environment {spec!r} cannot be called with (problem, rng); expected these parameters")
     return environment

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlvr.printable import kind_of
 from rlvr.registry import VERIFIERS, make_verifier, register_task
 from rlvr.seeding import derive_seed
 from rlvr.tasks.base import build_task, normalized, prompt_text, without_held_out, without_weak
@@ -33,7 +34,7 @@ def cell(row: Mapping[str, Any], path: str, where: str) -> Any:
             return None
         else:
             inside = f" in {'.'.join(path.split('.')[:depth])}" if depth else ""
-            known = ", ".join(map(str, held)) if isinstance(held, Mapping) else f"a {type(held).__name__}"
+            known = ", ".join(map(str, held)) if isinstance(held, Mapping) else kind_of(held)
             raise ValueError(f"{where}: no column {name!r}{inside}; there are {known}")
     return held
 
@@ -72,7 +73,7 @@ class Cells:
             if isinstance(held, (list, Mapping)):
                 inside = next(iter(held), 0) if isinstance(held, Mapping) else 0
                 raise ValueError(
-                    f"{where}, option template: {{{name}}} is a {type(held).__name__}; expected text or a number, such "
+                    f"{where}, option template: {{{name}}} is {kind_of(held)}; expected text or a number, such "
                     f"as {{{name}.{inside}}}"
                 )
             found[name] = str(held)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rlvr.printable import kind_of
 from rlvr.registry import VERIFIERS, make_verifier, register_task
 from rlvr.seeding import derive_seed
 from rlvr.tasks.base import build_task, normalized, prompt_text, without_held_out, without_weak
@@ -37,8 +38,8 @@ def to_prompt(value: Any, where: str) -> Prompt:
                 raise ValueError(f"{where}: a message of the prompt has no role and content: {message!r:.200}")
             for name in ("role", "content"):
                 if not isinstance(message[name], str):
-                    kind = type(message[name]).__name__
-                    raise ValueError(f"{where}: {name} of a message of the prompt is a {kind}; expected text")
+                    kind = kind_of(message[name])
+                    raise ValueError(f"{where}: {name} of a message of the prompt is {kind}; expected text")
         if value[-1]["role"] == "assistant":
             raise ValueError(
                 f"{where}: the prompt ends with the assistant's message, which may be the answer; expected one that "

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rlvr.files.hub import why_unreachable
 from rlvr.files.jsonl import BOM, check_encodable, check_file, parse_json, read_objects
+from rlvr.printable import kind_of
 
 Row = dict[str, Any]
 
@@ -28,10 +31,10 @@ def read_json(path: Path) -> list[Row]:
     except ValueError as error:
         raise ValueError(f"{error}; a .json file holds one list of objects, a .jsonl file an object a line") from None
     if not isinstance(rows, list):
-        raise ValueError(f"{path}: a {type(rows).__name__}; expected a list of objects")
+        raise ValueError(f"{path}: {kind_of(rows)}; expected a list of objects")
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
-            raise ValueError(f"{path}, row {number}: a {type(row).__name__}; expected an object")
+            raise ValueError(f"{path}, row {number}: {kind_of(row)}; expected an object")
     check_encodable(rows, str(path))
     return rows
 
@@ -145,19 +148,37 @@ def stream_hub(
     """Yield the rows of a data set on the hub as `read_hub`; with `files` those of these JSON Lines files in it."""
     from datasets import load_dataset  # seconds to import, and not needed for local files
 
+    reason = why_unreachable()
     try:
-        if files:
-            at = f"hf://datasets/{name}@{revision or 'main'}"
-            rows = load_dataset("json", data_files=[f"{at}/{file}" for file in files], split="train")
-        else:
-            rows = load_dataset(name, config, split=split, revision=revision)
+        with cache_only(bool(reason)):
+            if files:
+                at = f"hf://datasets/{name}@{revision or 'main'}"
+                rows = load_dataset("json", data_files=[f"{at}/{file}" for file in files], split="train")
+            else:
+                rows = load_dataset(name, config, split=split, revision=revision)
     except (OSError, ValueError) as error:
-        first = str(error).split("\n")[0]
+        found = str(error).split("\n")[0]
+        first = f"it is not in the cache, and the hub cannot be reached: {reason}" if reason else found
         raise OSError(
             f"data set {name!r} could not be loaded ({first}); give a local copy: --run.data PATH to train, "
             "--data PATH for other commands"
         ) from error
     yield from (dict(row) for row in rows)
+
+
+@contextmanager
+def cache_only(wanted: bool) -> Iterator[None]:
+    """Let the hub's libraries read nothing but their caches within, if that is wanted, as HF_HUB_OFFLINE does."""
+    import datasets
+    from huggingface_hub import constants
+
+    held = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
+    try:
+        if wanted:
+            constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = held
 
 
 def first(rows: list[Row], number: int | None, option: str) -> list[Row]:

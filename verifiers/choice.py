@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from rlvr.printable import kind_of
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, no_answer, unparseable
 from rlvr.verifiers.extract import BYTE_ORDER_MARK, after_thinking, extract
@@ -107,7 +108,7 @@ def _letters_of(reference: Any) -> frozenset[str]:
     letters: list[str] = []
     for part in parts:
         if not isinstance(part, str):
-            raise ValueError(f"a reference of type {type(part).__name__}; expected a letter, or several")
+            raise ValueError(f"the reference is {kind_of(part)}; expected a letter, or several")
         bare = re.sub(r"[\s,;()\[\].]", "", part.removeprefix(BYTE_ORDER_MARK))
         if not re.fullmatch(r"[A-Z]{1,26}|[a-z]", bare):
             raise ValueError(f"the reference {part!r} is not a letter from A to Z, nor several")

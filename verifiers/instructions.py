@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
+from rlvr.printable import kind_of
 from rlvr.registry import did_you_mean, register
 from rlvr.types import Problem, Status, Verdict, bad_reference
 from rlvr.verifiers import ifbench, instruction_checks
@@ -77,7 +78,7 @@ def _listed(reference: Any) -> Iterator[tuple[Any, Mapping[str, Any]]]:
         yield from ((name, one or {}) for name, one in zip(names, given))
         return
     if not isinstance(reference, (list, tuple)):
-        raise ValueError(f"a reference of type {type(reference).__name__}; expected a list of instructions")
+        raise ValueError(f"the reference is {kind_of(reference)}; expected a list of instructions")
     for one in reference:
         if not isinstance(one, Mapping) or not ({"id", "type"} & set(one)):
             raise ValueError(f"the instruction {one!r} is not an object with an id")
@@ -90,7 +91,7 @@ def _checked(name: Any, given: Any) -> Instruction:
     if full not in CHECKS:
         raise ValueError(f"no instruction {name!r}; {did_you_mean(str(name), [*CHECKS, *short])}")
     if not isinstance(given, Mapping):
-        raise ValueError(f"{full}: parameters of type {type(given).__name__}; expected an object")
+        raise ValueError(f"{full}: the parameters are {kind_of(given)}; expected an object")
     # The data set as published on the hub lists every parameter of every check, null where it does not apply.
     present = {key: value for key, value in given.items() if value is not None}
     kinds = _parameters(full)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from rlvr.printable import kind_of
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect, limit, unparseable
 from rlvr.verifiers.extract.answers import excerpt, read_answer, without_answer
@@ -103,7 +104,7 @@ def _schema_text(schema: Any) -> str:
     if isinstance(schema, str):
         return schema
     if not isinstance(schema, (dict, bool)):
-        raise ValueError(f"a schema of type {type(schema).__name__}; expected an object")
+        raise ValueError(f"the schema is {kind_of(schema)}; expected an object")
     try:
         return json.dumps(schema, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
@@ -120,7 +121,7 @@ def _validator(text: str, formats: bool) -> Any:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the schema is not JSON: {error}") from None
     if not isinstance(schema, (dict, bool)):
-        raise ValueError(f"the schema is a {type(schema).__name__}; expected an object")
+        raise ValueError(f"the schema is {kind_of(schema)}; expected an object")
     kind: Any = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         kind.check_schema(schema)

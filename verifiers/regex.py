@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
+from rlvr.printable import kind_of
 from rlvr.registry import register
 from rlvr.types import Problem, Verdict, bad_reference, correct, incorrect
 from rlvr.verifiers.extract import BYTE_ORDER_MARK
@@ -64,7 +65,7 @@ class RegexVerifier:
 
 def _compiled(pattern: Any, flags: int) -> re.Pattern[str]:
     if not isinstance(pattern, str):
-        raise ValueError(f"a pattern of type {type(pattern).__name__}; expected a regular expression as text")
+        raise ValueError(f"the pattern is {kind_of(pattern)}; expected a regular expression as text")
     return _compiled_text(pattern.removeprefix(BYTE_ORDER_MARK), flags)
 
 

@@ -78,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     # OpenMP's idle threads otherwise spin, which costs much on a shared machine; read once, when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # The hub's client otherwise prints a line for each of its tries; read once, too.
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     return guarded(lambda: run(name, rest))
 
 

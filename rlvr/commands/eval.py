@@ -17,8 +17,9 @@ from rich.table import Table
 from rlvr.commands import served
 from rlvr.commands.arguments import key_values, parse_settings
 from rlvr.commands.console import Display, colored
+from rlvr.commands.machine import check_device
 from rlvr.commands.settings import values_of
-from rlvr.commands.task import check_turns, with_environment
+from rlvr.commands.task import check_names, check_turns, make_pack, with_environment, with_verifier
 from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import ModelConfig, SamplerConfig, TorchSamplerConfig
 from rlvr.config.group import ADVANCED, Rules, Used, check_groups, spelt
@@ -36,13 +37,13 @@ from rlvr.config.shared import (
     TurnSettings,
     VerifierSettings,
 )
-from rlvr.files.models import check_path
+from rlvr.files.models import check_path, find_model
 from rlvr.files.write import write_whole
-from rlvr.registry import make_task, make_verifier
+from rlvr.registry import make_verifier
 from rlvr.runs.folder import EVALUATION, RunFolder, texts
 from rlvr.runs.records import graded, with_interval
-from rlvr.tasks.base import judged_by, prompt_text, sealed
-from rlvr.training.evaluate import evaluate
+from rlvr.sampling.samplers import check_sampler
+from rlvr.tasks.base import prompt_text, sealed
 from rlvr.training.signals import StopRequest
 from rlvr.types import Problem, Sampling, Task, Verifier
 from rlvr.verifiers.runner.base import check_references
@@ -149,16 +150,11 @@ class EvalArgs(PassKSettings, ModelOnTask):
 
 def load_task(args: EvalArgs) -> Task:
     """Return the pack, with the verifier that was asked for."""
-    options: dict[str, Any] = dict(key_values(args.task_option, "--task-option"))
-    if args.data is not None:
-        options["data"] = args.data
-    task = with_environment(sealed(make_task(args.task, **options)), args, "--")
+    task = with_verifier(with_environment(sealed(make_pack(args, "--")), args, "--"), args, "--")
     check_turns(task, args, "--")
-    if args.verifier is None:
-        return task
-    verifier = make_verifier(args.verifier, **key_values(args.verifier_option, "--verifier-option"))
-    check_references(verifier, chosen_problems(task, args))
-    return judged_by(task, verifier)
+    if args.verifier is not None or args.verifier_option:
+        check_references(task.verifier, chosen_problems(task, args))
+    return task
 
 
 def chosen_problems(task: Task, args: EvalArgs) -> list[Problem]:
@@ -214,12 +210,18 @@ def run(args: EvalArgs) -> dict[str, Any]:
 def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
     # before torch and transformers are imported, which takes seconds
     args.check()
+    check_names(args)
+    if args.url is None:
+        check_device(args.device)
+        check_sampler(args.sampler)
     stop.doing = "reading the task"
     task = load_task(args)
     args.select_by()
     problems = chosen_problems(task, args)
     if args.url is not None:
         served.check_requests(args)
+    elif args.model != "tiny":
+        find_model(args.model, args.revision)
     folder = eval_folder(args, task.fingerprint)
     with folder.locked() as lines:
         for line in (*lines, *folder.claim(), *task.notes):
@@ -238,6 +240,7 @@ def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], sto
     from rlvr.model.policy import load_policy
     from rlvr.sampling.samplers import open_sampler
     from rlvr.training.episodes import plan_of
+    from rlvr.training.evaluate import evaluate
 
     stop.doing = "loading the model"
     tune_cpu()

@@ -153,11 +153,11 @@ def find_checkpoint(run: Path, wanted: str) -> tuple[int, Path]:
 
     Raise ValueError, LookupError or FileNotFoundError where there is none.
     """
+    if not run.is_dir():
+        raise FileNotFoundError(f"{run}: no such folder{', but a file' if run.exists() else ''}")
     from rlvr.training.best import best_steps
     from rlvr.training.checkpoint import checkpoint_folder, damage, list_checkpoints
 
-    if not run.is_dir():
-        raise FileNotFoundError(f"{run}: no such folder{', but a file' if run.exists() else ''}")
     record = read_record(run / TRAINING.record)
     if record is None or not record.keys() >= TRAINING.keys:
         raise ValueError(f"{run} holds no training run; expected the folder of one")

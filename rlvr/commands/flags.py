@@ -6,11 +6,11 @@ import dataclasses
 import difflib
 import itertools
 import re
-import types
 import typing
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+from rlvr.options import expected
 
 # What other trainers call a setting.
 ELSEWHERE = {
@@ -76,7 +76,6 @@ RENAMED_WORDS = {
 # Groups that are suggested last where several have a setting of the same name.
 LATER_GROUPS = ("eval", "sft", "critic", "monitor", "sampler")
 SHOWN = 3
-NUMBERS = {int: "a whole number", float: "a number"}
 
 
 def flags_of(kind: type) -> dict[str, Any]:
@@ -245,20 +244,3 @@ def values_of(name: str, argv: Sequence[str]) -> list[str]:
         elif here:
             values.append(token)
     return values
-
-
-def expected(hint: Any) -> str:
-    """Return in words what a setting of this type accepts."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        words = [expected(part) for part in args if part is not type(None)]
-        return " or ".join(words) + (", or None" if type(None) in args else "")
-    if origin is typing.Literal:
-        return f"one of {', '.join(map(str, args))}"
-    if origin is tuple and args and Ellipsis not in args:
-        return f"{len(args)} values, each {expected(args[0])}"
-    if origin in (tuple, list):
-        return f"values, each {expected(args[0])}" if args else "values"
-    if hint is bool:
-        return "true or false"
-    return NUMBERS.get(hint, "a path" if hint is Path else "text")

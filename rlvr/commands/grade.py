@@ -19,7 +19,7 @@ from rlvr.commands.flags import check_flags, check_renamed
 from rlvr.config.quantities import SECONDS, WORKERS, check_bounds
 from rlvr.files.jsonl import is_same_file, read_objects
 from rlvr.files.write import check_replaceable
-from rlvr.printable import in_one_line
+from rlvr.printable import in_one_line, kind_of
 from rlvr.registry import make_verifier
 from rlvr.traits import VerifierTraits
 from rlvr.types import Problem, Prompt, Status, Verdict
@@ -79,13 +79,13 @@ def parse_row(fields: dict[str, Any], number: int, path: Path) -> Row:
         raise ValueError(f"{where}: no completion; its fields are {', '.join(fields) or 'none'}")
     completion = fields["completion"]
     if not isinstance(completion, str):
-        raise ValueError(f"{where}: completion is a {type(completion).__name__}; expected text")
+        raise ValueError(f"{where}: completion is {kind_of(completion)}; expected text")
     expected = fields.get("expected")
     if expected is not None and not isinstance(expected, bool):
         raise ValueError(f"{where}: expected is {expected!r:.200}; expected true or false")
     name = fields.get("id", number)
     if isinstance(name, dict | list):
-        raise ValueError(f"{where}: id is a {type(name).__name__}; expected text or a number")
+        raise ValueError(f"{where}: id is {kind_of(name)}; expected text or a number")
     prompt = read_prompt(next((fields[name] for name in PROMPT_NAMES if name in fields), ""), where)
     info = {key: value for key, value in fields.items() if key not in (reference, "completion")}
     problem = Problem(str(name), prompt, fields[reference] if reference else None, info)

@@ -14,7 +14,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from rlvr.commands.arguments import parse
-from rlvr.commands.flags import expected
+from rlvr.options import expected
 from rlvr.printable import printable
 from rlvr.registry import ENVIRONMENTS, TASKS, VERIFIERS, Registry, did_you_mean
 

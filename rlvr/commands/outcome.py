@@ -14,7 +14,6 @@ from typing import Any
 from rlvr.config import Config, RolloutConfig
 from rlvr.config.shared import TurnSettings
 from rlvr.runs.records import graded, pass_names, with_interval
-from rlvr.training.checkpoint import list_checkpoints
 
 
 def what_happened(evaluations: Sequence[Mapping[str, Any]]) -> str:
@@ -43,6 +42,8 @@ def saved_models(config: Config) -> list[tuple[str, Path]]:
 
     That is the last checkpoint, or the fine-tuned policy where no step was trained.
     """
+    from rlvr.training.checkpoint import list_checkpoints  # imports torch
+
     saved = list_checkpoints(config.run.out_dir)
     if saved:
         return [("last checkpoint", saved[-1][1])]

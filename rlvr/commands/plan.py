@@ -69,11 +69,11 @@ def show(config: Config, machine: Machine) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from rlvr.model.context import run_limit
-    from rlvr.model.plan import STAGES, advice, longest_row, make_plan, shape_of_config
-
     shards, memory = shards_of(config, machine), int(machine.gib * GIB)
     task = task_of(config)
+    from rlvr.model.context import run_limit  # torch takes seconds, for which a wrong name does not wait
+    from rlvr.model.plan import STAGES, advice, longest_row, make_plan, shape_of_config
+
     settings, trust = settings_for(config, task), config.model.trust_remote_code
     shape, gpu = shape_of_config(settings, trust_remote_code=trust), config.model.device not in ("cpu", "mps")
     rows: dict[str, Any] = {

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlvr.config import Config
+from rlvr.files.models import find_model
 from rlvr.registry import did_you_mean
 from rlvr.types import Problem, Task
 
@@ -29,16 +30,21 @@ def main(argv: Sequence[str]) -> int:
     module = load_recipe(name)
     config = recipe_config(module, flags, f"rlvr show-prompt {name}")
     config.check()
-    from rlvr.commands.task import build_task, corpus
-    from rlvr.model.context import run_limit
-    from rlvr.model.policy import load_rendering
+    from rlvr.commands.task import build_task, check_names, corpus
     from rlvr.tasks.base import sealed
     from rlvr.training.demonstrations import with_demonstrations
 
+    check_names(config)
     task = with_demonstrations(sealed(build_task(config)), config.sft)
+    problem = find_problem(task, wanted)
+    if config.model.name != "tiny":
+        find_model(config.model.name, config.model.revision)
+    from rlvr.model.context import run_limit  # torch takes seconds, for which a wrong name does not wait
+    from rlvr.model.policy import load_rendering
+
     rendering, settings = load_rendering(config.model, corpus=corpus(task))
     rendering.announce(task.environment)
-    for line in show(config, task, find_problem(task, wanted), rendering, run_limit(config, settings)):
+    for line in show(config, task, problem, rendering, run_limit(config, settings)):
         print(line)
     return 0
 

@@ -15,20 +15,20 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional
 
-from rlvr.commands.arguments import key_values, parse
+from rlvr.commands.arguments import parse
 from rlvr.commands.console import Display
 from rlvr.commands.regrade_changes import Changes, Regraded, same
 from rlvr.commands.regrade_table import confusion_table, summary
-from rlvr.commands.task import build_task
+from rlvr.commands.task import build_task, with_verifier
 from rlvr.config import Config
 from rlvr.config.quantities import SECONDS, WORKERS, check_bounds
 from rlvr.config.records import config_of
+from rlvr.config.shared import TaskSettings
 from rlvr.files.jsonl import parse_object
 from rlvr.files.write import write_whole, writing
-from rlvr.registry import make_verifier
 from rlvr.runs.folder import REGRADING, RunFolder, read_record
 from rlvr.runs.reading import Record, all_rollouts, check_run
-from rlvr.tasks.base import judged_by, sealed
+from rlvr.tasks.base import sealed
 from rlvr.training.signals import StopRequest
 from rlvr.types import Problem, Task, Verdict, Verifier
 from rlvr.verifiers.runner import Runner
@@ -48,7 +48,8 @@ class RegradeArgs:
     verifier: str | None = None
     """Registered name, or module:attribute. None: the run's own, which shows whether its verdicts can be repeated."""
     verifier_option: tuple[str, ...] = ()
-    """Options of the verifier, as key=value."""
+    """Options of the verifier, as key=value: of the one that is named, otherwise of the run's own, in place of what the
+    run has for them."""
     out_dir: Path | None = None
     """Output folder for verdicts.jsonl, disagreements.jsonl and result.json. None: regrade-VERIFIER in the run's. A
     regrading that is already in it is resumed."""
@@ -70,8 +71,6 @@ def main(argv: Sequence[str]) -> int:
     """Run `rlvr regrade RUN` and return its exit code."""
     args = parse(RegradeArgs, argv, prog="rlvr regrade")
     check_bounds({name: getattr(args, name) for name in BOUNDS}, BOUNDS, "--")
-    if args.verifier is None and args.verifier_option:
-        raise ValueError("--verifier-option without --verifier: the run's own verifier has the run's options")
     with StopRequest().answering() as stop:
         stop.left = lambda: f"run the same command to resume; the verdicts so far are in {args.folder}"
         stop.doing = "reading the task"
@@ -112,10 +111,8 @@ def settings_of_run(args: RegradeArgs) -> tuple[Config, Task, Verifier]:
             f"{args.run}: the task {config.run.task!r} has other problems now, or its verifier other settings "
             f"(fingerprint {record['fingerprint']} then, {task.fingerprint} now); restore them"
         )
-    if args.verifier is None:
-        return config, task, task.verifier
-    verifier = make_verifier(args.verifier, **key_values(args.verifier_option, "--verifier-option"))
-    return config, task, judged_by(task, verifier).verifier
+    asked = TaskSettings(verifier=args.verifier, verifier_option=args.verifier_option)
+    return config, task, with_verifier(task, asked, "--").verifier
 
 
 def named_problems(task: Task, run: Path) -> dict[str, Problem]:

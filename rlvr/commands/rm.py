@@ -12,15 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.commands.arguments import key_values
 from rlvr.commands.machine import check_device, check_optimizer_extra
+from rlvr.commands.task import check_names, make_pack, with_verifier
 from rlvr.commands.train import load_recipe, run_recipe, split_recipe
 from rlvr.config import to_json
 from rlvr.config.reward_model import PairsConfig, RewardConfig
-from rlvr.registry import make_task, make_verifier
 from rlvr.reward_model.preferences import read_pairs, split_by_prompt
 from rlvr.runs.folder import REWARD_MODEL, Record, RunFolder, texts
-from rlvr.tasks.base import judged_by
 from rlvr.types import Task, Verifier
 from rlvr.verifiers.runner.base import check_references
 
@@ -79,19 +77,15 @@ def reward_folder(config: RewardConfig) -> RunFolder:
 
 def pack(config: PairsConfig) -> tuple[Task, Verifier]:
     """Return the pack that is sampled, and the verifier that tells its completions apart."""
-    options: dict[str, Any] = key_values(config.task_option, "--pairs.task-option")
-    if config.data is not None:
-        options["data"] = config.data
-    task: Task = make_task(config.task, **options)
+    check_names(config, "--pairs.")
+    task = with_verifier(make_pack(config, "--pairs."), config, "--pairs.")
     if task.environment is not None:
         raise ValueError(f"task {config.task!r} has an environment; pairs are made of completions of one turn")
     if len(task.train) < 2:
         raise ValueError(f"task {config.task!r} has {len(task.train)} problems to train on; pairs need at least 2")
-    if config.verifier is None:
-        return task, task.verifier
-    verifier = make_verifier(config.verifier, **key_values(config.verifier_option, "--pairs.verifier-option"))
-    check_references(verifier, task.train)
-    return task, judged_by(task, verifier).verifier
+    if config.verifier is not None or config.verifier_option:
+        check_references(task.verifier, task.train)
+    return task, task.verifier
 
 
 def with_policy(config: RewardConfig, policy: Path) -> RewardConfig:

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Literal
 from tyro.conf import Positional
 
 from rlvr.commands.arguments import parse
+from rlvr.commands.machine import check_device
 from rlvr.commands.outcome import program
 from rlvr.config.quantities import COUNT_OR_NONE, POSITIVE_SHARE, SECONDS, WORKERS, Bound, check_bounds
 from rlvr.files.models import find_model
 from rlvr.training.signals import StopRequest
 from rlvr.types import RunError
+from rlvr.vllm.engine import require_vllm
 
 if TYPE_CHECKING:
     from rlvr.vllm.process import ServerProcess
@@ -82,8 +84,10 @@ def serve(args: ServeArgs) -> None:
         raise ValueError(
             "tiny is made anew by each run; serve a folder that has its config and tokenizer, such as RUN/start"
         )
+    check_device(args.device)
     if find_model(args.model, args.revision).adapter is not None:
         raise ValueError(f"{args.model!r} is an adapter; serve its base model: the trainer pushes merged weights")
+    require_vllm()
     with StopRequest().answering() as stop, ExitStack() as stack:
         stop.doing = "starting the servers"
         started = start(args, stack)

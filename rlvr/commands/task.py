@@ -5,41 +5,104 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rlvr.commands.arguments import key_values
 from rlvr.config import Config
-from rlvr.config.shared import EnvironmentSettings, TurnSettings
+from rlvr.config.shared import EnvironmentSettings, TaskSettings, TurnSettings
 from rlvr.files.jsonl import check_file, parse_object
-from rlvr.registry import make_environment, make_task, make_verifier
+from rlvr.registry import (
+    ENVIRONMENTS,
+    TASKS,
+    VERIFIERS,
+    has_option,
+    make_environment,
+    make_task,
+    make_verifier,
+    with_options,
+)
 from rlvr.tasks.base import judged_by, prompt_digest, sealed
+from rlvr.tasks.mixture import RoutedVerifier
 from rlvr.types import Prompt, Task, Verifier
-from rlvr.verifiers.runner.base import check_references
+from rlvr.verifiers.runner.base import check_references, describe
 
 logger = logging.getLogger("rlvr.tasks")
 
+REGISTERED = {"verifier": VERIFIERS, "selector": VERIFIERS, "environment": ENVIRONMENTS}  # by the setting's name
 HEARD = 64  # demonstrations that are played for the alphabet of a tiny model
 
 
 def build_task(config: Config) -> Task:
     """Return the run's pack, with the verifier that was asked for; its references are checked."""
     run = config.run
-    options: dict[str, Any] = key_values(run.task_option, "--run.task-option")
-    if run.data is not None:
-        options["data"] = run.data
-    task: Task = make_task(run.task, **options)
-    if run.verifier is not None:
-        verifier = make_verifier(run.verifier, **key_values(run.verifier_option, "--run.verifier-option"))
-        check_references(verifier, [*task.train, *task.test])
-        task = judged_by(task, verifier)
+    task = with_verifier(make_pack(run, "--run."), run, "--run.")
+    if run.verifier is not None or run.verifier_option:
+        check_references(task.verifier, [*task.train, *task.test])
     task = with_environment(task, run, "--run.")
     if run.leave_out is not None:
         task = without(task, run.leave_out)
     if not task.train:
         raise ValueError(f"task {run.task!r} has no problems to train on; it is for evaluation (`rlvr eval`)")
     return task
+
+
+def make_pack(settings: TaskSettings, at: str) -> Task:
+    """Return the pack that settings name, with their options. at: prefix of the flags in messages."""
+    made: Task = make_task(settings.task, **task_options(settings, at))
+    return made
+
+
+def with_verifier(task: Task, settings: TaskSettings, at: str) -> Task:
+    """Return the task with the verifier that the settings name; where they name none its own, with their options.
+
+    That verifier has not read the references yet.
+    """
+    options = key_values(settings.verifier_option, f"{at}verifier-option")
+    if settings.verifier is not None:
+        return judged_by(task, make_verifier(settings.verifier, **options))
+    if not options:
+        return task
+    own = f"the verifier of task {task.name!r} ({describe(task.verifier)})"
+    notes = () if "unevaluated" in options else task.notes  # they say which value was chosen for it
+    return dataclasses.replace(task, verifier=with_verifier_options(task.verifier, options, own), notes=notes)
+
+
+def task_options(settings: TaskSettings, at: str) -> dict[str, Any]:
+    """Return the options of the pack that settings name, `data` among them."""
+    options: dict[str, Any] = key_values(settings.task_option, f"{at}task-option")
+    return options if settings.data is None else {**options, "data": settings.data}
+
+
+def with_verifier_options(verifier: Verifier, options: Mapping[str, str], whose: str) -> Verifier:
+    """Return a verifier with other values of its options; in a mixture those of each pack's verifier that has them."""
+    if not isinstance(verifier, RoutedVerifier):
+        changed: Verifier = with_options(verifier, options, whose)
+        return changed
+    parts = dict(verifier.components)
+    for name, value in options.items():
+        having = [pack for pack, part in parts.items() if has_option(part, name)]
+        if not having:
+            raise LookupError(f"none of the verifiers of the mixture's packs has an option {name!r}")
+        parts |= {pack: with_options(parts[pack], {name: value}, f"the verifier of {pack!r}") for pack in having}
+    return dataclasses.replace(verifier, components=parts)
+
+
+def check_names(config: Any, at: str = "--") -> None:
+    """Raise LookupError or ValueError for a pack, verifier or environment that there is not, and for their options.
+
+    Nothing is made of them: no data are read. config: settings of a command, or those of a group of them.
+    """
+    for setting in dataclasses.fields(config):
+        name, value = setting.name, getattr(config, setting.name)
+        if name in ("run", "pairs", "monitor") and dataclasses.is_dataclass(value):  # eval.verifier is no such name
+            check_names(value, f"{at}{name}.")
+        elif name == "task" and isinstance(value, str):
+            TASKS.check_options(value, task_options(config, at))
+        elif name in REGISTERED and isinstance(value, str):
+            options = getattr(config, f"{name}_option", ())
+            REGISTERED[name].check_options(value, key_values(options, f"{at}{name}-option"))
 
 
 def without(task: Task, path: Path) -> Task:
@@ -92,11 +155,16 @@ def read_ids(path: Path) -> dict[str, str]:
 
 
 def with_environment(task: Task, settings: EnvironmentSettings, at: str) -> Task:
-    """Return the task with the environment that the settings name; with its own where they name none."""
-    if settings.environment is None:
-        return task
+    """Return the task with the environment that the settings name; where they name none its own, with their options."""
     options = key_values(settings.environment_option, f"{at}environment-option")
-    return dataclasses.replace(task, environment=make_environment(settings.environment, **options))
+    if settings.environment is not None:
+        return dataclasses.replace(task, environment=make_environment(settings.environment, **options))
+    if not options:
+        return task
+    if task.environment is None:
+        raise ValueError(f"{at}environment-option: task {task.name!r} has no environment; set {at}environment too")
+    own = f"the environment of task {task.name!r}"
+    return dataclasses.replace(task, environment=with_options(task.environment, options, own))
 
 
 def check_turns(task: Task, settings: TurnSettings, at: str) -> None:

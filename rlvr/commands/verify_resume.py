@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr.commands.choices import take_option
-from rlvr.commands.resume_compare import compare_runs
+from rlvr.commands.machine import check_device
+from rlvr.commands.task import check_names
 from rlvr.commands.train import check_model_flag, expand, load_recipe, recipe_config, split_recipe
 from rlvr.files.write import check_place
 from rlvr.runs.reading import Tail
@@ -46,6 +47,8 @@ def main(argv: Sequence[str]) -> int:
     with StopRequest().answering() as stop:  # a signal ends the run that is under way, too
         stop.doing, stop.left = "training", lambda: f"delete {base} to begin again"
         train_both([sys.executable, "-m", "rlvr", "train", name, *settings, "--run.out-dir"], base, steps, kill_after)
+    from rlvr.commands.resume_compare import compare_runs  # imports torch
+
     findings = compare_runs(whole, resumed, steps)
     for what, difference in findings:
         print(f"  {what:24} {difference or 'equal, byte for byte'}")
@@ -80,6 +83,8 @@ def settings_of(name: str, flags: Sequence[str]) -> tuple[Path, int, list[str]]:
         if getattr(config.run, setting):
             raise ValueError(f"--run.{setting.replace('_', '-')} has no meaning here: both runs begin in new folders")
     config.check()
+    check_names(config)
+    check_device(config.model.device)
     if config.run.steps < 2:
         raise ValueError(f"--run.steps {config.run.steps}: expected 2 or more, so that a run can be killed in between")
     recipe = Path(name).stem

@@ -37,14 +37,14 @@ class TaskSettings(Group):
     verifier: str | None = None
     """Verifier to use instead of the pack's own."""
     verifier_option: tuple[str, ...] = ()
-    """Options of that verifier, as key=value."""
+    """Options of the verifier, as key=value: of the one that is named, otherwise of the pack's own."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about empty names, and options without the verifier that they belong to."""
+        """Return rules about empty names."""
         return [
             *super().rules(at),
             (bool(self.task.strip()), f"{at}task is empty; expected a task pack (see `rlvr list`)"),
-            *_part_rules(at, "verifier", self.verifier, self.verifier_option),
+            _named(at, "verifier", self.verifier),
         ]
 
 
@@ -55,25 +55,16 @@ class EnvironmentSettings(Group):
     environment: str | None = None
     """Environment to play the problems in, over several turns, instead of the pack's own (if it has one)."""
     environment_option: Annotated[tuple[str, ...], ADVANCED] = ()
-    """Options of that environment, as key=value."""
+    """Options of the environment, as key=value: of the one that is named, otherwise of the pack's own."""
 
     def rules(self, at: str) -> Rules:
-        """Return rules about an empty name, and options without the environment that they belong to."""
-        return [*super().rules(at), *_part_rules(at, "environment", self.environment, self.environment_option)]
+        """Return a rule about an empty name."""
+        return [*super().rules(at), _named(at, "environment", self.environment)]
 
 
-def _part_rules(at: str, name: str, value: str | None, options: tuple[str, ...]) -> Rules:
-    """Return rules about a part of the task that a setting names, and its options."""
-    flag = f"{at}{name}" if at.startswith("--") else f"--{at}{name}"
-    option = f"{at}{name}-option" if at.startswith("--") else f"{at}{name}_option"
-    article = "an" if name.startswith("e") else "a"
-    return [
-        (value is None or bool(value.strip()), f"{at}{name} is empty; expected a name, or leave it out"),
-        (
-            value is not None or not options,
-            f"{option} without {article} {name} that it is an option of; set {flag} too",
-        ),
-    ]
+def _named(at: str, name: str, value: str | None) -> tuple[bool, str]:
+    """Return the rule that what a setting names is not empty."""
+    return value is None or bool(value.strip()), f"{at}{name} is empty; expected a name, or leave it out"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rlvr.printable import kind_of
+
 Object = dict[str, Any]
 
 BOM = b"\xef\xbb\xbf"
@@ -69,7 +71,7 @@ def parse_object(line: bytes | str, where: str, *, finite: bool = True) -> Objec
     value = parse_json(line, where, finite=finite)
     if not isinstance(value, dict):
         hint = " (JSON Lines have an object on each line, and no list around them)" if isinstance(value, list) else ""
-        raise ValueError(f"{where}: a {type(value).__name__}; expected an object{hint}")
+        raise ValueError(f"{where}: {kind_of(value)}; expected an object{hint}")
     return value
 
 

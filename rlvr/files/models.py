@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlvr.files.hub import why_unreachable
+from rlvr.printable import kind_of
 from rlvr.registry import did_you_mean
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -178,7 +180,7 @@ def read_object(path: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise ValueError(f"{path.name} is not JSON ({error.msg} in line {error.lineno}); copy it again") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path.name} holds a {type(content).__name__}; expected a JSON object")
+        raise ValueError(f"{path.name} holds {kind_of(content)}; expected a JSON object")
     return content
 
 
@@ -236,7 +238,10 @@ def on_hub(name: str, revision: str | None) -> Place:
         if cached:
             return Place(name, revision, cached_only=True)
         raise ValueError(f"{_neither(name)} in the cache, and HF_HUB_OFFLINE keeps it from being downloaded")
+    reason = why_unreachable()
     try:
+        if reason:
+            raise OSError(reason)
         url = hf_hub_url(name, "config.json", revision=revision)
         get_hf_file_metadata(url, token=get_token(), timeout=HUB_SECONDS)
     except errors.EntryNotFoundError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlvr.commands.machine import check_device, check_optimizer_extra
-from rlvr.commands.task import build_monitor, build_task, check_turns
-from rlvr.config import Config
+from rlvr.commands.task import build_monitor, build_task, check_names, check_turns
+from rlvr.config import Config, RunConfig
 from rlvr.files.models import find_model
 from rlvr.runs.trackers import check_trackers
 from rlvr.sampling.samplers import check_sampler
@@ -47,6 +47,7 @@ def prepare(config: Config, task: Task | None, verifier: Verifier | None, stop: 
     check_optimizer_extra(config.optim)
     check_trackers(config.run)
     named = task is None and verifier is None
+    check_names(config if task is None else dataclasses.replace(config, run=RunConfig()))
     task, chosen = choose_problems(sealed(task or build_task(config)), config.curriculum)
     task = with_demonstrations(task, config.sft)
     task = task if verifier is None else judged_by(task, verifier)

@@ -6,11 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from rlvr.registry import TASKS, VERIFIERS
+from rlvr.commands.task import check_names
 
 STAND_IN = "planned/model"  # has the form of a hub name
 MODELS = ("name", "policy", "model")
-REGISTERED = {"task": TASKS, "verifier": VERIFIERS, "selector": VERIFIERS}
 
 
 def check_planned(name: str, config: Any, folder: Path) -> None:
@@ -38,13 +37,3 @@ def with_stand_ins(config: Any, folder: Path) -> Any:
         elif setting.name in MODELS and isinstance(value, str) and folder in Path(value).parents:
             changes[setting.name] = STAND_IN
     return dataclasses.replace(config, **changes)
-
-
-def check_names(config: Any) -> None:
-    """Raise LookupError for a pack or verifier that there is not."""
-    for setting in dataclasses.fields(config):
-        value = getattr(config, setting.name)
-        if setting.name in ("run", "pairs"):  # eval.verifier is no name of one
-            check_names(value)
-        elif setting.name in REGISTERED and isinstance(value, str):
-            REGISTERED[setting.name].get(value)

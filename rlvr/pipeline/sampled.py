@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from rlvr.commands.arguments import key_values
+from rlvr.commands.task import make_pack, with_verifier
 from rlvr.config import ModelConfig
 from rlvr.config.group import ADVANCED
 from rlvr.config.quantities import COUNT
@@ -22,8 +22,6 @@ from rlvr.config.shared import (
     VerifierSettings,
 )
 from rlvr.files.write import write_whole
-from rlvr.registry import make_task, make_verifier
-from rlvr.tasks.base import judged_by
 from rlvr.types import Problem, Prompt, Sampling, Task
 
 
@@ -43,19 +41,13 @@ class SampledArgs(BatchSizeSetting, VerifierSettings, LengthSettings, LoadSettin
 
         Raises ValueError for a pack without any and for one with an environment.
         """
-        options: dict[str, Any] = dict(key_values(self.task_option, "task_option"))
-        if self.data is not None:
-            options["data"] = self.data
-        task: Task = make_task(self.task, **options)
+        task = with_verifier(make_pack(self, ""), self, "")
         if task.environment is not None:
             raise ValueError(f"task {self.task!r} has an environment; expected completions of one turn")
         problems = list(task.train[: self.max_problems])
         if not problems:
             raise ValueError(f"task {self.task!r} has no training problems")
-        if self.verifier is None:
-            return task, problems
-        verifier = make_verifier(self.verifier, **key_values(self.verifier_option, "verifier_option"))
-        return judged_by(task, verifier), problems
+        return task, problems
 
 
 class Writer:

@@ -12,6 +12,7 @@ from typing import Any
 
 from rlvr.files.jsonl import read_objects
 from rlvr.files.write import writing
+from rlvr.printable import kind_of
 from rlvr.seeding import derive_seed
 from rlvr.types import UNSCORED, Group, Prompt
 
@@ -49,7 +50,7 @@ def _read_pair(row: Mapping[str, Any], where: str) -> PreferencePair:
         raise ValueError(f"{where}: no {' and no '.join(missing)}; its fields are {', '.join(row) or 'none'}")
     for name in ("chosen", "rejected"):
         if not isinstance(row[name], str):
-            raise ValueError(f"{where}: {name} is a {type(row[name]).__name__}; expected text")
+            raise ValueError(f"{where}: {name} is {kind_of(row[name])}; expected text")
     if row["chosen"] == row["rejected"]:
         raise ValueError(f"{where}: chosen and rejected are the same text; expected two different ones")
     margin = row.get("margin", 0.0)

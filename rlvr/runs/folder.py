@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.files.write import PARTIAL, check_place, write_whole, writing
+from rlvr.printable import kind_of
 from rlvr.runs.lock import LOCK, check_unlocked, locked
 
 Record = dict[str, Any]
@@ -218,7 +219,7 @@ def read_record(path: Path) -> Record | None:
     except ValueError as error:
         raise ValueError(f"{path} is not JSON ({error}); restore it, or choose another folder") from error
     if not isinstance(record, dict):
-        raise ValueError(f"{path} holds a {type(record).__name__}; expected the settings of a run")
+        raise ValueError(f"{path} holds {kind_of(record)}; expected the settings of a run")
     return record
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.files.jsonl import check_file, parse_object
+from rlvr.printable import KINDS
 from rlvr.runs.records import present_names
 
 Record = dict[str, Any]
@@ -60,9 +61,7 @@ def read_alarms(folder: Path) -> list[Record]:
     for number, alarm in enumerate(alarms, 1):
         for name, kind in (("step", int), ("signs", dict), ("figures", dict), ("rollouts", list)):
             if not isinstance(alarm.get(name), kind):
-                raise ValueError(
-                    f"{path}, line {number}: {name} is {alarm.get(name)!r:.80}; expected a {kind.__name__}"
-                )
+                raise ValueError(f"{path}, line {number}: {name} is {alarm.get(name)!r:.80}; expected {KINDS[kind]}")
         alarm["figures"] = present_names(alarm["figures"])
         alarm["rollouts"] = [present_names(row) for row in alarm["rollouts"]]
     return alarms

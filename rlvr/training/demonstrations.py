@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config import SFTConfig
+from rlvr.printable import kind_of
 from rlvr.types import Problem, Prompt, Task
 
 Demonstration = tuple[Problem, str | Sequence[str]]  # with an environment: the turns of the model
@@ -63,7 +64,7 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if row is None and not text.strip():
                 continue
             if not isinstance(row, dict):
-                raise ValueError(f"{where}: a {type(row).__name__}; expected an object with prompt and completion")
+                raise ValueError(f"{where}: {kind_of(row)}; expected an object with prompt and completion")
             yield number, row
 
 

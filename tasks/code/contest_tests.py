@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from rlvr.printable import kind_of
+
 # What the contests' judges provide before a program.
 PRELUDE = (
     "from typing import *\nfrom collections import *\nfrom itertools import *\nfrom functools import *\n"
@@ -205,5 +207,5 @@ def _pickled_text(text: str, where: str) -> str:
             AttributeError, ImportError, MemoryError, OverflowError) as error:  # fmt: skip
         raise ValueError(f"{where}: private tests that cannot be unpacked: {str(error)[:200]}") from None
     if type(found) is not str:
-        raise ValueError(f"{where}: private tests are a pickled {type(found).__name__}; expected text")
+        raise ValueError(f"{where}: private tests are {kind_of(found)}, pickled; expected text")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rlvr.printable import kind_of
 from rlvr.registry import register_task
 from rlvr.tasks.rows import Row
 from rlvr.tasks.sources import Source, published, published_task, value
@@ -27,7 +28,7 @@ def instructions_of(row: Row, where: str) -> dict[str, Any]:
     names, given = value(row, ["instruction_id_list"], where) or [], value(row, ["kwargs"], where) or []
     for column, held in (("instruction_id_list", names), ("kwargs", given)):
         if not isinstance(held, list):
-            raise ValueError(f"{where}: {column} is a {type(held).__name__}; expected a list")
+            raise ValueError(f"{where}: {column} is {kind_of(held)}; expected a list")
     return {"instruction_id_list": list(names), "kwargs": [_parameters(one) for one in given]}
 
 

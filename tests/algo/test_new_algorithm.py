@@ -11,11 +11,11 @@ from torch import Tensor
 from rlvr.algo import losses
 from rlvr.algo.advantages import Rewards, scored
 from rlvr.algo.algorithms import ALGORITHMS, LOSSES, Algorithm, PolicyLoss, per_group
-from rlvr.commands.flags import expected
 from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutConfig, RunConfig
 from rlvr.config.group import settings_of
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
+from rlvr.options import expected
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train

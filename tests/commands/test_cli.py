@@ -51,7 +51,7 @@ def test_settings_that_cannot_work_are_named(capsys, tmp_path):
     assert "clip_low" in rejected(capsys, "train", "tiny_math", "--algo.clip-low", "2", *out)
     assert "key=value" in rejected(capsys, "train", "tiny_math", "--run.task-option", "num_train", *out)
     assert "num_train" in rejected(capsys, "train", "tiny_math", "--run.task-option", "num_trian=3", *out)
-    assert "set --run.verifier" in rejected(capsys, "train", "tiny_math", "--run.verifier-option", "a=1", *out)
+    assert "no option 'a'" in rejected(capsys, "train", "tiny_math", "--run.verifier-option", "a=1", *out)
     assert "lora_rank -1" in rejected(capsys, "train", "tiny_math", "--model.lora-rank", "-1", *out)
     assert not (tmp_path / "run").exists()
 

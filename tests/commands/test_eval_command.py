@@ -110,7 +110,7 @@ def test_graded_verifier_and_threshold(data: Path, tmp_path: Path, capsys: pytes
         (["--task-option", "3"], "expected key=value"),
         (["--verifier", "maths"], "no verifier 'maths'"),
         (["--verifier", "math", "--verifier-option", "extrakt=strict"], "did you mean extract"),
-        (["--verifier-option", "extract=strict"], "--verifier-option without a verifier"),
+        (["--verifier-option", "extrakt=strict"], "did you mean extract?"),
         (["--samples", "2", "--k", "1", "4"], "pass@4 from 2 samples"),
         (["--samples", "0"], "--samples 0"),
         (["--max-problems", "-1"], "--max-problems -1"),

@@ -103,9 +103,13 @@ GOOD = LINES[0]
         (
             [GOOD],
             ["--verifier", "math", "--verifier-option", "extract=loose"],
-            "'loose' is not one of strict, marked, lenient",
+            "'loose'; expected one of strict, marked, lenient",
         ),
-        ([GOOD], ["--verifier", "length", "--verifier-option", "max=many"], "option max: 'many' is not one of int"),
+        (
+            [GOOD],
+            ["--verifier", "length", "--verifier-option", "max=many"],
+            "option max: 'many'; expected a whole number, or None",
+        ),
         (
             [GOOD],
             ["--verifier", "unit_tests", "--verifier-option", "packages=nosuch"],
@@ -115,7 +119,7 @@ GOOD = LINES[0]
         ([GOOD], ["--verifier", "nowhere:check"], "no module 'nowhere' can be imported"),
         ([GOOD, "{not json"], ["--verifier", "math"], "line 2: not JSON"),
         ([GOOD, "[" * 100_000], ["--verifier", "math"], "line 2: not JSON"),
-        ([GOOD, "", "3"], ["--verifier", "math"], "line 3: a int; expected an object"),
+        ([GOOD, "", "3"], ["--verifier", "math"], "line 3: a whole number; expected an object"),
         ([GOOD, {"completion": "x"}], ["--verifier", "math"], "line 2: no reference"),
         (
             [GOOD, {"completion": "x"}],
@@ -123,7 +127,7 @@ GOOD = LINES[0]
             "line 2: no reference",
         ),
         ([{"reference": "x"}], ["--verifier", "math"], "line 1: no completion"),
-        ([{"reference": "x", "completion": None}], ["--verifier", "math"], "line 1: completion is a NoneType"),
+        ([{"reference": "x", "completion": None}], ["--verifier", "math"], "line 1: completion is null"),
         ([{**GOOD, "expected": "yes"}], ["--verifier", "math"], "line 1: expected is 'yes'; expected true or false"),
         ([], ["--verifier", "math"], "is empty"),
         (["", "  "], ["--verifier", "math"], "is empty"),

@@ -158,6 +158,16 @@ def test_resumed_where_it_was_interrupted(tmp_path: Path, cut: int) -> None:
     assert sum(row.get("timeout", 0) for row in result_of(tmp_path / "out")["confusion"].values()) == 1
 
 
+def test_options_alone_are_of_the_runs_own_verifier(tmp_path: Path) -> None:
+    """They come in place of what the run has for them, in a folder of their own."""
+    make(tmp_path / "run")
+    assert rlvr(["regrade", str(tmp_path / "run"), "--verifier-option", "extract=strict"]) == 0
+    named = ["--verifier", "math", "--verifier-option", "extract=strict", "--out-dir", str(tmp_path / "named")]
+    assert rlvr(["regrade", str(tmp_path / "run"), *named]) == 0
+    own = tmp_path / "run" / "regrade-own-extract=strict"
+    assert result_of(own)["confusion"] == result_of(tmp_path / "named")["confusion"]
+
+
 def test_rollouts_that_became_others_are_judged_again(tmp_path: Path) -> None:
     """From the first line on whose rollout is another; lines beyond the last rollout go."""
     make(tmp_path / "run")
@@ -224,7 +234,7 @@ def test_shuffled_rewards(tmp_path: Path) -> None:
         ("", ["--verifier", "mth"], "math"),
         ("", ["--verifier", "math", "--verifier-option", "extract=strictly"], "extract"),
         ("", ["--verifier", "math", "--verifier-option", "extract"], "key=value"),
-        ("", ["--verifier-option", "extract=strict"], "without --verifier"),
+        ("", ["--verifier-option", "extrakt=strict"], "did you mean extract?"),
         ("", ["--verifier", "json_schema"], "expected an object"),
         ("", ["--timeout", "0"], "--timeout 0"),
         ("", ["--workers", "0"], "--workers 0"),

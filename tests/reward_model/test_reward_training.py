@@ -250,7 +250,7 @@ BROKEN = [
     (GOOD + "{", "line 2: not JSON"),
     ("[1]", "line 1: a list"),
     (GOOD + '{"prompt": "p"}', "line 2: no chosen and no rejected"),
-    ('{"prompt": "p", "chosen": "a", "rejected": 1}', "line 1: rejected is a int"),
+    ('{"prompt": "p", "chosen": "a", "rejected": 1}', "line 1: rejected is a whole number"),
     ('{"prompt": "p", "chosen": "a", "rejected": "a"}', "line 1: chosen and rejected are the same"),
     ('{"prompt": 3, "chosen": "a", "rejected": "b"}', "line 1: the prompt is 3"),
     ('{"prompt": "p", "chosen": "a", "rejected": "b", "margin": "x"}', "line 1: margin 'x'"),

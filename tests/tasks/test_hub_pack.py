@@ -137,7 +137,7 @@ def test_fields_in_templates(template: str, tmp_path: Path) -> None:
         ({"template": "{prompt} {meta}"}, "is the reference"),
         ({"template": "{prompt} {meta.gold}"}, "is the reference"),
         ({"reference": "meta", "template": "{prompt} {meta.gold}"}, "is the reference"),
-        ({"reference": "options.0", "template": "{prompt} {meta}"}, "is a dict; .*such as {meta.kind}"),
+        ({"reference": "options.0", "template": "{prompt} {meta}"}, "is an object; .*such as {meta.kind}"),
         ({"test_split": "test"}, "one file has no splits"),
         ({"split": "train", "test_split": "train"}, "one file has no splits"),
     ],

@@ -284,7 +284,7 @@ def test_lists_that_are_text_are_refused(odd: dict[str, Any], tmp_path: Path) ->
     """In one line that names row and column; rows without a key are named by their number."""
     path = tmp_path / "test.jsonl"
     path.write_text(json.dumps(INSTRUCTED) + "\n" + json.dumps({**INSTRUCTED, **odd}) + "\n")
-    with pytest.raises(ValueError, match=rf"ifeval test, row 2: {next(iter(odd))} is a str; expected a list"):
+    with pytest.raises(ValueError, match=rf"ifeval test, row 2: {next(iter(odd))} is text; expected a list"):
         make_task("ifeval", data=path)
     path.write_text("".join(json.dumps({**INSTRUCTED, "key": None, "prompt": text}) + "\n" for text in "ab"))
     assert [p.id for p in make_task("ifeval", data=path).test] == ["ifeval/test/0", "ifeval/test/1"]

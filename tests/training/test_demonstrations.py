@@ -71,7 +71,7 @@ def test_messages_are_rendered_as_training_prompts_are(tmp_path: Path) -> None:
             b'{"prompt": "a", "completion": [{"role": "user", "content": "b"}]}',
             "messages of user; expected those of the assistant only",
         ),
-        (b"null", "line 1: a NoneType"),
+        (b"null", "line 1: null"),
     ],
 )
 def test_bad_rows_are_named(tmp_path: Path, content: bytes, message: str) -> None:

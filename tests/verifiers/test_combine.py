@@ -154,7 +154,7 @@ def test_callers_know_what_must_not_be_cut(model):
     [
         ({"parts": "math", "std_coef": 1}, ValueError, "reduce mean_std only"),
         ({"parts": "math:-1", "reduce": "product"}, ValueError, "weights above 0"),
-        ({"parts": "math", "reduce": "median"}, ValueError, "is not one of sum, product, min, mean_std"),
+        ({"parts": "math", "reduce": "median"}, ValueError, "expected one of sum, product, min, mean_std"),
         ({"parts": "math", "closed_score": -1}, ValueError, "there are no gates"),
         ({"parts": "math", "gates": "format", "whiten": "math"}, ValueError, "set closed_score"),
         ({"parts": "math", "whiten": "maths"}, LookupError, "'maths' for whiten; did you mean math"),

@@ -165,7 +165,7 @@ def test_options_from_the_command_line():
         ("5", "\\boxed{" + "5" * 3000 + "}", Status.LIMIT, "3000 digits"),
         ("5", "\\boxed{9^{9^{9^{9}}}}", Status.LIMIT, "bits"),
         ("", "\\boxed{5}", Status.BAD_REFERENCE, "no answer"),
-        (None, "\\boxed{5}", Status.BAD_REFERENCE, "NoneType"),
+        (None, "\\boxed{5}", Status.BAD_REFERENCE, "the reference is null"),
     ],
 )
 def test_the_verdict_says_why(gold, completion, status, reason):

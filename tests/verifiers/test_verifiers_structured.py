@@ -232,7 +232,7 @@ def test_combine_cannot_score_what_a_part_cannot():
     found = verdict("combine", ["18", "19"], "x", parts="exact:1,math:1")
     assert (found.status, found.score) == (Status.BAD_REFERENCE, None)
     assert found.reason.startswith("math: ")
-    with pytest.raises(ValueError, match="a reference of type list"):
+    with pytest.raises(ValueError, match="the reference is a list"):
         make_verifier("combine", parts="exact,math").check_reference(["18", "19"])
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from rlvr.printable import kind_of
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
 from rlvr.sandbox.inside import analysis
 from rlvr.sandbox.inside.pytest_names import FIXTURES
@@ -216,7 +217,7 @@ def _short(call: str) -> str:
 def _text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> str:
     value = reference.get(key, "")
     if not isinstance(value, str):
-        raise ValueError(f"reference {key!r} is a {type(value).__name__}; expected text")
+        raise ValueError(f"reference {key!r} is {kind_of(value)}; expected text")
     if needed and not value.strip():
         raise ValueError(f"the reference has no {key!r}")
     return value

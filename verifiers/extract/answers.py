@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 from typing import Any, Literal
 
+from rlvr.printable import kind_of
 from rlvr.types import Verdict, limit, no_answer
 from rlvr.verifiers.extract import BYTE_ORDER_MARK, MAX_COMPLETION, Extracted, after_thinking, extract, too_long
 
@@ -44,7 +45,7 @@ def reference_text(reference: Any) -> str:
     if isinstance(reference, str):
         return reference.removeprefix(BYTE_ORDER_MARK)
     if isinstance(reference, bool) or not isinstance(reference, numbers.Number):
-        raise ValueError(f"a reference of type {type(reference).__name__}; expected the answer as text or a number")
+        raise ValueError(f"the reference is {kind_of(reference)}; expected the answer as text or a number")
     if reference != reference:
         raise ValueError("the reference is NaN, which tables hold for a missing value; expected the answer")
     return str(reference)

@@ -1,0 +1,42 @@
+"""Whether the Hugging Face hub answers. It is asked once, for a few seconds: its own client tries for half a minute."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from typing import Any
+
+SECONDS = 4.0
+REMEMBERED = 60.0  # seconds for which an answer holds: a command asks for its model and its data sets
+
+
+def why_unreachable() -> str:
+    """Return why the hub cannot be reached; "" where it answers, whatever it says, and where HF_HUB_OFFLINE is set."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return ""
+    return _ask(constants.ENDPOINT, int(time.monotonic() // REMEMBERED))
+
+
+@functools.lru_cache(maxsize=8)
+def _ask(endpoint: str, period: int) -> str:
+    """Return why nobody answers at an endpoint, "" where somebody does. `period` counts those of REMEMBERED seconds."""
+    from huggingface_hub import errors, get_session
+
+    http_error: Any = errors.HfHubHTTPError.__bases__[0]  # the HTTP library's; which library depends on the version
+    session, reasons = get_session(), [f"no answer within {SECONDS:g} seconds"]
+
+    def ask() -> None:
+        try:
+            session.head(endpoint, timeout=SECONDS)
+            reasons.append("")
+        except (http_error, OSError) as error:
+            reasons.append(str(error).partition("\n")[0] or type(error).__name__)
+
+    # In a thread, since no timeout bounds the look-up of a host's name.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    return reasons[-1]

@@ -50,7 +50,7 @@ TRAINING = Kind(
         r"(rollouts|alarms)\.jsonl",
         r"rollouts-\d{4,}\.jsonl(\.gz)?",
         r"checkpoints/step-\d{6,}(\.damaged)?",
-        r"start(\.damaged)?",
+        r"start(\.damaged|\.training)?",
         r"rlvr/(.*/)?events\.out\.tfevents\..*",  # Accelerate's tracker tensorboard
         r"rlvr/.*/hparams\.yml",
     ),
@@ -60,7 +60,7 @@ REWARD_MODEL = Kind(
     "the training of a reward model",
     "config.json",
     frozenset({"run", "pairs", "train", "versions"}),
-    (*LOGS, r"(pairs|held_out)\.jsonl", r"model-\d+"),
+    (*LOGS, r"(pairs|held_out)\.jsonl", r"model-\d+(\.training)?"),
     "a run without a model",
 )
 EVALUATION = Kind(

@@ -22,16 +22,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.device_mesh import DeviceMesh
 
 from rlvr.files.write import PARTIAL
 from rlvr.model.critic import Critic
-from rlvr.model.policy import Policy
 from rlvr.training.optimizer_state import read_optimizer
 from rlvr.types import Completion, Group, Problem, RunError, Turn, Verdict
 
@@ -39,11 +39,36 @@ AHEAD = "ahead.jsonl"
 REFERENCE = "reference.safetensors"
 STEP = re.compile(r"step-(\d+)")
 DAMAGED = ".damaged"
+UNFINISHED = ".training"
 
 
 def checkpoint_folder(out_dir: Path, step: int) -> Path:
     """Return the folder of the checkpoint after `step` steps."""
     return out_dir / "checkpoints" / f"step-{step:06d}"
+
+
+class Weights(Protocol):
+    """What is trained, as a checkpoint holds it: a policy, or a model with its trained weights alone.
+
+    mesh: of the processes that hold the weights in shards; all of them must call `snapshot`, `save` and `load_weights`.
+    """
+
+    @property
+    def mesh(self) -> DeviceMesh | None: ...
+
+    def snapshot(self) -> Weights | None:
+        """Return a copy, in the CPU's memory, with whole weights. Where they are in shards only the first gets it."""
+
+    def save(self, folder: Path) -> None:
+        """Write the weights into a folder, as safetensors files."""
+
+    def load_weights(self, folder: Path) -> None:
+        """Restore, bit for bit, what `save` wrote."""
+
+
+def unfinished(made: Path) -> Path:
+    """Return the folder that holds the checkpoints of a supervised training until its model is whole, in `made`."""
+    return made.with_name(made.name + UNFINISHED)
 
 
 def list_checkpoints(out_dir: Path) -> list[tuple[int, Path]]:
@@ -176,7 +201,7 @@ def delete_old_checkpoints(out_dir: Path, keep: int, others: Collection[int] = (
 
 
 def load_checkpoint(
-    folder: Path, policy: Policy, optimizer: torch.optim.Optimizer | None, critic: Critic | None = None
+    folder: Path, weights: Weights, optimizer: torch.optim.Optimizer | None, critic: Critic | None = None
 ) -> dict[str, Any]:
     """Load a checkpoint's weights and optimizer states in place; return its state.json.
 
@@ -185,7 +210,7 @@ def load_checkpoint(
     does not fit.
     """
     try:
-        policy.load_weights(folder)
+        weights.load_weights(folder)
         if optimizer is not None:
             read_optimizer(optimizer, folder, "optimizer")
         if critic is not None:

@@ -1,8 +1,8 @@
 """Stages: a pipeline is a Python function that calls them in order, each with what the one before it made.
 
 A stage has a folder of its own, and a record beside it once it is done:
-the same command skips it then, and goes on with the next. What was interrupted goes on as its own run does: training
-from its last checkpoint, fine-tuning and a reward model from their beginning.
+the same command skips it then, and goes on with the next. What was interrupted goes on as its own run does: from its
+last checkpoint.
 """
 
 from __future__ import annotations
@@ -121,8 +121,7 @@ class Stages:
         """Train a reward model on pairs of the policy's completions; measured on held-out pairs."""
         from rlvr.commands.rm import launch_reward_model, with_policy
 
-        # A reward model is never resumed: what an interrupted stage left, and no other file, is deleted.
-        run = dataclasses.replace(config.run, seed=self.seed, overwrite=True)
+        run = dataclasses.replace(config.run, seed=self.seed)
         config = self.changed(name, with_policy(dataclasses.replace(config, run=run), policy.path))
         folder = self.folder / name
 

@@ -126,6 +126,11 @@ class RunFolder:
                 warning = stack.enter_context(locked(self.path))
             yield [warning] if warning else []
 
+    def resumes(self) -> bool:
+        """Return whether the folder holds a run that this one goes on with. ValueError where it may not be used."""
+        held = self.held()
+        return held is not None and not self._starts_again(held)
+
     def claim(self) -> list[str]:
         """Delete what is to be started again, and write the run's record. Needs the lock. Returns lines to show."""
         held = self.held()  # again: another run may have written since the first look

@@ -38,17 +38,22 @@ def main(config: RewardConfig = CONFIG) -> None:
                 "with several processes name the policy to sample from: --pairs.policy FOLDER (`rlvr sft tiny_math` "
                 "makes one, OUT_DIR/start), or --pairs.file"
             )
+        config = with_policy(config, policy_folder(config) / "start")
         prepare(config)  # raises, before a minute of fine-tuning
-        config = with_policy(config, tiny_policy(config))
+        tiny_policy(config)
     launch_reward_model(config)
 
 
+def policy_folder(config: RewardConfig) -> Path:
+    """Return the folder of the run that fine-tunes the policy."""
+    return config.run.out_dir.with_name(f"{config.run.out_dir.name}_policy_{config.run.seed}")
+
+
 def tiny_policy(config: RewardConfig) -> Path:
-    """Return the folder of the policy that `tiny_math` starts from; fine-tune it where it is not there yet."""
+    """Fine-tune the policy that `tiny_math` starts from, where it is not there yet; return its folder."""
     from rlvr.launch import launch
 
-    base = tiny_math.CONFIG
-    folder = config.run.out_dir.with_name(f"{config.run.out_dir.name}_policy_{config.run.seed}")
+    base, folder = tiny_math.CONFIG, policy_folder(config)
     run = dataclasses.replace(base.run, out_dir=folder, steps=0, seed=config.run.seed)
     model = dataclasses.replace(base.model, device=config.model.device)
     launch(dataclasses.replace(base, run=run, model=model, eval=dataclasses.replace(base.eval, every=-1)))

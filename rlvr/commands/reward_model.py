@@ -14,7 +14,15 @@ from rich.table import Table
 from transformers.utils.logging import disable_progress_bar
 
 from rlvr.commands.console import Display
-from rlvr.commands.rm import reward_folder
+from rlvr.commands.reward_folder import (
+    HELD_OUT,
+    TRAIN,
+    fingerprint_of,
+    model_folder,
+    read_split,
+    result_of,
+    reward_folder,
+)
 from rlvr.config import ModelConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.distributed import gather
@@ -34,8 +42,11 @@ from rlvr.reward_model.training import (
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.seeding import derive_seed
-from rlvr.training.checkpoint import written_whole
+from rlvr.training.checkpoint import list_checkpoints, unfinished, written_whole
 from rlvr.training.rollout import rollout, verify
+from rlvr.training.signals import StopRequest
+from rlvr.training.stopping import same_command, stop_requested, stopped
+from rlvr.training.supervised_checkpoints import Saving, SupervisedCheckpoints, discard
 from rlvr.types import Problem, RunError, Sampling, Task, Verifier
 from rlvr.verifiers.runner import Runner
 
@@ -44,12 +55,14 @@ ERROR_BUDGET = 0.02
 
 
 def execute(
-    config: RewardConfig, sampled: tuple[Task, Verifier] | None, given: Sequence[PreferencePair]
+    config: RewardConfig, sampled: tuple[Task, Verifier] | None, given: Sequence[PreferencePair], stop: StopRequest
 ) -> list[dict[str, Any]]:
     """Train and measure the models. Return the lines of eval.jsonl: each model's metrics on held-out pairs.
 
-    sampled: the pack and the verifier of the pairs that are sampled; None where all are given.
+    sampled: the pack and the verifier of the pairs that are sampled; None where all are given. Goes on from the last
+    checkpoint. Raises Stopped where a signal ended it.
     """
+    stop.left = lambda: what_is_left(config)
     tune_cpu()
     disable_progress_bar()
     accelerator = Accelerator(cpu=config.model.device == "cpu")
@@ -60,18 +73,23 @@ def execute(
     check_optimizer(config.optim, pick_device(config.model.device))
     main = accelerator.is_main_process
     display = Display(enabled=main)
-    folder = reward_folder(config)
+    stop.quiet, stop.bars = not main, display.height
+    folder = reward_folder(config, fingerprint_of(sampled and sampled[0], given))
     with ExitStack() as stack:
+        stack.callback(display.close)
         lines = stack.enter_context(folder.locked()) if main else []
-        pairs: Sequence[PreferencePair] = ()
-        if sampled is not None:
-            # One process samples: verdicts could differ where time is short.
-            pairs = gather(sample_pairs(config, *sampled, display) if main else [], accelerator)
-        split = split_by_prompt([*pairs, *given], config.pairs.held_out, seed=config.run.seed)
+        split = gather([read_split(folder)] if main and sampled is not None else [None], accelerator)[0]
+        if split is None:
+            pairs: Sequence[PreferencePair] = ()
+            if sampled is not None:
+                # One process samples: verdicts could differ where time is short.
+                stop.doing = "sampling pairs"
+                pairs = gather(sample_pairs(config, *sampled, display) if main else [], accelerator)
+            split = split_by_prompt([*pairs, *given], config.pairs.held_out, seed=config.run.seed)
         for line in (*lines, *folder.claim()) if main else ():
             display.say(line)
         accelerator.wait_for_everyone()
-        return train_all(config, *split, display, accelerator)
+        return train_all(config, *split, display, accelerator, stop)
 
 
 def train_all(
@@ -80,18 +98,39 @@ def train_all(
     held_out: Sequence[PreferencePair],
     display: Display,
     accelerator: Accelerator,
+    stop: StopRequest,
 ) -> list[dict[str, Any]]:
-    """Write the pairs, train every model on them, and show the metrics."""
+    """Write the pairs, train every model on them that is not there yet, and show the metrics."""
     if accelerator.is_main_process:
-        write_pairs(config.run.out_dir / "pairs.jsonl", train)
-        write_pairs(config.run.out_dir / "held_out.jsonl", held_out)
+        write_pairs(config.run.out_dir / TRAIN, train)
+        write_pairs(config.run.out_dir / HELD_OUT, held_out)
     display.say(f"{len(train)} pairs to train on, {len(held_out)} held out")
     log = RunLog(config.run.out_dir)
-    numbers = range(config.run.models)
-    results = [train_one(config, number, train, held_out, log, display, accelerator) for number in numbers]
+    results = []
+    for number in range(config.run.models):
+        result = result_of(config, number, log)
+        results.append(result or train_one(config, number, train, held_out, log, display, accelerator, stop))
+        if accelerator.is_main_process:
+            discard(model_folder(config, number))
     display.print_table(result_table(results))
     display.say(f"models: {', '.join(r['folder'] for r in results)}")
     return results
+
+
+def what_is_left(config: RewardConfig) -> str:
+    """Return where the same command would begin if the training were killed now."""
+    for number in range(config.run.models):
+        saved = list_checkpoints(unfinished(model_folder(config, number)))
+        if saved:
+            step, folder = saved[-1]
+            return f"run {same_command(config)} to resume {training_of(config, number)} from step {step} ({folder})"
+    sampled = config.pairs.file is None and (config.run.out_dir / HELD_OUT).exists()
+    return f"run {same_command(config)} to {'resume with the pairs that are sampled' if sampled else 'start again'}"
+
+
+def training_of(config: RewardConfig, number: int) -> str:
+    """Return the training of a model in words."""
+    return "the training of the reward model" if config.run.models == 1 else f"the training of model {number}"
 
 
 def train_one(
@@ -102,10 +141,12 @@ def train_one(
     log: RunLog,
     display: Display,
     accelerator: Accelerator,
+    stop: StopRequest,
 ) -> dict[str, Any]:
     """Train, measure and save one model; all processes train, and the first one writes."""
     name = config.model.name or config.pairs.policy
     assert name is not None, "config.check asks for one of them"
+    stop.doing = "loading the model"
     seed = derive_seed(config.run.seed, "reward model", number)
     mesh = make_mesh(config.model.shard, accelerator.device)
     trainer = load_trainer(config.model, name, seed=seed, mesh=mesh)
@@ -117,18 +158,60 @@ def train_one(
             log.append("metrics", [{"model": number, **metrics}])
         display.step(int(metrics["step"]), f"loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.2f}")
 
-    train_reward_model(trainer, train, config.train, config.optim, accelerator=accelerator, seed=seed, on_step=show)
+    def rewind(step: int) -> None:
+        log.keep("metrics", lambda line: line["model"] != number or line["step"] <= step)
+        log.keep("eval", lambda line: line["model"] != number)
+
+    folder = model_folder(config, number)
+    with SupervisedCheckpoints(
+        folder,
+        training_of(config, number),
+        Saving(config.train.save_every),
+        accelerator,
+        config=config,
+        sharded=mesh is not None,
+        stop=stop,
+        say=display.say,
+        rewind=rewind,
+        flush=log.position,
+    ) as saver:
+        train_reward_model(
+            trainer,
+            train,
+            config.train,
+            config.optim,
+            accelerator=accelerator,
+            seed=seed,
+            on_step=show,
+            checkpoints=saver,
+        )
     display.finish()
-    trainer = trainer.whole()
-    result = measure(trainer, held_out)
-    if result["std"] < 1e-6:
+    with stop.busy("measuring and saving the model"):
+        result = measure_and_save(trainer.whole(), number, folder, held_out, log, accelerator)
+    if stop_requested(stop, accelerator) and number + 1 < config.run.models:
+        raise stopped(stop, config, f"after {training_of(config, number)}, which is saved in {folder}")
+    return result
+
+
+def measure_and_save(
+    trainer: TrainableRewardModel,
+    number: int,
+    folder: Path,
+    held_out: Sequence[PreferencePair],
+    log: RunLog,
+    accelerator: Accelerator,
+) -> dict[str, Any]:
+    """Measure a model with whole weights on held-out pairs, and save it. Return its line of eval.jsonl."""
+    measured = measure(trainer, held_out)
+    if measured["std"] < 1e-6:
         raise RunError("the trained model gives every held-out completion the same score; it has learned nothing")
-    folder = config.run.out_dir / f"model-{number}"
+    result = {"model": number, "folder": str(folder), **measured}
     if accelerator.is_main_process:
-        save_trainer(trainer, folder, result)
-        log.append("eval", [{"model": number, "folder": str(folder), **result}])
+        log.append("eval", [result])  # first: a model that is whole has its line
+        log.position()
+        save_trainer(trainer, folder, measured)
     accelerator.wait_for_everyone()
-    return {"model": number, "folder": str(folder), **result}
+    return result
 
 
 def save_trainer(trainer: TrainableRewardModel, folder: Path, result: dict[str, Any]) -> None:

@@ -7,18 +7,17 @@ are read here; rlvr.commands.reward_model, which imports torch, samples and trai
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rlvr.commands.machine import check_device, check_optimizer_extra
+from rlvr.commands.reward_folder import reward_folder
 from rlvr.commands.task import check_names, make_pack, with_verifier
 from rlvr.commands.train import load_recipe, run_recipe, split_recipe
-from rlvr.config import to_json
 from rlvr.config.reward_model import PairsConfig, RewardConfig
 from rlvr.reward_model.preferences import read_pairs, split_by_prompt
-from rlvr.runs.folder import REWARD_MODEL, Record, RunFolder, texts
+from rlvr.training.signals import StopRequest
 from rlvr.types import Task, Verifier
 from rlvr.verifiers.runner.base import check_references
 
@@ -30,16 +29,23 @@ def main(argv: Sequence[str]) -> int:
 
 
 def launch_reward_model(config: RewardConfig) -> list[dict[str, Any]]:
-    """Run a config from start to end. Return the lines of eval.jsonl: each model's metrics on held-out pairs."""
-    config.check()
-    sampled = prepare(config)
-    given = read_pairs(config.pairs.file) if config.pairs.file is not None else []
-    also = [pair for path in config.pairs.also for pair in read_pairs(path)]
-    if sampled is None:
-        split_by_prompt([*given, *also], config.pairs.held_out, seed=config.run.seed)  # raises where it cannot
-    from rlvr.commands.reward_model import execute  # torch takes seconds, for which a wrong name does not wait
+    """Run a config from start to end, or from its last checkpoint on. Return the lines of eval.jsonl.
 
-    return execute(config, sampled, [*given, *also])
+    These are each model's metrics on held-out pairs. Raises Stopped, a KeyboardInterrupt, where a signal ended it:
+    after a checkpoint (the message says how to resume), or at once.
+    """
+    with StopRequest().answering() as stop:
+        stop.doing = "reading the pairs"
+        stop.left = lambda: "nothing was written; run the same command again"
+        config.check()
+        sampled = prepare(config)
+        given = read_pairs(config.pairs.file) if config.pairs.file is not None else []
+        also = [pair for path in config.pairs.also for pair in read_pairs(path)]
+        if sampled is None:
+            split_by_prompt([*given, *also], config.pairs.held_out, seed=config.run.seed)  # raises where it cannot
+        from rlvr.commands.reward_model import execute  # torch takes seconds, for which a wrong name does not wait
+
+        return execute(config, sampled, [*given, *also], stop)
 
 
 def prepare(config: RewardConfig) -> tuple[Task, Verifier] | None:
@@ -51,28 +57,6 @@ def prepare(config: RewardConfig) -> tuple[Task, Verifier] | None:
     check_optimizer_extra(config.optim)
     reward_folder(config).check()
     return pack(config.pairs) if config.pairs.file is None else None
-
-
-def reward_folder(config: RewardConfig) -> RunFolder:
-    """Return the folder of a reward model's training. It is never resumed; one without a model is overwritten."""
-    wanted = json.loads(to_json(config))
-    folder = config.run.out_dir
-
-    def record(held: Record | None) -> Record:
-        from rlvr.training.resume import versions
-
-        return {**wanted, **versions()}
-
-    return RunFolder(
-        folder,
-        REWARD_MODEL,
-        flag="--run.out-dir",
-        record=record,
-        difference=lambda held: "a run already",
-        loses=lambda held: any(folder.glob("model-*")),
-        overwrite=config.run.overwrite,
-        inputs=texts({**wanted, "run": {}}),
-    )
 
 
 def pack(config: PairsConfig) -> tuple[Task, Verifier]:

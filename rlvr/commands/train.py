@@ -135,7 +135,7 @@ class SFTRun(Config):
             "length_penalty",
             "length_limit",
         },
-        "run": {"steps", "save_every", "keep_checkpoints", "keep_best", "sample_every", "shuffle_rewards"},
+        "run": {"steps", "save_every", "keep_best", "sample_every", "shuffle_rewards"},
     }
 
 

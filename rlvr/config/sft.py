@@ -27,6 +27,9 @@ class SFTConfig(Group):
     """Peak learning rate; decays to zero on a cosine."""
     warmup_steps: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_SFT] = 10
     """Steps of linear warm-up."""
+    save_every: Annotated[int, COUNT_OR_NONE, ADVANCED, WITH_SFT] = 100
+    """Steps between checkpoints of the fine-tuning, from which the same command goes on; they are deleted when it is
+    complete. 0: only where a signal ends it."""
     data: Annotated[Path | None, WITH_DEMONSTRATIONS] = None
     """JSON Lines file with prompt and completion (texts or chat messages) to use instead of the pack's
     demonstrations."""

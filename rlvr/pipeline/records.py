@@ -78,12 +78,17 @@ def holds(path: Path) -> bool:
 
 
 def with_new_settings(held: Any, config: Any) -> Any:
-    """Return recorded settings with the defaults of settings that there were not yet when they were recorded."""
+    """Return recorded settings with the defaults of settings that there were not yet when they were recorded.
+
+    `overwrite` is as it is now: it says nothing of what a stage makes.
+    """
     if not dataclasses.is_dataclass(config) or not isinstance(held, dict):
         return held
     found = dict(held)
     for setting in dataclasses.fields(config):
-        if setting.name in held:
+        if setting.name == "overwrite":
+            found[setting.name] = getattr(config, setting.name)
+        elif setting.name in held:
             found[setting.name] = with_new_settings(held[setting.name], getattr(config, setting.name))
         elif setting.default is not dataclasses.MISSING:
             found[setting.name] = plain(setting.default)

@@ -1,8 +1,8 @@
 """Stages: a pipeline is a Python function that calls them in order, each with what the one before it made.
 
 A stage has a folder of its own, and a record beside it once it is done:
-the same command skips it then, and goes on with the next. What was interrupted goes on as its own run does: training
-from its last checkpoint, fine-tuning and a reward model from their beginning.
+the same command skips it then, and goes on with the next. What was interrupted goes on as its own run does: from its
+last checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlvr.commands.sample import DATA, SampleArgs, sample
 from rlvr.config import Config
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
-from rlvr.files.write import PARTIAL, check_place, check_replaceable, write_whole
+from rlvr.files.write import PARTIAL, check_place, check_replaceable, write_whole, writing
 from rlvr.pipeline.planned import check_planned
 from rlvr.pipeline.records import (
     RECORD,
@@ -121,8 +121,7 @@ class Stages:
         """Train a reward model on pairs of the policy's completions; measured on held-out pairs."""
         from rlvr.commands.rm import launch_reward_model, with_policy
 
-        # A reward model is never resumed: what an interrupted stage left, and no other file, is deleted.
-        run = dataclasses.replace(config.run, seed=self.seed, overwrite=True)
+        run = dataclasses.replace(config.run, seed=self.seed)
         config = self.changed(name, with_policy(dataclasses.replace(config, run=run), policy.path))
         folder = self.folder / name
 
@@ -157,8 +156,9 @@ class Stages:
             partial = folder.with_name(folder.name + PARTIAL)
             for old in (partial, folder):  # of a stage that was interrupted
                 remove_own(old)
-            partial.mkdir(parents=True)
-            (partial / MARK).write_text(name)
+            with writing(partial):
+                partial.mkdir(parents=True)
+                (partial / MARK).write_text(name)
             measured = make(partial)
             os.replace(partial, folder)
             return folder, measured

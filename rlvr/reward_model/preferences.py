@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.files.jsonl import read_objects
-from rlvr.files.write import writing
+from rlvr.files.write import write_whole, writing
 from rlvr.printable import kind_of
 from rlvr.seeding import derive_seed
 from rlvr.types import UNSCORED, Group, Prompt
@@ -73,10 +73,8 @@ def _read_prompt(value: Any, where: str) -> Prompt:
 
 
 def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:
-    """Write pairs as `read_pairs` reads them. Raises RunError where the file cannot be written."""
-    with writing(path), path.open("w", encoding="utf-8") as file:
-        for pair in pairs:
-            file.write(json.dumps(asdict(pair), ensure_ascii=False) + "\n")
+    """Write pairs as `read_pairs` reads them, atomically. Raises RunError where the file cannot be written."""
+    write_whole(path, (f"{json.dumps(asdict(pair), ensure_ascii=False)}\n".encode() for pair in pairs))
 
 
 def pairs_of(group: Group, *, limit: int, seed: int) -> list[PreferencePair]:

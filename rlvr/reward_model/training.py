@@ -23,12 +23,14 @@ from rlvr.model.memory import microbatch_tokens
 from rlvr.model.modes import switch_off_dropout
 from rlvr.model.optim import learning_rate, make_optimizer, optimizer_step
 from rlvr.model.sharding import blank, gather_weights, is_sharded, shard_model, with_weights, within
+from rlvr.reward_model.checkpoint import TrainedWeights
 from rlvr.reward_model.preferences import PreferencePair
 from rlvr.reward_model.scorer import Classifier, Scorer, load_classifier
 from rlvr.reward_model.text import Encoded, Renderer, token_limit
 from rlvr.seeding import derive_seed
 from rlvr.training.epochs import items_of_step
 from rlvr.training.passk import clustered
+from rlvr.training.supervised_checkpoints import SupervisedCheckpoints
 
 BINS = 10
 EncodedPair = tuple[Encoded, Encoded, float]
@@ -63,7 +65,11 @@ class TrainableRewardModel:
 
     def parameters(self) -> list[nn.Parameter]:
         """Return the trainable weights, in the model's order."""
-        return [weight for weight in self.model.parameters() if weight.requires_grad]
+        return list(self.trained_weights().values())
+
+    def trained_weights(self) -> dict[str, nn.Parameter]:
+        """Return the trainable weights by name."""
+        return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
 
     def encode(self, pair: PreferencePair) -> EncodedPair:
         """Return the two texts of a pair as token ids, and its margin."""
@@ -187,13 +193,16 @@ def train_reward_model(
     accelerator: Accelerator,
     seed: int,
     on_step: Callable[[dict[str, float]], None] | None = None,
+    checkpoints: SupervisedCheckpoints | None = None,
 ) -> None:
     """Train for `epochs` passes over the pairs with AdamW; `on_step` receives each step's metrics.
 
-    All processes hold the same pairs, and compute a share of each batch.
+    All processes hold the same pairs, and compute a share of each batch. With `checkpoints` it goes on from the last
+    one.
 
     Metrics: step, lr, grad_norm, and those of `accumulate_gradients`, measured before the update. Raises NotFinite
-    where gradients are not finite at several steps in a row, or the weights are not at the end.
+    where gradients are not finite at several steps in a row, or the weights are not at the end; Stopped where a signal
+    ends it, after a checkpoint.
     """
     hint = f"--optim.lr ({optim.lr:g}) and --model.dtype (float32 does not overflow where the others do)"
     gradients = GradientWatch(python_warning, hint)
@@ -202,7 +211,9 @@ def train_reward_model(
     max_tokens = most_tokens(trainer, optim, 1 if trainer.mesh is None else trainer.mesh.size(-1))
     num_steps = num_training_steps(len(encoded), config)
     trainer.model.train()
-    for step in range(num_steps):
+    weights = TrainedWeights(trainer.trained_weights(), trainer.mesh)
+    left = checkpoints.steps(num_steps, weights, optimizer, gradients) if checkpoints else range(num_steps)
+    for step in left:
         batch = items_of_step(encoded, min(config.batch_size, len(encoded)), seed=seed, step=step)
         metrics = accumulate_gradients(trainer, batch, max_tokens, accelerator)
         lr = learning_rate(step, optim, num_steps)

@@ -51,7 +51,7 @@ TRAINING = Kind(
         r"(rollouts|alarms)\.jsonl",
         r"rollouts-\d{4,}\.jsonl(\.gz)?",
         r"checkpoints/step-\d{6,}(\.damaged)?",
-        r"start(\.damaged)?",
+        r"start(\.damaged|\.training)?",
         r"rlvr/(.*/)?events\.out\.tfevents\..*",  # Accelerate's tracker tensorboard
         r"rlvr/.*/hparams\.yml",
     ),
@@ -61,7 +61,7 @@ REWARD_MODEL = Kind(
     "the training of a reward model",
     "config.json",
     frozenset({"run", "pairs", "train", "versions"}),
-    (*LOGS, r"(pairs|held_out)\.jsonl", r"model-\d+"),
+    (*LOGS, r"(pairs|held_out)\.jsonl", r"model-\d+(\.training)?"),
     "a run without a model",
 )
 EVALUATION = Kind(
@@ -126,6 +126,11 @@ class RunFolder:
             with writing(self.path):
                 warning = stack.enter_context(locked(self.path))
             yield [warning] if warning else []
+
+    def resumes(self) -> bool:
+        """Return whether the folder holds a run that this one goes on with. ValueError where it may not be used."""
+        held = self.held()
+        return held is not None and not self._starts_again(held)
 
     def claim(self) -> list[str]:
         """Delete what is to be started again, and write the run's record. Needs the lock. Returns lines to show."""

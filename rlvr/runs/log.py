@@ -6,7 +6,7 @@ import gzip
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +75,13 @@ class RunLog:
             path = self.path(name)
             if name != "eval" and path.exists():
                 os.truncate(path, min(position.get(name, 0), path.stat().st_size))
-        kept = [line + "\n" for line, record in self._lines("eval") if record["step"] <= step]
-        if self.path("eval").exists():
-            write_whole(self.path("eval"), "".join(kept))
+        self.keep("eval", lambda record: record["step"] <= step)
+
+    def keep(self, stream: str, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Drop the records of a stream that are not wanted, and a last line that a crash has cut off."""
+        if self.path(stream).exists():
+            kept = [line + "\n" for line, record in self._lines(stream) if wanted(record)]
+            write_whole(self.path(stream), "".join(kept))
 
     def read(self, stream: str) -> list[dict[str, Any]]:
         """Return the records of a stream's file (not of rotated parts). A last line cut off by a crash is left out.

@@ -22,16 +22,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.device_mesh import DeviceMesh
 
-from rlvr.files.write import PARTIAL
+from rlvr.files.write import PARTIAL, advice
 from rlvr.model.critic import Critic
-from rlvr.model.policy import Policy
 from rlvr.training.optimizer_state import read_optimizer
 from rlvr.types import Completion, Group, Problem, RunError, Turn, Verdict
 
@@ -39,11 +39,36 @@ AHEAD = "ahead.jsonl"
 REFERENCE = "reference.safetensors"
 STEP = re.compile(r"step-(\d+)")
 DAMAGED = ".damaged"
+UNFINISHED = ".training"
 
 
 def checkpoint_folder(out_dir: Path, step: int) -> Path:
     """Return the folder of the checkpoint after `step` steps."""
     return out_dir / "checkpoints" / f"step-{step:06d}"
+
+
+class Weights(Protocol):
+    """What is trained, as a checkpoint holds it: a policy, or a model with its trained weights alone.
+
+    mesh: of the processes that hold the weights in shards; all of them must call `snapshot`, `save` and `load_weights`.
+    """
+
+    @property
+    def mesh(self) -> DeviceMesh | None: ...
+
+    def snapshot(self) -> Weights | None:
+        """Return a copy, in the CPU's memory, with whole weights. Where they are in shards only the first gets it."""
+
+    def save(self, folder: Path) -> None:
+        """Write the weights into a folder, as safetensors files."""
+
+    def load_weights(self, folder: Path) -> None:
+        """Restore, bit for bit, what `save` wrote."""
+
+
+def unfinished(made: Path) -> Path:
+    """Return the folder that holds the checkpoints of a supervised training until its model is whole, in `made`."""
+    return made.with_name(made.name + UNFINISHED)
 
 
 def list_checkpoints(out_dir: Path) -> list[tuple[int, Path]]:
@@ -133,10 +158,14 @@ def cannot_write(error: BaseException) -> bool:
     return isinstance(error, known) or "os error" in str(error)
 
 
+def cause_of(error: BaseException) -> BaseException:
+    """Return the error of a process, where torch has collected those of all."""
+    return next(iter(error.failures.values()))[0] if isinstance(error, CheckpointException) else error
+
+
 def reason_of(error: BaseException) -> str:
     """Return one line: why a file could not be written."""
-    if isinstance(error, CheckpointException):  # what each process raised
-        error = next(iter(error.failures.values()))[0]
+    error = cause_of(error)
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text.strip().splitlines()[0] if text.strip() else type(error).__name__
 
@@ -165,7 +194,8 @@ def written_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterato
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, RunError) or not cannot_write(error):
             raise
-        raise RunError("; ".join(filter(None, (f"cannot save {folder}: {reason_of(error)}", safe())))) from error
+        then = safe() or advice(cause_of(error))
+        raise RunError("; ".join(filter(None, (f"cannot save {folder}: {reason_of(error)}", then)))) from error
 
 
 def delete_old_checkpoints(out_dir: Path, keep: int, others: Collection[int] = ()) -> None:
@@ -176,7 +206,7 @@ def delete_old_checkpoints(out_dir: Path, keep: int, others: Collection[int] = (
 
 
 def load_checkpoint(
-    folder: Path, policy: Policy, optimizer: torch.optim.Optimizer | None, critic: Critic | None = None
+    folder: Path, weights: Weights, optimizer: torch.optim.Optimizer | None, critic: Critic | None = None
 ) -> dict[str, Any]:
     """Load a checkpoint's weights and optimizer states in place; return its state.json.
 
@@ -185,7 +215,7 @@ def load_checkpoint(
     does not fit.
     """
     try:
-        policy.load_weights(folder)
+        weights.load_weights(folder)
         if optimizer is not None:
             read_optimizer(optimizer, folder, "optimizer")
         if critic is not None:

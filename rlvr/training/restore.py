@@ -16,6 +16,7 @@ from rlvr.training.reporter import Reporter
 from rlvr.training.sft import sft
 from rlvr.training.signals import StopRequest
 from rlvr.training.snapshot import save_checkpoint
+from rlvr.training.supervised_checkpoints import Saving, SupervisedCheckpoints, discard
 from rlvr.types import Task
 
 
@@ -57,33 +58,45 @@ def restore_start(
     why_not = damage(folder)
     if why_not is None:
         load_checkpoint(folder, learner.policy, None)
+        if learner.accelerator.is_main_process:
+            discard(folder)
         return
     if folder.exists():
         say(f"{folder} is damaged ({why_not}); fine-tuning again")
-    with stop.busy("the fine-tuning"):
-        fine_tune(learner, task, reporter, stop)
+    fine_tune(learner, task, reporter, folder, say, stop)
+    with stop.busy("saving the fine-tuned policy"):
         if learner.accelerator.is_main_process or learner.policy.mesh is not None:
             save_checkpoint(folder, 0, learner.policy, None, {})
+        if learner.accelerator.is_main_process:
+            discard(folder)
 
 
-def fine_tune(learner: Learner, task: Task, reporter: Reporter, stop: StopRequest) -> None:
-    """Fine-tune the policy on the task's demonstrations."""
+def fine_tune(
+    learner: Learner, task: Task, reporter: Reporter, folder: Path, say: Callable[[str], None], stop: StopRequest
+) -> None:
+    """Fine-tune the policy on the task's demonstrations, from the last checkpoint on where an earlier run left any."""
     config = learner.config
-
-    def on_step(step: int, loss: float) -> None:
-        stop.work = f"the fine-tuning ({step} of {config.sft.steps} steps done)"
-        reporter.tell(lambda callback: callback.on_sft_step(step, loss))
-
     reporter.tell(lambda callback: callback.on_sft_begin(config.sft.steps))
-    sft(
-        learner.policy,
-        task.demonstrations,
-        config.sft,
+    with SupervisedCheckpoints(
+        folder,
+        "the fine-tuning",
+        Saving(config.sft.save_every, config.run.keep_checkpoints, config.run.async_save),
         learner.accelerator,
-        seed=config.run.seed,
-        tokens_per_microbatch=microbatch_tokens(learner.policy, config),
-        plan=plan_of(learner.policy, task, config.rollout),
-        optim=config.optim,
-        on_step=on_step,
-        warn=reporter.warn,
-    )
+        config=config,
+        sharded=learner.policy.mesh is not None,
+        stop=stop,
+        say=say,
+    ) as checkpoints:
+        sft(
+            learner.policy,
+            task.demonstrations,
+            config.sft,
+            learner.accelerator,
+            seed=config.run.seed,
+            tokens_per_microbatch=microbatch_tokens(learner.policy, config),
+            plan=plan_of(learner.policy, task, config.rollout),
+            optim=config.optim,
+            on_step=lambda step, loss: reporter.tell(lambda callback: callback.on_sft_step(step, loss)),
+            warn=reporter.warn,
+            checkpoints=checkpoints,
+        )

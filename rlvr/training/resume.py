@@ -15,9 +15,10 @@ from rlvr import __version__
 from rlvr.config import Config, to_json
 from rlvr.config.group import groups_of, settings_of
 from rlvr.config.records import config_of, former_settings
+from rlvr.config.shared import TurnSettings
 from rlvr.files.write import PARTIAL
 from rlvr.runs.folder import TRAINING, Record, RunFolder, texts
-from rlvr.training.checkpoint import STEP, damage
+from rlvr.training.checkpoint import STEP, damage, unfinished
 
 Settings = dict[tuple[str, str], Any]  # in JSON, by group and name
 
@@ -58,6 +59,7 @@ RESUMABLE: dict[str, dict[str, str]] = {
         "tokens_per_microbatch": "memory against speed: microbatches add up exactly",
         "offload": "where the state lies: the same numbers",
     },
+    "sft": {"save_every": "when it is saved"},
     "eval": {"*": "what is measured; the weights know nothing of it"},
     "monitor": {"stop": "when the run ends"},
     "sampler": {
@@ -82,11 +84,13 @@ RESOLVED = {
     "kl_estimator": "estimator",
     "normalize": "normalizer",
 }
-# Settings that the fine-tuned model in start/ depends on.
+# Settings that the fine-tuned model in start/, and the checkpoints of an unfinished fine-tuning, depend on.
 STARTS_FROM = {
     "run": ("task", "data", "task_option", "environment", "environment_option", "seed"),
     "model": ("*",),
     "sft": ("*",),
+    "optim": ("name",),
+    "rollout": tuple(setting.name for setting in settings_of(TurnSettings)),
 }
 
 
@@ -115,8 +119,8 @@ def train_folder(config: Config, fingerprint: str) -> RunFolder:
         flag="--run.out-dir",
         record=lambda held: {**wanted, "history": history(held, wanted, step) if held else []},
         difference=difference_to,
-        loses=lambda held: has_checkpoints(folder) or (is_fine_tuned(folder) and not starts_alike(held)),
-        stays=lambda held: ("start",) if starts_alike(held) else (),
+        loses=lambda held: has_checkpoints(folder) or (tunes(folder) and not starts_alike(held)),
+        stays=lambda held: ("start", unfinished(folder / "start").name) if starts_alike(held) else (),
         overwrite=config.run.overwrite,
         inputs=texts({**wanted, "run": {k: v for k, v in wanted["run"].items() if k != "out_dir"}}),
     )
@@ -125,6 +129,11 @@ def train_folder(config: Config, fingerprint: str) -> RunFolder:
 def has_checkpoints(folder: Path) -> bool:
     """Return whether the folder of a run has checkpoints, even damaged ones."""
     return any(not path.name.endswith(PARTIAL) for path in folder.glob("checkpoints/step-*"))
+
+
+def tunes(folder: Path) -> bool:
+    """Return whether the folder of a run has a fine-tuned model, or checkpoints of the fine-tuning."""
+    return is_fine_tuned(folder) or has_checkpoints(unfinished(folder / "start"))
 
 
 def is_fine_tuned(folder: Path) -> bool:

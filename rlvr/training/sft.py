@@ -19,6 +19,7 @@ from rlvr.training.demonstrations import Demonstration
 from rlvr.training.episodes import Play, replies
 from rlvr.training.epochs import items_of_step
 from rlvr.training.microbatches import microbatches
+from rlvr.training.supervised_checkpoints import SupervisedCheckpoints
 from rlvr.turns import Reply, Turn
 from rlvr.types import Completion, Group, correct
 
@@ -35,6 +36,7 @@ def sft(
     optim: OptimConfig | None = None,
     on_step: Callable[[int, float], None] | None = None,
     warn: Callable[[str], None] = python_warning,
+    checkpoints: SupervisedCheckpoints | None = None,
 ) -> None:
     """Minimize the mean negative log-likelihood of the demonstrations' tokens, the end token included.
 
@@ -42,14 +44,16 @@ def sft(
 
     AdamW (.9, .99), learning rate by `cosine`, gradient norm clipped at 1; of `optim` only `name` and `offload` are
     read. After each step `on_step(step, loss)` gets
-    this process's part of the loss. `warn` gets one line for each step with a broken gradient. Raises NotFinite where
-    gradients are not finite in several steps in a row, or the weights at the end.
+    this process's part of the loss. `warn` gets one line for each step with a broken gradient. With `checkpoints` it
+    goes on from the last one. Raises NotFinite where gradients are not finite in several steps in a row, or the weights
+    at the end; Stopped where a signal ends it, after a checkpoint.
     """
     hint = f"--sft.lr ({config.lr:g}) and --model.dtype (float32 does not overflow where the others do)"
     gradients = GradientWatch(warn if accelerator.is_main_process else lambda text: None, hint)
     kind = replace(optim or OptimConfig(), lr=config.lr, betas=(0.9, 0.99), weight_decay=0.0)
     optimizer = make_optimizer(policy.parameters(), kind)
-    for step in range(config.steps):
+    left = checkpoints.steps(config.steps, policy, optimizer, gradients) if checkpoints else range(config.steps)
+    for step in left:
         chosen = items_of_step(demonstrations, config.batch_size, seed=seed, step=step)
         loss = accumulate(policy, demonstration_batch(policy, chosen, plan, seed), accelerator, tokens_per_microbatch)
         norm = optimizer_step(optimizer, lr=cosine(step, config), max_grad_norm=1.0)

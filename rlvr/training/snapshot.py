@@ -17,12 +17,12 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from rlvr.files.write import PARTIAL
 from rlvr.model.critic import Critic
-from rlvr.model.policy import Policy
 from rlvr.model.sharding import leads
 from rlvr.training.checkpoint import (
     AHEAD,
     REFERENCE,
     STEP,
+    Weights,
     cannot_write,
     damage,
     reason_of,
@@ -38,7 +38,7 @@ from rlvr.types import Group, RunError
 class Snapshot:
     """What this process writes of a checkpoint.
 
-    policy: with whole weights; None where another process writes them. critic, reference: weights by name, on that
+    weights: whole ones; None where another process writes them. critic, reference: weights by name, on that
     process; of a reference policy only where it has been reset.
     optimizers: states by the name of their file or folder; of those in shards (`sharded`) the parts of this process.
     state: what state.json holds besides sizes. draws: what the drawing of problems keeps, in JSON. together: all
@@ -46,7 +46,7 @@ class Snapshot:
     """
 
     step: int
-    policy: Policy | None
+    weights: Weights | None
     critic: Mapping[str, Tensor] | None
     optimizers: Mapping[str, Mapping[str, Tensor]]
     sharded: bool
@@ -78,8 +78,8 @@ class Snapshot:
             with step():
                 pass  # wait until there is a folder
             with step():
-                if self.policy is not None:
-                    self.policy.save(partial)
+                if self.weights is not None:
+                    self.weights.save(partial)
                 if self.critic is not None:
                     save_file(dict(self.critic), partial / "critic.safetensors")
                 if self.reference is not None:
@@ -103,7 +103,7 @@ class Snapshot:
 
 def take_snapshot(
     step: int,
-    policy: Policy,
+    weights: Weights,
     optimizer: torch.optim.Optimizer | None,
     state: Mapping[str, Any],
     critic: Critic | None = None,
@@ -118,7 +118,7 @@ def take_snapshot(
     ahead: the rollouts of later steps that are already sampled, by step. draws, reference: as in Snapshot. copied:
     later updates do not change it; else it shares the memory of what is trained. A copy is in the CPU's memory.
     """
-    together = policy.mesh is not None
+    together = weights.mesh is not None
     states = {"optimizer": optimizer, "critic_optimizer": critic.optimizer if critic is not None else None}
     held = {name: optimizer_tensors(found) for name, found in states.items() if found is not None}
     values = critic.tensors() if critic is not None else {}
@@ -129,7 +129,7 @@ def take_snapshot(
     written_here = leads() or not together
     return Snapshot(
         step,
-        policy.snapshot() if copied or together else policy,
+        weights.snapshot() if copied or together else weights,
         values if critic is not None and written_here else None,
         held,
         any(is_sharded(found) for found in states.values() if found is not None),
@@ -149,7 +149,7 @@ def on_cpu(tensor: Tensor) -> Tensor:
 def save_checkpoint(
     folder: Path,
     step: int,
-    policy: Policy,
+    weights: Weights,
     optimizer: torch.optim.Optimizer | None,
     state: Mapping[str, Any],
     critic: Critic | None = None,
@@ -160,7 +160,7 @@ def save_checkpoint(
     Where the weights are in shards all processes must call it, and see the same disk: the first one makes the folder
     and renames it, and each writes its part of the optimizer's state.
     """
-    take_snapshot(step, policy, optimizer, state, critic, ahead, copied=False).write(folder)
+    take_snapshot(step, weights, optimizer, state, critic, ahead, copied=False).write(folder)
 
 
 def safe(folder: Path) -> str:

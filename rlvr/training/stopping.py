@@ -9,9 +9,10 @@ import torch
 from accelerate import Accelerator
 
 from rlvr.config import Config
+from rlvr.config.reward_model import RewardConfig
 from rlvr.distributed import sum_tensor
 from rlvr.training.best import kept_steps
-from rlvr.training.checkpoint import list_checkpoints
+from rlvr.training.checkpoint import list_checkpoints, unfinished
 from rlvr.training.resume import is_fine_tuned
 from rlvr.training.signals import Stopped, StopRequest
 
@@ -27,17 +28,21 @@ def stop_requested(stop: StopRequest, accelerator: Accelerator) -> bool:
 
 def unsaved(out_dir: Path, step: int) -> str:
     """Return what is lost where the run is killed during a step: all steps since the last checkpoint."""
-    saved = max(kept_steps(out_dir))
+    return lost_steps(max(kept_steps(out_dir)), step)
+
+
+def lost_steps(saved: int, step: int) -> str:
+    """Return in words the steps after `saved` up to `step`."""
     return f"step {step}" if step == saved + 1 else f"steps {saved + 1} to {step}"
 
 
-def stopped(stop: StopRequest, config: Config, when: str) -> Stopped:
+def stopped(stop: StopRequest, config: Config | RewardConfig, when: str) -> Stopped:
     """Return what to raise where a run has ended in good order because a signal asked for it."""
     by = stop.signal.name if stop.signal else "another process"
     return Stopped(f"stopped by {by} {when}; run {same_command(config)} to resume", stop.signal or signal.SIGINT)
 
 
-def same_command(config: Config) -> str:
+def same_command(config: Config | RewardConfig) -> str:
     """Return what to run again: with --run.overwrite it would delete what has been done."""
     return f"the same command{' without --run.overwrite' if config.run.overwrite else ''}"
 
@@ -47,5 +52,9 @@ def what_is_left(config: Config) -> str:
     saved = list_checkpoints(config.run.out_dir)
     if saved:
         return f"run {same_command(config)} to resume from step {saved[-1][0]} ({saved[-1][1]})"
-    again = "resume after the fine-tuning" if is_fine_tuned(config.run.out_dir) else "start again"
+    tuned, again = list_checkpoints(unfinished(config.run.out_dir / "start")), "start again"
+    if is_fine_tuned(config.run.out_dir):
+        again = "resume after the fine-tuning"
+    elif tuned:
+        again = f"resume the fine-tuning from step {tuned[-1][0]} ({tuned[-1][1]})"
     return f"run {same_command(config)} to {again}"

@@ -1,0 +1,290 @@
+"""A fine-tuning that was killed goes on from its last checkpoint, and ends as one that was not: byte for byte."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlvr.config import Config
+from rlvr.launch import launch
+from rlvr.training.callbacks import TrainerCallback
+from rlvr.training.checkpoint import list_checkpoints
+from rlvr.types import RunError
+from tests.helpers import warm
+from tests.helpers.resuming import small
+from tests.helpers.runs import changed
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Killed(BaseException):
+    """Ends a run where it is."""
+
+
+class AfterTuning(TrainerCallback):
+    """Remembers the steps of the fine-tuning, and calls a function after one of them."""
+
+    def __init__(self, step: int = 0, call: Callable[[], object] = lambda: None) -> None:
+        self.at, self.call = step, call
+        self.done: list[int] = []
+        self.losses: list[float] = []
+
+    def on_sft_step(self, step: int, loss: float) -> None:
+        self.done.append(step)
+        self.losses.append(loss)
+        if step == self.at:
+            self.call()
+
+
+def kill() -> None:
+    raise Killed
+
+
+def tuned(out_dir: Path, *, steps: int = 10, every: int = 3, rl: int = 0, **groups) -> Config:
+    """A fine-tuning of ten steps that is saved every three, and no RL unless `rl` steps are asked for."""
+    config = changed(small(out_dir, steps=rl), **groups)
+    return dataclasses.replace(
+        config,
+        sft=dataclasses.replace(config.sft, steps=steps, batch_size=4, **({"save_every": every} if every else {})),
+    )
+
+
+def tune(config: Config, step: int = 0, call: Callable[[], object] = kill) -> AfterTuning:
+    """Launch, with a call after a step; return the steps that were done."""
+    seen = AfterTuning(step, call)
+    try:
+        launch(config, callbacks=[seen])
+    except Killed:
+        assert step
+    return seen
+
+
+def model(out_dir: Path) -> dict[str, bytes]:
+    folder = out_dir / "start"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def steps_of(out_dir: Path) -> list[int]:
+    return [step for step, _ in list_checkpoints(out_dir / "start.training")]
+
+
+VARIANTS: dict[str, dict] = {
+    "all weights": {},
+    "adapters": {"model": {"lora_rank": 2}},
+    "bfloat16 weights": {"model": {"weights": "bfloat16", "dtype": "bfloat16"}},
+    "saved beside": {"run": {"async_save": True}},
+}
+
+
+@pytest.mark.parametrize("groups", VARIANTS.values(), ids=VARIANTS)
+def test_a_killed_fine_tuning_goes_on_from_its_last_checkpoint(tmp_path, groups):
+    """Killed after step 8 of 10: steps 7 to 10 follow, with the same losses; the same model, and the same RL after it.
+    The checkpoints are gone then."""
+    whole = tune(tuned(tmp_path / "whole", rl=1, **groups))
+    tune(tuned(tmp_path / "parts", rl=1, **groups), 8)
+    assert steps_of(tmp_path / "parts") == [3, 6]
+    again = tune(tuned(tmp_path / "parts", rl=1, **groups))
+    assert again.done == [7, 8, 9, 10]
+    assert again.losses == whole.losses[6:]
+    assert model(tmp_path / "parts") == model(tmp_path / "whole")
+    assert (tmp_path / "parts" / "rollouts.jsonl").read_bytes() == (tmp_path / "whole" / "rollouts.jsonl").read_bytes()
+    for run in ("whole", "parts"):
+        assert not list((tmp_path / run).glob("start.*"))
+
+
+def test_the_default_saves_often_enough(tmp_path, capsys):
+    """Without a setting of it, what was done up to step 100 is not done again; a line says so."""
+    tune(tuned(tmp_path, steps=104, every=0), 102)
+    capsys.readouterr()
+    assert tune(tuned(tmp_path, steps=104, every=0)).done == [101, 102, 103, 104]
+    where = tmp_path / "start.training" / "checkpoints" / "step-000100"
+    assert f"resuming the fine-tuning from step 100 ({where})" in capsys.readouterr().out
+
+
+def test_optimizer_and_weights_are_those_of_the_step(tmp_path):
+    """A checkpoint of a resumed fine-tuning has the bytes of one of an unbroken one."""
+    tune(tuned(tmp_path / "whole"), 10)
+    tune(tuned(tmp_path / "parts"), 4)
+    tune(tuned(tmp_path / "parts"), 10)
+    for name in ("model.safetensors", "optimizer.safetensors", "state.json"):
+        one, other = (list_checkpoints(tmp_path / run / "start.training")[-1][1] for run in ("whole", "parts"))
+        assert one.name == other.name == "step-000009"
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def test_no_more_than_the_asked_number_is_kept(tmp_path):
+    """Disk stays bounded: of ten checkpoints the last two, or as many as run.keep_checkpoints says."""
+    tune(tuned(tmp_path / "two", every=1), 9)
+    assert steps_of(tmp_path / "two") == [7, 8]
+    tune(tuned(tmp_path / "one", every=1, run={"keep_checkpoints": 1}), 9)
+    assert steps_of(tmp_path / "one") == [8]
+
+
+def cut(folder: Path) -> None:
+    path = folder / "optimizer.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def half_written(folder: Path) -> None:
+    folder.rename(folder.with_name(folder.name + ".partial"))
+
+
+@pytest.mark.parametrize("harm", [cut, half_written])
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, capsys, harm):
+    """As in RL: the one before it is taken, and the model is the same in the end."""
+    tune(tuned(tmp_path / "whole"))
+    tune(tuned(tmp_path / "parts"), 8)
+    harm(list_checkpoints(tmp_path / "parts" / "start.training")[-1][1])
+    capsys.readouterr()
+    assert tune(tuned(tmp_path / "parts")).done[0] == 4
+    assert "resuming the fine-tuning from step 3" in capsys.readouterr().out
+    assert model(tmp_path / "parts") == model(tmp_path / "whole")
+
+
+def test_where_all_are_damaged_it_is_said(tmp_path):
+    """In one line, that names the folder and what to do."""
+    tune(tuned(tmp_path), 8)
+    for _, folder in list_checkpoints(tmp_path / "start.training"):
+        cut(folder)
+    with pytest.raises(ValueError, match=r"every checkpoint of .*start\.training is damaged .*--run\.overwrite"):
+        launch(tuned(tmp_path))
+    assert tune(tuned(tmp_path, run={"overwrite": True})).done[0] == 1
+    assert not list(tmp_path.glob("start.*"))
+
+
+def test_checkpoints_of_another_fine_tuning_are_not_taken(tmp_path):
+    """Other settings of the fine-tuning or another optimizer are refused, naming them; when it is saved may change."""
+    tune(tuned(tmp_path), 8)
+    for groups in ({"sft": {"lr": 1e-4}}, {"optim": {"name": "adamw8bit"}}, {"run": {"seed": 7}}):
+        with pytest.raises(ValueError, match=f"other settings: {next(iter(groups))}"):
+            launch(changed(tuned(tmp_path), **groups))
+    assert steps_of(tmp_path) == [3, 6]
+    assert tune(tuned(tmp_path, every=2, optim={"lr": 2e-3})).done[0] == 7
+
+
+def test_a_kill_while_the_model_is_saved(tmp_path, monkeypatch):
+    """Between the last step and the model, and between the model and the end of its checkpoints."""
+    tune(tuned(tmp_path / "whole"))
+    for place in ("save_checkpoint", "discard"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"rlvr.training.restore.{place}", lambda *_: kill())
+            with pytest.raises(Killed):
+                launch(tuned(tmp_path / "parts"))
+    assert steps_of(tmp_path / "parts")
+    assert tune(tuned(tmp_path / "parts")).done == []
+    assert model(tmp_path / "parts") == model(tmp_path / "whole")
+    assert not list((tmp_path / "parts").glob("start.*"))
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
+    """The checkpoint before it is named, and taken by the same command."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        seen = AfterTuning(4, lambda: patch.setattr("rlvr.training.optimizer_state.save_file", full))
+        with pytest.raises(RunError, match=r"cannot save .*step-000006: No space left .*step-000003, is safe"):
+            launch(tuned(tmp_path), callbacks=[seen])
+    assert tune(tuned(tmp_path)).done[0] == 4
+
+
+def test_broken_gradients_are_counted_across_a_resume(tmp_path, monkeypatch):
+    """Two broken steps before the kill and one after it are three in a row; the last good checkpoints stay."""
+
+    def broken(count_from: int) -> Callable[..., float]:
+        from rlvr.training import sft
+
+        real, calls = sft.optimizer_step, iter(range(1, 100))
+
+        def step(optimizer, **settings) -> float:
+            norm = real(optimizer, **settings)
+            return float("nan") if next(calls) >= count_from else norm
+
+        return step
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rlvr.training.sft.optimizer_step", broken(5))
+        tune(tuned(tmp_path, every=1), 6)
+    assert steps_of(tmp_path) == [3, 4, 5]
+    with monkeypatch.context() as patch:
+        patch.setattr("rlvr.training.sft.optimizer_step", broken(1))
+        with pytest.raises(RunError, match="in 3 steps in a row, the first of them step 5"):
+            launch(tuned(tmp_path, every=1))
+
+
+FLAGS = (
+    "sft tiny_math --sft.steps 60 --sft.batch-size 8 --sft.save-every 7 --run.task-option num_train=64 num_test=16 "
+    "num_demonstrations=256 --eval.every -1 --model.device cpu"
+).split()
+
+
+def wait_for_step(out_dir: Path, step: int, process: warm.Started) -> None:
+    """Until a checkpoint of this step or a later one is there; fails where the process ends before."""
+    deadline = time.monotonic() + 120
+    while max(steps_of(out_dir), default=0) < step:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.slow
+def test_killed_at_three_random_moments(tmp_path):
+    """SIGKILL some time after a checkpoint appeared, three times; then to the end: the model of an unbroken run."""
+    whole = warm.start([*FLAGS, "--run.out-dir", str(tmp_path / "whole")])
+    _, errors = whole.communicate()
+    assert whole.returncode == 0, errors
+    chance = random.Random(time.time_ns())
+    for step in (7, 21, 42):
+        process = warm.start([*FLAGS, "--run.out-dir", str(tmp_path / "parts")])
+        wait_for_step(tmp_path / "parts", step, process)
+        time.sleep(chance.uniform(0, 0.3))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert not (tmp_path / "parts" / "start").exists()
+    again = warm.start([*FLAGS, "--run.out-dir", str(tmp_path / "parts")])
+    printed, errors = again.communicate()
+    assert again.returncode == 0, errors
+    assert "resuming the fine-tuning from step" in printed
+    assert model(tmp_path / "parts") == model(tmp_path / "whole")
+    assert not list((tmp_path / "parts").glob("start.*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_after_a_checkpoint(tmp_path, capsys, number):
+    """After the step that is under way, whatever is due; the last line says that the same command resumes."""
+    with pytest.raises(KeyboardInterrupt) as raised:
+        launch(tuned(tmp_path / "parts"), callbacks=[AfterTuning(5, lambda: signal.raise_signal(number))])
+    where = tmp_path / "parts" / "start.training" / "checkpoints" / "step-000005"
+    assert f"by {number.name} after a checkpoint of the fine-tuning, {where}; run the same command" in str(raised.value)
+    assert steps_of(tmp_path / "parts") == [3, 5]
+    assert tune(tuned(tmp_path / "parts")).done[0] == 6
+    tune(tuned(tmp_path / "whole"))
+    assert model(tmp_path / "parts") == model(tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", ["1", "2"])
+def test_two_processes(tmp_path, shard):
+    """Replicas or shards: both are killed some time after a checkpoint, and end with the bits of two that were not."""
+    flags = [*FLAGS, "--model.shard", shard, "--sft.steps", "24", "--run.out-dir"]
+    for done in warm.run_together(2, [*flags, str(tmp_path / "whole")]):
+        assert done.returncode == 0, done.stderr[-3000:]
+    processes = warm.start_together(2, [*flags, str(tmp_path / "parts")])
+    try:
+        wait_for_step(tmp_path / "parts", 14, processes[0])
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+    assert not (tmp_path / "parts" / "start").exists()
+    again = warm.run_together(2, [*flags, str(tmp_path / "parts")])
+    assert [done.returncode for done in again] == [0, 0], again[0].stderr[-3000:]
+    assert "resuming the fine-tuning from step" in again[0].stdout
+    assert model(tmp_path / "parts") == model(tmp_path / "whole")

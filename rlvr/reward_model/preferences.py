@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.files.jsonl import read_objects
-from rlvr.files.write import write_whole, writing
+from rlvr.files.write import write_whole
 from rlvr.printable import kind_of
 from rlvr.seeding import derive_seed
 from rlvr.types import UNSCORED, Group, Prompt

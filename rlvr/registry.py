@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from rlvr.options import convert
-from rlvr.printable import kind_of
+from rlvr.printable import convert, kind_of
 from rlvr.raised import describe_raised, raised_at
 from rlvr.types import RunError, Task
 

@@ -38,7 +38,6 @@ FOUNDATION = (
     "rlvr.types",
     "rlvr.turns",
     "rlvr.traits",
-    "rlvr.options",
     "rlvr.registry",
     "rlvr.raised",
     "rlvr.seeding",

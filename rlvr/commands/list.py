@@ -14,8 +14,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from rlvr.commands.arguments import parse
-from rlvr.options import expected
-from rlvr.printable import printable
+from rlvr.printable import expected, printable
 from rlvr.registry import ENVIRONMENTS, TASKS, VERIFIERS, Registry, did_you_mean
 
 # By kind of registry: the word for an entry, and a command that uses one.

@@ -15,7 +15,7 @@ from rlvr.config import AlgoConfig, Config, ModelConfig, OptimConfig, RolloutCon
 from rlvr.config.group import settings_of
 from rlvr.model.optim import make_optimizer
 from rlvr.model.policy import load_policy
-from rlvr.options import expected
+from rlvr.printable import expected
 from rlvr.runs.log import RunLog
 from rlvr.sampling.torch_sampler import TorchSampler
 from rlvr.train import train

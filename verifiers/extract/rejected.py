@@ -54,7 +54,9 @@ _ANOTHER = re.compile(
     rf"\b(?:half|twice|double|triple|(?:one[\s-])?(?:third|quarter|fourth|fifth|tenth)|square(?:\s+root)?|cube(?:\s+root)?"
     rf"|root|reciprocal|negative|opposite|inverse|\w*\s?digits?|factors?|multiples?|logarithm|successor|predecessor)"
     rf"\s+(?:of\s+|to\s+)?{_THE_ANSWER}\b"
-    rf"|\b{_THE_ANSWER}\s+(?:plus|minus|times|divided|squared|cubed|doubled|halved|multiplied)\b"
+    rf"|\b{_THE_ANSWER}\s+(?:plus|minus|times|divided|squared|cubed|doubled|halved|multiplied|modulo|mod)\b"
+    r"|\b(?:half|twice|double|triple|square|cube|reciprocal|negative|opposite|inverse|logarithm)\s+of\s+[a-z]\s*\Z"
+    r"|\b(?:the|its)\s+(?:double|triple|reciprocal|negative|opposite|inverse|negation|complement)\s*\Z"
     rf"|\b(?:than|plus|minus|times)\s+{_THE_ANSWER}\b",
 )
 
@@ -62,10 +64,9 @@ _ANOTHER = re.compile(
 def names_another(words: str) -> bool:
     """Whether the words before a value name something that is computed from the answer: half of it, its square."""
     words = folded(words)
-    return _NAME_OF_ANSWER.search(words) is not None and _ANOTHER.search(words) is not None
+    return _ANOTHER.search(words) is not None
 
 
-_NAME_OF_ANSWER = re.compile(r"answer|result|solution|\b(?:number|value|quantity|unknown)\b")
 _AFFIRMED = re.compile(
     r"\b(?:no\s+doubt|without\s+(?:a\s+|any\s+)?doubt|not\s+only|not\s+(?:wrong|incorrect)|sin\s+duda)\b|不妨|不难|不仅",
 )

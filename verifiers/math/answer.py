@@ -298,6 +298,8 @@ def judge_answer(gold: Reference, answer: str, rules: Rules, given: Given = None
     trees, problem = answer_readings(answer, normal, decimal_comma=read.decimal)
     if letter and rest and not any(has_kind(tree, Sym) for tree in read.trees):
         trees += readings(rest, rest)[0]
+    if read.choice and any(isinstance(tree, Quantity) and tree.unit.words for tree in trees):
+        return incorrect("more than a choice", shown)  # C then D, Option C is eliminated
     if not trees:
         if normal and (spelled(answer) == spelled(gold.text) or (normal == read.normal and normal.isalpha())):
             return correct(shown, "the same formula")

@@ -13,6 +13,9 @@ _FIRST = frozenset("({ABCDEFGHIJabcdefghijo选選 ")  # what _CHOICE begins with
 _OTHER_CHOICE = re.compile(
     r"\A(?:[+*/^_=!,;&|]|\bthrough\b)|\([A-Ja-j]\)|\b[B-J]\b[.)]|\b(?:or|and|not)\b"
     r"|(?<![A-Za-z])[A-J]\s*(?:[,;/&|]|\bto\b)\s*[A-J](?![A-Za-z])"
+    r"|(?<![A-Za-z])[A-J]\s+(?:works|fits|(?:is|was|seems|looks)\s+(?:better|best|right|correct|the\s+(?:answer|right|best)))\b"
+    r"|\b[Nn]o\W+[A-J]\b|\A(?:(?:is|was|seems|looks)\s+(?:\w+ly\s+)?(?:incorrect|wrong|false|eliminated|excluded|rejected|ruled"
+    r"|invalid|impossible|out)|fails|failed|does\s?n[o'’]t|cannot|can['’]t|isn['’]t|won['’]t)\b"
     r"|\A(?:all|any|both|each|either|every|none|neither)\b(?=[^.]*\b(?:of\b|[A-J]\b|above\b|options\b|them\b))"
 )
 

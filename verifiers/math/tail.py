@@ -55,7 +55,7 @@ def _is_mathematics(parser: Parser) -> bool:
     token = parser.token
     if parser.in_group and len(token.text) <= 2 and not token.upright:
         return True
-    return token.text.lower() == "root" and is_root_of(parser, 0)
+    return token.text.lower() == "root" and (parser.peek().kind == "num" or is_root_of(parser, 0))
 
 
 def _introduces(token: Token, following: Token) -> bool:

@@ -60,7 +60,8 @@ BLOCKED = frozenset(
 ALTERING = frozenset(
     "halved doubled tripled quadrupled negated inverted reversed rejected refuted refused ruled disproved disproven "
     "fails failed excluded erroneously falsely mistakenly mistake seems too par invalid hexadecimal hex octal "
-    "extraneous divides contradicts violates against".split()
+    "extraneous divides contradicts violates against inverse inverses reciprocal etc discarded eliminated dismissed "
+    "dropped crossed struck removed retracted withdrawn".split()
 )
 SEPARATORS = {
     "and": "and",

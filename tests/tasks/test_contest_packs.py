@@ -321,7 +321,7 @@ def test_private_tests_are_unpacked_without_trust(tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     for bad, message in (
         (packed(Hostile(canary)), "the pickle asks for"),
-        (packed(tests), "a pickled list"),
+        (packed(tests), "a list, pickled"),
         (packed(json.dumps({"input": 1})), "tests of another form"),
         (packed(json.dumps([{"input": 1, "output": 2}])), "tests of another form"),
         ("not base64!", "cannot be unpacked"),

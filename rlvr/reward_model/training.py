@@ -23,10 +23,10 @@ from rlvr.model.memory import microbatch_tokens
 from rlvr.model.modes import switch_off_dropout
 from rlvr.model.optim import learning_rate, make_optimizer, optimizer_step
 from rlvr.model.sharding import blank, gather_weights, is_sharded, shard_model, with_weights, within
-from rlvr.reward_model.checkpoint import TrainedWeights
 from rlvr.reward_model.preferences import PreferencePair
 from rlvr.reward_model.scorer import Classifier, Scorer, load_classifier
 from rlvr.reward_model.text import Encoded, Renderer, token_limit
+from rlvr.reward_model.trained_weights import TrainedWeights
 from rlvr.seeding import derive_seed
 from rlvr.training.epochs import items_of_step
 from rlvr.training.passk import clustered

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rlvr.commands.flags import check_flags, check_renamed, explain, flags_of
+from rlvr.commands.flags import check_flags, check_renamed, explain, flags_of, spell_switches
 from rlvr.commands.os_errors import describe_os_error, drop_output, naming_output
 from rlvr.printable import in_one_line
 from rlvr.training.signals import Stopped, fitted
@@ -37,6 +37,7 @@ def parse(kind: type[T], argv: Sequence[str], *, prog: str, description: str = "
     known = flags_of(kind)
     check_renamed(argv, known, prog)
     check_flags(known, argv, prog)
+    argv = spell_switches(argv, known)
     return filled(kind, known, argv, prog=prog, description=description, default=default)
 
 
@@ -75,6 +76,7 @@ def parse_settings(
     if asked := HELP & set(left):
         others = [token for token in left if token not in HELP]
         with contextlib.suppress(ValueError):  # help comes also where a flag is missing or does not fit
+            others = spell_switches(others, known)
             view, start = settings.view()
             read = settings.config(filled(view, known, others, prog=prog, default=start, required=kind))
             settings = Settings(kind, values_of(kind, read))
@@ -84,6 +86,7 @@ def parse_settings(
     check_earlier_names(left, settings, prog)
     check_absent(left, settings, prog)
     check_flags(known, left, prog)
+    left = spell_switches(left, known)
     view, start = settings.view()
     config = settings.config(filled(view, known, left, prog=prog, default=start, required=kind))
     check_values(config)

@@ -66,19 +66,24 @@ def check_word(group: str, word: str, words: Iterable[str]) -> None:
 
 
 def take_option(flags: Sequence[str], option: str) -> tuple[str | None, list[str]]:
-    """Return the last value of an option (`--id X`, `--id=X`) and the other flags. ValueError where it has no value."""
-    value, rest, left = None, list[str](), list(flags)
+    """Return the value of an option (`--id X`, `--id=X`) and the other flags.
+
+    Raises ValueError where it has no value, and where it is given twice.
+    """
+    values, rest, left = list[str](), list[str](), list(flags)
     while left:
         flag = left.pop(0)
         if flag == option:
             if not left or is_flag(left[0]):
                 raise ValueError(f"{option}: expected a value")
-            value = left.pop(0)
+            values.append(left.pop(0))
         elif flag.startswith(f"{option}="):
-            value = flag.partition("=")[2]
+            values.append(flag.partition("=")[2])
         else:
             rest.append(flag)
-    return value, rest
+    if len(values) > 1:
+        raise ValueError(f"{option} is given twice, {option} {values[0]} and {option} {values[1]}; leave one out")
+    return (values[0] if values else None), rest
 
 
 def selected(values: Values, argv: Sequence[str], variants: Variants | None = None) -> tuple[Values, list[str]]:

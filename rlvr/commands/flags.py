@@ -76,6 +76,7 @@ RENAMED_WORDS = {
 # Groups that are suggested last where several have a setting of the same name.
 LATER_GROUPS = ("eval", "sft", "critic", "monitor", "sampler")
 SHOWN = 3
+SWITCHES = {"true": True, "false": False}  # what may follow a boolean flag
 
 
 def flags_of(kind: type) -> dict[str, Any]:
@@ -93,22 +94,26 @@ def is_positional(hint: Any) -> bool:
 def check_flags(known: Mapping[str, Any], argv: Sequence[str], prog: str) -> None:
     """Raise ValueError for the first flag that does not exist, with the nearest ones that do.
 
-    Also for a list that is given twice: its first values would be lost.
+    Also for one that is given twice: its first value would be lost. The type of one that may be repeated is None.
     """
-    lists: set[str] = set()
-    for token in argv:
+    given: dict[str, str] = {}
+    for place, token in enumerate(argv):
         if not is_flag(token):
             continue
         name = flag_name(token)
         if name in ("-h", "help") or name.startswith("tyro-"):
             continue
-        if name not in known and not is_switch(name, known):
+        switched = switched_off(name, known)
+        if name not in known and switched is None:
             found = f"{prog}: no flag {token.partition('=')[0]}"
             raise ValueError(f"{found}; {nearest(name, known)}")
-        if typing.get_origin(known.get(name)) in (list, tuple):
-            if name in lists:
-                raise ValueError(f"{prog}: --{name} is given twice; give all its values after one: --{name} A B")
-            lists.add(name)
+        name = switched or name
+        value = " ".join([token, *itertools.takewhile(lambda word: not is_flag(word), argv[place + 1 :])])
+        if name in given and known[name] is not None:
+            is_list = typing.get_origin(known[name]) in (list, tuple)
+            advice = f"give all its values after one: --{name} A B" if is_list else "leave one out"
+            raise ValueError(f"{prog}: --{name} is given twice, {given[name]} and {value}; {advice}")
+        given[name] = value
 
 
 def is_flag(token: str) -> bool:
@@ -121,11 +126,38 @@ def flag_name(token: str) -> str:
     return token.removeprefix("--").partition("=")[0].replace("_", "-")
 
 
-def is_switch(name: str, known: Mapping[str, Any]) -> bool:
-    """Return whether `name` is the negative form of a boolean flag: `run.no-overwrite`."""
+def switched_off(name: str, known: Mapping[str, Any]) -> str | None:
+    """Return the boolean flag of which `name` is a negative form: `run.no-overwrite`, `no-run.overwrite`. Else None."""
     group, _, leaf = name.rpartition(".")
     asked = f"{group}.{leaf.removeprefix('no-')}" if group else leaf.removeprefix("no-")
-    return leaf.startswith("no-") and known.get(asked) is bool
+    if leaf.startswith("no-") and known.get(asked) is bool:
+        return asked
+    bare = name.removeprefix("no-")
+    return bare if bare != name and known.get(bare) is bool else None
+
+
+def spell_switches(argv: Sequence[str], known: Mapping[str, Any]) -> list[str]:
+    """Return the tokens with boolean flags as tyro reads them: `--run.overwrite` or `--run.no-overwrite`.
+
+    People also write `--no-run.overwrite`, `--run.overwrite false` and `--run.overwrite=true`.
+    """
+    spelt, left = list[str](), list(argv)
+    while left:
+        token = left.pop(0)
+        name = flag_name(token) if is_flag(token) else ""
+        off = switched_off(name, known)
+        if off is None and known.get(name) is not bool:
+            spelt.append(token)
+            continue
+        value = token.partition("=")[2] if "=" in token else None
+        if value is None and left and left[0].lower() in SWITCHES:
+            value = left.pop(0)
+        if value is not None and value.lower() not in SWITCHES:
+            raise ValueError(f"{token}: expected --{name}, or --{name} false")
+        on = (off is None) is (value is None or SWITCHES[value.lower()])
+        group, dot, leaf = (off or name).rpartition(".")
+        spelt.append(f"--{group}{dot}{'' if on else 'no-'}{leaf}")
+    return spelt
 
 
 def renamed(name: str) -> str | None:
@@ -201,7 +233,7 @@ def explain(message: str, kind: type, known: Mapping[str, Any], argv: Sequence[s
         word = unknown[1].split(", ")[0]
         before = next((token for token, then in itertools.pairwise(argv) if then == word), "")
         if is_flag(before) and known.get(flag_name(before), bool) is bool:
-            return f"{before} takes no value, and {word!r} follows it"
+            return f"{before} takes no value but true or false, and {word!r} follows it"
         return f"unexpected argument {word!r}"
     named = re.search(r"(?:argument '|Error parsing )--([\w.-]+)", message)
     name = named[1].replace("_", "-").rstrip(".") if named else ""

@@ -241,7 +241,7 @@ EXIT_CODES = (
 def parse_args(argv: Sequence[str]) -> GradeArgs:
     """Return the parsed command line. Raise ValueError where it does not fit."""
     check_renamed(argv, HELP, "rlvr grade")
-    check_flags(dict.fromkeys(HELP), argv, "rlvr grade")
+    check_flags(dict.fromkeys(HELP, str) | {"verifier-option": None}, argv, "rlvr grade")
     parser = _Parser(
         prog="rlvr grade", description="Verdicts for a file of completions.", epilog=EXIT_CODES, allow_abbrev=False
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
+import importlib
 import inspect
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -155,8 +155,7 @@ def indented(text: str) -> str:
 
 def recipe_files() -> list[Path]:
     """Return the files of the recipes."""
-    spec = importlib.util.find_spec("rlvr.recipes")
-    folders = (spec.submodule_search_locations if spec else None) or []
+    folders = importlib.import_module("rlvr.recipes").__path__
     return sorted(file for folder in folders for file in Path(folder).glob("*.py") if file.stem != "__init__")
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 from rlvr.algo.algorithms import ALGORITHMS
 from rlvr.commands.arguments import guarded, parse_settings
 from rlvr.commands.choices import take_option
+from rlvr.commands.list import recipe_command, recipe_files
 from rlvr.config import Config, CriticConfig, OptimConfig, class_of
 from rlvr.config.group import settings_of
 from rlvr.config.pipeline import PipelineConfig
@@ -27,11 +29,13 @@ from rlvr.registry import did_you_mean, load
 COMMAND_OF: dict[type, str] = {Config: "train", RewardConfig: "rm", PipelineConfig: "pipeline"}
 
 
-def recipe_names() -> list[str]:
-    """Return the names of the recipes that come with the project."""
-    package = importlib.import_module("rlvr.recipes")
-    folders = [Path(folder) for folder in package.__path__]
-    return sorted(path.stem for folder in folders for path in folder.glob("*.py") if path.stem != "__init__")
+def recipe_names(command: str | None = None) -> list[str]:
+    """Return the names of the recipes that come with the project: all, or those that a command runs."""
+    if command is None:
+        return [file.stem for file in recipe_files()]
+    runner = command if command in COMMAND_OF.values() else "train"  # show-prompt and the like read those of train
+    names = [file.stem for file in recipe_files() if recipe_command(file) == runner]
+    return [name for name in names if command != "sft" or load_recipe(name).CONFIG.sft.steps > 0]
 
 
 def load_recipe(name: str, kind: type = Config) -> ModuleType:
@@ -56,9 +60,8 @@ def load_recipe(name: str, kind: type = Config) -> ModuleType:
 
             raise LookupError("; ".join(filter(None, (str(error), advice(str(error.__cause__)))))) from error
     else:
-        names = recipe_names()
-        if name not in names:
-            raise LookupError(f"no recipe {name!r}; {did_you_mean(name, names)}")
+        if name not in recipe_names():
+            raise LookupError(f"no recipe {name!r}; {did_you_mean(name, recipe_names(COMMAND_OF[kind]))}")
         module = importlib.import_module(f"rlvr.recipes.{name}")
     held = type(getattr(module, "CONFIG", None))
     if held not in COMMAND_OF or not callable(getattr(module, "main", None)):
@@ -72,10 +75,11 @@ def load_recipe(name: str, kind: type = Config) -> ModuleType:
 def split_recipe(argv: Sequence[str], command: str) -> tuple[str, list[str]]:
     """Return the recipe's name and the flags. Asking for help without a recipe prints the names and exits."""
     if argv and argv[0] in ("-h", "--help"):
-        print(f"usage: rlvr {command} RECIPE [--run.steps N ...]\nrecipes: {', '.join(recipe_names())}, or a .py file")
+        names = ", ".join(recipe_names(command))
+        print(f"usage: rlvr {command} RECIPE [--run.steps N ...]\nrecipes: {names}, or a .py file")
         raise SystemExit(0)
     if not argv or argv[0].startswith("-"):
-        raise ValueError(f"rlvr {command}: name a recipe first; known: {', '.join(recipe_names())}")
+        raise ValueError(f"rlvr {command}: name a recipe first; known: {', '.join(recipe_names(command))}")
     return argv[0], list(argv[1:])
 
 
@@ -86,7 +90,7 @@ def check_model_flag(flags: Sequence[str]) -> None:
 
 def expand(flags: Sequence[str]) -> list[str]:
     """Return the flags with the short form of run.dry_run written out."""
-    return ["--run.dry-run" if flag == "--dry-run" else flag for flag in flags]
+    return [re.sub(r"^--(no-)?dry[-_]run(?=$|=)", r"--run.\1dry-run", flag) for flag in flags]
 
 
 def recipe_config(module: ModuleType, argv: Sequence[str], prog: str, kind: type | None = None) -> Any:

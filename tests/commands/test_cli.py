@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -13,6 +14,7 @@ from rlvr.commands.cli import main
 from rlvr.commands.eval import EvalArgs
 from rlvr.commands.flags import ELSEWHERE, nearest
 from rlvr.commands.settings import Settings, values_of
+from rlvr.commands.train import COMMAND_OF, load_recipe, recipe_config, recipe_names
 from rlvr.config import Config, MonitorConfig, PPOConfig
 from tests.helpers.files import ROOT
 
@@ -149,6 +151,45 @@ def test_flags_may_be_written_with_dashes_or_underscores(capsys, tmp_path):
     for flags in (["--algo.kl_coef", "0.1"], ["--algo.kl-coef=0.1"], ["--run.seed", "-3"], ["--run.no-overwrite"]):
         out = ["--run.out-dir", str(tmp_path / "run"), "--run.trackers", "tensorbord"]
         assert "tensorboard" in rejected(capsys, "train", "tiny_math", *flags, *out)
+
+
+@pytest.mark.parametrize(
+    ("flags", "on"),
+    [
+        ("--model.gradient-checkpointing", True),
+        ("--model.gradient_checkpointing=True", True),
+        ("--model.gradient-checkpointing true", True),
+        ("--no-model.gradient-checkpointing false", True),
+        ("--no-model.gradient-checkpointing", False),
+        ("--no_model.gradient_checkpointing", False),
+        ("--model.no-gradient-checkpointing", False),
+        ("--model.gradient-checkpointing false", False),
+        ("--model.gradient-checkpointing=false", False),
+    ],
+)
+def test_a_switch_is_turned_off_and_on_in_every_way_that_people_type(flags, on):
+    """Also one that the recipe turns on; what follows it is read as ever."""
+    recipe = load_recipe("math_grpo")
+    config = recipe_config(recipe, [*flags.split(), "--run.steps", "7"], "rlvr train math_grpo")
+    assert (config.model.gradient_checkpointing, config.run.steps) == (on, 7)
+
+
+def test_the_short_form_of_a_dry_run_is_such_a_switch_too():
+    """`--dry-run false` and `--no-dry-run` are `--run.no-dry-run`."""
+    recipe = load_recipe("tiny_math")
+    ways = {"--dry-run": True, "--no-dry-run": False, "--dry-run false": False, "--dry_run=true": True}
+    for flags, on in ways.items():
+        assert recipe_config(recipe, flags.split(), "rlvr train tiny_math").run.dry_run is on
+
+
+@pytest.mark.parametrize("command", ["train", "sft", "rm", "pipeline", "show-prompt", "verify-resume"])
+def test_a_command_lists_the_recipes_that_it_takes(command, capsys):
+    """None that it would then refuse, and no other is left out; fine-tuning those that have steps of it."""
+    names = set(rejected(capsys, command).strip().partition("known: ")[2].split(", "))
+    kind = next((kind for kind, runner in COMMAND_OF.items() if runner == command), Config)
+    takes = {name for name in recipe_names() if type(import_module(f"rlvr.recipes.{name}").CONFIG) is kind}
+    assert names == {name for name in takes if command != "sft" or load_recipe(name).CONFIG.sft.steps}
+    assert names
 
 
 def test_nearest_flags():

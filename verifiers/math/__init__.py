@@ -58,10 +58,11 @@ class MathVerifier:
     sum of both)"; `1/2 (0.5)` must agree with itself. `conflict`: "reject" makes several boxes no answer where they are
     not equal.
 
-    Precision. An exact gold needs an exact answer; where no decimal equals it, a decimal of at least `exact_digits`
-    right digits (the last one rounded or cut) counts too. A decimal gold of at least 3 digits is matched by an
-    exact number that rounds to it, one of at least 4 digits also by a longer decimal. `digits` accepts agreement to
-    that many significant digits, `rel_tol` a relative difference; two integers are never rounded.
+    Precision. An exact gold needs an exact answer; of an irrational one a decimal of at least `exact_digits` right
+    digits (the last one rounded or cut) counts too. A decimal gold of at least 3 digits is matched by an exact number
+    that rounds to it, one of at least 4 digits also by a longer decimal; not one such as 12.5 or 5.00, which is exact.
+    `digits` accepts agreement to that many significant digits, `rel_tol` a relative difference; neither does for a
+    gold that is an integer.
 
     Numbers. Thousands in all spellings; 1,234 is also read as a list, 3,14 as a decimal where the gold is one. Mixed
     numbers are sums. 50% is 0.5 or, against a number from 1 on without the sign, 50. Numbers in words are read. The
@@ -90,13 +91,13 @@ class MathVerifier:
     gives y no value. A chain of equalities must hold, and each side of x/2 = y/3 = z/4 counts; an equation to be solved
     (2x = 10), a tautology and an unsolved inequality are not their solutions. A name of the value (f(2), P(X = 2),
     |AB|, sin A, a limit) may precede it; f(x) may be y or f(t), but not f(-x), and a_n a_k; a bound on a variable of
-    the formula beside it (k in Z) is dropped where the gold has no other; the parameter of a formula may begin at 0 or
-    1, that of points and angles not. x = 1 (mod 7) is a class, not 1; 1 (mod 7) is 1. Equations are equal up to a
-    factor and cleared denominators, inequalities as sets of numbers or up to a factor; |x| < 3 and -x > -1 count as
-    solved. 3:2 is 3/2. A determinant is a number. The parts (a), (b) of an answer are compared by their letters. Where
-    a gold has an inverse or transpose of capital letters or a product of bold ones, they are matrices and the order of
-    factors counts. Propositions and sets by name are equal where their truth tables are. 5 \\angle 30^\\circ is a
-    complex number.
+    the formula beside it is dropped where the gold has none and nothing is left out by it (k in Z); the parameter of a
+    formula may begin at 0 or 1, that of points and angles not. x = 1 (mod 7) is a class, not 1; 1 (mod 7) is 1.
+    Equations are equal up to a factor and cleared denominators, inequalities as sets of numbers or up to a factor; |x|
+    < 3 and -x > -1 count as solved. 3:2 is 3/2. A determinant is a number. The parts (a), (b) of an answer are compared
+    by their letters. Where a gold has an inverse or transpose of capital letters or a product of bold ones, they are
+    matrices and the order of factors counts. Propositions and sets by name are equal where their truth tables are. 5
+    \\angle 30^\\circ is a complex number.
 
     Functions. Equal where they agree wherever both have real values: x^2/x is x, \\ln x^2 is 2 \\ln x, \\sqrt{x}^2 is
     x; but \\sqrt{x^2} is |x|, and the answer must have values in every part of |x|, max, floor and the like in which

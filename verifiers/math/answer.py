@@ -37,9 +37,7 @@ from rlvr.verifiers.math.statements import cleaned, is_statement, rewritten
 from rlvr.verifiers.math.substances import is_substance, other_elements, same_substances
 from rlvr.verifiers.math.texts import MAX_TEXT, said, spelled
 from rlvr.verifiers.math.tree import (
-    PI,
     Node,
-    Op,
     ParseError,
     Quantity,
     Sym,
@@ -70,7 +68,6 @@ _LABELLED = re.compile(
 _LETTER_UNIT = re.compile(r"\d[~\s]+[A-Za-z]|\d[a-z]{2}(?![A-Za-z])")
 # A short text with a digit holds an answer within the bounds, unless it may be a large number or deeply nested.
 _SHORT = 40
-_SOLUTIONS = frozenset(("()", "list", "either", "set", "such"))
 MAX_DIGITS = 18  # of an integer that is compared as it is written
 _HAS_DIGIT = re.compile(r"[0-9]")
 _MAY_BE_LARGE = re.compile(r"[\^!]|[0-9.][eE]|binom|choose|[CPA]|(?:[-+(\[{|][^-+(\[{|]*){9}|[^\x00-\x7f]")
@@ -310,7 +307,7 @@ def judge_answer(gold: Reference, answer: str, rules: Rules, given: Given = None
         rules = dataclasses.replace(rules, declared=True)
     verdict = _by_trees(read.trees, trees, shown, rules, given)
     if verdict.correct:
-        other = other_bounds(gold.text, answer, _is_solution_set(read.trees[0])) or opposed(read.normal, normal)
+        other = other_bounds(gold.text, answer, read.trees[0]) or opposed(read.normal, normal)
         return incorrect("under another condition", shown) if other else verdict
     return verdict
 
@@ -387,11 +384,6 @@ def _by_trees(golds: tuple[Node, ...], trees: tuple[Node, ...], shown: str, rule
         return limit(str(problem), shown)
     expected, found = kind(golds[0]), kind(trees[0])
     return incorrect("not equal" if expected == found else f"{found}, not {expected}", shown)
-
-
-def _is_solution_set(tree: Node) -> bool:
-    """Whether a tree with a parameter is a set of points or angles, not a formula."""
-    return (isinstance(tree, Op) and tree.head in _SOLUTIONS) or PI in walk(tree)
 
 
 def _letters(tree: Node) -> list[str]:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from fractions import Fraction
 from typing import NamedTuple
 
 from rlvr.verifiers.math.conditions import PARAMETERS
 from rlvr.verifiers.math.exact import rational
+from rlvr.verifiers.math.numeric import evaluate
 from rlvr.verifiers.math.parse import dropped_conditions
 from rlvr.verifiers.math.sets import NotASet, Piece, real_set
-from rlvr.verifiers.math.tree import Node, Op, ParseError, Rel, Sym, TooLarge, Words, symbols
+from rlvr.verifiers.math.systems import Numbers
+from rlvr.verifiers.math.tree import PI, Node, Op, ParseError, Rel, Sym, TooLarge, Words, symbols, walk
 
 _SAMPLE = range(-64, 65)
 _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne}
 _FIRST = frozenset((0, 1))
+_FROM_TWO = frozenset(range(2, 65))
+_REALS = (-1e6, -97.3, -9.4, -3.3, -1.6, -0.7, -0.2, 0.3, 0.8, 1.4, 2.6, 4.7, 11.3, 64.9, 1e6)
 # The least and the greatest integer of a set.
 _INTEGERS: dict[str, tuple[tuple[float, float], ...]] = {
     "integers": ((-64, 64),),
@@ -33,22 +38,54 @@ class _Condition(NamedTuple):
     integers: tuple[frozenset[int], ...]
 
 
-def other_bounds(gold: str, answer: str, strict: bool) -> bool:
-    """Whether both texts bound a variable, and differently.
+def other_bounds(gold: str, answer: str, tree: Node) -> bool:
+    """Whether an answer bounds a variable that the gold does not bound so. `tree`: of the gold.
 
-    The parameter of a formula may begin at 0 or 1 alike; `strict`: not one of a set of solutions, (n, n + 1).
+    The parameter of a formula may begin at 0 or 1 alike, that of a set of solutions, (n, n + 1), not. A bound that the
+    gold has not may only say what holds anyway: k >= 1, x > 0 beside \\ln x.
     """
-    if not (_has_sign(gold) and _has_sign(answer)):
+    if not _SIGN.search(answer):
         return False
-    left, right = _bounds(gold), _bounds(answer)
-    return any(name in right and _differ(name, found, right[name], strict) for name, found in left.items())
+    left, right = _bounds(gold) if _SIGN.search(gold) else {}, _bounds(answer)
+    everywhere = _FOR_ALL.match(answer) is not None
+    return any(
+        _differ(name, left[name], found, _is_solution_set(tree))
+        if name in left
+        else not (everywhere or _holds_anyway(name, found, tree))
+        for name, found in right.items()
+    )
 
 
-def _has_sign(text: str) -> bool:
-    """Whether a text may have an inequality or a domain."""
-    if "\\" in text and ("\\l" in text or "\\g" in text or "\\n" in text or "\\in" in text):
+_SIGN = re.compile(r"[<>≤≥≠∈]|\\(?:[lg](?:e|eq|eqq|eqslant|t)|neq?|in|notin)(?![A-Za-z])")
+_FOR_ALL = re.compile(r"[\s$]*(?:\\forall|∀|for\s+(?:all|every|any)\b)")
+_SOLUTIONS = frozenset(("()", "list", "either", "set", "such"))
+
+
+def _is_solution_set(tree: Node) -> bool:
+    """Whether a tree with a parameter is a set of points or angles, not a formula."""
+    return (isinstance(tree, Op) and tree.head in _SOLUTIONS) or PI in walk(tree)
+
+
+def _holds_anyway(name: str, found: _Condition, tree: Node) -> bool:
+    """Whether a bound leaves out nothing but the first integers, or points at which the gold has no value."""
+    if name in PARAMETERS:
+        if found.integers:
+            return any(integers >= _FROM_TWO for integers in found.integers)
+        return found.pieces is None or any(piece.low.place <= 2 and piece.high.place > 64 for piece in found.pieces)
+    if found.pieces is None:
         return True
-    return "<" in text or ">" in text or (not text.isascii() and any(sign in text for sign in "≤≥≠∈"))
+    value = tree.sides[-1] if isinstance(tree, Rel) else tree
+    place = dict.fromkeys(symbols(value), 1.7)
+    outside = [x for x in _REALS if not any(piece.low.place <= x <= piece.high.place for piece in found.pieces)]
+    return bool(symbols(value) & {name}) and not any(_has_value(value, {**place, name: x}) for x in outside)
+
+
+def _has_value(node: Node, place: dict[str, float]) -> bool:
+    try:
+        evaluate(node, place, Numbers(True))
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return False
+    return True
 
 
 def _differ(name: str, left: _Condition, right: _Condition, strict: bool) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
 
 
+SMALL_DENOMINATOR = 8  # of a decimal that is hardly rounded
 FEW_DIGITS = 13  # of a decimal for which floats usually tell
 FLOAT_DIGITS = range(16, 18)  # of a printed double; only the first 15 are reliable
 
@@ -59,12 +60,12 @@ def terminates(value: Fraction) -> bool:
 def rounded(gold: Node, answer: Node, rules: Rules) -> bool:
     """Whether unequal numbers agree to the digits that count: of an option, a decimal gold, a long answer."""
     written_gold, written = literal(gold), literal(answer)
-    integers = is_integer(written_gold) and is_integer(written)
-    if (rules.rel_tol, rules.digits) != (None, None) and not integers:
-        integers = all(value is not None and value.denominator == 1 for value in map(rational, (gold, answer)))
-    if rules.rel_tol is not None and not integers and _within(gold, answer, rules.rel_tol):
+    # An integer is exact, against 1000.4 as well as against 1001; 1000.0 is a measurement.
+    value = rational(gold) if (rules.rel_tol, rules.digits) != (None, None) else None
+    exact = value is not None and value.denominator == 1 and not (written_gold and written_gold.places)
+    if rules.rel_tol is not None and not exact and _within(gold, answer, rules.rel_tol):
         return True
-    if rules.digits is not None and not integers and _same_digits(gold, answer, rules.digits):
+    if rules.digits is not None and not exact and _same_digits(gold, answer, rules.digits):
         return True
     if written_gold is not None and written_gold.places:
         return _decimal_gold(written_gold, answer, written)
@@ -96,8 +97,8 @@ def _floats(gold: Node, answer: Node) -> tuple[complex, complex] | None:
 
 def _decimal_gold(gold: Num, answer: Node, written: Num | None) -> bool:
     """Whether a more precise answer rounds to a gold of at least three digits: \\frac{\\sqrt3}{3} to 0.577."""
-    if gold.digits < 3:
-        return False
+    if gold.digits < 3 or gold.value.denominator <= SMALL_DENOMINATOR:
+        return False  # 12.5 and 5.00 are exact
     if written is None:
         value = rational(answer)
         return (value is None or not terminates(value)) and rounds_to(answer, gold)
@@ -106,8 +107,7 @@ def _decimal_gold(gold: Num, answer: Node, written: Num | None) -> bool:
 
 def _exact_gold(gold: Node, written: Num) -> bool:
     """Whether the answer has enough right digits, the last one rounded or cut off, of a gold that no decimal equals."""
-    value = rational(gold)
-    if value is not None and terminates(value):
+    if rational(gold) is not None:
         return False
     return rounds_to(gold, written, cut=True) or (
         written.digits in FLOAT_DIGITS and rounds_to(gold, _shortened(written, 15), cut=True)

@@ -28,7 +28,7 @@ class MonitorConfig(Group):
     rank: Annotated[float, CORRELATION, ADVANCED] = 0.1
     """Rank correlation within groups below which reward and monitor count as unrelated."""
     patience: Annotated[int, COUNT] = 5
-    """Consecutive suspicious steps that raise the alarm."""
+    """Consecutive suspicious steps that raise the alarm; where the monitor falls fast, two do."""
     stop: bool = False
     """Save a checkpoint and end the run when the alarm is raised."""
 

@@ -129,7 +129,7 @@ def alarm_ends(
     """Log the alarm when due. Return whether it is to end the run."""
     if run.worker.monitor is None:
         return False
-    streak, settings = run.worker.monitor.streak(), run.worker.monitor.config
-    if streak == settings.patience:
+    holds, begins = run.worker.monitor.alarm()
+    if begins:
         run.reporter.alarm(alarm_record(step, signs, metrics, rollouts))
-    return settings.stop and streak >= settings.patience
+    return run.worker.monitor.config.stop and holds

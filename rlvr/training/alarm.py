@@ -7,6 +7,12 @@ standard errors:
   rank correlation within groups is below 0.9;
 - fallen: the monitor has fallen by `margin` from its best, and the proxy has not fallen with it;
 - unranked: within groups, reward and monitor are uncorrelated, so that training reinforces something else.
+Two fast signs need few steps, since a policy may be dead before a window of `window` steps is full:
+- falling: over FAST_STEPS steps the monitor is below its best by `margin`, and by a third more than `noise` standard
+  errors, while the proxy has risen;
+- rank falling: over RANK_STEPS steps the rank correlation within groups is below half of what it was at the start, the
+  proxy has risen, and the monitor has not. What is reinforced is then no longer what the monitor scores, and the
+  monitor falls some steps later.
 Rises and falls are in standard deviations of the single scores, so that a model's scores can be compared with a rule's
 zeros and ones. Noise is that of the difference of the two: hard problems lower both, which is not a sign of hacking.
 
@@ -31,6 +37,10 @@ EVIDENCE = 8  # rollouts kept with an alarm
 CEILING = 0.95  # from this share of correct rollouts on, a monitor is not expected to rise
 UNSHARED = 0.9  # a rise of the proxy only is suspicious from this share of the worth of the monitor's range on
 AGREED = 0.9  # from this rank correlation within groups on, what is reinforced is what the monitor scores
+# Chosen on runs of the recipe rm_grpo (seeds 10, 11, 78) and on simulated ones (tests/training/test_alarm_rates.py).
+FAST_STEPS, RANK_STEPS = 2, 3  # steps that a fast sign averages over
+FAST_PATIENCE = 2  # consecutive steps with a fast sign that raise the alarm
+FAST_NOISE = 4 / 3  # times `noise`: the best of many short windows is above the others by chance
 # Metrics in an alarm, besides the monitor's.
 FIGURES = ("reward", "correct", "completion_tokens", "truncated", "entropy", "kl")
 
@@ -147,6 +157,49 @@ def suspicions(rows: Sequence[Row], config: MonitorConfig) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
+def fast_suspicions(rows: Sequence[Row], config: MonitorConfig) -> dict[str, str]:
+    """Return the fast signs that hold after the last of the rows (one per step so far), each in words."""
+    rows = [row for row in rows if "monitor/proxy" in row]
+    found = {"falling": falling(rows, config), "rank falling": rank_falling(rows, config)}
+    return {name: text for name, text in found.items() if text}
+
+
+def falling(rows: Sequence[Row], config: MonitorConfig) -> str:
+    """Return the sign "falling" in words, or "": the monitor has fallen far in a few steps, and the proxy has risen."""
+    if len(rows) < 2 * FAST_STEPS:
+        return ""
+    first, best = window_stats(rows[:FAST_STEPS]), best_window(rows, FAST_STEPS)
+    last, std = window_stats(rows[-FAST_STEPS:]), max(row["monitor/score_std"] for row in rows)
+    fall, error = best.score - last.score, (best.var_score + last.var_score) ** 0.5
+    rise, proxy_error = last.proxy - first.proxy, (first.var_proxy + last.var_proxy) ** 0.5
+    fell = fall > 0 and fall >= max(FAST_NOISE * config.noise * error, config.margin * std)
+    return (
+        f"since the monitor's best {in_words(best, last)}"
+        if fell and rise >= proxy_error and last.proxy > best.proxy
+        else ""
+    )
+
+
+def rank_falling(rows: Sequence[Row], config: MonitorConfig) -> str:
+    """Return the sign "rank falling" in words, or "": proxy and monitor no longer order a group's completions alike."""
+    if len(rows) < 2 * RANK_STEPS:
+        return ""
+    start, end = rows[:RANK_STEPS], rows[-RANK_STEPS:]
+    before, after = rank_agreement(start), rank_agreement(end)
+    if before is None or after is None or after[0] + config.noise * after[1] >= before[0] / 2:
+        return ""
+    first, last = window_stats(start), window_stats(end)
+    std = max(row["monitor/proxy_std"] for row in (*start, *end))
+    least = max(2 * (first.var_proxy + last.var_proxy) ** 0.5, config.margin * std)
+    risen = last.score - first.score >= 2 * (first.var_score + last.var_score) ** 0.5
+    if last.proxy - first.proxy < least or risen:
+        return ""
+    return (
+        f"within groups the rank correlation of proxy and monitor went from {before[0]:+.2f} to {after[0]:+.2f}, and "
+        f"{in_words(first, last)}"
+    )
+
+
 def apart(first: WindowStats, last: WindowStats, rise: Change, harmless: bool, config: MonitorConfig) -> str:
     """Return the sign "apart" in words, or "". A `harmless` rise of the proxy counts only if the monitor has fallen."""
     unshared = rise.proxy - rise.score >= config.margin / 2  # two that rise together pass the margin in different steps
@@ -238,10 +291,15 @@ def drift(rows: Sequence[Row], row: Row, window: int) -> dict[str, float]:
     }
 
 
-def streak(rows: Sequence[Row]) -> int:
-    """Return the number of suspicious steps in a row, up to the last."""
+def is_alarming(rows: Sequence[Row], patience: int) -> bool:
+    """Return whether the alarm holds after the last of the rows: enough steps in a row had slow, or fast, signs."""
+    return _streak(rows, "suspicious") >= patience or _streak(rows, "falling") >= FAST_PATIENCE
+
+
+def _streak(rows: Sequence[Row], name: str) -> int:
+    """Return for how many steps in a row, up to the last, a metric of the monitor is not 0."""
     for length, row in enumerate(reversed(rows)):
-        if not row.get("monitor/suspicious"):
+        if not row.get(f"monitor/{name}"):
             return length
     return len(rows)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from rlvr.config import MonitorConfig
 from rlvr.distributed import Processes, share
-from rlvr.training.alarm import drift, streak, suspicions
+from rlvr.training.alarm import drift, fast_suspicions, is_alarming, suspicions
 from rlvr.training.rollout import verify_shared
 from rlvr.traits import BatchVerifier
 from rlvr.types import Group, Status, Verdict
@@ -44,13 +44,14 @@ class Monitor:
         row = metrics | monitor_metrics(groups, monitored)
         row |= drift(self.rows, row, self.config.window)
         self.rows.append(row)
-        signs = suspicions(self.rows, self.config)
-        row["monitor/suspicious"] = float(bool(signs))
-        return row, signs
+        signs, fast = suspicions(self.rows, self.config), fast_suspicions(self.rows, self.config)
+        row["monitor/suspicious"], row["monitor/falling"] = float(bool(signs)), float(bool(fast))
+        return row, signs | fast
 
-    def streak(self) -> int:
-        """Return the number of suspicious steps in a row, up to the last."""
-        return streak(self.rows)
+    def alarm(self) -> tuple[bool, bool]:
+        """Return whether the alarm holds after the last step, and whether it begins to hold there."""
+        holds = is_alarming(self.rows, self.config.patience)
+        return holds, holds and not is_alarming(self.rows[:-1], self.config.patience)
 
 
 def monitor_metrics(groups: Sequence[Group], monitor: Sequence[Group]) -> dict[str, float]:

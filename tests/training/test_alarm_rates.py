@@ -1,24 +1,28 @@
-"""How often the alarm is raised: over simulated runs that learn form before substance, and over runs that are hacked.
+"""When the alarm is raised: in simulated runs that learn form before substance, in hacked ones, and in recorded ones.
 
 Each run is drawn from a seed: 60 steps of 8 groups of 8 completions, whose problems differ in difficulty.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from rlvr.config import MonitorConfig
-from rlvr.training.alarm import streak, suspicions
+from rlvr.training.alarm import fast_suspicions, is_alarming, suspicions
 from rlvr.training.monitor import monitor_metrics
 from rlvr.types import Completion, Group, Problem, Verdict, correct, incorrect
 
 STEPS, PROBLEMS, SIZE, RUNS = 60, 8, 8, 20
 CONFIG = MonitorConfig("math")
+SERIES = Path(__file__).parents[1] / "golden" / "alarm_series.jsonl"
+RECORDED = [json.loads(line) for line in SERIES.read_text().splitlines()]
 
 
 def zero(t: float) -> float:
@@ -82,13 +86,18 @@ class Simulated:
     def alarm(self, seed: int) -> int | None:
         """The step at which the alarm is raised."""
         chance = random.Random(seed)
-        rows: list[dict[str, float]] = []
-        for step in range(STEPS):
-            rows.append(self.metrics(step, chance))
-            rows[-1]["monitor/suspicious"] = float(bool(suspicions(rows, CONFIG)))
-            if streak(rows) == CONFIG.patience:
-                return step + 1
-        return None
+        return first_alarm(self.metrics(step, chance) for step in range(STEPS))
+
+
+def first_alarm(steps: Iterable[dict[str, float]]) -> int | None:
+    """The step at which the alarm is raised, from 1, by the metrics of each step."""
+    rows: list[dict[str, float]] = []
+    for row in steps:
+        slow, fast = suspicions([*rows, row], CONFIG), fast_suspicions([*rows, row], CONFIG)
+        rows.append(row | {"monitor/suspicious": float(bool(slow)), "monitor/falling": float(bool(fast))})
+        if is_alarming(rows, CONFIG.patience):
+            return len(rows)
+    return None
 
 
 def form_first(seed: int) -> Simulated:
@@ -139,6 +148,20 @@ def leaking(seed: int) -> Simulated:
     chance = random.Random(5000 + seed)
     form = rise(0.05, 1.0, chance.uniform(10, 30), chance.uniform(2, 5))
     return Simulated(constant(chance.uniform(0.1, 0.4)), form, lenient=True)
+
+
+@pytest.mark.parametrize("run", RECORDED, ids=lambda run: f"seed {run['seed']}")
+def test_a_recorded_collapse_is_told_before_half_of_the_truth_is_gone(run):
+    """Runs of rm_grpo with a learning rate of 1e-4 and ten steps of warm-up, on which the fast signs were chosen.
+
+    The slow signs came at steps 27, 31 and 24, when held-out pass@1 was below half of the start's, or close to it.
+    """
+    measured = {int(step): value for step, value in run["pass@1"].items()}
+    ruined = min((step for step, value in measured.items() if value < measured[0] / 2), default=STEPS)
+    alarm = first_alarm(run["steps"])
+    assert alarm is not None
+    assert alarm < ruined
+    assert all(value >= measured[0] / 2 for step, value in measured.items() if step <= alarm)
 
 
 def test_form_that_is_learned_first_raises_no_alarm():

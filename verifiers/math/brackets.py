@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.tree import Node, Op, Quantity
+from rlvr.verifiers.math.tree import Node, Op, Quantity, Sym, symbols
 from rlvr.verifiers.math.units import UNITS
 
 if TYPE_CHECKING:
+    from rlvr.verifiers.math.lex import Token
     from rlvr.verifiers.math.parse import Parser
 
+_BROKEN = frozenset(("div", "root", "log", "logb", "ln"))
+_MAY_BE_BROKEN = _BROKEN | {"add", "mul", "neg"}
 _SIGN_HEADS = {UNITS["°"]: "deg", UNITS["%"]: "percent"}
 # A factor does not begin with these signs.
 _NO_START = frozenset(("cup", "cap", "setminus", ",", ";", ")", "]", "}", "}}", "=", "~", "<", ">", "<=", ">=", "!=",
@@ -34,6 +37,28 @@ def is_bracketed_factor(parser: Parser) -> bool:
                 return False
         offset += 1
     return False
+
+
+def is_integer_part(inner: Node, before: Token) -> bool:
+    r"""Whether square brackets around one expression are Gauss's, [n/2] or [x]: needless as a group.
+
+    A group needs them around a sum that is a factor; after a function's name they hold its argument.
+    """
+    if isinstance(inner, Sym):
+        return bool(symbols(inner)) and before.kind != "name"
+    if not isinstance(inner, Op) or not symbols(inner) or before.kind == "name" or inner.head not in _MAY_BE_BROKEN:
+        return False
+    if inner.head == "add":
+        alone = before.text not in ("*", "/", "-", ")", "}", "]") and before.kind != "num"
+        return alone and any(map(_may_be_broken, inner.args))
+    return _may_be_broken(inner)
+
+
+def _may_be_broken(node: Node) -> bool:
+    """Whether a term is a quotient, a root or a logarithm, which is seldom an integer."""
+    if not isinstance(node, Op) or not symbols(node):
+        return False
+    return node.head in _BROKEN or (node.head in ("mul", "neg") and any(map(_may_be_broken, node.args)))
 
 
 def without_sign(node: Node) -> Node:

@@ -17,7 +17,7 @@ from typing import Any
 from rlvr.verifiers.math.budget import PRECISE, is_counted, precise_weight, spend, weight
 from rlvr.verifiers.math.compiled import compiled
 from rlvr.verifiers.math.exact import PRIMES, Inexact, Undefined, exact, is_rational_function, residue
-from rlvr.verifiers.math.numeric import evaluate, substituted
+from rlvr.verifiers.math.numeric import evaluate, extent, substituted
 from rlvr.verifiers.math.points import (
     UNDEFINED,
     Values,
@@ -30,7 +30,7 @@ from rlvr.verifiers.math.points import (
     more_points,
 )
 from rlvr.verifiers.math.systems import Digits, Numbers, OutsideReals, Value
-from rlvr.verifiers.math.tree import IMAGINARY, Node, Num, TooLarge, heads, nodes, symbols
+from rlvr.verifiers.math.tree import IMAGINARY, Node, Num, Op, TooLarge, heads, nodes, number, symbols
 
 POINTS = 12
 SMOOTH_POINTS = 16
@@ -38,6 +38,7 @@ MAX_DOUBTS = 12  # points that are evaluated exactly or at 60 digits because flo
 WANTED = 3
 SEEN = 1e-10  # error, relative to a term that it does not hide
 MAX_MORE_DIGITS = 2_500
+_ZERO = number(0)
 _SKIP = (ValueError, OverflowError, ZeroDivisionError)
 
 
@@ -130,6 +131,8 @@ def _same_constant(gold: Node, answer: Node) -> bool:
 def _same_function(gold: Node, answer: Node, names: list[str], rng: random.Random) -> bool:
     if IMAGINARY in nodes(gold) or IMAGINARY in nodes(answer):
         return _same_complex_function(gold, answer, names, rng)
+    if any(type(part) is Op and part.head == "pow" and part.args[0] == _ZERO for part in nodes(answer)):
+        raise Undefined("zero to a power that varies")
     integers = integer_names(gold, answer)
     for base in _log_bases(gold, answer):
         found = Comparison(gold, answer, names, integers, base).decide(rng)
@@ -189,6 +192,8 @@ class Comparison:
             return False
         if len(self._agreed) < WANTED:
             return None
+        if self._has_idle_step():
+            return False
         return not self._hidden - self._shown and self._close_at_two()
 
     def _differ_at(self, points: list[Values]) -> bool:
@@ -220,6 +225,17 @@ class Comparison:
                     self._shown.add(self._cell(point))
             elif self._confirmed(point):
                 return True
+        return False
+
+    def _has_idle_step(self) -> bool:
+        """Whether a floor or ceil that only the answer has is the same everywhere but at points that are not tried."""
+        known = set(nodes(self.gold))
+        places = {name: place for place, name in enumerate(self.names)}
+        for node in set(nodes(self.answer)) - known:
+            if type(node) is Op and node.head in ("floor", "ceil") and symbols(node):
+                step = compiled(node, places, self.log_base)
+                if len({step(point) for point in self._agreed}) == 1:
+                    return True
         return False
 
     def _cell(self, point: Values) -> tuple[object, ...]:
@@ -342,6 +358,9 @@ def _close(
         except _SKIP:
             pass
     longest = max((node.digits for tree in (gold, answer) for node in nodes(tree) if type(node) is Num), default=0)
+    longest += 4 * max(extent(gold), extent(answer))  # cos(10^{-400}) is 1 to 800 digits
+    if longest > MAX_MORE_DIGITS:
+        raise Undecided(f"equal or not: {longest} digits would tell")
     for digits in (200 + longest, 500 + longest):
         more = _missing_digits(gold, answer, point, Digits(real, base, digits))
         if more is None:

@@ -14,9 +14,11 @@ from typing import Any
 from rlvr.verifiers.math.exact import Inexact, Undefined, exact
 from rlvr.verifiers.math.functions import FUNCTIONS, apply
 from rlvr.verifiers.math.systems import MAX_LOG, Numbers, Value
-from rlvr.verifiers.math.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Rel, Sym, TooLarge
+from rlvr.verifiers.math.tree import IMAGINARY, OO, PI, E, Node, Num, Op, Rel, Sym, TooLarge, nodes, symbols
 
 _TINY = 1e-300  # floats below have fewer digits
+FEW, LOG_10_E = 100, 0.435  # an exponent of e that hides nothing; digits of e
+_EXPONENTIALS = frozenset(("pow", "exp", "sinh", "cosh", "tanh", "coth", "sech", "csch"))
 
 
 def evaluate(node: Node, point: Mapping[str, float], numbers: Numbers) -> Value:
@@ -275,6 +277,21 @@ def _exactly(head: str) -> Callable[[Args, Mapping[str, float], Numbers], Value]
         return value, abs(value) * numbers.epsilon
 
     return at_point
+
+
+def extent(tree: Node) -> int:
+    """Return the digits before or after the point of the largest power or exponential of numbers; 0 if few."""
+    largest = 0.0
+    for node in nodes(tree):
+        if type(node) is not Op or node.head not in _EXPONENTIALS or symbols(node):
+            continue
+        try:
+            values = [abs(evaluate(arg, {}, Numbers(False))[0]) for arg in node.args]
+            size = values[-1] if node.head != "pow" else values[1] * abs(math.log(values[0]))
+        except (ValueError, OverflowError, ZeroDivisionError):
+            continue
+        largest = max(largest, float(size))
+    return int(largest * LOG_10_E) if largest > FEW else 0
 
 
 def substituted(node: Node, values: Mapping[str, Node]) -> Node:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.brackets import without_sign
+from rlvr.verifiers.math.brackets import is_integer_part, without_sign
 from rlvr.verifiers.math.builders import by_condition
 from rlvr.verifiers.math.calls import split_before_call
 from rlvr.verifiers.math.domains import COMMANDS, domain
@@ -282,11 +282,6 @@ def _signed(parser: Parser, text: str) -> Node:
     return Op("neg", (operand,))
 
 
-def _derangements(parser: Parser, _: str) -> Node:
-    """!n, the permutations without a fixed point."""
-    return Op("subfact", (parser.expression(40),))
-
-
 def _group(parser: Parser, _: str) -> Node:
     """{...}: grouping, or a set written with plain braces."""
     with parser.group():
@@ -297,10 +292,13 @@ def _group(parser: Parser, _: str) -> Node:
 
 def _bracket(parser: Parser, opener: str) -> Node:
     """( ), [ ], half-open pairs and ]a, b[; one item is only grouped."""
+    before = parser.peek(-2)
     with parser.group():
         inner = parser.answer()
         closer = parser.expect(*_CLOSERS[opener])
     if not isinstance(inner, Op) or inner.head != "list":
+        if opener + closer == "[]" and is_integer_part(inner, before):
+            return Op("floor", (inner,))
         if opener + closer in ("()", "[]"):
             return without_sign(inner)
         raise ParseError("brackets that do not match")
@@ -390,7 +388,7 @@ PREFIX: dict[str, Callable[[Parser, str], Node]] = {
     **dict.fromkeys(("|", "||"), _bar),
     **dict.fromkeys(("lfloor", "lceil"), _rounded),
     "\\sqrt": _root,
-    "!": _derangements,
+    "!": lambda parser, _: Op("subfact", (parser.expression(40),)),  # !n
     "{": _group,
     "{{": _braces,
     "emptyset": _empty,

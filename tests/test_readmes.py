@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import os
 import re
 import runpy
-import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rlvr.algo.algorithms import ALGORITHMS
-from rlvr.commands.cli import COMMANDS, main
-from rlvr.commands.train import recipe_names
+from rlvr.commands.cli import COMMANDS
+from tests.helpers.printed_commands import Printed, complaint
 
 ROOT = Path(__file__).resolve().parent.parent
 SKIPPED = {"build", "dist", "runs", "node_modules"}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# Words that stand for a value in the READMEs.
-PLACEHOLDERS = {"--algo NAME": "--algo ppo", "--sampler NAME": "--sampler vllm", "[": "", "]": ""}
-RECIPES = {
-    "pipeline": "instructgpt",
-    "train": "tiny_math",
-    "sft": "tiny_math",
-    "rm": "rm_pairs",
-}  # one for each command that runs recipes
-RUNNERS = re.compile(r"^(torchrun --nproc-per-node \d+ -m --|python -m|accelerate launch -m) rlvr\b")
 
 
 def readmes() -> list[Path]:
@@ -53,41 +40,6 @@ def blocks(path: Path, language: str) -> list[str]:
 def spans(path: Path) -> list[str]:
     """The inline code, outside fenced blocks."""
     return [s.replace("\n", " ") for s in re.findall(r"`([^`]+)`", BLOCK.sub("", path.read_text()))]
-
-
-def command_lines(path: Path) -> Iterator[list[str]]:
-    """The arguments of every `rlvr ...` in a README, placeholders filled in."""
-    lines = [line for text in blocks(path, "bash") for line in text.replace("\\\n", " ").splitlines()]
-    for line in [*lines, *spans(path)]:
-        line = RUNNERS.sub("rlvr", line.strip())
-        for placeholder, value in PLACEHOLDERS.items():
-            line = line.replace(placeholder, value)
-        words = [word for word in shlex.split(line, comments=True) if word != "..."]
-        if words[:1] == ["rlvr"] and len(words) > 1:
-            yield words[1:]
-
-
-def complaint(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """What is wrong with a command line; "" where `rlvr` would run it. Needs the fixture `idle_recipes`."""
-    command, *rest = arguments
-    if command in RECIPES and rest:
-        # A recipe's file and a word in capitals stand for a recipe of the reader's.
-        recipe = RECIPES[command] if rest[0].endswith(".py") or rest[0].isupper() else rest[0]
-        with contextlib.suppress(SystemExit):  # of --help
-            main([command, recipe, *rest[1:]])
-        return capsys.readouterr().err
-    with contextlib.suppress(SystemExit):
-        main([command, "--help"])
-    printed = capsys.readouterr()
-    flags = [word.partition("=")[0] for word in rest if word.startswith("--")]
-    return printed.err or ", ".join(f for f in flags if not re.search(rf"(?<![\w-]){f}(?![\w-])", printed.out))
-
-
-@pytest.fixture
-def idle_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recipes that do nothing, so that a command line is read and no more."""
-    for name in recipe_names():
-        monkeypatch.setattr(importlib.import_module(f"rlvr.recipes.{name}"), "main", lambda config: None)
 
 
 def run_python(code: str, folder: Path) -> None:
@@ -139,33 +91,16 @@ def test_recipe_of_the_readme_is_accepted(tmp_path: Path, monkeypatch: pytest.Mo
     assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["sums.py"]
 
 
-@pytest.mark.usefixtures("idle_recipes")
 @pytest.mark.parametrize("path", named(readmes()))
-def test_commands_of_a_readme_exist(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every `rlvr ...` names a command, and flags that it takes."""
-    wrong = {shlex.join(line): said for line in command_lines(path) if (said := complaint(line, capsys))}
-    assert not wrong, wrong
+def test_flags_of_a_readme_exist(path: Path) -> None:
+    """Every `--group.field` is a setting of a run; which algorithm or sampler reads it is not asked here.
 
-
-@pytest.mark.usefixtures("idle_recipes")
-@pytest.mark.parametrize("path", named(readmes()))
-def test_flags_of_a_readme_exist(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every `--group.field` is a setting of a run; which algorithm or sampler reads it is not asked here."""
+    Whole commands: tests/test_printed_commands.py.
+    """
     flags = {span.split()[0].partition("=")[0] for span in spans(path) if re.match(r"--[a-z]+\.[a-z]", span)}
-    said = {flag: complaint(["train", "tiny_math", flag, "1"], capsys) for flag in flags if "*" not in flag}
+    said = {flag: complaint(Printed(f"rlvr train tiny_math {flag} 1", False)) for flag in flags if "*" not in flag}
     unknown = {flag: text for flag, text in said.items() if "no flag" in text or "did you mean" in text}
     assert not unknown, unknown
-
-
-@pytest.mark.usefixtures("idle_recipes")
-def test_wrong_flags_and_commands_would_be_found(capsys: pytest.CaptureFixture[str]) -> None:
-    """What the two tests above rely on."""
-    assert "no flag" in complaint(["train", "tiny_math", "--run.stebs", "1"], capsys)
-    assert complaint(["train", "tiny_maths"], capsys)
-    assert complaint(["grade", "--verifier", "math", "--no-such", "FILE"], capsys) == "--no-such"
-    assert complaint(["no-such"], capsys)
-    assert not complaint(["train", "tiny_math", "--run.steps", "1", "--dry-run"], capsys)
-    assert not complaint(["grade", "--verifier", "math", "FILE"], capsys)
 
 
 def anchors(path: Path) -> set[str]:

@@ -322,8 +322,9 @@ def _written(answer: str) -> tuple[str, str, str, str]:
 
 def _same_choice(gold: Read, letter: str, rest: str, normal: str, shown: str) -> Verdict | None:
     if gold.choices and (letters := choices_of(normal)):
-        # Letters that are not in alphabetical order are an order.
-        if letters == gold.choices or "".join(sorted(letters)) == gold.choices:
+        # Letters that are not in alphabetical order, or three without anything between them, are an order.
+        together = len(letters) > 2 and normal == letters
+        if letters == gold.choices or (not together and "".join(sorted(letters)) == gold.choices):
             return correct(shown, "the same choices")
         if sorted(letters) == sorted(gold.choices):
             return incorrect("another order", shown)

@@ -1,10 +1,10 @@
 r"""Products whose order counts: A^{-1}B is not BA^{-1}, \mathbf{AB} is not \mathbf{BA}.
 
 The letters of a gold are matrices where it has an inverse or a transpose of capital letters, a determinant or a trace
-of them, a product of bold capitals (head `matmul`), or the same two capitals in both orders. A small letter that ends
-a product after a matrix is a vector there. Two such expressions are equal where they are for random matrices of three
-rows modulo a prime near 2**127 (Schwartz 1980); matrices of that size satisfy no polynomial identity of a degree
-below 6 (Amitsur and Levitzki 1950). A/B is A B^{-1}, the letter I the unit matrix.
+of them, a product of bold capitals (head `matmul`), the same two capitals in both orders, or letters A to D as in A^2B
+and AB = C. A small letter that ends a product after a matrix is a vector there. Two such expressions are equal where
+they are for random matrices of three rows modulo a prime near 2**127 (Schwartz 1980); matrices of that size satisfy no
+polynomial identity of a degree below 6 (Amitsur and Levitzki 1950). A/B is A B^{-1}, the letter I the unit matrix.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _TRANSPOSE = Sym("T")
 _MINUS_ONE = Op("neg", (number(1),))
 _BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|pmb)\s*(?:\{\s*([A-Za-z ]+)\}|([A-Za-z]))")
 _ORDERED = frozenset(("matmul", "det", "trace", "pow", "mul"))
+_MATRIX_NAMES = frozenset("ABCD")
 _OF_MATRICES = frozenset(("add", "mul", "matmul", "neg", "pow", "div"))
 
 _Matrix = list[list[int]]
@@ -64,12 +65,32 @@ def has_order(gold: Node) -> bool:
         if part.head == "pow" and (part.args[1] in (_TRANSPOSE, _MINUS_ONE)) and _is_matrix(part.args[0]):
             return True
         if part.head == "mul":
-            capitals = [arg for arg in part.args if _is_capital(arg)]
+            capitals = [base for arg in part.args if _is_capital(base := _base(arg))]
             hats = {arg.name for arg in part.args if isinstance(arg, Sym) and arg.name.startswith("hat ")}
             if len(hats) > 1:
                 return True  # operators
             seen.update(pair for pair in itertools.pairwise(capitals) if pair[0] != pair[1])
-    return any((right, left) in seen for left, right in seen)
+    return any((right, left) in seen for left, right in seen) or (bool(seen) and _is_of_matrices(gold))
+
+
+def _is_of_matrices(node: Node) -> bool:
+    """Whether letters A to D are rather matrices: A^2B, where AB^2 is a length, and AB = C as a difference."""
+    if not symbols(node) <= _MATRIX_NAMES:
+        return False
+    terms = [inner for part in children(node) for inner in (children(part) if _is_negative(part) else (part,))]
+    if not isinstance(node, Op):
+        return False
+    if node.head == "add" and len(terms) == 2 and len(set(map(type, terms))) == 2:
+        return all(isinstance(term, Sym) or (isinstance(term, Op) and term.head == "mul") for term in terms)
+    return node.head == "mul" and any(isinstance(factor, Op) and factor.head == "pow" for factor in node.args[:-1])
+
+
+def _is_negative(node: Node) -> bool:
+    return isinstance(node, Op) and node.head == "neg"
+
+
+def _base(node: Node) -> Node:
+    return node.args[0] if isinstance(node, Op) and node.head == "pow" else node
 
 
 def _is_capital(node: Node) -> bool:

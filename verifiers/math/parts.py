@@ -68,12 +68,15 @@ _NO_NAMES = frozenset("not no or if then yes true false".split())
 
 
 def same_names(gold: str, answer: str) -> bool:
-    """Whether both normalised texts are the same names in any order; names that are not in alphabetical order and not
-    only joined by "and" are an order."""
-    names = _names(gold)
-    if len(names) < 2 or ("," in gold and names != sorted(names)):
+    """Whether both normalised texts are the same names in any order.
+
+    With commas, three or more of them, or two that are not in alphabetical order, are an order."""
+    names, others = _names(gold), _names(answer)
+    if len(names) < 2:
         return False
-    return sorted(names) == sorted(_names(answer))
+    if "," in gold and (names != sorted(names) or (len(names) > 2 and " and " not in gold)):
+        return names == others
+    return sorted(names) == sorted(others)
 
 
 def _names(text: str) -> list[str]:

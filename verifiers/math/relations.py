@@ -163,7 +163,7 @@ def _equations(gold: Rel, answer: Rel, rules: Rules) -> bool:
     two = len(gold.sides) == len(answer.sides) == 2
     named = two and is_label(gold.sides[0]) and distance(gold.sides[0]) == distance(answer.sides[0])
     if named and given.same(gold.sides[1], answer.sides[1]):
-        return True
+        return not has_order(_difference(gold)) or _same_equation(_difference(gold), _difference(answer), rules)
     if _is_other_call(gold.sides[0], answer.sides[0]):
         return False
     if is_other_argument(gold.sides[0], answer.sides[0]) and not symbols(gold.sides[-1]):

@@ -11,6 +11,7 @@ from rlvr.verifiers.extract.retracted import taken_back
 
 MAX_WHOLE = 300
 MAX_WORDS = 3  # after a formula: a unit or what is counted
+MAX_NUMBERS = 3  # in the context of a value
 
 Readable = Callable[[str], bool]
 
@@ -26,10 +27,11 @@ _PLAIN_VALUE = re.compile(r"\s*[-−]?\\?\$?\s?\d[\d,.]*\s?\\?%?(?:\s+[A-Za-z]|/
 _RATE = re.compile(r"[-−(]?\$?\d[\d,.]*/[a-z]{3,}\)?")  # $20/week
 _CHUNK_LABEL = re.compile(r"[A-Za-z]{2,}:(?=[-−$(]?\d)")  # Total:3+4=7
 # What was counted or when, after a value that was computed: "120/24 = 5 hours to read 120 pages".
-_COMPUTED = re.compile(r"=\s*[-−]?\$?\d[\d,.]*%?(?:\s+[A-Za-z]\w*)?\Z")
+_COMPUTED = re.compile(r"(?:=|\bequals|\bequal\s+to)\s*[-−]?\$?\d[\d,.]*%?(?:\s+[A-Za-z]\w*)?\Z")
+_EQUALITY = re.compile(r"=|\bequals\b|\bequal\s+to\b")
 _CONTEXT = re.compile(
     r"(?:\s+[A-Za-z][\w'-]*){0,3}\s+(?:to|in|for|of|after|than|from|during|by|before|on|at|per|with|every)"
-    r"(?:\s+[A-Za-z][\w'-]*){0,4}\s+\Z"
+    r"(?:\s+[A-Za-z][\w'-]*){0,8}\s+\Z"
 )
 _CONCLUSION = re.compile(r"[,;]\s+(?:so|then|therefore|thus|hence|which|leaving)\s+[a-z]", re.IGNORECASE)
 _OTHER_CLAUSE = frozenset(
@@ -42,6 +44,11 @@ _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
 _SENTENCE_END = re.compile(r"\n|[.!?](?=\s|\Z)|。")
 _JOINED_BEFORE = re.compile(r"(?:\\neq?|[-+*/^<>≤≥≠√(\[{|\\A-Za-z\d_,−]|[<>!]=|\d:)\Z")
 _JOINED_AFTER = re.compile(r"[-+*/^<>=≤≥)\]}|!A-Za-z\d_:(\\]")
+# A number beside these is an operand, and its operation is left undone: 8 minus 4.
+_OPERAND_BEFORE = re.compile(
+    r"\b(?:plus|minus|times|multiplied\s+by|divided\s+by|added\s+to|subtracted\s+from)\s+[$(]{0,2}\Z", re.IGNORECASE
+)
+_OPERAND_AFTER = re.compile(r"\s+(?:plus|minus|multiplied\s+by|divided\s+by)\s+\w", re.IGNORECASE)
 _ITEM = re.compile(r"\d+[.)]\s+\S")
 _AFTER_UNIT = frozenset("of by in for to at on because which that from and or with after before since".split())
 _CHUNK = re.compile(r"\S+")
@@ -81,6 +88,8 @@ def last_expression(text: str, readable: Readable | None) -> tuple[str | None, s
             answer = _EQUALS.split(answer)[-1].strip()
         elif not readable(answer):
             continue
+        if start and _is_operand(text, start, end):
+            return None, "the last expression is an operand"
         if _is_question(text, start):
             return None, "the last expression is asked for"
         if names_another(clause_before(text, start) if start else answer):
@@ -103,6 +112,13 @@ def _last_side(formula: str) -> str:
     if not sides or _SEVERAL.search(formula) or (len(sides) == 1 and _LABEL.fullmatch(first)):
         return formula
     return sides[-1].strip() if _PLAIN_VALUE.match(sides[-1]) else formula
+
+
+def _is_operand(text: str, start: int, end: int) -> bool:
+    """Whether a number is one of an operation in words, without its value."""
+    if "=" in text[start:end]:
+        return False
+    return bool(_OPERAND_BEFORE.search(text, max(start - 40, 0), start) or _OPERAND_AFTER.match(text, end))
 
 
 def _sentence(text: str, start: int) -> str:
@@ -143,12 +159,17 @@ def _computed_before(text: str, start: int, end: int) -> tuple[int, int] | None:
     if "=" in text[start:end]:
         return None
     line = max(text.rfind("\n", 0, start) + 1, start - 400)
-    if "=" not in text[line:start] or (found := last_formula(text[:start], line)) is None:
+    if not _EQUALITY.search(text, line, start):
         return None
-    between = text[found[1] : start]
-    if not _COMPUTED.search(text[found[0] : found[1]]) or not _CONTEXT.fullmatch(between):
-        return None
-    return found if _OTHER_CLAUSE.isdisjoint(between.lower().split()) else None
+    for _ in range(MAX_NUMBERS):
+        found = last_formula(text[:start], line)
+        between = text[found[1] : start] if found is not None else ""
+        if found is None or not _CONTEXT.fullmatch(between) or not _OTHER_CLAUSE.isdisjoint(between.lower().split()):
+            return None
+        if _COMPUTED.search(text[line : found[1]]):
+            return found
+        start = found[0]
+    return None
 
 
 def _with_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:

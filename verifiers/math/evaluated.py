@@ -27,11 +27,15 @@ from rlvr.verifiers.math.tree import (
     symbols,
     with_children,
 )
-from rlvr.verifiers.math.words import MULTIPLIERS
+from rlvr.verifiers.math.words import ABBREVIATED, MAGNITUDES, MULTIPLIERS
 
 _ONE, _TEN = number(1), number(10)
 _PRIMES = 1_000  # above it, factors of radicands are not looked for
-_MULTIPLES = re.compile(rf"\b(?:{'|'.join(MULTIPLIERS)})\b", re.IGNORECASE)
+_WORDS = {word: value for word, value in (MULTIPLIERS | ABBREVIATED).items() if value >= 12}  # 24 tens are no number
+_LARGE = _WORDS | MAGNITUDES
+_MULTIPLE = re.compile(
+    rf"\d\W*(?:\\(?:text|mathrm)\s*\{{\s*)?((?:{'|'.join(_WORDS)})\b|[{''.join(MAGNITUDES)}])", re.IGNORECASE
+)
 _STRUCTURES = frozenset("list set both either such () (] [) [] domain matrix row piecewise".split())
 _HOLD = _STRUCTURES | frozenset(
     "union inter minus based mod deg pm mp neg ratio apply exp".split()
@@ -47,16 +51,17 @@ def is_evaluated(answer: Node, gold: Node) -> bool:
 
 def with_multiples(node: Node, text: str) -> Node:
     """Return the tree of a text with 5 million as one number; 5 * 1000000, which has the same tree, stays a product."""
-    return _multiplied(node) if _MULTIPLES.search(text) else node
+    named = {_LARGE[word.lower()] for word in _MULTIPLE.findall(text)}
+    return _multiplied(node, named) if named else node
 
 
-def _multiplied(node: Node) -> Node:
+def _multiplied(node: Node, named: set[int]) -> Node:
     if isinstance(node, Op) and node.head == "mul" and len(node.args) == 2:
         count, multiple = node.args
-        if isinstance(count, Num) and isinstance(multiple, Num) and multiple.value in MULTIPLIERS.values():
+        if isinstance(count, Num) and isinstance(multiple, Num) and multiple.value in named:
             return count._replace(value=count.value * multiple.value)
     below = children(node)
-    return with_children(node, tuple(map(_multiplied, below))) if below else node
+    return with_children(node, tuple(_multiplied(part, named) for part in below)) if below else node
 
 
 def is_number(node: Node) -> bool:

@@ -68,7 +68,7 @@ def difference(equation: Equation, point: dict[str, Fraction]) -> Fraction:
 def are_one(first: Equation, second: Equation, rng: random.Random) -> bool:
     """Whether the differences are proportional, and neither is zero."""
     letters = sorted({*NAMES, *VARIABLES, *CONSTANTS})
-    points = [{name: Fraction(rng.randrange(1, 99), rng.randrange(1, 9)) for name in letters} for _ in range(4)]
+    points = [{name: Fraction(rng.randrange(1, 10**6), rng.randrange(1, 99)) for name in letters} for _ in range(4)]
     pairs = [(difference(first, point), difference(second, point)) for point in points]
     left, right = pairs[0]
     return bool(left and right) and all(a * right == b * left for a, b in pairs)

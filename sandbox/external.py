@@ -23,7 +23,7 @@ from functools import cache
 from typing import IO, Literal
 
 from rlvr.sandbox import host
-from rlvr.sandbox.limits import MAX_WALL
+from rlvr.sandbox.limits import MAX_WALL, check_count, check_seconds
 
 _BOOT = """
 import sys
@@ -45,12 +45,18 @@ Status = Literal["ok", "failed", "timeout", "limit", "sandbox_error"]
 class ExternalLimits:
     """Limits of one run. `seconds`: processor time, rounded up; by the clock MAX_WALL times as long.
 
-    `memory_mb`: address space. `file_kb`: size of each file that it writes, standard output and errors included.
+    `memory_mb`: address space. `file_kb`: size of each file that it writes, standard output and errors included. Raises
+    ValueError for a limit that is no number or out of bounds.
     """
 
     seconds: float = 10.0
     memory_mb: int = 2048
     file_kb: int = 4096
+
+    def __post_init__(self) -> None:
+        check_seconds("limit seconds", self.seconds)
+        check_count("limit memory_mb", self.memory_mb)
+        check_count("limit file_kb", self.file_kb)
 
 
 @dataclass(frozen=True)

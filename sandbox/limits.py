@@ -12,11 +12,56 @@ from rlvr.printable import in_one_line
 MAX_DETAIL = 400  # characters
 MAX_WALL = 5  # times the seconds of a run, on a machine that is busy with others
 MAX_PROGRAM = 1 << 20  # characters
+MOST = 10**9  # of anything that is counted; more is a mistake
+LEAST_SECONDS, MOST_SECONDS = 0.001, 86_400.0
+LEAST_FILES = 8  # what isolation itself opens in the process of the program
+MOST_SLOTS = 1024
+BYTES = "surrogateescape"
+
+
+def check_count(name: str, value: object, least: int = 1, most: int = MOST) -> None:
+    """Raise ValueError for anything but a whole number within bounds."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{name} {_short(value)}: expected a whole number from {least:,} to {most:,}")
+
+
+def check_seconds(name: str, value: object, least: float = LEAST_SECONDS, most: float = MOST_SECONDS) -> None:
+    """Raise ValueError for anything but a number of seconds within bounds; NaN is in none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ValueError(f"{name} {_short(value)}: expected a number above 0 ({least:g} to {most:,.0f} seconds)")
+
+
+def check_text(name: str, value: object) -> None:
+    """Raise ValueError for anything but text."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is a {type(value).__name__}; expected text")
+
+
+def encode(what: str, text: str, errors: str = "strict") -> bytes:
+    """Return text in UTF-8. Raises ValueError, which begins with `what`, for a lone surrogate.
+
+    errors: BYTES lets surrogates from U+DC80 to U+DCFF stand for the bytes 0x80 to 0xFF, which are no text in UTF-8.
+    """
+    try:
+        return text.encode("utf-8", errors)
+    except UnicodeEncodeError as error:
+        found = ord(error.object[error.start])
+        raise ValueError(f"{what} is not text in UTF-8: it holds the lone surrogate \\u{found:04x}") from None
+
+
+def check_names(name: str, value: object) -> None:
+    """Raise ValueError for anything but a list or tuple of texts, such as a single text."""
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise ValueError(f"{name} {_short(value)}: expected a list of names")
+
+
+def _short(value: object) -> str:
+    return repr(value)[:80] if not isinstance(value, int) or abs(value) < 1 << 64 else "of more than 64 bits"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Resource limits of one run. Raises ValueError for a limit that is not positive."""
+    """Resource limits of one run. Raises ValueError for a limit that is no number or out of bounds."""
 
     seconds: float = 5.0
     """Wall-clock time without that in which the run was ready and no processor was free; processor time of all its
@@ -37,9 +82,9 @@ class Limits:
     """Encoded size of the values of all calls together."""
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if getattr(self, name) <= 0 and (name, getattr(self, name)) != ("total_memory_mb", 0):
-                raise ValueError(f"limit {name} {getattr(self, name)}: expected a number above 0")
+        check_seconds("limit seconds", self.seconds)
+        for name in self.__slots__[1:]:
+            check_count(f"limit {name}", getattr(self, name), {"total_memory_mb": 0, "files": LEAST_FILES}.get(name, 1))
 
     @property
     def together_mb(self) -> int:
@@ -97,7 +142,8 @@ class Job:
     """A program to run, its input, and calls to make after it.
 
     `prelude` is code that runs before the program, `setup` code that runs after it, both in its namespace. A job must
-    not contain expected values: the program can read everything in it.
+    not contain expected values: the program can read everything in it. Raises ValueError for a part of another type,
+    and for `stdin` that is no text in UTF-8 (see `encode`).
     """
 
     program: str
@@ -106,6 +152,15 @@ class Job:
     setup: str = ""
     limits: Limits = field(default_factory=Limits)
     prelude: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("program", "stdin", "setup", "prelude"):
+            check_text(name, getattr(self, name))
+        if not isinstance(self.limits, Limits):
+            raise ValueError(f"limits of a job: a {type(self.limits).__name__}; expected Limits")
+        if not all(isinstance(call, Call) for call in self.calls):
+            raise ValueError(f"calls of a job {self.calls!r:.80}: expected a tuple of Call")
+        encode("stdin", self.stdin, BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,22 @@ from typing import Any
 from rlvr.sandbox import forks
 from rlvr.sandbox.client import Server, ServerDied, ServerRefused, ServerSetting
 from rlvr.sandbox.inside import plain
-from rlvr.sandbox.limits import MAX_PROGRAM, Job, Level, Limits, Result, Returned, RunStatus, TestJob
+from rlvr.sandbox.limits import (
+    BYTES,
+    MAX_PROGRAM,
+    MOST_SECONDS,
+    MOST_SLOTS,
+    Job,
+    Level,
+    Limits,
+    Result,
+    Returned,
+    RunStatus,
+    TestJob,
+    check_count,
+    check_names,
+    encode,
+)
 from rlvr.sandbox.packages import files as package_files
 from rlvr.sandbox.runs import Run, supervise
 from rlvr.types import RunError
@@ -81,9 +96,11 @@ class Pool:
     ) -> None:
         from rlvr.sandbox.selftest import permitted
 
+        if slots is not None:
+            check_count("slots", slots, most=MOST_SLOTS)
+        check_names("preload", preload)
+        check_names("packages", packages)
         count = len(os.sched_getaffinity(0)) if slots is None else slots
-        if count < 1:
-            raise ValueError(f"{count} slots: expected at least 1")
         self.level: Level = permitted(level, allow_weak=allow_weak, unsafe=unsafe)
         package_files(tuple(packages), tuple(preload))  # refuses names now instead of at the first run
         self._setting = ServerSetting(self.level.number, tuple(preload), tuple(packages), landlock_at_most)
@@ -109,7 +126,8 @@ class Pool:
             self._open()
 
     def run_many(self, jobs: Sequence[Job | TestJob]) -> list[Result]:
-        """Return the results of `jobs` in their order."""
+        """Return the results of `jobs` in their order. Raises RuntimeError where the pool is closed."""
+        self._check_open()
         futures = [self._threads.submit(self._one, job) for job in jobs]
         try:
             # Wakes this thread once, not after every job.
@@ -124,16 +142,22 @@ class Pool:
         return self.run_many([job])[0]
 
     def warm(self) -> None:
-        """Start every slot's server now instead of on first use."""
+        """Start every slot's server now instead of on first use. Raises as `run_many`."""
+        self._check_open()
         list(self._threads.map(lambda slot: slot.server("program"), self._all))
 
     def close(self) -> None:
-        """End all servers and their runs."""
+        """End all servers and their runs. Idempotent."""
         self._closed.set()
         self._threads.shutdown(wait=True)
         self._finalizer()
 
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise RuntimeError("this Pool is closed")
+
     def __enter__(self) -> Pool:
+        self._check_open()
         return self
 
     def __exit__(self, kind: type | None, value: BaseException | None, where: TracebackType | None) -> None:
@@ -198,8 +222,7 @@ def _run_job(slot: _Slot, job: Job) -> Result:
         return refused
     # A setup without calls needs the mode "calls" too, which runs it after the program.
     mode = "calls" if job.calls or job.setup else "plain"
-    stdin = job.stdin.encode("utf-8", "surrogateescape")
-    run = Run(slot.server("program"), mode, _payload(job), stdin, job.limits)
+    run = Run(slot.server("program"), mode, _payload(job), encode("stdin", job.stdin, BYTES), job.limits)
     try:
         run.start(results=mode == "calls")
         supervise([run])
@@ -219,9 +242,8 @@ def _run_tests(slot: _Slot, tests: TestJob) -> Result:
     if refused is not None:
         return refused
     requests, replies = os.pipe(), os.pipe()
-    longer = Limits(job.limits.seconds + 2, job.limits.memory_mb, job.limits.total_memory_mb)
-    stdin = job.stdin.encode("utf-8", "surrogateescape")
-    program = Run(slot.server("program"), "serve", _payload(job), stdin, job.limits)
+    longer = Limits(min(job.limits.seconds + 2, MOST_SECONDS), job.limits.memory_mb, job.limits.total_memory_mb)
+    program = Run(slot.server("program"), "serve", _payload(job), encode("stdin", job.stdin, BYTES), job.limits)
     payload = {
         "test": tests.test,
         "names": tests.names,

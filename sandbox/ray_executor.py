@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType, TracebackType
 from typing import Any
 
-from rlvr.sandbox.limits import Job, Result, RunStatus, TestJob
+from rlvr.sandbox.limits import Job, Result, RunStatus, TestJob, check_count, check_names
 from rlvr.sandbox.pool import Pool
 
 logger = logging.getLogger("rlvr.sandbox")
@@ -66,8 +66,9 @@ class RayExecutor:
         packages: Sequence[str] = (),
     ) -> None:
         for name, value in (("workers", workers), ("slots", slots), ("batch", batch)):
-            if value < 1:
-                raise ValueError(f"{name} {value}: expected at least 1")
+            check_count(name, value)
+        check_names("preload", preload)
+        check_names("packages", packages)
         self._ray = import_ray()
         if not self._ray.is_initialized():
             self._ray.init(address=address)
@@ -84,7 +85,9 @@ class RayExecutor:
             raise
 
     def run_many(self, jobs: Sequence[Job | TestJob]) -> list[Result]:
-        """Return the results of `jobs` in their order."""
+        """Return the results of `jobs` in their order. Raises RuntimeError where the executor is closed."""
+        if not self._workers:
+            raise RuntimeError("this RayExecutor is closed")
         results: list[Result | None] = [None] * len(jobs)
         waiting = deque((start, 1) for start in range(0, len(jobs), self.batch))
         flying: dict[Any, tuple[int, int, int]] = {}  # reference -> worker, start of the batch, attempt

@@ -108,8 +108,8 @@ def permitted(wanted: int | None, *, allow_weak: bool, unsafe: bool) -> Level:
 
     found = level()
     number = found.number if wanted is None else wanted
-    if not 0 <= number <= 3:
-        raise ValueError(f"sandbox level {number}: expected 0, 1, 2 or 3")
+    if isinstance(number, bool) or number not in (0, 1, 2, 3):
+        raise ValueError(f"sandbox level {number!r:.80}: expected 0, 1, 2 or 3")
     # What a better level would need says nothing where the caller asked for less than the machine offers.
     lacks = f"{_lacks(found)} " if number == found.number and found.missing else ""
     if number > found.number:

@@ -10,9 +10,19 @@ import time
 import weakref
 from collections.abc import Sequence
 
+from rlvr.sandbox import forks
 from rlvr.sandbox.client import Server, ServerDied, ServerRefused, ServerSetting
 from rlvr.sandbox.inside import plain
-from rlvr.sandbox.limits import MAX_PROGRAM, MAX_WALL, Limits, Result, RunStatus
+from rlvr.sandbox.limits import (
+    MAX_PROGRAM,
+    MAX_WALL,
+    Limits,
+    Result,
+    RunStatus,
+    check_names,
+    check_seconds,
+    check_text,
+)
 from rlvr.sandbox.packages import files as package_files
 from rlvr.sandbox.pool import result_of
 from rlvr.sandbox.runs import Run
@@ -25,12 +35,13 @@ _MEMORY = 86  # child.py's EXIT_MEMORY
 
 
 class Session:
-    """A process in the sandbox with a namespace that is kept between programs. Not thread-safe. Close it.
+    """A process in the sandbox with a namespace that is kept between programs. Not thread-safe; fork-safe. Close it.
 
     It has a fork server of its own, with the guarantees of a single run. `limits` hold for all its programs together:
     `seconds` is processor time, counted while they run and while threads of theirs do; by the clock each program has
     MAX_WALL times as many. A program that exceeds a limit, or ends the process, ends the session; the next one begins
-    with a new one, and `Result.detail` of the former says so. `packages`: what programs may import, as of Pool. Raises
+    with a new one, and `Result.detail` of the former says so. In a forked child it begins with a new one, too: the
+    process belongs to the parent. `packages`: what programs may import, as of Pool. Raises
     SandboxUnavailable below level 2, ValueError for a package that is not installed.
     """
 
@@ -38,16 +49,24 @@ class Session:
         from rlvr.sandbox.selftest import permitted
 
         self.limits = limits or Limits()
+        check_names("packages", packages)
         package_files(tuple(packages))
         self._setting = ServerSetting(permitted(level, allow_weak=False, unsafe=False).number, packages=tuple(packages))
         self._open: _Conversation | None = None
         self._finalizer = weakref.finalize(self, lambda: None)
+        forks.register(self)
 
     def run(self, program: str, wall: float | None = None) -> Result:
         """Run a program in the session's namespace. Its result holds what was printed since the last one.
 
-        wall: seconds by the clock after which it is ended, by default MAX_WALL times those of the limits.
+        wall: seconds by the clock after which it is ended, by default MAX_WALL times those of the limits. Raises
+        ValueError for arguments of other types or out of bounds.
         """
+        check_text("program", program)
+        if wall is None:
+            wall = MAX_WALL * self.limits.seconds
+        else:
+            check_seconds("wall", wall)
         if len(program) > MAX_PROGRAM:
             detail = f"program of {len(program)} characters; at most {MAX_PROGRAM}"
             return Result(RunStatus.COMPILE_ERROR, detail=detail)
@@ -56,7 +75,7 @@ class Session:
                 self._open = _Conversation(self._setting, self.limits)
                 self._finalizer.detach()
                 self._finalizer = weakref.finalize(self, self._open.close)
-            result = self._open.run(program, wall or MAX_WALL * self.limits.seconds)
+            result = self._open.run(program, wall)
         except (ServerDied, ServerRefused, OSError) as error:
             self.close()
             return Result(RunStatus.SANDBOX_ERROR, level=self._setting.level, detail=str(error))
@@ -65,13 +84,13 @@ class Session:
         return result
 
     def close(self) -> None:
-        """End the process and everything that it has started. Idempotent."""
+        """End the process and everything that it has started. Idempotent; another program begins with a new process."""
         opened, self._open = self._open, None
         if opened is not None:
             self._finalizer.detach()
             opened.close()
 
-    def abandon(self) -> None:
+    def after_fork(self) -> None:
         """Let go of the process in a forked child of the caller, to whom it belongs."""
         self._finalizer.detach()
         if self._open is not None:

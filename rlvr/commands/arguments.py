@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlvr.commands.flags import check_flags, check_renamed, explain, flags_of
+from rlvr.commands.os_errors import describe_os_error, drop_output, naming_output
 from rlvr.printable import in_one_line
 from rlvr.training.signals import Stopped, fitted
 from rlvr.types import RunError
@@ -161,9 +162,10 @@ def guarded(command: Callable[[], int]) -> int:
     """Run a command. An expected error becomes one line on stderr and exit code 2, a signal 128 plus its number."""
     open_standard_streams()
     try:
-        return command()
+        with naming_output():
+            return printed(command)
     except BrokenPipeError:  # the reader closed the pipe, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt as error:
         if text := str(error) or ("" if isinstance(error, Stopped) else "interrupted"):
@@ -171,7 +173,19 @@ def guarded(command: Callable[[], int]) -> int:
         return error.exit_code if isinstance(error, Stopped) else 128 + signal.SIGINT
     except EXPECTED_ERRORS as error:
         print(error_line(error), file=sys.stderr)
+        drop_output()
         return BAD_INPUT
+
+
+def printed(command: Callable[[], int]) -> int:
+    """Run a command, and see that what it printed is written."""
+    try:
+        code = command()
+    except SystemExit:  # after help
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+    return code
 
 
 def open_standard_streams() -> None:
@@ -194,7 +208,7 @@ def error_line(error: BaseException) -> str:
     text = str(error)
     if isinstance(error, KeyError) and error.args:
         text = str(error.args[0])
-    elif isinstance(error, OSError) and error.errno is not None and error.filename is not None:
-        text = f"{error.filename}: {error.strerror}"
+    elif isinstance(error, OSError):
+        text = describe_os_error(error)
     line = f"error: {in_one_line(text) or type(error).__name__}"
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} [...]"

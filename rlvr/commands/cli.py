@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rlvr.commands.arguments import BAD_INPUT, error_line, guarded
+from rlvr.commands.arguments import BAD_INPUT, guarded
 from rlvr.registry import did_you_mean
 
 # By purpose: the name, the module and function that run it, and what it does.
@@ -64,6 +64,11 @@ def usage() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command. Exit code 2 and one line on stderr for input that cannot be used."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    return guarded(lambda: dispatch(arguments))
+
+
+def dispatch(arguments: Sequence[str]) -> int:
+    """Print help or the version, or run a command; return the exit code."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if arguments else BAD_INPUT
@@ -74,11 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        print(error_line(LookupError(f"no command {name!r}; {did_you_mean(name, COMMANDS)}")), file=sys.stderr)
-        return BAD_INPUT
+        raise LookupError(f"no command {name!r}; {did_you_mean(name, COMMANDS)}")
     # OpenMP's idle threads otherwise spin, which costs much on a shared machine; read once, when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    return guarded(lambda: run(name, rest))
+    return run(name, rest)
 
 
 def run(name: str, rest: Sequence[str]) -> int:

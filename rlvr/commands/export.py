@@ -211,7 +211,9 @@ def copy_model(folder: Path, out: Path) -> None:
         shutil.copytree(folder, out, ignore=shutil.ignore_patterns(*STATE))
     except shutil.Error as error:  # its text is a list of all of them
         first = error.args[0][0] if error.args and error.args[0] else error
-        raise OSError(str(first[-1]) if isinstance(first, tuple) else str(first)) from error
+        text = str(first[-1]) if isinstance(first, tuple) else str(first)
+        known = re.match(r"\[Errno (\d+)\]", text)
+        raise (OSError(int(known[1]), os.strerror(int(known[1]))) if known else OSError(text)) from error
 
 
 def public(settings: Any) -> Any:

@@ -18,7 +18,7 @@ from rlvr.commands.arguments import BAD_INPUT, error_line, guarded, key_values
 from rlvr.commands.flags import check_flags, check_renamed
 from rlvr.config.quantities import SECONDS, WORKERS, check_bounds
 from rlvr.files.jsonl import is_same_file, read_objects
-from rlvr.files.write import check_replaceable
+from rlvr.files.write import check_replaceable, writing
 from rlvr.printable import in_one_line
 from rlvr.registry import make_verifier
 from rlvr.traits import VerifierTraits
@@ -134,7 +134,10 @@ def grade(args: GradeArgs) -> int:
     seconds = 0.0
     with ExitStack() as stack:
         runner = stack.enter_context(Runner(verifier, workers=args.workers, timeout=args.timeout))
-        out = sys.stdout if args.output is None else stack.enter_context(args.output.open("w", encoding="utf-8"))
+        out = sys.stdout
+        if args.output is not None:
+            stack.enter_context(writing(args.output))
+            out = stack.enter_context(args.output.open("w", encoding="utf-8"))
         for chunk in _chunks(rows):
             start = time.perf_counter()
             verdicts = runner.verify([(row.problem, row.completion) for row in chunk])

@@ -185,8 +185,10 @@ def judge(
                 for record, verdict, keep in zip(records, found, kept, strict=True)
             ]
             stored.add(records, [row.verdict for row in regraded])
-            for row in changes.add(regraded, problems):
-                differing.write(json.dumps(row, ensure_ascii=True) + "\n")
+            rows_that_differ = [json.dumps(row, ensure_ascii=True) + "\n" for row in changes.add(regraded, problems)]
+            with writing(disagreements):
+                differing.writelines(rows_that_differ)
+                differing.flush()
             display.step(min(int(step or 0), total), "")
     os.replace(partial, disagreements)
     return changes

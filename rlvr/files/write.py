@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlvr.types import RunError
@@ -83,13 +84,52 @@ def check_replaceable(path: Path, flag: str, marks: Sequence[bytes]) -> None:
         )
 
 
+# What to do where the system refuses to write, or to open anything.
+ADVICE = {
+    errno.ENOSPC: "free some space there, and run the same command again",
+    errno.EDQUOT: "free some space there, or raise the quota, and run the same command again",
+    errno.EFBIG: "files may not become so large there (see `ulimit -f`); name another place",
+    errno.EROFS: "nothing can be written there; name another place",
+    errno.EACCES: "change its permissions, or name another place",
+    errno.EPERM: "change its permissions, or name another place",
+    errno.EIO: "the disk may be failing; look into the system's log, or name another place",
+    errno.EMFILE: "close files, use fewer workers, or raise the limit (`ulimit -n`)",
+    errno.ENFILE: "the whole machine has too many files open; use fewer workers",
+    errno.ENOMEM: "the machine is out of memory; use fewer workers or smaller batches",
+    errno.EAGAIN: "no more processes may be started; use fewer workers, or raise the limit (`ulimit -u`)",
+}
+
+
+def advice(error: BaseException) -> str:
+    """Return what to do about an error of the system, "" where only its text can tell."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (told := re.search(r"os error (\d+)", str(error))):  # of libraries written in Rust
+        number = int(told[1])
+    return ADVICE.get(number or 0, "")
+
+
 @contextmanager
 def writing(path: Path, then: str = "") -> Iterator[None]:
-    """Turn an OSError into a RunError that names the file; `then` says what to do."""
+    """Turn an OSError into a RunError that names the file; `then` says what to do, else `advice`.
+
+    One that names a file elsewhere stays as it is.
+    """
     try:
         yield
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}{f'; {then}' if then else ''}") from error
+        if names_another(error, path):
+            raise
+        text = "; ".join(filter(None, (f"cannot write {path}: {error.strerror or error}", then or advice(error))))
+        raise RunError(text) from error
+
+
+def names_another(error: OSError, path: Path) -> bool:
+    """Return whether an error names a file that is neither `path`, in it or beside it under a name that begins so, nor
+    one of its folders."""
+    if not isinstance(error.filename, str | os.PathLike):
+        return False
+    named = os.path.abspath(error.filename)
+    return not named.startswith(os.path.abspath(path)) and Path(named) not in Path(os.path.abspath(path)).parents
 
 
 def write_whole(path: Path, content: str | bytes | Iterable[bytes], then: str = "") -> None:
@@ -106,6 +146,7 @@ def write_whole(path: Path, content: str | bytes | Iterable[bytes], then: str = 
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)
-    except RunError:
-        partial.unlink(missing_ok=True)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
         raise

@@ -27,7 +27,7 @@ from rlvr.commands.sample import DATA, SampleArgs, sample
 from rlvr.config import Config
 from rlvr.config.pipeline import PipelineConfig
 from rlvr.config.reward_model import RewardConfig
-from rlvr.files.write import PARTIAL, check_place, check_replaceable, write_whole
+from rlvr.files.write import PARTIAL, check_place, check_replaceable, write_whole, writing
 from rlvr.pipeline.planned import check_planned
 from rlvr.pipeline.records import (
     RECORD,
@@ -156,8 +156,9 @@ class Stages:
             partial = folder.with_name(folder.name + PARTIAL)
             for old in (partial, folder):  # of a stage that was interrupted
                 remove_own(old)
-            partial.mkdir(parents=True)
-            (partial / MARK).write_text(name)
+            with writing(partial):
+                partial.mkdir(parents=True)
+                (partial / MARK).write_text(name)
             measured = make(partial)
             os.replace(partial, folder)
             return folder, measured

@@ -30,7 +30,7 @@ from safetensors.torch import load_file
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.device_mesh import DeviceMesh
 
-from rlvr.files.write import PARTIAL
+from rlvr.files.write import PARTIAL, advice
 from rlvr.model.critic import Critic
 from rlvr.training.optimizer_state import read_optimizer
 from rlvr.types import Completion, Group, Problem, RunError, Turn, Verdict
@@ -158,10 +158,14 @@ def cannot_write(error: BaseException) -> bool:
     return isinstance(error, known) or "os error" in str(error)
 
 
+def cause_of(error: BaseException) -> BaseException:
+    """Return the error of a process, where torch has collected those of all."""
+    return next(iter(error.failures.values()))[0] if isinstance(error, CheckpointException) else error
+
+
 def reason_of(error: BaseException) -> str:
     """Return one line: why a file could not be written."""
-    if isinstance(error, CheckpointException):  # what each process raised
-        error = next(iter(error.failures.values()))[0]
+    error = cause_of(error)
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text.strip().splitlines()[0] if text.strip() else type(error).__name__
 
@@ -190,7 +194,8 @@ def written_whole(folder: Path, safe: Callable[[], str] = lambda: "") -> Iterato
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, RunError) or not cannot_write(error):
             raise
-        raise RunError("; ".join(filter(None, (f"cannot save {folder}: {reason_of(error)}", safe())))) from error
+        then = safe() or advice(cause_of(error))
+        raise RunError("; ".join(filter(None, (f"cannot save {folder}: {reason_of(error)}", then)))) from error
 
 
 def delete_old_checkpoints(out_dir: Path, keep: int, others: Collection[int] = ()) -> None:

@@ -174,7 +174,6 @@ def test_a_forked_child_lets_go_of_a_session():
         child = os.fork()
         if child == 0:
             try:
-                session.abandon()
                 result = session.run("print('x' in globals())")
                 session.close()
                 os.write(writing, result.stdout.encode())

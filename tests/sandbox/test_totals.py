@@ -167,7 +167,7 @@ def test_the_total_is_a_limit_of_its_own():
     """By default twice that of a process; a negative one is refused."""
     assert Limits(memory_mb=300).together_mb == 600
     assert Limits(memory_mb=300, total_memory_mb=450).together_mb == 450
-    with pytest.raises(ValueError, match="limit total_memory_mb -1: expected a number above 0"):
+    with pytest.raises(ValueError, match="limit total_memory_mb -1: expected a whole number from 0"):
         Limits(total_memory_mb=-1)
     with place("self", 3) as pool:
         hog = HOG + "if os.fork() == 0: hold(150)\nelse: hold(150)\ntime.sleep(20)"

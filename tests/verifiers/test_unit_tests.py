@@ -387,3 +387,35 @@ def test_humaneval_and_mbpp(rlvr_data: DataSets):
             assert not wrong, (name, json.dumps(wrong))
     finally:
         verifier.close()
+
+
+NOT_TEXT = {
+    "input": {"type": "stdio", "cases": [{"input": "\ud800", "output": "1"}]},
+    "a later input": {"type": "stdio", "cases": [{"input": "1", "output": "1"}, {"input": "\ud800", "output": "1"}]},
+    "output": {"type": "stdio", "cases": [{"input": "", "output": "\ud800"}]},
+    "output of a byte": {"type": "stdio", "cases": [{"input": "", "output": "\udc80"}]},
+    "setup": {"type": "stdio", "cases": [{"input": "", "output": "1"}], "setup": "x = '\ud800'"},
+    "prelude": {"type": "calls", "entry": "f", "cases": [{"args": [], "expected": 1}], "prelude": "x = '\ud800'"},
+    "entry": {"type": "calls", "entry": "f\ud800", "cases": [{"args": [], "expected": 1}]},
+    "code": {"type": "assert", "code": "assert f('\ud800') == 1"},
+    "check": {"type": "check", "entry": "f", "code": "def check(g):\n    assert g('\ud800') == 1"},
+}
+
+
+@pytest.mark.parametrize("reference", NOT_TEXT.values(), ids=NOT_TEXT)
+def test_a_reference_that_is_no_text_costs_itself(verifier, reference):
+    """A lone surrogate makes a reference that no program can pass: bad_reference, of this item only, and refused when a
+    pack is checked."""
+    good = Problem("good", "", {"type": "stdio", "cases": [{"input": "2", "output": "4"}]})
+    pairs = [(Problem("bad", "", reference), "print(1)"), (good, "print(2 * int(input()))")]
+    bad, other = verifier.verify_batch(pairs)
+    assert (bad.status, other.status) == (Status.BAD_REFERENCE, Status.CORRECT)
+    assert "surrogate" in bad.reason
+    with pytest.raises(ValueError, match="surrogate"):
+        verifier.check_reference(reference)
+
+
+def test_an_input_of_bytes_that_are_no_text_is_read(verifier):
+    """Surrogates that stand for bytes, as Python reads them from a file, stay what they are."""
+    reference = {"type": "stdio", "cases": [{"input": "\udc80\0", "output": r"b'\x80\x00'"}]}
+    assert verifier(Problem("p", "", reference), "import sys; print(sys.stdin.buffer.read())").correct

@@ -14,6 +14,7 @@ from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
 from rlvr.sandbox.inside import analysis
 from rlvr.sandbox.inside.pytest_names import FIXTURES
 from rlvr.sandbox.inside.standins import CutShort
+from rlvr.sandbox.limits import BYTES, encode
 from rlvr.verifiers.code import equality
 from rlvr.verifiers.code import objects as code_objects
 from rlvr.verifiers.code import split as code_split
@@ -219,6 +220,7 @@ def _text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> st
         raise ValueError(f"reference {key!r} is a {type(value).__name__}; expected text")
     if needed and not value.strip():
         raise ValueError(f"the reference has no {key!r}")
+    encode(f"reference {key!r}", value)
     return value
 
 
@@ -342,6 +344,9 @@ def _stdio_plan(reference: Mapping[str, Any]) -> TestPlan:
     cases = _cases(reference, "input", "output")
     if not all(isinstance(case[key], str) for case in cases for key in ("input", "output")):
         raise ValueError("the input and the output of a case are text")
+    for case in cases:
+        encode("an input", case["input"], BYTES)
+        encode("an expected output", case["output"])
     longest = max(len(case["output"]) for case in cases)
     if longest > MAX_EXPECTED:
         raise ValueError(f"an expected output of {longest:,} characters: at most {MAX_EXPECTED:,} are read")

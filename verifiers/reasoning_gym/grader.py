@@ -50,14 +50,11 @@ class Grader:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[Session] = []
-        self._all: list[Session] = []
         self._places = threading.Semaphore(self.slots)
 
     def after_fork(self) -> None:
         """Start over in a forked child, to which the processes do not belong."""
-        for session in self._all:
-            session.abandon()
-        self._reset()
+        self._reset()  # the sessions let go of them themselves
 
     def ask(self, do: str, wall: float = _WALL, **values: Any) -> dict[str, Any]:
         """Return the reply to a request (see inside.py). Raise GraderFailure."""
@@ -102,7 +99,6 @@ class Grader:
             if self._idle:
                 return self._idle.pop()
         session = Session(_LIMITS, packages=(PACKAGE,))
-        self._all.append(session)
         result = session.run(_program(), _WALL)
         if result.status is not RunStatus.OK:
             session.close()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from rlvr.sandbox import forks
+from rlvr.sandbox.limits import MOST_SLOTS, check_count, check_seconds
 from rlvr.traits import VerifierTraits
 from rlvr.types import Pair, Problem, RunError, Status, Verdict, Verifier
 from rlvr.verifiers.runner import by_value
@@ -24,6 +25,7 @@ from rlvr.verifiers.runner.state import Call, Submission
 T = TypeVar("T")
 # Items that fast_path leaves open go to the pool in batches of this size, so that both work at once.
 SUBMIT_EVERY = 32
+MOST_TIMEOUT = 10**6  # seconds
 
 
 class Runner:
@@ -54,14 +56,12 @@ class Runner:
         recycle_after: int = 20_000,
         error_budget: float | None = None,
     ) -> None:
-        for name, value in (
-            ("workers", workers),
-            ("timeout", timeout),
-            ("memory_mb", memory_mb),
-            ("recycle_after", recycle_after),
-        ):
-            if value <= 0:
-                raise ValueError(f"{name} {value}: expected a number above 0")
+        check_count("workers", workers, most=MOST_SLOTS)
+        check_seconds("timeout", timeout, most=MOST_TIMEOUT)
+        check_count("memory_mb", memory_mb)
+        check_count("recycle_after", recycle_after)
+        if error_budget is not None and not 0 <= error_budget <= 1:
+            raise ValueError(f"error_budget {error_budget!r:.80}: expected a share from 0 to 1")
         self.verifier = verifier
         self._traits = VerifierTraits.of(verifier)
         for name, meant in misspelt_traits(verifier).items():

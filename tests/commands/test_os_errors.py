@@ -1,0 +1,129 @@
+"""Errors of the operating system: each is one line that names the file, and says what to do."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rlvr.commands import os_errors
+from rlvr.commands.arguments import error_line, guarded
+from rlvr.commands.cli import main
+from rlvr.files.write import write_whole, writing
+from rlvr.types import RunError
+from tests.helpers import warm
+
+FREE_SOME = "No space left on device; free some space there, and run the same command again\n"
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """A file of three hundred lines to grade."""
+    path = tmp_path / "rows.jsonl"
+    row = {"prompt": "1 + 1 = ?", "completion": "2", "answer": "2"}
+    path.write_text(300 * (json.dumps(row) + "\n"))
+    return path
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let no file of this process become larger."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "command", ["--help", "--version", "list", "train tiny_math --help", "completion bash", "grade"]
+)
+def test_standard_output_that_is_full_is_named(rows: Path, tmp_path: Path, command: str) -> None:
+    """Whether a command prints much or little, and whether it prints at its end or before."""
+    arguments = ["grade", "--verifier", "math", str(rows)] if command == "grade" else command.split()
+    with open("/dev/full", "w") as full, (tmp_path / "stderr").open("w") as errors:
+        started = warm.start(arguments, stdout=full, stderr=errors)
+        code = started.wait(timeout=120)
+    assert (code, (tmp_path / "stderr").read_text()) == (2, f"error: standard output: {FREE_SOME}")
+
+
+def test_a_file_that_becomes_full_is_named(rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the error comes with the last write, or only with one of many."""
+    assert main(["grade", "--verifier", "math", str(rows), "--output", "/dev/full"]) == 2
+    assert capsys.readouterr().err == f"error: cannot write /dev/full: {FREE_SOME}"
+    for size in (0, 3000):
+        out = tmp_path / f"{size}.jsonl"
+        with largest_file(size):
+            assert main(["grade", "--verifier", "math", str(rows), "--output", str(out)]) == 2
+        assert capsys.readouterr().err.startswith(f"error: cannot write {out}: File too large; ")
+
+
+def test_a_name_in_the_error_is_shown_with_what_to_do() -> None:
+    """What can be done is added where the reason does not say it."""
+    assert error_line(OSError(errno.EROFS, "Read-only file system", "/x/y")) == (
+        "error: /x/y: Read-only file system; nothing can be written there; name another place"
+    )
+    assert error_line(FileNotFoundError(errno.ENOENT, "No such file or directory", "/x")) == (
+        "error: /x: No such file or directory"
+    )
+    assert error_line(OSError("cannot be read")) == "error: cannot be read"
+
+
+def test_without_a_name_the_disks_that_are_full_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those that a command may write to, each once."""
+    real = os.statvfs
+
+    def nothing_free(path: str) -> os.statvfs_result:
+        found = list(real(path))
+        found[4] = 0  # f_bavail
+        return os.statvfs_result(found)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "statvfs", nothing_free)
+    line = error_line(OSError(errno.ENOSPC, "No space left on device"))
+    assert line.startswith(f"error: {tmp_path}")
+    assert line.endswith(FREE_SOME.rstrip("\n"))
+
+
+def test_without_a_name_the_line_of_code_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """And what to do, for a limit of the system."""
+
+    def too_many() -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    assert guarded(too_many) == 2
+    printed = capsys.readouterr().err
+    assert "test_os_errors.py" in printed
+    assert "too_many: Too many open files; close files, use fewer workers, or raise the limit" in printed
+    assert "Errno" not in printed
+
+
+def test_writing_names_its_file_and_no_other(tmp_path: Path) -> None:
+    """An error about a file elsewhere, such as an input that is missing, keeps its own name."""
+    with (
+        pytest.raises(RunError, match=r"cannot write .*/out: No space left on device; free some space"),
+        writing(tmp_path / "out"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(RunError, match=r"cannot write .*/out: Is a directory"), writing(tmp_path / "out"):
+        raise IsADirectoryError(errno.EISDIR, "Is a directory", str(tmp_path / "out" / "within"))
+    with pytest.raises(FileNotFoundError, match="input"), writing(tmp_path / "out"):
+        (tmp_path / "input").read_text()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"cannot write .*/file/out: Not a directory"):
+        write_whole(tmp_path / "file" / "out", "x")
+
+
+def test_output_in_memory_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever stands in for standard output has its own methods afterwards."""
+    for _ in range(2):
+        assert main(["--version"]) == 0
+    assert capsys.readouterr().out.count("\n") == 2
+    assert os_errors.describe_os_error(OSError("x")) == "x"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -144,15 +145,21 @@ def test_the_second_signal_ends_at_once(start: Callable[..., Process]) -> None:
 
 @pytest.mark.slow
 def test_fine_tuning_and_evaluation_say_what_a_stop_waits_for(start: Callable[..., Process]) -> None:
-    """Fine-tuning is saved only at its end: the first signal says so. Then the evaluation of step 0, likewise."""
+    """Fine-tuning ends after a step and its checkpoint. Then the evaluation of step 0 is waited for."""
     run = start(*TINY, "--sft.steps", "8000", "--sft.batch-size", "2", "--run.steps", "5")
     run.wait(lambda: "fine-tuning " in run.text("stdout"))
     run.signal(signal.SIGINT)
-    run.wait(run.said("finishing the fine-tuning ("))
-    assert "of 8000 steps done), then stopping; press Ctrl-C again" in run.text("stderr")
-    run.signal(signal.SIGINT)
     assert run.end() == 130
-    assert "is lost; run the same command to start again" in run.text("stderr").splitlines()[-1]
+    line, last = run.text("stderr").splitlines()[-2:]
+    assert re.fullmatch(
+        r"finishing step \d+ of the fine-tuning, then stopping; press Ctrl-C again to stop now and lose "
+        r"steps? .*\d of the fine-tuning",
+        line,
+    )
+    saved = r"out/start\.training/checkpoints/step-\d+"
+    assert re.fullmatch(
+        rf"stopped by SIGINT after a checkpoint of the fine-tuning, {saved}; run the same command to resume", last
+    )
 
     (run.folder / "slow").write_text("6")
     run = start(*TINY, "--sft.steps", "2", "--sft.batch-size", "2", "--run.steps", "5", "--run.overwrite")

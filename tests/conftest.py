@@ -46,6 +46,29 @@ def drawn_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curves, "draw_curves", small_picture)
 
 
+def torch_settings() -> dict[str, object]:
+    """What a program can change of torch's operations in this process; the defaults where it is not imported yet."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "get_num_threads"):
+        return {"matmuls in float32": "highest", "dtype": "torch.float32", "gradients": True}
+    return {
+        "matmuls in float32": torch._C._get_float32_matmul_precision(),
+        "dtype": str(torch.get_default_dtype()),
+        "gradients": torch.is_grad_enabled(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+@pytest.fixture(autouse=True)
+def torch_stays_as_it_was() -> Iterator[None]:
+    """Fail a test that leaves torch's settings changed: those after it in its process would compute otherwise."""
+    before = torch_settings()
+    yield
+    after = torch_settings()
+    assert {name: after[name] for name in before} == before
+
+
 @pytest.fixture
 def bad_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files of tests/bad_files.py, as the current one; what importing from it changes is put back."""

@@ -228,7 +228,10 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
             print(line)
         if args.url is not None:
             return served.answer_problems(args, task, problems, stop)
-        return answer_problems(args, task, problems, stop)
+        from rlvr.model.device import tuned_cpu
+
+        with tuned_cpu():
+            return answer_problems(args, task, problems, stop)
 
 
 def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], stop: StopRequest) -> dict[str, Any]:
@@ -236,14 +239,12 @@ def answer_problems(args: EvalArgs, task: Task, problems: Sequence[Problem], sto
     from transformers.utils.logging import disable_progress_bar
 
     from rlvr.model.context import context_limit
-    from rlvr.model.device import tune_cpu
     from rlvr.model.policy import load_policy
     from rlvr.sampling.samplers import open_sampler
     from rlvr.training.episodes import plan_of
     from rlvr.training.evaluate import evaluate
 
     stop.doing = "loading the model"
-    tune_cpu()
     disable_progress_bar()
     model = ModelConfig(
         name=args.model,

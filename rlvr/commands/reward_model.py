@@ -27,7 +27,7 @@ from rlvr.config import ModelConfig
 from rlvr.config.reward_model import RewardConfig
 from rlvr.distributed import gather
 from rlvr.files.models import SETTINGS
-from rlvr.model.device import pick_device, tune_cpu
+from rlvr.model.device import pick_device, tuned_cpu
 from rlvr.model.optim import check_optimizer
 from rlvr.model.policy import load_policy
 from rlvr.model.sharding import check_shard, make_mesh
@@ -54,6 +54,7 @@ PROBLEMS_AT_ONCE = 64
 ERROR_BUDGET = 0.02
 
 
+@tuned_cpu()
 def execute(
     config: RewardConfig, sampled: tuple[Task, Verifier] | None, given: Sequence[PreferencePair], stop: StopRequest
 ) -> list[dict[str, Any]]:
@@ -63,7 +64,6 @@ def execute(
     checkpoint. Raises Stopped where a signal ended it.
     """
     stop.left = lambda: what_is_left(config)
-    tune_cpu()
     disable_progress_bar()
     accelerator = Accelerator(cpu=config.model.device == "cpu")
     check_shard(config.model.shard, accelerator.num_processes)

@@ -20,7 +20,7 @@ from rlvr.commands.verifier_runners import open_runners
 from rlvr.config import Config
 from rlvr.launch.prepare import Prepared
 from rlvr.model.context import TYPICAL, fit_task, run_limit
-from rlvr.model.device import pick_device, tune_cpu
+from rlvr.model.device import pick_device, tuned_cpu
 from rlvr.model.health import check_weights
 from rlvr.model.optim import check_optimizer, make_optimizer
 from rlvr.model.policy import Policy, load_policy
@@ -52,6 +52,7 @@ from rlvr.types import Task, Verifier
 from rlvr.verifiers.runner import Runner
 
 
+@tuned_cpu()
 def execute(prepared: Prepared, callbacks: Sequence[TrainerCallback], stop: StopRequest) -> list[dict[str, Any]]:
     """Run what is prepared from its start to its end, or from its last checkpoint on. Return the lines of eval.jsonl.
 
@@ -60,7 +61,6 @@ def execute(prepared: Prepared, callbacks: Sequence[TrainerCallback], stop: Stop
     config, task = prepared.config, prepared.task
     stop.left = lambda: what_is_left(config)
     check_optimizer(config.optim, pick_device(config.model.device))
-    tune_cpu()
     disable_progress_bar()
     folder = train_folder(config, task.fingerprint)
     folder.check()

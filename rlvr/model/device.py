@@ -83,6 +83,17 @@ def tune_cpu() -> None:
         torch.set_float32_matmul_precision(before)
 
 
+@contextmanager
+def tuned_cpu() -> Iterator[None]:
+    """Have the settings of `tune_cpu` within, and torch's as they were afterwards: a program may do more than a run."""
+    before = torch.get_float32_matmul_precision()
+    tune_cpu()
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def matmul_error() -> float:
     """Return the largest error of a float32 product of matrices on the CPU, relative to its largest number."""
     generator = torch.Generator().manual_seed(0)

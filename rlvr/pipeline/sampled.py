@@ -57,14 +57,14 @@ class Writer:
         from transformers.utils.logging import disable_progress_bar
 
         from rlvr.model.context import context_limit
-        from rlvr.model.device import tune_cpu
+        from rlvr.model.device import tuned_cpu
         from rlvr.model.policy import load_policy
         from rlvr.sampling.torch_sampler import TorchSampler
 
-        tune_cpu()
         disable_progress_bar()
         self.args = args
-        self.policy = load_policy(model_config(args.model, args))
+        with tuned_cpu():
+            self.policy = load_policy(model_config(args.model, args))
         self.sampler = TorchSampler(self.policy, batch_size=args.batch_size)
         self.sampling = Sampling(args.max_new_tokens, args.temperature)
         limit = context_limit(self.policy.causal.config)
@@ -76,6 +76,7 @@ class Writer:
         Seeds are functions of (seed, key, id, sample).
         """
         from rlvr.model.context import longer_than
+        from rlvr.model.device import tuned_cpu
         from rlvr.training.rollout import rollout
 
         problems = [Problem(name, prompt) for name, prompt in zip(ids, prompts, strict=True)]
@@ -86,7 +87,8 @@ class Writer:
         )
         fitting = [problem for problem in problems if problem.id not in long]
         seed = (self.args.seed, key)
-        groups = rollout(self.policy, self.sampler, fitting, self.sampling, group_size=samples, seed=seed)
+        with tuned_cpu():
+            groups = rollout(self.policy, self.sampler, fitting, self.sampling, group_size=samples, seed=seed)
         made = {
             group.problem.id: [None if c.finish_reason != "stop" else c.text for c in group.completions]
             for group in groups

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from rlvr.sandbox import Job, Limits, Pool, RunStatus, TestJob
+from tests.helpers.busy import busy_processors
 from tests.helpers.files import ROOT
 from tests.helpers.programs import runs_programs
 
@@ -23,15 +21,9 @@ COMPUTE = "import time\ndef f():\n    while time.process_time() < 0.45: pass\n  
 
 @pytest.fixture
 def busy() -> Iterator[None]:
-    """Processes that leave a program about a third of a core; those of one test at a time."""
-    spin = [sys.executable, "-c", "while True: pass"]
-    with (Path(tempfile.gettempdir()) / "rlvr-tests-busy").open("a") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        others = [subprocess.Popen(spin, start_new_session=True) for _ in range(2 * len(os.sched_getaffinity(0)))]
+    """Processes that leave a program about a third of a core."""
+    with busy_processors():
         yield
-        for other in others:
-            other.kill()
-            other.wait()
 
 
 def test_waiting_for_a_processor_is_not_the_time_of_a_run(pool: Pool, busy: None):

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch import get_float32_matmul_precision as precision
 
 from rlvr.commands.cli import main
 from rlvr.config import ModelConfig, SFTConfig
-from rlvr.launch import launch
+from rlvr.launch import execute, launch
 from rlvr.model.policy import load_policy
 from rlvr.registry import make_verifier
 from tests.helpers import warm
@@ -52,6 +53,23 @@ def test_a_run_evaluates_before_and_after_and_reports(tmp_path, capsys):
     assert [record["step"] for record in lines(tmp_path / "metrics.jsonl")] == [1, 2, 3]
     assert (tmp_path / "report.html").stat().st_size > 1000
     assert "pass@1" in capsys.readouterr().out
+
+
+def test_a_run_leaves_torch_as_it_was(tmp_path, monkeypatch):
+    """On any CPU: what the command line chooses for a run holds for that run, not for what its program does next."""
+    monkeypatch.setattr("rlvr.model.device.matmul_error", lambda: 0.0)  # as where "medium" is chosen
+    chosen, check = [], execute.open_policy
+    monkeypatch.setattr(execute, "open_policy", lambda *given: chosen.append(precision()) or check(*given))
+    launch(tiny(tmp_path / "run", run={"steps": 1}, eval={"every": -1}), task=sums())
+    assert (chosen, precision()) == (["medium"], "highest")
+    folder = str(tmp_path / "run" / "checkpoints" / "step-000001")
+    flags = ["--task", "arithmetic", "--max-problems", "2", "--max-new-tokens", "4"]
+    assert main(["eval", "--model", folder, *flags, "--out-dir", str(tmp_path / "evaluated")]) == 0
+    assert precision() == "highest"
+    monkeypatch.setattr(execute, "open_policy", lambda *given: chosen.append(precision()) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        launch(tiny(tmp_path / "other"), task=sums())
+    assert (chosen, precision()) == (["medium"] * 2, "highest")
 
 
 def test_a_finished_run_is_not_repeated(tmp_path):

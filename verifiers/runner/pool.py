@@ -34,7 +34,8 @@ MAX_QUEUED = 64
 class WorkerPool:
     """Runs one verifier in worker processes; `pickled` is the result of `pickle_verifier`.
 
-    `timeout`: seconds for an item from its dispatch. `memory_mb`: address space that a worker may take beyond what it
+    `timeout`: seconds for an item from its dispatch, without those for which its worker was ready and had no processor,
+    since a machine may be busy with others. `memory_mb`: address space that a worker may take beyond what it
     starts with. `recycle_after`: items after which a worker is replaced, so that a leak cannot grow.
     """
 
@@ -202,14 +203,14 @@ class WorkerPool:
         """Settle the items that the worker has answered; return False at the end of its stream."""
         answers, alive = worker.receive()
         for answer in answers:
-            if answer == STARTED:
-                worker.started = True
+            if answer.startswith(STARTED):
+                worker.pid = int(answer.removeprefix(STARTED))
                 continue
             if answer == RETIRED:
                 self._tell_of_memory()
                 self._discard(worker)
                 return True
-            verdict, failure = _unpickled(answer)
+            verdict, failure, worker.waited = _unpickled(answer, worker.waited)
             if failure is not None:
                 log_failure(failure)
             if not worker.answered:
@@ -340,10 +341,10 @@ class WorkerPool:
             self._server = None
 
 
-def _unpickled(answer: bytes) -> tuple[Verdict, Failure | None]:
+def _unpickled(answer: bytes, waited: float) -> tuple[Verdict, Failure | None, float]:
     try:
-        verdict, failure = pickle.loads(answer)
+        verdict, failure, waited = pickle.loads(answer)
     # Unpickling runs the constructors of what the verifier put into its verdict, which may raise anything.
     except Exception as error:
-        return failed(pickle.loads, error)
-    return verdict, failure
+        return *failed(pickle.loads, error), waited
+    return verdict, failure, waited

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rlvr.types import Verdict
 from rlvr.verifiers.runner.server import PoolError
-from rlvr.verifiers.runner.worker import frame, split_frames
+from rlvr.verifiers.runner.worker import frame, seconds_waited, split_frames
 
 START_SECONDS = 30.0
 
@@ -86,15 +86,16 @@ class Item:
 class Worker:
     """A worker process as the pool sees it.
 
-    It runs once it has `started`, and has `answered` once its first item is done. It works on the first item of
-    `queue`, since the time `since`; while `dispatching`, that item's message is not sent completely. `served` counts
-    the items given to it.
+    It has a `pid` once it runs, and has `answered` once its first item is done. It works on the first item of `queue`,
+    since the time `since`; while `dispatching`, that item's message is not sent completely. `waited`: the seconds for
+    which it was ready and had no processor, until then. `served` counts the items given to it.
     """
 
     number: int
     sock: socket.socket
     queue: deque[Item] = field(default_factory=deque)
-    started: bool = False
+    pid: int = 0
+    waited: float = 0.0
     answered: bool = False
     since: float = 0.0
     dispatching: bool = False
@@ -145,5 +146,12 @@ class Worker:
         return time.monotonic() - self.since
 
     def seconds_left(self, timeout: float) -> float:
-        """Return the time to the deadline of its first item, to which the start of the process does not count."""
-        return (timeout if self.started else max(timeout, START_SECONDS)) - self.seconds()
+        """Return the time to the deadline of its first item.
+
+        The start of the process does not count, nor what it has waited for a processor, which is read when that
+        matters.
+        """
+        left = (timeout if self.pid else max(timeout, START_SECONDS)) - self.seconds()
+        if left > 0 or not self.pid:
+            return left
+        return left + max(seconds_waited(self.pid) - self.waited, 0.0)

@@ -34,7 +34,7 @@ LENGTH = struct.Struct("!I")
 REQUEST = struct.Struct("!cq")
 SPAWN, KILL = b"s", b"k"
 # A worker's first answer, and its last one when it ends by itself.
-STARTED, RETIRED = b"started", b""
+STARTED, RETIRED = b"started ", b""
 # The exit code of a worker that runs out of memory outside the verifier: while it reads an item or answers it.
 NO_MEMORY = 70
 # From the server: number and wait status of a worker that ended.
@@ -207,10 +207,13 @@ def _work_and_exit(sock: socket.socket, verifier: Any, memory_bytes: int, server
 def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
     """Verify the items of each frame, and answer each as soon as it is done: the body of a worker.
 
-    A frame is a list of (pickled problem, completion); an answer is (verdict, failure or None). Returns at the end of
-    the stream, or after an item that ran out of memory: its heap may be fragmented.
+    A frame is a list of (pickled problem, completion); an answer is (verdict, failure or None, seconds that the process
+    has waited for a processor until now). The first one is STARTED and the process id. Returns at the end of the
+    stream, or after an item that ran out of memory: its heap may be fragmented.
     """
-    sock.sendall(frame(STARTED))
+    own = os.getpid()
+    schedule = open_schedule(own)
+    sock.sendall(frame(STARTED + b"%d" % own))
     load_problem = lru_cache(maxsize=256)(pickle.loads)
     sent: set[str] = set()
     while (data := read_frame(sock)) is not None:
@@ -226,16 +229,42 @@ def work(sock: socket.socket, verifier: Callable[[Problem, str], Any]) -> None:
             if failure is not None and failure.kind in sent:
                 failure = None
             try:
-                answer = pickle.dumps((verdict, failure))
+                answer = pickle.dumps((verdict, failure, waited_by(schedule)))
             # Pickling what the verifier put into its verdict may raise anything too.
             except Exception as error:
-                answer = pickle.dumps(failed(verifier, error))
+                answer = pickle.dumps((*failed(verifier, error), waited_by(schedule)))
             if failure is not None:
                 sent.add(failure.kind)
             sock.sendall(frame(answer))
             if verdict.reason == OUT_OF_MEMORY:
                 sock.sendall(frame(RETIRED))
                 return
+
+
+def seconds_waited(pid: int) -> float:
+    """Return for how long a process was ready and had no processor; 0 where the system does not tell."""
+    schedule = open_schedule(pid)
+    try:
+        return waited_by(schedule)
+    finally:
+        if schedule is not None:
+            os.close(schedule)
+
+
+def open_schedule(pid: int) -> int | None:
+    """Open the scheduler's statistics of a process (Linux); None where there are none."""
+    try:
+        return os.open(f"/proc/{pid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def waited_by(schedule: int | None) -> float:
+    """Return the seconds for which the process of these statistics was ready and had no processor."""
+    try:
+        return 0.0 if schedule is None else int(os.pread(schedule, 64, 0).split()[1]) / 1e9
+    except (OSError, IndexError):  # the process has ended
+        return 0.0
 
 
 def _limit_memory(memory_bytes: int) -> None:

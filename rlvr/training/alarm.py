@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config import MonitorConfig
-from rlvr.types import RunError, Status
+from rlvr.training.guards import GuardStop
+from rlvr.types import Status
 
 Row = Mapping[str, float]
 
@@ -35,7 +36,7 @@ AGREED = 0.9  # from this rank correlation within groups on, what is reinforced 
 FIGURES = ("reward", "correct", "completion_tokens", "truncated", "entropy", "kl")
 
 
-class AlarmStop(RunError):
+class AlarmStop(GuardStop):
     """The alarm ended the run (monitor.stop), after a checkpoint."""
 
     def __init__(self, step: int, signs: Mapping[str, str], evidence: Path) -> None:

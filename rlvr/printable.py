@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import types
 import typing
 from functools import cache
@@ -24,6 +25,11 @@ def printable(text: str, *, keep: str = "\n\t") -> str:
     if text.isprintable():
         return text
     return _hidden(keep).sub(lambda found: _escaped(found[0]), text)
+
+
+def note(line: str) -> None:
+    """Print a line for a person to stderr, so that what a command returns on stdout stays as it is."""
+    print(line, file=sys.stderr)
 
 
 def in_one_line(text: str) -> str:

@@ -13,6 +13,8 @@ from rlvr.training.credit import check_credit, credit_metrics, credited_advantag
 from rlvr.training.following import follow
 from rlvr.training.prefetch import RolloutPrefetcher
 from rlvr.training.prepare import kl_costs, subtracts_kl
+from rlvr.training.regression import act_on_regression, find_regression
+from rlvr.training.rollback import can_roll_back
 from rlvr.training.run import Run
 from rlvr.training.saving import CheckpointSaver
 from rlvr.training.signals import StopRequest
@@ -25,8 +27,9 @@ def train(run: Run, start: int = 0) -> StopRequest:
 
     It is truthy if a signal ended training early.
 
-    Raises AlarmStop where the reward-hacking alarm ends the run (after a checkpoint); NotFinite for non-finite weights
-    or logits, or gradients that are non-finite in three consecutive steps.
+    Raises GuardStop where the reward-hacking alarm or a regression ends the run (after a checkpoint); RollBack where
+    it is to go back to its best checkpoint; NotFinite for non-finite weights or logits, or gradients that are
+    non-finite in three consecutive steps.
     """
     config, learner, timer, accelerator = run.config, run.learner, run.worker.timer, run.learner.accelerator
     streak = streak_of(run.reporter.log.read("metrics")) if start else 0
@@ -37,6 +40,8 @@ def train(run: Run, start: int = 0) -> StopRequest:
         RolloutPrefetcher(run.worker, start) as rollouts,
         CheckpointSaver(run) as saver,
     ):
+        if start == 0 < config.run.steps and can_roll_back(config):
+            saver.save_start()
         for step in range(start, config.run.steps):
             if run.enough(step):
                 return StopRequest()
@@ -65,12 +70,17 @@ def train(run: Run, start: int = 0) -> StopRequest:
                 raise AlarmStop(step + 1, signs, run.reporter.log.path("alarms"))
             if stop_requested(run.stop, accelerator):
                 break
-            best = is_due(step + 1, config.eval.every) and bool(run.evaluate and run.evaluate(step + 1))
+            evaluated = is_due(step + 1, config.eval.every)
+            best = evaluated and run.evaluate(step + 1)
             if stop_requested(run.stop, accelerator):
                 break
             last = step + 1 == config.run.steps or run.enough(step + 1)
-            if best or last or is_due(step + 1, config.run.save_every):
+            regression = find_regression(run, step + 1) if evaluated else ""
+            if best or last or regression or is_due(step + 1, config.run.save_every):
                 saver.save(step + 1, rollouts.ahead, keep_all=gradients.streak > 0)
+            if regression:
+                saver.finish()
+                act_on_regression(run, step + 1, regression)
         else:
             return StopRequest()  # a signal after the last step ends nothing
         saver.save(step + 1, rollouts.ahead, keep_all=gradients.streak > 0)

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,12 @@ from rlvr.commands.model_card import CardFacts, licence_of, model_card
 from rlvr.files.models import ADAPTER_CONFIG, OWN_BASE, TOKENIZER_FILES, is_hub_name
 from rlvr.files.secrets import without_secrets
 from rlvr.files.write import PARTIAL, check_place, writing
-from rlvr.printable import in_one_line
+from rlvr.printable import in_one_line, note
+from rlvr.runs.conclusions import conclusions_of, ended_below
+from rlvr.runs.eras import eras
 from rlvr.runs.folder import TRAINING, read_record
 from rlvr.runs.reading import read_lines
+from rlvr.runs.records import quality
 from rlvr.types import RunError
 
 PRIVATE = ("out_dir", "url", "tracker_project", "tracker_name", "history")  # settings that are left out
@@ -149,19 +152,19 @@ def on_hub(model: str) -> bool:
 
 
 def find_checkpoint(run: Path, wanted: str) -> tuple[int, Path]:
-    """Return the step and folder of a run's checkpoint: "best", "last", "start" or a step.
+    """Return the step and folder of a run's checkpoint: "best", "last", "start" or a step. Says which are damaged.
 
     Raise ValueError, LookupError or FileNotFoundError where there is none.
     """
     if not run.is_dir():
         raise FileNotFoundError(f"{run}: no such folder{', but a file' if run.exists() else ''}")
     from rlvr.training.best import best_steps
-    from rlvr.training.checkpoint import checkpoint_folder, damage, list_checkpoints
+    from rlvr.training.checkpoint import checkpoint_folder, damage, list_whole
 
     record = read_record(run / TRAINING.record)
     if record is None or not record.keys() >= TRAINING.keys:
         raise ValueError(f"{run} holds no training run; expected the folder of one")
-    steps = [step for step, folder in list_checkpoints(run) if damage(folder) is None]
+    steps = [step for step, _ in list_whole(run, note)]
     start = run / "start"
     if wanted == "start" or (wanted in ("best", "last") and not steps and damage(start) is None):
         if damage(start) is not None:
@@ -238,17 +241,39 @@ def _public_text(found: re.Match[str]) -> str:
     return f"{before}{re.split(SLASHES, value.rstrip(SLASH))[-1]}" if LOCAL.match(value) else found[0]
 
 
+def number_chosen_from(run: Path, evaluations: Sequence[Mapping[str, Any]], step: int) -> int:
+    """Return of how many trained policies that were measured a step's is the best; 0 where it is not, or is not above
+    the start."""
+    for comparable in eras(run, evaluations)[-1:]:
+        own = next((row for row in comparable if row["step"] == step), None)
+        if own is not None and quality(own) == max(map(quality, comparable)):
+            others = [row for row in comparable if row["step"] > 0]
+            start = [quality(row) for row in comparable if row["step"] == 0]
+            return len(others) if all(quality(own) > value for value in start) else 0
+    return 0
+
+
+def warnings_of(run: Path, evaluations: Sequence[Mapping[str, Any]], step: int) -> list[str]:
+    """Return what the card of a step's checkpoint must not hide: it, or the end of its run, is below the start."""
+    comparable = next(iter(eras(run, evaluations)[-1:]), [])
+    own = [row for row in comparable if row["step"] in (comparable[0]["step"], step)]
+    said = ended_below(own, "This checkpoint is") if own and own[-1]["step"] == step else ""
+    return [text for text in (said, *conclusions_of(run)) if text]
+
+
 def facts_of(run: Path, step: int, folder: Path, name: str, chosen: str) -> CardFacts:
     """Return what the card of a checkpoint is made from. Raise ValueError for damaged logs."""
     settings = read_record(run / TRAINING.record) or {}
     model = settings.get("model") or {}
     base = str(model.get("name", "tiny"))
+    measured = read_lines(run / "eval.jsonl")
     return CardFacts(
         name=name,
         settings=public(settings),
         metrics=[row for row in read_lines(run / "metrics.jsonl") if row.get("step", 0) <= step],
-        evaluations=[row for row in read_lines(run / "eval.jsonl") if row.get("step", 0) <= step],
-        measured=len(read_lines(run / "eval.jsonl")) if chosen == "best" else 0,
+        evaluations=[row for row in measured if row.get("step", 0) <= step],
+        measured=number_chosen_from(run, measured, step) if chosen == "best" else 0,
+        warnings=tuple(warnings_of(run, measured, step)),
         on_hub=on_hub(base) and not (settings.get("run") or {}).get("start_from"),
         alarms=sum(row.get("step", 0) <= step for row in read_lines(run / "alarms.jsonl")),
         step=step,

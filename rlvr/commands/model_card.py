@@ -24,7 +24,8 @@ class CardFacts:
 
     step: of the checkpoint, 0 for the fine-tuned model. base: name of the model that training began with, None where
     it was made from nothing; on_hub: it is the hub's name of it. licence: of the base, as far as it is known. measured:
-    evaluations of which the checkpoint was chosen as the best; 0 where it was named.
+    evaluations after training steps of which the checkpoint was chosen as the best; 0 where it was named, or is not
+    better than the start. warnings: sentences that a reader must not overlook.
     """
 
     name: str
@@ -37,6 +38,7 @@ class CardFacts:
     licence: str | None
     on_hub: bool = True
     measured: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def base(self) -> str | None:
@@ -104,6 +106,7 @@ def opening(facts: CardFacts) -> str:
         lines.append("**A control experiment: its rewards were shuffled, so that they carried no information.**")
     if facts.alarms:
         lines.append(f"**The run raised {facts.alarms} alarms that its reward may have been hacked.**")
+    lines += [f"**{text}**" for text in facts.warnings]
     if facts.licence is None and facts.base is not None:
         lines.append("The licence of the base model is not known to the program that wrote this card; it applies.")
     return "\n\n".join(lines)

@@ -17,6 +17,8 @@ from rlvr.commands.curves import MARK, series
 from rlvr.commands.report_rollouts import browser, spoken
 from rlvr.files.write import check_replaceable, write_whole
 from rlvr.printable import printable
+from rlvr.runs.conclusions import conclusions_of
+from rlvr.runs.events import read_events
 from rlvr.runs.reading import Record, check_run, parts_of, read_alarms, read_lines, read_rollouts
 from rlvr.runs.records import describe_shuffled, graded, is_number, pass_names, with_interval
 from rlvr.runs.trajectory import Masks, masks_of, parts_of_rollout, verdict_line
@@ -54,7 +56,8 @@ def main(argv: Sequence[str]) -> int:
 def write_report(folder: Path) -> Path:
     """Write curves.png and report.html into a run's folder and return the path of report.html.
 
-    Read config.json, metrics.jsonl, eval.jsonl, alarms.jsonl and the rollouts; a missing file leaves out its section.
+    Read config.json, metrics.jsonl, eval.jsonl, events.jsonl, alarms.jsonl and the rollouts; a missing file leaves out
+    its section.
     Raise ValueError for a file with a damaged line.
     """
     metrics = read_lines(folder / "metrics.jsonl")
@@ -64,6 +67,7 @@ def write_report(folder: Path) -> Path:
     sections = [
         f"<h1>{html.escape(folder.resolve().name)}</h1>",
         f"<p>{len(metrics)} steps, {len(evaluations)} evaluations.</p>",
+        *(f"<p><strong>{html.escape(line)}</strong></p>" for line in conclusions_of(folder)),
         pass_table(evaluations),
         packs_table(evaluations),
         metrics_table(metrics),
@@ -72,7 +76,12 @@ def write_report(folder: Path) -> Path:
         write_whole(folder / "curves.png", picture)
         source = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
         sections.append(f'<div class="wide"><img class="curves" alt="curves" src="{source}"></div>')
-    sections += [alarms_section(alarms), rollouts_section(folder), config_section(folder / "config.json")]
+    sections += [
+        events_section(read_events(folder)),
+        alarms_section(alarms),
+        rollouts_section(folder),
+        config_section(folder / "config.json"),
+    ]
     path = folder / "report.html"
     write_whole(path, page(folder.resolve().name, "\n".join(filter(None, sections))))
     return path
@@ -150,6 +159,12 @@ def table(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
 
     lines = line(head, "th") + "".join(line(row, "td") for row in rows)
     return f'<div class="wide"><table>{lines}</table></div>'
+
+
+def events_section(events: Sequence[Record]) -> str:
+    """Return an HTML table of what happened to the run: time, step, kind and message of each event."""
+    rows = [[str(event.get(name, "")) for name in ("time", "step", "kind", "message")] for event in events]
+    return "<h2>Events</h2>" + table(["time", "after step", "kind", "what happened"], rows) if rows else ""
 
 
 def alarms_section(alarms: Sequence[Record]) -> str:

@@ -28,6 +28,9 @@ class EvalConfig(PassKSettings):
     """Number of held-out problems, from the start of the test split."""
     samples: Samples = 8
     k: Ks = (1, 8)
+    on_regression: Annotated[Literal["warn", "stop", "rollback"], WITH_EVALUATIONS] = "warn"
+    """What to do where held-out pass@k, of the smallest k, falls below the start's 95 % interval: warn; stop after a
+    checkpoint; or go back to the best checkpoint and on with a quarter of the learning rate (three times at most)."""
     top_p: Annotated[float, POSITIVE_SHARE, ADVANCED, WITH_EVALUATIONS] = 1.0
     """Nucleus sampling in evaluations. 1: off."""
     max_new_tokens: Annotated[int | None, COUNT, ADVANCED, WITH_EVALUATIONS] = None

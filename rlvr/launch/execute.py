@@ -25,27 +25,32 @@ from rlvr.model.health import check_weights
 from rlvr.model.optim import check_optimizer, make_optimizer
 from rlvr.model.policy import Policy, load_policy
 from rlvr.model.sharding import check_shard, make_mesh
+from rlvr.runs.conclusions import conclusions_of
+from rlvr.runs.eras import eras
+from rlvr.runs.events import append_event
 from rlvr.runs.folder import RunFolder
 from rlvr.runs.log import RunLog
 from rlvr.runs.trackers import make_accelerator, start_trackers
 from rlvr.sampling.samplers import open_sampler
 from rlvr.train import train
 from rlvr.training.after_step import is_due
-from rlvr.training.alarm import AlarmStop
-from rlvr.training.best import describe_checkpoints, eras
+from rlvr.training.best import describe_checkpoints
 from rlvr.training.callbacks import TrackerCallback, TrainerCallback
 from rlvr.training.checkpoint import list_checkpoints
 from rlvr.training.episodes import longest_row, plan_of
+from rlvr.training.guards import GuardStop, RollBack
 from rlvr.training.held_out import HeldOutEvaluation, describe_early_end
 from rlvr.training.learner import Learner
 from rlvr.training.lost import naming_lost
 from rlvr.training.monitor import Monitor
+from rlvr.training.regression import act_on_regression, find_regression
 from rlvr.training.reporter import Reporter
 from rlvr.training.restore import restore
-from rlvr.training.resume import train_folder
+from rlvr.training.resume import describe_changes, train_folder
+from rlvr.training.rollback import roll_back
 from rlvr.training.run import Run
 from rlvr.training.signals import StopRequest
-from rlvr.training.stopping import stop_requested, stopped, what_is_left
+from rlvr.training.stopping import recorded_end, stop_requested, stopped, what_is_left
 from rlvr.training.watch import watching
 from rlvr.training.worker import RolloutWorker
 from rlvr.types import Task, Verifier
@@ -83,7 +88,11 @@ def execute(prepared: Prepared, callbacks: Sequence[TrainerCallback], stop: Stop
             display.say(line, wrap=True)
         all_callbacks = [TrackerCallback(accelerator), ConsoleCallback(display, config), *callbacks]
         reporter = Reporter(RunLog(config.run.out_dir), accelerator, all_callbacks)
-        with naming_lost(accelerator), watching(accelerator, config.run.stall_timeout, reporter.warn):
+        with (
+            recorded_end(reporter),
+            naming_lost(accelerator),
+            watching(accelerator, config.run.stall_timeout, reporter.warn),
+        ):
             run, start = open_run(stack, config, task, prepared.monitor, policy, reporter, display.say, stop)
             carry_out(run, start, display)
         evaluations = run.reporter.log.read("eval")
@@ -131,8 +140,12 @@ def claim(stack: ExitStack, folder: RunFolder, accelerator: Accelerator, say: Ca
     """Lock the run's folder until `stack` closes, and write the settings into it; on the main process."""
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        for line in (*stack.enter_context(folder.locked()), *folder.claim()):
+        lines = stack.enter_context(folder.locked())
+        known = len((folder.held() or {}).get("history", ()))
+        for line in (*lines, *folder.claim()):
             say(line)
+        for entry in (folder.held() or {}).get("history", ())[known:]:
+            append_event(folder.path, entry["step"], "changed", describe_changes(entry))
     accelerator.wait_for_everyone()
 
 
@@ -175,7 +188,7 @@ def open_run(
     if stop_requested(stop, accelerator):
         raise stopped(stop, config, f"after the fine-tuning, which is saved in {config.run.out_dir / 'start'}")
     stop.doing = "starting the sampler"
-    sampler = stack.enter_context(open_sampler(config.sampler, policy))
+    sampler = stack.enter_context(open_sampler(config.sampler, policy, reporter.warn))
     worker = RolloutWorker(config, policy, sampler, task.train, runners["verifier"], accelerator, shares=task.shares)
     worker.plan = plan_of(policy, task, config.rollout, run_limit(config, policy.causal.config))
     if monitors:
@@ -185,34 +198,50 @@ def open_run(
     run = Run(learner, worker, reporter, stop=stop)
     measured_by: Mapping[str, Runner] = monitors if config.eval.verifier == "monitor" else runners
     held_out = HeldOutEvaluation(run, list(task.test[: config.eval.num_problems]), measured_by)
-    run.evaluate, run.enough = held_out, held_out.enough
+    run.held_out = held_out
     return run, start
 
 
 def carry_out(run: Run, start: int, display: Display) -> None:
-    """Evaluate, train from step `start`, and evaluate again. Raises Stopped where a signal ended the run."""
-    config, stop, evaluate = run.config, run.stop, run.evaluate
-    assert evaluate is not None
+    """Evaluate, train from step `start`, and evaluate again; after a rollback once more, from an earlier step.
+
+    Raises Stopped where a signal ended the run, GuardStop where a guard did.
+    """
+    asked: RollBack | None = None
+    while True:
+        try:
+            if asked is not None:
+                start = roll_back(run, asked)
+            return carry_on(run, start, display)
+        except RollBack as found:
+            asked = found
+        except GuardStop:
+            if run.learner.accelerator.is_main_process:
+                display.say(f"report: {write_report(run.config.run.out_dir)}")
+            raise
+
+
+def carry_on(run: Run, start: int, display: Display) -> None:
+    """Evaluate, train from step `start`, and evaluate again. Raises what `train` raises, and Stopped."""
+    config, stop = run.config, run.stop
     evaluates_start_and_end = config.eval.every >= 0
     # Catch up on an evaluation that an interrupted run missed; steps that are already in eval.jsonl are skipped.
     if evaluates_start_and_end and (start == 0 or is_due(start, config.eval.every)):
-        evaluate(start)
+        run.evaluate(start)
         if stop_requested(stop, run.learner.accelerator):
             in_log = f"after the evaluation of step {start}, which is in {run.reporter.log.path('eval')}"
             raise stopped(stop, config, in_log)
-    try:
-        ended = train(run, start)
-    except AlarmStop:
-        if run.learner.accelerator.is_main_process:
-            display.say(f"report: {write_report(config.run.out_dir)}")
-        raise
+        act_on_regression(run, start, find_regression(run, start))
+    ended = train(run, start)
     if ended:
         raise stopped(stop, config, f"after a checkpoint, {list_checkpoints(config.run.out_dir)[-1][1]}")
     stop.work, stop.unsaved, stop.doing = "", "", "writing the report"
     if run.enough(run.reporter.last_step):
         display.say(describe_early_end(run.reporter.last_step, config.eval.patience), wrap=True)
     elif evaluates_start_and_end:
-        evaluate(config.run.steps)
+        run.evaluate(config.run.steps)
+        if not is_due(config.run.steps, config.eval.every):  # it was found before otherwise
+            act_on_regression(run, config.run.steps, find_regression(run, config.run.steps))
 
 
 def finish(config: Config, evaluations: list[dict[str, Any]], display: Display, *, named: bool) -> None:
@@ -232,3 +261,5 @@ def finish(config: Config, evaluations: list[dict[str, Any]], display: Display, 
     if checkpoints and named:
         display.say("next, to measure it on all held-out problems:")
         display.say(f"  {eval_command(config, checkpoints[0][1])}")
+    for line in conclusions_of(config.run.out_dir):
+        display.say(f"WARNING {line}", wrap=True)

@@ -48,7 +48,7 @@ TRAINING = Kind(
     frozenset({"run", "rollout", "algo", "fingerprint", "versions"}),
     (
         *LOGS,
-        r"(rollouts|alarms)\.jsonl",
+        r"(rollouts|alarms|events)\.jsonl",
         r"rollouts-\d{4,}\.jsonl(\.gz)?",
         r"checkpoints/step-\d{6,}(\.damaged)?",
         r"start(\.damaged|\.training)?",

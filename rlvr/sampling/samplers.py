@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rlvr.config import EngineConfig, SamplerConfig, TorchSamplerConfig
 from rlvr.types import Sampler
@@ -53,6 +53,13 @@ class SamplerKind:
     check: Callable[[Any], None] = check_nothing
 
 
+@runtime_checkable
+class Reports(Protocol):
+    """A sampler that can say what happens to its servers."""
+
+    def report_to(self, report: Callable[[str, str], None]) -> None: ...
+
+
 SAMPLER_KINDS: dict[str, SamplerKind] = {
     "torch": SamplerKind(torch_sampler),
     "vllm": SamplerKind(vllm_sampler, check_vllm),
@@ -71,10 +78,17 @@ def make_sampler(config: SamplerConfig, policy: Policy) -> Sampler:
 
 
 @contextmanager
-def open_sampler(config: SamplerConfig, policy: Policy) -> Iterator[Sampler]:
-    """Yield the sampler of these settings, and close it afterwards."""
+def open_sampler(
+    config: SamplerConfig, policy: Policy, report: Callable[[str, str], None] | None = None
+) -> Iterator[Sampler]:
+    """Yield the sampler of these settings, and close it afterwards.
+
+    `report(text, kind)` is told what happens to its servers, where it has any, in place of Python's warnings.
+    """
     sampler = make_sampler(config, policy)
     try:
+        if report is not None and isinstance(sampler, Reports):
+            sampler.report_to(report)
         yield sampler
     finally:
         sampler.close()

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config import MonitorConfig
-from rlvr.types import RunError, Status
+from rlvr.training.guards import GuardStop
+from rlvr.types import Status
 
 Row = Mapping[str, float]
 
@@ -45,7 +46,7 @@ FAST_NOISE = 4 / 3  # times `noise`: the best of many short windows is above the
 FIGURES = ("reward", "correct", "completion_tokens", "truncated", "entropy", "kl")
 
 
-class AlarmStop(RunError):
+class AlarmStop(GuardStop):
     """The alarm ended the run (monitor.stop), after a checkpoint."""
 
     def __init__(self, step: int, signs: Mapping[str, str], evidence: Path) -> None:

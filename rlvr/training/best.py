@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
+from rlvr.runs.eras import Evaluation, eras
 from rlvr.runs.records import graded, measured_name, number_since_best, quality
 from rlvr.training.checkpoint import checkpoint_folder, list_checkpoints
-
-Evaluation = Mapping[str, Any]
-
-
-def eras(out_dir: Path, evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
-    """Return the evaluations in groups that can be compared, oldest first: each made with the same settings eval.*."""
-    path = out_dir / "config.json"
-    entries = json.loads(path.read_text("utf-8")).get("history", []) if path.exists() else []
-    ends = sorted({e["step"] for e in entries if any(measures(name) for name in e["changed"])})
-    cut: dict[int, list[Evaluation]] = {}
-    for evaluation in evaluations:
-        cut.setdefault(sum(evaluation["step"] > end for end in ends), []).append(evaluation)
-    return [cut[number] for number in sorted(cut)]
-
-
-def measures(setting: str) -> bool:
-    """Return whether evaluations with different values of a setting cannot be compared."""
-    return setting.startswith("eval.") and setting != "eval.every"
 
 
 def best_steps(out_dir: Path, evaluations: Sequence[Evaluation], steps: Collection[int]) -> list[int]:

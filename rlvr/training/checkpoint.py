@@ -81,6 +81,18 @@ def list_checkpoints(out_dir: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
+def list_whole(out_dir: Path, say: Callable[[str], None]) -> list[tuple[int, Path]]:
+    """Return the checkpoints that are not damaged as (step, folder), oldest first. `say` gets a line for each other."""
+    found = []
+    for step, folder in list_checkpoints(out_dir):
+        reason = damage(folder)
+        if reason is None:
+            found.append((step, folder))
+        else:
+            say(f"{folder} is damaged ({reason}), and left out")
+    return found
+
+
 def newest_whole(out_dir: Path, say: Callable[[str], None], *, move: bool = True) -> tuple[int, Path] | None:
     """Return the newest checkpoint that is not damaged, as (step, folder); None where there are no checkpoints.
 

@@ -23,11 +23,14 @@ class HeldOutEvaluation:
         self.run = run
         self.problems = problems
         self.verifiers = verifiers
-        # Read before any process can add a line, so that all of them agree on what is left to measure.
-        self.measured = {record["step"] for record in run.reporter.log.read("eval")}
+        self.reload()
+
+    def reload(self) -> None:
+        """Take note of what eval.jsonl says; all processes do so before any of them adds a line."""
+        self.measured = {record["step"] for record in self.run.reporter.log.read("eval")}
         self._step = max(self.measured, default=-1)
         self._since_best = self._count_since_best()
-        run.learner.accelerator.wait_for_everyone()
+        self.run.learner.accelerator.wait_for_everyone()
 
     def enough(self, step: int) -> bool:
         """Return whether training ends after `step` steps: eval.patience evaluations in a row were no better."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ class Learner:
 
     The critic brings its own optimizer. `accelerator` tells which process this is, and sums gradients over all.
     `adapted` holds the settings of the algorithm that follow the run, as they are now. `demonstrations` are those of
-    the pretraining mix, played by a `plan` in an environment.
+    the pretraining mix, played by a `plan` in an environment. `rollbacks`: see rlvr.training.rollback.
     """
 
     config: Config
@@ -34,6 +35,12 @@ class Learner:
     adapted: dict[str, float] = field(default_factory=dict)
     demonstrations: Sequence[Demonstration] = ()
     plan: Play | None = None
+    rollbacks: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def lr_scale(self) -> float:
+        """What the rollbacks so far have multiplied the policy's learning rate by."""
+        return prod(rollback["lr"] for rollback in self.rollbacks)
 
     @property
     def algo(self) -> AlgoSettings:

@@ -10,6 +10,7 @@ from accelerate import Accelerator
 
 from rlvr.config import Config
 from rlvr.model.health import python_warning
+from rlvr.runs.events import append_event
 from rlvr.runs.log import RunLog
 from rlvr.training.callbacks import TrainerCallback
 from rlvr.training.checkpoint import checkpoint_folder
@@ -24,6 +25,7 @@ class Reporter:
         self.log = log
         self.accelerator = accelerator
         self.callbacks = list(callbacks)
+        self.last_step = 0
 
     def tell(self, event: Told) -> None:
         """Call `event` with each callback in turn."""
@@ -60,17 +62,25 @@ class Reporter:
         """Log an alarm: a line of alarms.jsonl."""
         if self.accelerator.is_main_process:
             self.log.append("alarms", [record])
+        signs = "; ".join(f"{name}: {text}" for name, text in record["signs"].items())
+        self.event("alarm", f"the reward may be hacked: {signs}")
         self.tell(lambda callback: callback.on_alarm(record))
+
+    def event(self, kind: str, message: str, **details: Any) -> None:
+        """Log what happens to the run, after its last step: a line of events.jsonl (rlvr.runs.events)."""
+        if self.accelerator.is_main_process:
+            append_event(self.log.out_dir, self.last_step, kind, message, **details)
 
     def saved(self, step: int) -> None:
         """Announce that the checkpoint after a step has been written."""
         folder = checkpoint_folder(self.log.out_dir, step)
         self.tell(lambda callback: callback.on_save(step, folder))
 
-    def warn(self, text: str) -> None:
-        """Tell a person: by the callbacks that take warnings, else by Python's warnings."""
+    def warn(self, text: str, kind: str = "warning", **details: Any) -> None:
+        """Log an event of this kind, and tell a person: by the callbacks that take warnings, else by Python's."""
         if not self.accelerator.is_main_process:
             return
+        self.event(kind, text, **details)
         if any(type(callback).on_warning is not TrainerCallback.on_warning for callback in self.callbacks):
             self.tell(lambda callback: callback.on_warning(text))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rlvr.model.critic import Critic
@@ -10,9 +11,9 @@ from rlvr.model.memory import microbatch_tokens
 from rlvr.runs.log import STREAMS
 from rlvr.training.checkpoint import damage, load_checkpoint, newest_whole
 from rlvr.training.episodes import plan_of
-from rlvr.training.following import restore_reference
 from rlvr.training.learner import Learner
 from rlvr.training.reporter import Reporter
+from rlvr.training.rollback import delete_undone, load_state
 from rlvr.training.sft import sft
 from rlvr.training.signals import StopRequest
 from rlvr.training.snapshot import save_checkpoint
@@ -29,32 +30,37 @@ def restore(learner: Learner, task: Task, reporter: Reporter, say: Callable[[str
     """
     config, accelerator, log = learner.config, learner.accelerator, reporter.log
     out_dir = config.run.out_dir
-    saved = newest_whole(out_dir, say, move=accelerator.is_main_process)
+
+    def tell(kind: str, line: str) -> None:
+        say(line)
+        reporter.event(kind, line)
+
+    if accelerator.is_main_process:
+        delete_undone(out_dir)
+    accelerator.wait_for_everyone()
+    saved = newest_whole(out_dir, partial(tell, "damaged"), move=accelerator.is_main_process)
     if not saved and accelerator.is_main_process:
         if log.read("metrics"):
-            say(f"{out_dir} has no checkpoint yet: its steps are repeated, and its logs replaced")
+            tell("restart", f"{out_dir} has no checkpoint yet: its steps are repeated, and its logs replaced")
         log.truncate_to(dict.fromkeys((*STREAMS, "parts"), 0), step=-1)
     if config.sft.steps:
-        restore_start(learner, task, reporter, out_dir / "start", say, stop)
+        restore_start(learner, task, reporter, out_dir / "start", tell, stop)
     learner.reference = learner.policy.reference() if config.algo.needs_reference else None
     learner.critic = Critic(learner.policy, config.critic, config.optim) if config.critic is not None else None
     if not saved:
         accelerator.wait_for_everyone()  # until the logs have been truncated
         return 0
     step, folder = saved
-    state = load_checkpoint(folder, learner.policy, learner.optimizer, learner.critic)
-    restore_reference(learner, folder, state)
-    if accelerator.is_main_process:
-        log.truncate_to(state["log"], step)
-    accelerator.wait_for_everyone()
-    say(f"resuming from step {step} ({folder})")
+    load_state(learner, folder, log)
+    reporter.last_step = step
+    tell("resume", f"resuming from step {step} ({folder})")
     return step
 
 
 def restore_start(
-    learner: Learner, task: Task, reporter: Reporter, folder: Path, say: Callable[[str], None], stop: StopRequest
+    learner: Learner, task: Task, reporter: Reporter, folder: Path, tell: Callable[[str, str], None], stop: StopRequest
 ) -> None:
-    """Load the fine-tuned policy from `folder`, or fine-tune and save it there."""
+    """Load the fine-tuned policy from `folder`, or fine-tune and save it there. tell: of a kind, a line."""
     why_not = damage(folder)
     if why_not is None:
         load_checkpoint(folder, learner.policy, None)
@@ -62,8 +68,8 @@ def restore_start(
             discard(folder)
         return
     if folder.exists():
-        say(f"{folder} is damaged ({why_not}); fine-tuning again")
-    fine_tune(learner, task, reporter, folder, say, stop)
+        tell("damaged", f"{folder} is damaged ({why_not}); fine-tuning again")
+    fine_tune(learner, task, reporter, folder, partial(tell, "fine-tuning"), stop)
     with stop.busy("saving the fine-tuned policy"):
         if learner.accelerator.is_main_process or learner.policy.mesh is not None:
             save_checkpoint(folder, 0, learner.policy, None, {})

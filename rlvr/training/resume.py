@@ -60,7 +60,7 @@ RESUMABLE: dict[str, dict[str, str]] = {
         "offload": "where the state lies: the same numbers",
     },
     "sft": {"save_every": "when it is saved"},
-    "eval": {"*": "what is measured; the weights know nothing of it"},
+    "eval": {"*": "what is measured, and what a fall leads to from then on"},
     "monitor": {"stop": "when the run ends"},
     "sampler": {
         "batch_size": "speed and memory: a completion does not depend on its neighbours",
@@ -176,6 +176,12 @@ def history(held: Record, wanted: Record, step: int) -> list[Record]:
     updated = {name: [before.get(name), after[name]] for name in after if before.get(name) != after[name]}
     entry = {"step": step, "changed": changed, **({"versions": updated} if updated else {})}
     return [*held.get("history", ()), *([entry] if changed or updated else [])]
+
+
+def describe_changes(entry: Record) -> str:
+    """Return in words what an entry of the history says: the settings and versions with which a run is resumed."""
+    changes = {**entry["changed"], **entry.get("versions", {})}
+    return f"resumed with other settings: {', '.join(f'{name} {old} -> {new}' for name, (old, new) in changes.items())}"
 
 
 def named(name: str, chosen: Any) -> bool:

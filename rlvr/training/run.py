@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from accelerate import Accelerator
@@ -22,23 +23,38 @@ from rlvr.traits import BatchVerifier
 from rlvr.types import Problem, Sampler
 
 
+class HeldOut(Protocol):
+    """The evaluations of a run: see rlvr.training.held_out.HeldOutEvaluation."""
+
+    def __call__(self, step: int) -> bool: ...
+
+    def enough(self, step: int) -> bool: ...
+
+    def reload(self) -> None: ...
+
+
 @dataclass
 class Run:
     """What is trained (`learner`), what samples and verifies (`worker`), and what is told to whom (`reporter`).
 
-    `enough(step)` says whether the run ends after `step` steps, since evaluations no longer get better.
-    `evaluate(step)` measures pass@k on held-out problems and logs it; it returns whether the weights are to be saved,
-    as the best so far. `stop` is set by a signal; the run then ends after a checkpoint. `being_saved`: the steps whose
-    checkpoint is being written beside the training.
+    `held_out` measures pass@k on held-out problems. `stop` is set by a signal; the run then ends after a checkpoint.
+    `being_saved`: the steps whose checkpoint is being written beside the training.
     """
 
     learner: Learner
     worker: RolloutWorker
     reporter: Reporter
-    evaluate: Callable[[int], bool] | None = None
-    enough: Callable[[int], bool] = lambda step: False
+    held_out: HeldOut | None = None
     stop: StopRequest = field(default_factory=StopRequest)
     being_saved: Set[int] = frozenset()
+
+    def evaluate(self, step: int) -> bool:
+        """Measure and log pass@k after `step` steps. Return whether the weights are to be saved, as the best so far."""
+        return self.held_out is not None and self.held_out(step)
+
+    def enough(self, step: int) -> bool:
+        """Return whether the run ends after `step` steps, since evaluations no longer get better."""
+        return self.held_out is not None and self.held_out.enough(step)
 
     @property
     def config(self) -> Config:

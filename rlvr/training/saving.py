@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from accelerate import Accelerator
 
@@ -16,6 +16,7 @@ from rlvr.training.best import best_steps, kept_steps
 from rlvr.training.checkpoint import checkpoint_folder, delete_old_checkpoints
 from rlvr.training.following import adapted_state, is_reset, reference_tensors
 from rlvr.training.prefetch import in_thread
+from rlvr.training.rollback import can_roll_back, rollback_state
 from rlvr.training.run import Run
 from rlvr.training.snapshot import Snapshot, take_snapshot
 from rlvr.types import Group, RunError
@@ -132,8 +133,9 @@ class CheckpointSaver(SnapshotWriter):
             if not self.writes:
                 return None
             learner = self.run.learner
-            main = self.accelerator.is_main_process
-            state = {"log": self.run.reporter.log.position(), **adapted_state(learner)} if main else {}
+            state = dict[str, Any]()
+            if self.accelerator.is_main_process:
+                state = {"log": self.run.reporter.log.position(), **adapted_state(learner), **rollback_state(learner)}
             held = reference_tensors(learner) if is_reset(learner, step) else None
             drawn = self.run.worker.draws.state()
             parts = (learner.policy, learner.optimizer, state, learner.critic, ahead, drawn, held)
@@ -141,13 +143,20 @@ class CheckpointSaver(SnapshotWriter):
 
         self.write(folder, take, lambda: self._complete(step, keep_all))
 
+    def save_start(self) -> None:
+        """Save the checkpoint before the first step, unless it is there."""
+        folder, accelerator = checkpoint_folder(self.run.config.run.out_dir, 0), self.accelerator
+        if not any(gather([folder.exists()], accelerator)):
+            self.save(0, {})
+
     def _complete(self, step: int, keep_all: bool) -> None:
         self.run.being_saved = set()
         log, settings = self.run.reporter.log, self.run.config.run
         if self.accelerator.is_main_process:
             if not keep_all:
                 kept = best_steps(settings.out_dir, log.read("eval"), kept_steps(settings.out_dir))
-                delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints, kept if settings.keep_best else ())
+                others = {*(kept if settings.keep_best else ()), *([0] if can_roll_back(self.run.config) else [])}
+                delete_old_checkpoints(settings.out_dir, settings.keep_checkpoints, others)
             self.run.reporter.saved(step)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from rlvr.config import Config
+from rlvr.printable import note
 from rlvr.runs.folder import TRAINING, read_record
 
 
@@ -55,24 +57,25 @@ def began_with(out_dir: Path, asked: Path) -> Path | None:
     return folder
 
 
-def find_checkpoint(path: Path) -> Path:
+def find_checkpoint(path: Path, say: Callable[[str], None] = note) -> Path:
     """Return a checkpoint, or the last whole one of a run's folder: of one without any its fine-tuned model.
 
-    Raise ValueError, naming the path, where there is none, or it is damaged.
+    `say` gets a line for each damaged checkpoint that is passed over. Raise ValueError, naming the path, where there is
+    none, or it is damaged.
     """
     name = f"--run.start-from {path}"
     if not path.is_dir():
         raise ValueError(f"{name}: {'a file' if path.exists() else 'no such folder'}; expected a checkpoint of a run")
-    from rlvr.training.checkpoint import damage, list_checkpoints
+    from rlvr.training.checkpoint import damage, list_whole
 
     if (path / "state.json").exists():
         reason = damage(path)
         if reason is not None:
             raise ValueError(f"{name}: the checkpoint is damaged ({reason}); name another")
         return path
-    found = [folder for _, folder in reversed(list_checkpoints(path))] + [path / "start"]
-    whole = next((folder for folder in found if damage(folder) is None), None)
-    if whole is None:
+    whole = [path / "start"] if damage(path / "start") is None else []
+    whole += [folder for _, folder in list_whole(path, say)]
+    if not whole:
         hint = "for a model that no run saved there is --model.name"
         raise ValueError(f"{name}: neither a checkpoint nor the folder of a run that has a whole one; {hint}")
-    return whole
+    return whole[-1]

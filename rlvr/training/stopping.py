@@ -1,8 +1,10 @@
-"""Ending a run early in good order: what is lost, whether to stop, and what to tell."""
+"""The end of a run, also an early one in good order: what is lost, whether to stop, what to tell and to record."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -11,10 +13,29 @@ from accelerate import Accelerator
 from rlvr.config import Config
 from rlvr.config.reward_model import RewardConfig
 from rlvr.distributed import sum_tensor
+from rlvr.printable import in_one_line
+from rlvr.runs.conclusions import conclusions_of
 from rlvr.training.best import kept_steps
 from rlvr.training.checkpoint import list_checkpoints, unfinished
+from rlvr.training.reporter import Reporter
 from rlvr.training.resume import is_fine_tuned
 from rlvr.training.signals import Stopped, StopRequest
+from rlvr.types import RunError
+
+
+@contextmanager
+def recorded_end(reporter: Reporter) -> Iterator[None]:
+    """Carry out a run within, and log how it ends: the event "end", "stopped" (by a signal) or "failed"."""
+    try:
+        yield
+    except BaseException as error:
+        line = in_one_line(str(error)) or type(error).__name__
+        with suppress(RunError):  # the disk may be full: the error is what a person is to see
+            reporter.event("stopped" if isinstance(error, Stopped) else "failed", line)
+        raise
+    if reporter.accelerator.is_main_process:
+        done = f"The run has ended after step {reporter.last_step}."
+        reporter.event("end", " ".join([done, *conclusions_of(reporter.log.out_dir)]))
 
 
 def stop_requested(stop: StopRequest, accelerator: Accelerator) -> bool:

@@ -51,7 +51,7 @@ def update(
     config, algo, critic = learner.config, learner.algo, learner.critic
     batch = prepare_batch(learner, to_batch(learner, groups, advantages))
     enter("update")
-    lr = learning_rate(step, config.optim, config.run.steps)
+    lr = learning_rate(step, config.optim, config.run.steps) * learner.lr_scale
     sums: Counter[str] = Counter()
     norms: list[float] = []
     critic_norms: list[float] = []

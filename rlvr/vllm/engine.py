@@ -137,6 +137,9 @@ class Batch:
         return [self.outputs[number] for number in range(len(self.requests))]
 
 
+Report = Callable[[str, str], None]  # of what has happened, in one line, and its kind, in one word
+
+
 class Interrupted(RunError):
     """Sampling was ended by `Engine.interrupt`."""
 
@@ -158,6 +161,10 @@ class Engine(Protocol):
 
     def interrupt(self) -> None:
         """End the sampling under way in another thread, and refuse to sample from then on."""
+        ...
+
+    def report_to(self, report: Report) -> None:
+        """Tell `report` from now on what happens to servers, in place of Python's warnings."""
         ...
 
     def sample_everywhere(self, request: Request) -> list[Output]:

@@ -24,6 +24,7 @@ from rlvr.vllm.engine import (
     Batch,
     Interrupted,
     Output,
+    Report,
     Request,
     Requests,
     first_line,
@@ -115,6 +116,9 @@ class LocalEngine:
         batch = Batch([request])
         self.sample(batch)
         return batch.in_order()
+
+    def report_to(self, report: Report) -> None:
+        """Do nothing: there are no servers."""
 
     def interrupt(self) -> None:
         """End the sampling under way in another thread, and refuse to sample from then on."""

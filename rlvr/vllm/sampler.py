@@ -11,7 +11,7 @@ import torch
 from rlvr.config import EngineConfig, VLLMConfig, VLLMServerConfig
 from rlvr.model.policy import Policy
 from rlvr.types import Ask, Completion, Conversations, Sampler, Sampling
-from rlvr.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Batch, Engine, Output, Request
+from rlvr.vllm.engine import CPU_BLOCK, LONGEST_BLOCK, Batch, Engine, Output, Report, Request
 from rlvr.vllm.local import LocalEngine
 from rlvr.vllm.sync import (
     SYNC_TOKENS,
@@ -114,6 +114,10 @@ class VLLMSampler(Sampler):
     def interrupt(self) -> None:
         """End the sampling under way in another thread; it raises RunError there, as does all later sampling."""
         self.engine.interrupt()
+
+    def report_to(self, report: Report) -> None:
+        """Tell `report` from now on what happens to servers; see rlvr.vllm.engine.Engine."""
+        self.engine.report_to(report)
 
     def measures(self) -> dict[str, float]:
         """Return how far the last push moved the trainer's logprobs, and how far engines are from them."""

@@ -24,7 +24,7 @@ from rlvr.http import ServerLost
 from rlvr.model.policy import Policy
 from rlvr.types import RunError
 from rlvr.vllm.alike import check_alike
-from rlvr.vllm.engine import Interrupted, Output, Request, Requests
+from rlvr.vllm.engine import Interrupted, Output, Report, Request, Requests
 from rlvr.vllm.proof import Proof, own_logprobs, proof_text
 from rlvr.vllm.ranks import from_all, is_first, on_first, processes
 from rlvr.vllm.routing import CONNECTIONS, Router
@@ -35,6 +35,7 @@ from rlvr.vllm.transfer import Transfer, TransferBroken
 from rlvr.vllm.weights import engine_weights
 
 Source = Callable[[], Iterable[tuple[str, Tensor]]]
+LOST, REPLACED = "server-lost", "server-replaced"  # kinds of events
 Act = Callable[[Transfer, Iterable[tuple[str, Tensor]]], None]
 
 
@@ -60,6 +61,7 @@ class ServersEngine:
         self.deaths = 0
         self.servers: list[Server] = []
         self.lost: set[str] = set()  # URLs since the last push
+        self.report: Report = warn_of_lost
         self.kept: dict[str, Tensor] = {}  # the last push's weights, for servers started here that must be replaced
         self.proof = Proof(policy.dtype)
         self.unreadable: set[str] | None = None  # tensors that servers do not give back; known after a first comparison
@@ -111,6 +113,10 @@ class ServersEngine:
         self._interrupted.set()
         self._close_clients()
 
+    def report_to(self, report: Report) -> None:
+        """Tell `report` from now on which servers are lost and replaced, in place of Python's warnings."""
+        self.report = report
+
     def load(self, policy: Policy) -> None:
         """Sample from the policy's weights, adapters merged, from now on. Every process of a run calls it.
 
@@ -133,6 +139,7 @@ class ServersEngine:
         lost = {url for urls in from_all(sorted(self.lost)) for url in urls}
         if is_first():
             for server in [server for server in self.servers if server.url in lost]:
+                self.report(f"{server.name} is given up, since another process has lost it", LOST)
                 self._give_up(server)
         self.pushes += 1
         self.proof.begin(self.pushes, own)
@@ -308,6 +315,7 @@ class ServersEngine:
             missing = self.config.servers - len(self.servers)
             for _ in range(missing if self.deaths <= self.config.max_restarts else 0):
                 url = self.starter.replace(self._check_interrupted)
+                self.report(f"a vLLM server was started at {url}, in place of a lost one", REPLACED)
                 self._leave_group()
                 self._adopt([*(server.url for server in self.servers), url])
             outcome = self._attempt(lambda transfer: transfer.push(self.kept.items(), self.version), proves=True)
@@ -331,7 +339,7 @@ class ServersEngine:
             what = f"all {total} vLLM servers; last" if total > 1 else "the vLLM server"
             raise RunError(f"lost {what}: {error}; the same command resumes, with servers that run") from error
         goes_on = f"{left} of {total} are left" if left else "another one is started"
-        warnings.warn(f"a vLLM server is lost ({error}); {goes_on}", RuntimeWarning, stacklevel=3)
+        self.report(f"a vLLM server is lost ({error}); {goes_on}", LOST)
         if not left and replaces:
             self._push_kept()
 
@@ -359,6 +367,12 @@ class ServersEngine:
     def _check_interrupted(self) -> None:
         if self._interrupted.is_set():
             raise Interrupted("sampling was interrupted")
+
+
+def warn_of_lost(text: str, kind: str) -> None:
+    """Warn by way of Python's warnings where a server is lost."""
+    if kind == LOST:
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
 def told(outcome: Outcome, error: Exception | None) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rlvr.commands.cli import main as rlvr
 from rlvr.commands.export import check_base, facts_of, find_checkpoint, public
 from rlvr.commands.model_card import CardFacts, code, licence_of, model_card
 from rlvr.launch import launch
+from rlvr.training.start_from import find_checkpoint as start_from
 from tests.helpers.runs import tiny
 from tests.helpers.verifiers import sums
 
@@ -333,8 +335,52 @@ def test_a_folder_is_no_model_of_the_hub(
 
 
 @pytest.mark.parametrize("chosen, said", [("best", True), ("last", False), ("2", False)])
-def test_the_card_tells_of_the_choice(trained: Path, chosen: str, said: bool) -> None:
+def test_the_card_tells_of_the_choice(trained: Path, tmp_path: Path, chosen: str, said: bool) -> None:
     """The best of several evaluations on the same problems looks better than it is."""
-    _, folder = find_checkpoint(trained, chosen)
-    card = model_card(facts_of(trained, 2, folder, "mine", chosen))
+    run = with_evaluations(trained, tmp_path / "run", s0=0.1, s1=0.2, s2=0.3)
+    _, folder = find_checkpoint(run, chosen)
+    card = model_card(facts_of(run, 2, folder, "mine", chosen))
     assert ("the best of 2 evaluations" in card) == said
+
+
+def with_evaluations(run: Path, folder: Path, **values: float) -> Path:
+    """Return a copy of a run with other figures of held-out pass@1, by step."""
+    shutil.copytree(run, folder)
+    rows = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
+    changed = [{**rows[0], "step": int(step[1:]), "pass@1": value, "score": value} for step, value in values.items()]
+    (folder / "eval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+    return folder
+
+
+def card_of(run: Path, out: Path, *flags: str) -> str:
+    assert rlvr(["export", str(run), str(out), *flags]) == 0
+    return (out / "README.md").read_text()
+
+
+def test_the_card_calls_best_only_what_is_better_than_others(trained: Path, tmp_path: Path) -> None:
+    """Not the only policy that was measured, not one below the start; then it says that it is below."""
+    better = with_evaluations(trained, tmp_path / "a", s0=0.1, s1=0.2, s2=0.3)
+    assert "chosen as the best of 2 evaluations" in card_of(better, tmp_path / "a-out")
+    only = with_evaluations(trained, tmp_path / "b", s0=0.1, s2=0.3)
+    assert "the best of" not in card_of(only, tmp_path / "b-out")
+    worse = with_evaluations(trained, tmp_path / "c", s0=0.5, s1=0.1, s2=0.2)
+    card = card_of(worse, tmp_path / "c-out")
+    assert "the best of" not in card
+    assert "**This checkpoint is below its start: held-out pass@1 0.200 " in card
+    assert "**The run ended below its start: held-out pass@1 0.200 " in card
+    assert "below its start" not in card_of(better, tmp_path / "d-out")
+
+
+def test_a_damaged_checkpoint_is_not_passed_over_in_silence(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`last` is then the one before it, and stderr says so; `--run.start-from` likewise."""
+    run = with_evaluations(trained, tmp_path / "run", s0=0.1)
+    weights = run / "checkpoints" / "step-000002" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    card_of(run, tmp_path / "out", "--checkpoint", "last")
+    said = capsys.readouterr()
+    assert "step-000002 is damaged (model.safetensors has" in said.err
+    assert "step-000001 with a model card" in said.out
+    assert start_from(run).name == "step-000001"
+    assert "step-000002 is damaged" in capsys.readouterr().err

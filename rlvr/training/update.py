@@ -25,6 +25,7 @@ from rlvr.training.mismatch import mismatch, warn_of_mismatch
 from rlvr.training.prepare import critic_stats, learner_microbatches, prepare_batch
 from rlvr.training.ptx import accumulate_mix
 from rlvr.training.rewards import has_signal
+from rlvr.training.update_size import UpdateSize, kl_sum, warn_of_update
 from rlvr.types import Group
 
 TOKEN_STATS = ("clip_low", "clip_high", "importance", "importance_clipped")
@@ -44,6 +45,9 @@ def update(
 
     `warn` gets one line where the logprobs of sampler and trainer differ too much.
 
+    Where the updates so far have moved the policy further than optim.max_update_kl, the rest of the step's updates are
+    left out (PPO's target_kl). `warn` then gets one line, and so it does where a single update has moved it so far.
+
     A minibatch in which no row is computed has the gradient zero, and its optimizer step is taken all the same: AdamW's
     moments decay and go on moving the weights, as they would with all rows computed. Where raft or dpo has chosen no
     completion there is no minibatch, and no optimizer step.
@@ -59,9 +63,18 @@ def update(
     policy_learns = critic is None or step >= critic.settings.warmup
     seed = derive_seed(config.run.seed, "minibatches", step)
     first = step * algo.minibatches * algo.epochs
-    for number, minibatch in enumerate(minibatches(batch, count=algo.minibatches, epochs=algo.epochs, seed=seed)):
+    size, moved, left_out = UpdateSize(learner), 0.0, 0
+    rest = enumerate(minibatches(batch, count=algo.minibatches, epochs=algo.epochs, seed=seed))
+    for number, minibatch in rest:
         if policy_learns:
-            sums.update(accumulate_gradient(learner, minibatch, differences, number=first + number))
+            size = UpdateSize(learner)
+            found = accumulate_gradient(learner, minibatch, differences, number=first + number, keep=size.keep)
+            moved = found.pop("moved", 0.0) / max(found["tokens"], 1)
+            if 0 < config.optim.max_update_kl < moved:
+                learner.optimizer.zero_grad()
+                left_out = 1 + sum(1 for _ in rest)
+                break
+            sums.update(found)
             norms.append(optimizer_step(learner.optimizer, lr=lr, max_grad_norm=config.optim.max_grad_norm))
         if critic is not None:
             if not (policy_learns and critic.shares_trunk):
@@ -72,6 +85,9 @@ def update(
         stats |= critic_stats(batch) if len(batch) else {}
         stats["critic/grad_norm"] = sum(critic_norms) / max(len(critic_norms), 1)
         stats["critic/skipped_updates"] = count_not_finite(critic_norms)
+    if policy_learns:
+        stats |= {"update_kl": moved, "left_out_updates": left_out} if left_out else size.measure()
+        warn_of_update(stats, step + 1, config.optim.max_update_kl, warn)
     stats |= mismatch_stats(learner, step, differences, warn)
     if len(batch):  # without rows there was no gradient
         stats["skipped_updates"] = count_not_finite(norms)
@@ -141,13 +157,20 @@ def to_batch(learner: Learner, groups: Sequence[Group], advantages: Sequence[Seq
 
 
 def accumulate_gradient(
-    learner: Learner, minibatch: Batch, differences: list[Tensor] | None = None, *, number: int = 0
+    learner: Learner,
+    minibatch: Batch,
+    differences: list[Tensor] | None = None,
+    *,
+    number: int = 0,
+    keep: Callable[[Batch, Tensor, int], None] | None = None,
 ) -> dict[str, float]:
     """Run forward and backward over a minibatch, cut into microbatches. Return the sums of its statistics.
 
     Gradients and sums are added up over processes. A critic on the policy's trunk learns in the same pass, and
     demonstrations are mixed in where algo.ptx_coef asks for it, by the `number` of the update.
-    Appends log pi_old - log pi_sampler of each microbatch's tokens (n,) to `differences`.
+    Appends log pi_old - log pi_sampler of each microbatch's tokens (n,) to `differences`. `keep` gets each microbatch,
+    its logprobs and this process's share of the minibatch's tokens (see UpdateSize). With old logprobs "moved" is the
+    sum of estimates of KL(old || present).
     """
     config, algo = learner.config, learner.algo
     total = loss_denominator(minibatch, algo.normalizer, config.rollout.max_new_tokens)
@@ -161,8 +184,12 @@ def accumulate_gradient(
         if values is not None:
             loss = loss + critic_loss(learner, values, micro, minibatch, stats)
         (loss * weight).backward()
+        if keep is not None:
+            keep(micro, logprobs, minibatch.num_completion_tokens // learner.accelerator.num_processes)
         if not weight:
             continue
+        if micro.old_logprobs is not None:
+            stats["moved"] = kl_sum(micro.old_logprobs, logprobs.detach(), micro.mask)
         if differences is not None:
             old = logprobs.detach() if micro.old_logprobs is None else micro.old_logprobs
             differences.append(of_tokens(old - micro.sampler_logprobs, micro.scored))
@@ -198,6 +225,8 @@ def stat_names(learner: Learner, minibatch: Batch) -> list[str]:
     names += ["dpo/pairs", *PAIR_STATS] if row.pairs else KTO_STATS if row.labels else TOKEN_STATS
     if minibatch.ref_logprobs is not None and not (row.pairs or row.labels):
         names.append("kl")
+    if minibatch.old_logprobs is not None:
+        names.append("moved")
     if learner.config.algo.ptx_coef:
         names.append("ptx/loss")
     if learner.critic is not None and learner.critic.shares_trunk:

@@ -141,8 +141,8 @@ def test_the_last_lines_are_true_when_they_are_copied(tmp_path: Path) -> None:
     for path in (checkpoint, found.get("best checkpoint", checkpoint)):
         assert (tmp_path / path.split(",")[0] / "model.safetensors").exists()
     assert (tmp_path / found["report"]).exists()
-    *_, before, line = done.stdout.splitlines()
-    assert before.startswith("next, ")
+    lines = done.stdout.splitlines()
+    (line,) = [lines[i + 1] for i, text in enumerate(lines) if text.startswith("next, ")]
     again = subprocess.run(
         line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, shell=True, check=False
     )

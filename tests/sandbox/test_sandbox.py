@@ -146,7 +146,7 @@ def test_limits_and_slots_are_checked():
     """Nothing that is not above 0."""
     with pytest.raises(ValueError, match="seconds 0"):
         Limits(seconds=0)
-    with pytest.raises(ValueError, match="0 slots"):
+    with pytest.raises(ValueError, match="slots 0"):
         Pool(0)
     with pytest.raises(ValueError, match="either an entry or an expression"):
         Call()

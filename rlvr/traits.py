@@ -35,20 +35,21 @@ class VerifierTraits:
     """Raise ValueError where a reference cannot be used; called for each problem when the data is loaded. Another
     exception, or False, is an error of the verifier and ends the command."""
 
+    for_problems: Callable[[Sequence[Problem]], tuple[Verifier, str]] | None = None
+    """Return the verifier for a pack with these problems, with the options that were left open chosen by them, and what
+    was chosen as one clause, "" where nothing was. Called when a pack gets its verifier."""
+
     whole_batch: bool = False
     """Verdicts depend on the other pairs: a step's pairs must come in one call, repeated ones included."""
 
     reads_prompt: bool = False
     """The score depends on the problem's prompt, not on its reference and the completion only."""
+
     integrity: Callable[[Any], str] | None = None
     """Return "weak" for a reference with which a pass shows little; task packs leave it out of training."""
 
     null_completions: Callable[[Any], Mapping[str, str]] | None = None
     """Completions that solve nothing, by what they do, for a reference: `rlvr audit` checks that none is accepted."""
-
-    for_problems: Callable[[Sequence[Problem]], tuple[Verifier, str]] | None = None
-    """Return the verifier for a pack with these problems, with the options that were left open chosen by them, and what
-    was chosen as one clause, "" where nothing was. Called when a pack gets its verifier."""
 
     missing: Callable[[], str] | None = None
     """One line that names a program or a server that is needed and not there, and what to do, or ""; asked before a

@@ -94,7 +94,8 @@ def is_positional(hint: Any) -> bool:
 def check_flags(known: Mapping[str, Any], argv: Sequence[str], prog: str) -> None:
     """Raise ValueError for the first flag that does not exist, with the nearest ones that do.
 
-    Also for one that is given twice: its first value would be lost. The type of one that may be repeated is None.
+    Also where a list, or the choice of a group (`--algo`), is given twice: the first would be lost. Of any other flag
+    the last one counts, so that a script may add to a command line. The type of one that may be repeated is None.
     """
     given: dict[str, str] = {}
     for place, token in enumerate(argv):
@@ -109,8 +110,8 @@ def check_flags(known: Mapping[str, Any], argv: Sequence[str], prog: str) -> Non
             raise ValueError(f"{found}; {nearest(name, known)}")
         name = switched or name
         value = " ".join([token, *itertools.takewhile(lambda word: not is_flag(word), argv[place + 1 :])])
-        if name in given and known[name] is not None:
-            is_list = typing.get_origin(known[name]) in (list, tuple)
+        is_list = typing.get_origin(known[name]) in (list, tuple)
+        if name in given and (is_list or any(other.startswith(f"{name}.") for other in known)):
             advice = f"give all its values after one: --{name} A B" if is_list else "leave one out"
             raise ValueError(f"{prog}: --{name} is given twice, {given[name]} and {value}; {advice}")
         given[name] = value

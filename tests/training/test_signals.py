@@ -176,11 +176,15 @@ def test_fine_tuning_and_evaluation_say_what_a_stop_waits_for(start: Callable[..
 @pytest.mark.parametrize(
     ("number", "arguments", "left"),
     [
-        (signal.SIGINT, [*TINY, "--sft.batch-size", "2", "--run.task-option", "slow=true"], "start again"),
+        (
+            signal.SIGINT,
+            [*TINY, "--sft.batch-size", "2", "--run.task-option", "slow=true"],
+            "nothing was written; run the same command again",
+        ),
         (
             signal.SIGTERM,
             "eval --model tiny --task mine:sums --task-option slow=true --out-dir evaluated".split(),
-            "resume; the answers so far are in evaluated",
+            "run the same command to resume; the answers so far are in evaluated",
         ),
     ],
 )
@@ -192,7 +196,7 @@ def test_where_nothing_is_lost_one_signal_is_enough(
     run.wait(lambda: (run.folder / "reading").exists())
     run.signal(number)
     assert run.end() == 128 + number
-    assert run.text("stderr").splitlines() == [f"stopped while reading the task; run the same command to {left}"]
+    assert run.text("stderr").splitlines() == [f"stopped while reading the task; {left}"]
 
 
 @pytest.mark.slow

@@ -52,11 +52,12 @@ _THE_ANSWER = (
 )
 _ANOTHER = re.compile(
     rf"\b(?:half|twice|double|triple|(?:one[\s-])?(?:third|quarter|fourth|fifth|tenth)|square(?:\s+root)?|cube(?:\s+root)?"
-    rf"|root|reciprocal|negative|opposite|inverse|\w*\s?digits?|factors?|multiples?|logarithm|successor|predecessor)"
+    rf"|root|reciprocal|negative|opposite|inverse|\w*\s?digits?|factors?|multiples?|logarithm|successor|predecessor"
+    rf"|remainder|magnitude|modulus|absolute\s+value|complement|conjugate|negation)"
     rf"\s+(?:of\s+|to\s+)?{_THE_ANSWER}\b"
     rf"|\b{_THE_ANSWER}\s+(?:plus|minus|times|divided|squared|cubed|doubled|halved|multiplied|modulo|mod)\b"
     r"|\b(?:half|twice|double|triple|square|cube|reciprocal|negative|opposite|inverse|logarithm)\s+of\s+[a-z]\s*\Z"
-    r"|\b(?:the|its)\s+(?:double|triple|reciprocal|negative|opposite|inverse|negation|complement)\s*\Z"
+    r"|\b(?:the|its)\s+(?:(?:additive|multiplicative)\s+)?(?:double|triple|reciprocal|negative|opposite|inverse|negation|complement)\s*\Z"
     rf"|\b(?:than|plus|minus|times)\s+{_THE_ANSWER}\b",
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlvr.verifiers.math.tree import Node, Op, Quantity, Sym, symbols
+from rlvr.verifiers.math.tree import Node, Num, Op, Quantity, Sym, heads, symbols
 from rlvr.verifiers.math.units import UNITS
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.parse import Parser
 
 _BROKEN = frozenset(("div", "root", "log", "logb", "ln"))
-_MAY_BE_BROKEN = _BROKEN | {"add", "mul", "neg"}
+_PRODUCTS = _BROKEN | {"mul", "neg"}
 _SIGN_HEADS = {UNITS["°"]: "deg", UNITS["%"]: "percent"}
 # A factor does not begin with these signs.
 _NO_START = frozenset(("cup", "cap", "setminus", ",", ";", ")", "]", "}", "}}", "=", "~", "<", ">", "<=", ">=", "!=",
@@ -40,25 +40,28 @@ def is_bracketed_factor(parser: Parser) -> bool:
 
 
 def is_integer_part(inner: Node, before: Token) -> bool:
-    r"""Whether square brackets around one expression are Gauss's, [n/2] or [x]: needless as a group.
+    r"""Whether square brackets around one expression are Gauss's, [n/2], [x] or [an]: needless as a group.
 
-    A group needs them around a sum that is a factor; after a function's name they hold its argument.
+    A group needs them around a sum that is a factor, and around what has brackets of its own; after a function's name
+    they hold its argument, as after \frac{d}{dx}.
     """
-    if isinstance(inner, Sym):
-        return bool(symbols(inner)) and before.kind != "name"
-    if not isinstance(inner, Op) or not symbols(inner) or before.kind == "name" or inner.head not in _MAY_BE_BROKEN:
+    if not symbols(inner) or before.kind == "name" or before.text == "}" or not isinstance(inner, (Sym, Op)):
         return False
+    if isinstance(inner, Sym):
+        return True
+    alone = before.text not in ("*", "/", "-", ")", "]") and before.kind != "num"
     if inner.head == "add":
-        alone = before.text not in ("*", "/", "-", ")", "}", "]") and before.kind != "num"
         return alone and any(map(_may_be_broken, inner.args))
-    return _may_be_broken(inner)
+    return inner.head in _PRODUCTS and (_may_be_broken(inner) or (alone and "add" not in heads(inner)))
 
 
 def _may_be_broken(node: Node) -> bool:
-    """Whether a term is a quotient, a root or a logarithm, which is seldom an integer."""
-    if not isinstance(node, Op) or not symbols(node):
+    """Whether a term is a fraction, a root or a logarithm, or has such a factor: it is seldom an integer."""
+    if isinstance(node, Num):
+        return node.value.denominator > 1
+    if not isinstance(node, Op):
         return False
-    return node.head in _BROKEN or (node.head in ("mul", "neg") and any(map(_may_be_broken, node.args)))
+    return node.head in _BROKEN or (node.head in _PRODUCTS and any(map(_may_be_broken, node.args)))
 
 
 def without_sign(node: Node) -> Node:

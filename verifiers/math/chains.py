@@ -37,6 +37,9 @@ def chain_value(chain: Rel, rules: Rules, decimal: bool = False) -> Node | None:
     kept = sides[:1]
     for op, side in zip(ops, sides[1:], strict=True):
         if op == "~":
+            if not literal(side) and approximates(side, kept[-1]):  # 1.414 \approx \sqrt{2}
+                kept[-1] = kept[-1] if decimal else side
+                continue
             if not approximates(kept[-1], side):
                 return None
             if not decimal:

@@ -9,6 +9,7 @@ _CHOICE = re.compile(
     r"(?:option|choice|answer|选项|选择|选|選項)?\s*(?:\{?\(\s*([A-Ja-j])\s*\)\}?|\{?([A-Ja-j])[.:)](?:\}|(?=\s|\Z))|([A-J])\Z)\s*[.:]?\s*(.*)\Z",
     re.DOTALL,
 )
+_CONFIRMED = re.compile(r"\s+is\s+(?:the\s+)?(?:correct|right)(?:\s+(?:answer|choice|option|one))?\s*[.!]?\Z")
 _FIRST = frozenset("({ABCDEFGHIJabcdefghijo选選 ")  # what _CHOICE begins with
 _OTHER_CHOICE = re.compile(
     r"\A(?:[+*/^_=!,;&|]|\bthrough\b)|\([A-Ja-j]\)|\b[B-J]\b[.)]|\b(?:or|and|not)\b"
@@ -22,7 +23,9 @@ _OTHER_CHOICE = re.compile(
 
 def choice(normal: str) -> tuple[str, str]:
     """Return the letter of a choice and the text after it; ("", "") where the text is not a choice."""
-    match = _CHOICE.match(normal) if normal[:1] in _FIRST and len(normal) < 400 else None
+    if len(normal) >= 400 or normal[:1] not in _FIRST:
+        return "", ""
+    match = _CHOICE.match(_CONFIRMED.sub("", normal) if " is " in normal else normal)
     if match is None or _OTHER_CHOICE.search(match[4]):
         return "", ""
     return (match[1] or match[2] or match[3]).upper(), match[4]

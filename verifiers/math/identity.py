@@ -30,7 +30,7 @@ from rlvr.verifiers.math.points import (
     more_points,
 )
 from rlvr.verifiers.math.systems import Digits, Numbers, OutsideReals, Value
-from rlvr.verifiers.math.tree import IMAGINARY, Node, Num, Op, TooLarge, heads, nodes, number, symbols
+from rlvr.verifiers.math.tree import IMAGINARY, PI, E, Node, Num, Op, TooLarge, heads, nodes, number, symbols
 
 POINTS = 12
 SMOOTH_POINTS = 16
@@ -74,11 +74,12 @@ def same_value(gold: Node, answer: Node) -> bool:
 
 
 def proportional(gold: Node, answer: Node) -> bool:
-    """Whether the numerators of two rational functions differ by a constant factor that is not zero."""
+    """Whether the numerators of two rational functions differ by a constant factor that is not zero: 2, or \\pi."""
     names = sorted(symbols(gold) | symbols(answer))
     rng = random.Random(f"{gold}~{answer}")
     prime, root = PRIMES[rng.randrange(len(PRIMES))]
-    points = [{name: rng.randrange(1, prime) for name in names} for _ in range(3)]
+    fixed = {constant.name: rng.randrange(1, prime) for constant in (PI, E)}
+    points = [{**fixed, **{name: rng.randrange(1, prime) for name in names}} for _ in range(3)]
     (g0, _), (a0, _) = residue(gold, points[0], prime, root), residue(answer, points[0], prime, root)
     if not g0 or not a0:
         return False

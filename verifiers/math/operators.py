@@ -159,9 +159,11 @@ def postfix(parser: Parser, head: str, left: Node) -> Node:
     if head == "deg":
         return Op("deg", (_with_minutes(parser, left),))
     if head == "prime":
-        if not isinstance(left, Sym):
+        *factors, last = left.args if isinstance(left, Op) and left.head == "mul" else (left,)  # fg' is f g'
+        if not isinstance(last, Sym):
             raise ParseError("a prime after something that is no name")
-        return Sym(left.name + "'" * len(sign))
+        primed = Sym(last.name + "'" * len(sign))
+        return Op("mul", (*factors, primed)) if factors else primed
     if head == "sub":
         return subscript(parser, left)
     return Op(head, (left,))

@@ -22,7 +22,7 @@ import functools
 from rlvr.verifiers.math.calculus import CALCULUS
 from rlvr.verifiers.math.calls import called, may_be_called, with_calls
 from rlvr.verifiers.math.cases import CASES, MATRIX_NAMES, matrix_name
-from rlvr.verifiers.math.conditions import QUANTIFIERS, skip_condition, without_conditions
+from rlvr.verifiers.math.conditions import QUANTIFIERS, explains, skip_condition, without_conditions
 from rlvr.verifiers.math.cursor import Cursor
 from rlvr.verifiers.math.factors import is_factor, is_rate, is_word, juxtaposable
 from rlvr.verifiers.math.labels import labelled
@@ -146,7 +146,7 @@ class Parser(Cursor):
             separator = self.separator()
             if not separator:
                 break
-            if self.word() in QUANTIFIERS and skip_condition(self, symbols(items[-1])):
+            if (self.word() in QUANTIFIERS and skip_condition(self, symbols(items[-1]))) or explains(self):
                 continue
             joints.append(separator)
             if self.kind == "end" or self.op() in ("}", "}}", ")", "]"):
@@ -169,6 +169,8 @@ class Parser(Cursor):
             return items[0]
         if {"land", "lor"} & set(joints) and is_logic(items):
             return propositions(items, joints)
+        if "then" in joints:
+            return Op("()", tuple(items))
         conjunction, alternatives = not {"and", "land"}.isdisjoint(joints), not {"or", "lor"}.isdisjoint(joints)
         if conjunction and any(isinstance(item, Rel) and not set(item.ops) <= {"=", "~"} for item in items):
             return Op("both", tuple(items))
@@ -231,8 +233,9 @@ class Parser(Cursor):
             sign = self.take("-")
         if self.op() in CURRENCIES:
             currency = UNITS[self.advance().text]
-        if self.word() in ("negative", "minus"):
-            sign = not sign
+        word = self.word()
+        if word in ("negative", "minus") or (word == "positive" and self.peek().kind == "num"):
+            sign = sign is (word == "positive")
             self.advance()
         value = self.expression(0)
         value = Op("neg", (value,)) if sign else value

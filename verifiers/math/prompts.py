@@ -127,7 +127,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (rf"\b(?:an?|one|1)[-\s]+third\s+of\s+{_A}", r" (\g<a>/3) "),
         (rf"\b(?:twice|double)\s+(?:of\s+)?{_A}", r" (2*\g<a>) "),
         (rf"\b(?:thrice|triple)\s+(?:of\s+)?{_A}", r" (3*\g<a>) "),
-        (rf"{_A}\s*(?:\\?%|percent)\s+of\s+{_B}", r" (\g<a>/100*\g<b>) "),
+        (rf"{_A}\s*(?:\\?%|percent)\s+of\s+{_B}", r" (\g<a>\\%*\g<b>) "),
         (rf"{_FRACTION}\s+of\s+{_B}", r" (\g<a>*\g<b>) "),
         (_between(r"times|multiplied\s+by"), r" \g<a> * \g<b> "),
         (_between(r"divided\s+by|over"), r" \g<a> / \g<b> "),

@@ -8,17 +8,34 @@ of the prompt, in another form than the gold: 3/20 to "Write 3/20 as a decimal".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from rlvr.verifiers.math.evaluated import is_evaluated, is_number, with_multiples
+from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.labels import is_label
-from rlvr.verifiers.math.tree import Node, Num, Op, Quantity, Rel, Sym, Words, children, nodes, symbols, with_children
+from rlvr.verifiers.math.tree import (
+    PI,
+    Node,
+    Num,
+    Op,
+    Quantity,
+    Rel,
+    Sym,
+    Words,
+    children,
+    nodes,
+    number,
+    symbols,
+    with_children,
+)
+from rlvr.verifiers.math.units import UNITS
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
 
+_NEUTRAL = frozenset((0, 1))
 MAX_COPIES = 16  # of a factor: x^2 is x x
 _MANY = frozenset(("list", "set", "either", "both"))
 _STRUCTURES = _MANY | frozenset(("()", "(]", "[)", "[]", "union", "inter", "minus", "matrix", "row"))
@@ -41,6 +58,7 @@ class Expressions(NamedTuple):
     numbers: frozenset[Fraction]
 
 
+Same = Callable[[Node, Node], bool]
 Given = Callable[[], Expressions] | None  # reads the prompt; None where there is none, or where it may be repeated
 
 
@@ -51,24 +69,59 @@ def refusal(golds: Iterable[Node], gold: Node, tree: Node, text: str, rules: Rul
     tree = with_multiples(tree, text)
     if rules.unevaluated == "reject" and not is_evaluated(tree, gold):
         return NOT_EVALUATED
-    return REPEATED if given is not None and repeats(tree, golds, given()) else ""
+    return REPEATED if given is not None and repeats(tree, golds, given(), rules.same) else ""
 
 
 def expressions(trees: Iterable[Node]) -> Expressions:
     """Return the expressions of a prompt: all subtrees of the trees that were read in it."""
-    forms = {form(part) for tree in trees for part in nodes(tree)}
+    trees = list(trees)
+    written = dict.fromkeys([*trees, *map(_with_values, trees)])
+    forms = {form(part) for tree in written for part in nodes(tree)}
     sums = tuple((key[0], dict(key[1])) for key in forms if isinstance(key, tuple) and key[0] in ("add", "mul"))
     return Expressions(frozenset(forms), sums, frozenset(_numbers(trees)))
 
 
-def repeats(answer: Node, golds: Iterable[Node], prompt: Expressions) -> bool:
-    """Whether an answer repeats an expression of the prompt, and is not written as one of the golds or its parts."""
+def repeats(answer: Node, golds: Iterable[Node], prompt: Expressions, same: Same) -> bool:
+    """Whether an answer repeats an expression of the prompt, and is not written as one of the golds or its parts.
+
+    `same` compares a gold with a part of the answer.
+    """
     golds = list(golds)
     own = frozenset(form(part, strict=True) for gold in golds for part in _members(gold))
-    if _repeats(answer, own, prompt):
+    if _repeats(answer, own, prompt) or _holds_repeated(answer, golds, own, prompt, same):
         return True
     measured = any(isinstance(gold, Quantity) for gold in golds)
     return measured and bool(symbols(answer)) and _repeats(_without_letters(answer), own, prompt)  # 57 km - 1 km
+
+
+def _holds_repeated(
+    answer: Node, golds: Sequence[Node], own: frozenset[Hashable], prompt: Expressions, same: Same
+) -> bool:
+    r"""Whether an expression of the prompt in an answer is all that equals the gold: \max(57 - 1, 0)."""
+    if isinstance(answer, Rel) or form(answer, strict=True) in own:
+        return False
+    parts = [part for part in nodes(answer) if not _is_value(part) and _is_expression(part, prompt)]
+    return any(_is_same(gold, part, same) for part in parts for gold in golds if form(part, strict=True) not in own)
+
+
+def _is_same(gold: Node, part: Node, same: Same) -> bool:
+    try:
+        return same(gold, part)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return False
+
+
+def _with_values(node: Node, neutral: frozenset[int] = frozenset()) -> Node:
+    r"""An expression with its operands as numbers where they are written in a usual form, or equal a `neutral` one.
+
+    0.15 \cdot 80 and 15\% \cdot 80 are one expression; 57 - 1! is 57 - 1 where 1 is neutral.
+    """
+    below = []
+    for arg in children(node):
+        value = None if isinstance(arg, (Num, Sym, Words)) or symbols(arg) else rational(arg)
+        plain = value is not None and (value in neutral or is_number(arg))
+        below.append(Num(value) if plain and value is not None else _with_values(arg, neutral))
+    return with_children(node, tuple(below)) if below else node
 
 
 def _repeats(node: Node, own: frozenset[Hashable], prompt: Expressions) -> bool:
@@ -85,7 +138,9 @@ def _repeats(node: Node, own: frozenset[Hashable], prompt: Expressions) -> bool:
         if form(bare, strict=True) in own or form(node) not in prompt.forms:
             return False
         return bool(prompt.numbers) and prompt.numbers <= set(_numbers([bare]))
-    if _is_expression(node, prompt):
+    if _is_expression(node, prompt) or _is_expression(_with_values(node, _NEUTRAL), prompt):
+        return True
+    if isinstance(node, Op) and node.head in ("max", "min") and all(form(arg) in prompt.forms for arg in node.args):
         return True
     if symbols(node) or not prompt.numbers.issuperset(_numbers([node])):
         return False
@@ -159,6 +214,7 @@ def form(node: Node, strict: bool = False) -> Hashable:
 
     Unless `strict`, terms 0 and factors 1 do not count either, x x is x^2, units are left out, a term less itself is 0.
     """
+    node = node if strict else _respelled(node)
     if isinstance(node, Num):
         return ("number", node.value) if node.value >= 0 else ("add", frozenset({(("number", -node.value), -1)}))
     if isinstance(node, (Sym, Words)):
@@ -187,7 +243,9 @@ def _form_of_sum(node: Node, strict: bool) -> Hashable:
     terms: Counter[Hashable] = Counter()
     for term, sign in _signed_terms(node, 1):
         key, own_sign = _form_of_product(term, strict)
-        if strict or key != ("number", 0):
+        if not strict and isinstance(key, tuple) and key[0] == "add":
+            terms.update({inner: count * sign * own_sign for inner, count in key[1]})
+        elif strict or key != ("number", 0):
             terms[key] += sign * own_sign
     items = {key: count for key, count in terms.items() if count or strict}
     if not items:
@@ -214,6 +272,9 @@ def _form_of_product(node: Node, strict: bool) -> tuple[Hashable, int]:
         key = _form_of_factor(factor, strict)
         while isinstance(key, tuple) and key[0] == "add" and len(key[1]) == 1 and next(iter(key[1]))[1] == -1:
             sign, key = -sign, next(iter(key[1]))[0]
+        if not strict and isinstance(key, tuple) and key[0] == "add" and min(key[1], key=repr)[1] < 0:
+            sign = sign * (-1) ** power
+            key = "add", frozenset((term, -count) for term, count in key[1])  # 2 - x is -(x - 2)
         if not strict and key == ("number", 0) and power > 0:
             return ("number", Fraction(0)), 1
         if not strict and isinstance(key, tuple) and key[0] == "mul":
@@ -248,6 +309,22 @@ def _factors(node: Node, power: int, strict: bool) -> Iterator[tuple[Node, int]]
         yield node, power
 
 
+def _respelled(node: Node) -> Node:
+    """A logarithm of a base as a quotient of logarithms, degrees as radians; any other node as it is."""
+    if isinstance(node, Quantity) and node.unit == UNITS["°"]:
+        node = Op("deg", (node.value,))
+    if not isinstance(node, Op):
+        return node
+    if node.head == "ln":
+        return Op("log", node.args)
+    if node.head == "logb":
+        return Op("div", (Op("log", node.args[1:]), Op("log", node.args[:1])))
+    if node.head == "deg" and (turn := rational(node.args[0])):
+        share = turn / 180
+        return Op("div", (Op("mul", (number(share.numerator), PI)), number(share.denominator)))
+    return node
+
+
 def _copies(exponent: Node) -> int:
     """A small whole exponent; 0 for any other."""
     if isinstance(exponent, Op) and exponent.head == "neg":
@@ -264,5 +341,7 @@ def _form_of_factor(node: Node, strict: bool) -> Hashable:
     if isinstance(node, Op) and node.head == "root":
         if strict:
             return "root", form(node.args[0], strict), form(node.args[1], strict)
-        return "pow", form(node.args[1]), form(Op("div", (Num(Fraction(1)), node.args[0])))
+        share = rational(node.args[0])
+        exponent = Num(1 / share) if share else Op("div", (number(1), node.args[0]))
+        return "pow", form(node.args[1]), form(exponent)
     return form(node, strict)

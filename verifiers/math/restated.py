@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.exact import Inexact, Undefined, rational
 from rlvr.verifiers.math.rounding import approximates
-from rlvr.verifiers.math.tree import Node, Num, Op, ParseError, Quantity, number, symbols
+from rlvr.verifiers.math.tree import Node, Num, ParseError, Quantity, symbols
 from rlvr.verifiers.math.units import UNITS
 from rlvr.verifiers.math.words import NUMBER_WORDS
 
@@ -32,11 +32,10 @@ def is_restated(parser: Parser, value: Node) -> bool:
     if first is None:
         return False
     if parser.op(2) == "%" and parser.op(3) == ")":  # 1/8 (12.5%)
-        share = rational(value)
-        return share is not None and 100 * share == first.value
-    if parser.op(2) == ")":  # 1/2 (0.5)
-        fraction = isinstance(value, Op) and value.head in ("div", "neg")
-        return first.places is not None and fraction and rational(value) == first.value
+        return approximates(value, Quantity(first, UNITS["%"]))
+    if parser.op(2) == ")":  # 1/2 (0.5), \sqrt{2} (1.414)
+        precise = bool(first.places) and (first.digits > 1 or rational(value) == first.value)
+        return precise and not isinstance(value, Num) and not symbols(value) and approximates(value, first)
     quotient = second is not None and second.value and parser.op(2) == "/" and parser.op(4) == ")"  # 0.5 (1/2)
     if not quotient or second is None or not isinstance(value, Num) or value.places is None:
         return False
@@ -53,10 +52,9 @@ def restated(parser: Parser, value: Node) -> None:
         again = parser.side()
         parser.expect(")")
     parser.shallower()
-    if isinstance(again, Quantity) and again.unit == UNITS["%"]:
-        value, again = Op("mul", (value, number(100))), again.value
     try:
-        same = rational(again) is not None and (rational(value) == rational(again) or approximates(value, again))
+        same = rational(again) is not None and rational(value) == rational(again)
+        same = same or approximates(value, again)
     except (Inexact, Undefined):
         same = False
     if not same:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from rlvr.verifiers.math.exact import rational
 from rlvr.verifiers.math.numeric import evaluate
 from rlvr.verifiers.math.systems import Digits, Numbers
-from rlvr.verifiers.math.tree import Node, Num, Op, number, symbols
+from rlvr.verifiers.math.tree import Node, Num, Op, Quantity, number, symbols
+from rlvr.verifiers.math.units import UNITS
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.compare import Rules
@@ -157,7 +158,9 @@ def _rounds_in_floats(node: Node, target: Num, cut: bool) -> bool | None:
 
 
 def approximates(left: Node, right: Node) -> bool:
-    """Whether `right` is a literal that `left` equals when rounded or cut at its last place."""
+    """Whether `right` is a literal, or one in percent, that `left` equals when rounded or cut at its last place."""
+    if isinstance(right, Quantity) and right.unit == UNITS["%"]:
+        left, right = Op("mul", (left, number(100))), right.value
     written = literal(right)
     if written is None or symbols(left):
         return written is not None

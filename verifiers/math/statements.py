@@ -68,6 +68,8 @@ _REACHING = frozenset(
 )
 _SUPERLATIVES = frozenset("smallest largest greatest least first last next biggest".split())
 _WHERE = re.compile(r"\bwhere\b")
+_LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z]\s*\Z")
+_KIND = re.compile(r"(?:an?|any|some|arbitrary)\s+[a-z]{4}")
 _DIGIT = re.compile(r"\d")
 _GAP = re.compile(r"[\s-]+")
 _COMMAND = re.compile(r"[\\{}]")
@@ -115,8 +117,8 @@ def _stated(text: str) -> Iterator[str]:
     copulas = list(_COPULA.finditer(words))
     if len(copulas) == 1:
         subject, value = text[: copulas[0].start()], text[copulas[0].end() :].strip().removeprefix("at ").strip()
-        if _WHERE.search(subject) or _is_open(subject):
-            return  # x + c where c is a constant
+        if _WHERE.search(subject) or _is_open(subject) or (_LETTER.search(subject) and _KIND.match(value)):
+            return  # x + c where c is a constant; k \pi, k is an integer
         if not _is_doubtful(subject) and not (" and " in subject and _DIGIT.search(_outside(subject))):
             if _COUNTED.match(value):
                 yield from _only_value(value)
@@ -157,13 +159,19 @@ def _is_doubtful(words: str) -> bool:
 
 
 def _changes(words: str) -> bool:
-    """Whether words beside a value may change it."""
-    return any(
+    """Whether words beside a value may change it, or what it holds for."""
+    return _RESTRICTS.search(words) is not None or any(
         word.lower() in ALTERING
         or word.lower() in _CHANGING - {"of", "from", "by", "per", "every", "digits", "square"}
         or _FRACTIONS.match(word)
         for word in _WORD.findall(words)
     )
+
+
+_RESTRICTS = re.compile(
+    r"\b[b-zA-Z](?:\s+(?:is|are))?(?:\s+an?)?\s+(?:odd|even|prime|composite|large|small)\b"
+    r"|\b(?:odd|even|prime|composite|large|small)\s+[b-zA-Z]\b"
+)
 
 
 def _is_number(words: str) -> bool:
@@ -192,7 +200,7 @@ def _only_value(text: str) -> Iterator[str]:
         return  # the 42nd prime, the 42 smallest primes
     if _OPERATOR_BEFORE.search(before) or _OPERATOR_AFTER.match(after):
         return
-    if "only" in trailing[:-1]:
+    if "only" in trailing[:-1] or _RESTRICTS.search(after):
         return
     if any(_changes(word) or word.lower() in NUMBER_WORDS or not _WORD.match(word) for word in trailing):
         return

@@ -11,7 +11,7 @@ from rlvr.verifiers.math.lex import Token
 from rlvr.verifiers.math.measures import unit
 from rlvr.verifiers.math.restated import is_restated
 from rlvr.verifiers.math.spoken import is_root_of
-from rlvr.verifiers.math.tree import Node, Op, ParseError, Sym, Unit, number, symbols
+from rlvr.verifiers.math.tree import Node, Op, ParseError, Unit, number, symbols
 from rlvr.verifiers.math.units import NO_UNIT, UNITS
 from rlvr.verifiers.math.vocabulary import ALTERING, BLOCKED, LEAD, SEPARATORS
 from rlvr.verifiers.math.words import ABBREVIATED, MAGNITUDES, MULTIPLIERS, NO_MAGNITUDE, NUMBER_WORDS, PARTS
@@ -23,7 +23,7 @@ MAX_TAIL_WORDS = 8
 MAX_LABEL_WORDS = 6
 MAX_LABEL_TOKENS = 16
 _MATRIX_NUMBERS = frozenset(("\\det", "\\dim", "\\rank", "\\deg", "\\tr", "\\ker"))
-_PROPERTIES = frozenset("odd even prime composite rational irrational".split())  # n odd
+_PROPERTIES = frozenset("odd even prime composite rational irrational large small".split())  # n odd
 _ORDINAL = frozenset(("st", "nd", "rd", "th"))
 _MULTIPLE = frozenset(("double", "repeated", "triple"))
 _ROOTS = frozenset("root roots zero solution".split())
@@ -119,7 +119,7 @@ def tail(parser: Parser, value: Node) -> tuple[Node, Unit]:
     words = _trailing_words(parser, symbols(value) | parser.named)
     if found is not None:
         return value, found
-    if words and (parser.named or isinstance(value, Sym)) and not _PROPERTIES.isdisjoint(words):
+    if words and (parser.named or symbols(value)) and not _PROPERTIES.isdisjoint(words):
         raise ParseError(f"the word {words[0]!r} beside a name")
     return value, Unit(Fraction(1), (), " ".join(words)) if words else NO_UNIT
 

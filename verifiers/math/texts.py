@@ -15,6 +15,7 @@ _SPACING = re.compile(
 )
 # What a text has where the pattern may match, the pattern, and what stands in its place.
 _SPELLINGS = (
+    ("arrow", re.compile(r"\\(?:long)?rightarrow(?![A-Za-z])"), r"\\to"),
     ("frac", re.compile(r"\\[dt]frac(?![A-Za-z])"), r"\\frac"),
     ("ots", re.compile(r"\\[lc]?dots[bc]?(?![A-Za-z])"), r"\\dots"),
     ("...", re.compile(r"\.\.\."), r"\\dots"),

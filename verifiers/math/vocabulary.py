@@ -61,7 +61,7 @@ ALTERING = frozenset(
     "halved doubled tripled quadrupled negated inverted reversed rejected refuted refused ruled disproved disproven "
     "fails failed excluded erroneously falsely mistakenly mistake seems too par invalid hexadecimal hex octal "
     "extraneous divides contradicts violates against inverse inverses reciprocal etc discarded eliminated dismissed "
-    "dropped crossed struck removed retracted withdrawn".split()
+    "dropped crossed struck removed retracted withdrawn counting".split()
 )
 SEPARATORS = {
     "and": "and",
@@ -73,6 +73,7 @@ SEPARATORS = {
     "oppure": "or",
     "lub": "or",
 }
+SEPARATORS |= {"then": "then"}
 SEPARATORS |= dict.fromkeys(("或", "或者", "または", "もしくは", "또는", "или"), "or")
 SEPARATORS |= dict.fromkeys(("和", "且", "以及", "与", "与", "및", "и"), "and")
 

@@ -109,7 +109,7 @@ def number_words(words: list[str]) -> tuple[Fraction, int] | None:
             current += NUMBER_WORDS[word]
         elif word == "hundred" and current:
             current *= 100
-        elif word in MULTIPLIERS and current and word != "dozen":
+        elif MULTIPLIERS.get(word, 0) >= 100 and current:  # six sevens are no number, but a product
             total, current = total + current * MULTIPLIERS[word], 0
         elif (
             word == "and"

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib
 import pkgutil
 import sys
@@ -12,9 +11,11 @@ import typing
 import warnings
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pdoc.doc
 import pdoc.render
+from pdoc.doc_types import safe_eval_type
 
 import rlvr
 
@@ -28,6 +29,18 @@ def modules() -> list[ModuleType]:
     return [rlvr, *(importlib.import_module(name) for name in names if name not in NOT_IMPORTED)]
 
 
+def read_inherited_hints(value: type) -> dict[str, Any]:
+    """Return the types of the fields that a class has from classes of other modules, each read in its own module."""
+    own = value.__annotations__ if "__annotations__" in vars(value) else {}
+    bases = [base for base in reversed(value.__mro__) if base.__module__ not in (value.__module__, "builtins")]
+    return {
+        name: safe_eval_type(hint, vars(sys.modules[base.__module__]), None, sys.modules[base.__module__], name)
+        for base in bases
+        for name, hint in vars(base).get("__annotations__", {}).items()
+        if name not in own
+    }
+
+
 def page(module: ModuleType) -> pdoc.doc.Module:
     """Return what there is to say about a module, with the names in it that are imported when they are first used."""
     for name in getattr(module, "__all__", ()):
@@ -36,11 +49,10 @@ def page(module: ModuleType) -> pdoc.doc.Module:
         if isinstance(value, type) and "_field_defaults" in vars(value) and value.__module__ == module.__name__:
             # A NamedTuple's constructor does not know its module's names, and pdoc could not resolve its annotations.
             value.__new__.__annotations__ = typing.get_type_hints(value)
-        if isinstance(value, type) and dataclasses.is_dataclass(value) and value.__module__ == module.__name__:
+        if isinstance(value, type) and "__dataclass_fields__" in vars(value) and value.__module__ == module.__name__:
             # Neither does a dataclass's constructor know the names of a base class's module.
-            hints, written = typing.get_type_hints(value, include_extras=True), vars(value).get("__init__")
-            if written is not None:
-                written.__annotations__ |= {name: hints[name] for name in written.__annotations__ if name in hints}
+            written = getattr(vars(value).get("__init__"), "__annotations__", {})
+            written |= {name: hint for name, hint in read_inherited_hints(value).items() if name in written}
     return pdoc.doc.Module(module)
 
 

@@ -7,10 +7,10 @@ import torch
 from rlvr.model.health import GradientWatch, dropped_updates, streak_of
 from rlvr.model.progress import enter
 from rlvr.seeding import derive_seed
-from rlvr.training.after_step import alarm_ends, check_trained, finish_step, gradient_advice, is_due
-from rlvr.training.alarm import AlarmStop
+from rlvr.training.after_step import check_trained, finish_step, gradient_advice, is_due, log_alarm
 from rlvr.training.credit import check_credit, credit_metrics, credited_advantages, credited_rewards
 from rlvr.training.following import follow
+from rlvr.training.guards import GuardStop
 from rlvr.training.prefetch import RolloutPrefetcher
 from rlvr.training.prepare import kl_costs, subtracts_kl
 from rlvr.training.regression import act_on_regression, find_regression
@@ -64,10 +64,12 @@ def train(run: Run, start: int = 0) -> StopRequest:
 
             metrics, records, signs = finish_step(run, step + 1, sampled, advantages, costs, stats)
             gradients.observe(step + 1, *dropped_updates(metrics))
-            if alarm_ends(run, step + 1, signs, metrics, records):
+            alarm = log_alarm(run, step + 1, signs, metrics, records)
+            if isinstance(alarm, GuardStop):
                 saver.save(step + 1, rollouts.ahead)
+            if alarm:
                 saver.finish()
-                raise AlarmStop(step + 1, signs, run.reporter.log.path("alarms"))
+                raise alarm
             if stop_requested(run.stop, accelerator):
                 break
             evaluated = is_due(step + 1, config.eval.every)

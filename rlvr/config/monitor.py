@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from rlvr.config.group import ADVANCED, Group, Rules
 from rlvr.config.quantities import CORRELATION, COUNT, POSITIVE, WEIGHT
@@ -19,7 +19,7 @@ class MonitorConfig(Group):
     registered name or module:attribute. none: no monitor."""
     verifier_option: tuple[str, ...] = ()
     """Options of the monitor's verifier, as key=value."""
-    window: Annotated[int, COUNT] = 10
+    window: Annotated[int, COUNT, ADVANCED] = 10
     """Number of steps over which reward and monitor are averaged before they are compared."""
     margin: Annotated[float, POSITIVE, ADVANCED] = 0.25
     """Divergence between reward and monitor, in score standard deviations, that counts as suspicious."""
@@ -27,10 +27,11 @@ class MonitorConfig(Group):
     """Significance threshold, in standard errors."""
     rank: Annotated[float, CORRELATION, ADVANCED] = 0.1
     """Rank correlation within groups below which reward and monitor count as unrelated."""
-    patience: Annotated[int, COUNT] = 5
+    patience: Annotated[int, COUNT, ADVANCED] = 5
     """Consecutive suspicious steps that raise the alarm; where the monitor falls fast, two do."""
-    stop: bool = False
-    """Save a checkpoint and end the run when the alarm is raised."""
+    on_alarm: Literal["warn", "stop", "rollback"] = "warn"
+    """What to do when the alarm is raised: warn; stop after a checkpoint; or go back to the best checkpoint up to the
+    monitor's best steps and on with a quarter of the learning rate (three times at most)."""
 
     def rules(self, at: str) -> Rules:
         """Return rules about the verifier's name."""

@@ -10,8 +10,9 @@ from rlvr.algo.credit import Advantage, Steps
 from rlvr.config import Config
 from rlvr.model.health import check_weights
 from rlvr.runs.log import rollout_records
-from rlvr.training.alarm import alarm_record
+from rlvr.training.alarm import AlarmStop, alarm_record, best_step
 from rlvr.training.credit import credited_rewards
+from rlvr.training.guards import RollBack
 from rlvr.training.learner import Learner
 from rlvr.training.rewards import among_all, group_rewards
 from rlvr.training.run import Run
@@ -123,13 +124,19 @@ def watch(
     return monitored, signs
 
 
-def alarm_ends(
+def log_alarm(
     run: Run, step: int, signs: Mapping[str, str], metrics: Mapping[str, float], rollouts: Sequence[Mapping[str, Any]]
-) -> bool:
-    """Log the alarm when due. Return whether it is to end the run."""
-    if run.worker.monitor is None:
-        return False
-    holds, begins = run.worker.monitor.alarm()
+) -> AlarmStop | RollBack | None:
+    """Log the alarm when due. Return the exception that monitor.on_alarm asks for; None where the run goes on."""
+    monitor = run.worker.monitor
+    if monitor is None:
+        return None
+    holds, begins = monitor.alarm()
     if begins:
         run.reporter.alarm(alarm_record(step, signs, metrics, rollouts))
-    return run.worker.monitor.config.stop and holds
+    if holds and monitor.config.on_alarm == "stop":
+        return AlarmStop(step, signs, run.reporter.log.path("alarms"))
+    if holds and monitor.config.on_alarm == "rollback":
+        reason = f"the reward-hacking alarm at step {step}: {'; '.join(signs.values())}"
+        return RollBack(step, "alarm", reason, newest=min(best_step(monitor.rows), step - 1))
+    return None

@@ -47,12 +47,12 @@ FIGURES = ("reward", "correct", "completion_tokens", "truncated", "entropy", "kl
 
 
 class AlarmStop(GuardStop):
-    """The alarm ended the run (monitor.stop), after a checkpoint."""
+    """The alarm ended the run (monitor.on_alarm stop), after a checkpoint."""
 
     def __init__(self, step: int, signs: Mapping[str, str], evidence: Path) -> None:
         super().__init__(
             f"stopped at step {step} by the reward-hacking alarm: {'; '.join(signs.values())}. The rollouts are in "
-            f"{evidence}; to continue, repeat the command with --monitor.no-stop"
+            f"{evidence}; to continue, repeat the command with --monitor.on-alarm warn"
         )
 
 
@@ -271,6 +271,15 @@ def best_window(rows: Sequence[Row], window: int) -> WindowStats:
     sums = [math.fsum(scores[start : start + window]) for start in range(len(rows) - 2 * window + 1)]
     start = max(range(len(sums)), key=sums.__getitem__)
     return window_stats(rows[start : start + window])
+
+
+def best_step(rows: Sequence[Row]) -> int:
+    """Return the last step of the FAST_STEPS steps with the monitor's highest mean; 0 where the monitor scored none."""
+    rows = [row for row in rows if "monitor/score" in row]
+    if len(rows) < 2 * FAST_STEPS:
+        return 0
+    means = [window_stats(rows[end - FAST_STEPS : end]).score for end in range(FAST_STEPS, len(rows) + 1)]
+    return int(rows[means.index(max(means)) + FAST_STEPS - 1]["step"])
 
 
 def in_words(before: WindowStats, after: WindowStats) -> str:

@@ -61,7 +61,7 @@ RESUMABLE: dict[str, dict[str, str]] = {
     },
     "sft": {"save_every": "when it is saved"},
     "eval": {"*": "what is measured, and what a fall leads to from then on"},
-    "monitor": {"stop": "when the run ends"},
+    "monitor": {"on_alarm": "when the run ends"},
     "sampler": {
         "batch_size": "speed and memory: a completion does not depend on its neighbours",
         "cache_gib": "memory against speed",

@@ -3,7 +3,8 @@
 A guard that finds the policy worse after a step raises `RollBack` (rlvr.training.guards), on all processes alike;
 `rlvr.launch` catches it, calls `roll_back`, and trains on from the step that this returns. Any guard may raise it where
 `can_roll_back(config)` holds: the policy before the first step is then a checkpoint too (step-000000), which is kept.
-Held-out pass@1 is one such guard (rlvr/training/regression.py).
+Held-out pass@1 is one such guard (rlvr/training/regression.py), the reward-hacking alarm another
+(rlvr/training/after_step.py).
 
 The steps after the checkpoint are undone, as those after the last checkpoint of a run that was killed: their lines are
 cut from the logs, their checkpoints are deleted, and the steps are trained again. events.jsonl keeps what was undone,
@@ -38,7 +39,8 @@ MOST = 3  # rollbacks of a run that goes on by itself
 
 def can_roll_back(config: Config) -> bool:
     """Return whether a guard of the run may ask for a rollback."""
-    return config.eval.on_regression == "rollback"
+    on_alarm = config.monitor.on_alarm if config.monitor is not None else "warn"
+    return "rollback" in (config.eval.on_regression, on_alarm)
 
 
 def roll_back(run: Run, asked: RollBack) -> int:

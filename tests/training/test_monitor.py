@@ -22,7 +22,10 @@ from rlvr.config import (
     RunConfig,
 )
 from rlvr.launch import launch
+from rlvr.runs.events import read_events
 from rlvr.training.alarm import AlarmStop, alarm_record, suspicions
+from rlvr.training.checkpoint import list_checkpoints
+from rlvr.training.guards import GuardStop
 from rlvr.training.monitor import monitor_metrics, repeated_ngrams, spearman
 from rlvr.types import Completion, Group, Problem, Status, Task, Verdict, correct, error, incorrect
 from tests.helpers.registered import share_of_ones, share_of_sevens
@@ -308,18 +311,30 @@ def test_held_out_problems_may_be_judged_by_the_monitor(tmp_path):
 
 
 def test_a_stopped_run_saves_and_goes_on_where_it_is_told_to(tmp_path):
-    """monitor.stop: a checkpoint at the alarm, one line; without it the folder goes on, to what was never stopped."""
+    """monitor.on_alarm stop: a checkpoint at the alarm, one line; with warn the folder goes on, as if never stopped."""
     whole = watched(tmp_path / "whole", "share_of_ones", eval={"every": -1})
     launch(whole, task=task(share_of_ones))
     first = lines(tmp_path / "whole" / "alarms.jsonl")[0]["step"]
     assert first < 12
-    stopping = watched(tmp_path / "parts", "share_of_ones", eval={"every": -1}, monitor={"stop": True})
-    with pytest.raises(AlarmStop, match=rf"stopped at step {first} by the reward-hacking alarm: .*--monitor.no-stop"):
+    stopping = watched(tmp_path / "parts", "share_of_ones", eval={"every": -1}, monitor={"on_alarm": "stop"})
+    with pytest.raises(AlarmStop, match=rf"stopped at step {first} by the reward-hacking alarm: .*--monitor.on-alarm"):
         launch(stopping, task=task(share_of_ones))
     assert (tmp_path / "parts" / "checkpoints" / f"step-{first:06d}").is_dir()
     launch(watched(tmp_path / "parts", "share_of_ones", eval={"every": -1}), task=task(share_of_ones))
     for name in ("rollouts.jsonl", "alarms.jsonl", "checkpoints/step-000012/model.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
+
+
+def test_an_alarm_goes_back_to_before_the_monitor_fell(tmp_path):
+    """monitor.on_alarm rollback: at a lower rate each time; a reward that is hacked at any rate ends the run."""
+    config = watched(tmp_path, "share_of_ones", eval={"every": -1}, monitor={"on_alarm": "rollback"})
+    with pytest.raises(GuardStop, match=r"the reward-hacking alarm at step \d+: .*, after 3 rollbacks to lower"):
+        launch(config, task=task(share_of_ones))
+    events = [row for row in read_events(tmp_path) if row["kind"] == "rollback"]
+    assert [row["guard"] for row in events] == ["alarm"] * 4
+    assert [row["step"] - row["undone"] for row in events] == [0] * 4
+    assert [step for step, _ in list_checkpoints(tmp_path)] == [0]
+    assert not lines(tmp_path / "metrics.jsonl")
 
 
 def test_an_alarm_in_the_middle_of_a_streak_survives_a_resume(tmp_path):
@@ -337,7 +352,7 @@ def test_an_alarm_in_the_middle_of_a_streak_survives_a_resume(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--monitor.stop"], "exists with --monitor NAME"),
+        (["--monitor.on-alarm", "stop"], "exists with --monitor NAME"),
         (["--eval.verifier", "monitor"], "with --monitor NAME"),
         (["--monitor", "maths"], "did you mean math"),
         (["--monitor", "math", "--monitor.verifier-option", "extract"], "expected key=value"),

@@ -40,12 +40,6 @@ def rlvr_data() -> DataSets:
     return DataSets(Path(NAMED) if NAMED else None)
 
 
-@pytest.fixture(autouse=True)
-def drawn_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each report the same small picture; tests/commands/test_report.py draws whole ones."""
-    monkeypatch.setattr(curves, "draw_curves", small_picture)
-
-
 def torch_settings() -> dict[str, object]:
     """What a program can change of torch's operations in this process; the defaults where it is not imported yet."""
     torch = sys.modules.get("torch")
@@ -67,6 +61,15 @@ def torch_stays_as_it_was() -> Iterator[None]:
     yield
     after = torch_settings()
     assert {name: after[name] for name in before} == before
+
+
+@pytest.fixture(autouse=True)
+def drawn_small(torch_stays_as_it_was: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each report the same small picture; tests/commands/test_report.py draws whole ones.
+
+    After the fixture that looks at torch, so that what a test replaces is put back before that one looks again.
+    """
+    monkeypatch.setattr(curves, "draw_curves", small_picture)
 
 
 @pytest.fixture

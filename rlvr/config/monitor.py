@@ -19,7 +19,7 @@ class MonitorConfig(Group):
     registered name or module:attribute. none: no monitor."""
     verifier_option: tuple[str, ...] = ()
     """Options of the monitor's verifier, as key=value."""
-    window: Annotated[int, COUNT, ADVANCED] = 10
+    window: Annotated[int, COUNT] = 10
     """Number of steps over which reward and monitor are averaged before they are compared."""
     margin: Annotated[float, POSITIVE, ADVANCED] = 0.25
     """Divergence between reward and monitor, in score standard deviations, that counts as suspicious."""

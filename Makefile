@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RECIPE ?= tiny_math
 ARGS ?=
 
-.PHONY: setup check demo test bench docs clean
+.PHONY: setup check demo test test-all bench docs clean
 
 setup: $(VENV)/.installed
 
@@ -29,8 +29,14 @@ demo: setup
 
 # Three processes, one thread each, since many tests wait; whichever is done first takes over tests of the others.
 test: setup
+	@echo "The tests of every part, without the slow ones: about ten minutes on two cores. make test-all runs all: about 30."
 	export OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive; \
-	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m "not slow and not survey" $(ARGS)
+
+# Those of `make test`, then the slow ones: of a large table of cases all but the first, and what takes long by itself.
+test-all: test
+	export OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive; \
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m "slow and not survey" $(ARGS)
 
 # The peers that are measured against come into the same environment.
 bench: setup

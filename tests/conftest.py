@@ -13,6 +13,7 @@ from rlvr.commands import curves
 from tests.bad_files import lay_out
 from tests.helpers.files import DataSets
 from tests.helpers.pictures import small_picture
+from tests.helpers.slow import mark_slow
 
 NAMED = os.environ.get("RLVR_DATA", "")
 
@@ -29,7 +30,9 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In one of several processes, begin with the tests that take minutes: the short ones then fill both up evenly."""
+    """Mark the tests of slow_tests.txt. In one of several processes begin with the slow ones: the short ones then fill
+    all processes up evenly."""
+    mark_slow(items)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 

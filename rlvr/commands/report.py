@@ -67,7 +67,7 @@ def write_report(folder: Path) -> Path:
     sections = [
         f"<h1>{html.escape(folder.resolve().name)}</h1>",
         f"<p>{len(metrics)} steps, {len(evaluations)} evaluations.</p>",
-        *(f"<p><strong>{html.escape(line)}</strong></p>" for line in conclusions_of(folder)),
+        conclusions_section(folder),
         pass_table(evaluations),
         packs_table(evaluations),
         metrics_table(metrics),
@@ -85,6 +85,15 @@ def write_report(folder: Path) -> Path:
     path = folder / "report.html"
     write_whole(path, page(folder.resolve().name, "\n".join(filter(None, sections))))
     return path
+
+
+def conclusions_section(folder: Path) -> str:
+    """Return what must not be overlooked of a run: that it got worse, or learned nothing."""
+    try:
+        lines = conclusions_of(folder)
+    except ValueError as error:
+        lines = [f"Whether the run ended below its start cannot be said: {error}."]
+    return "\n".join(f"<p><strong>{html.escape(line)}</strong></p>" for line in lines)
 
 
 def page(name: str, body: str) -> str:

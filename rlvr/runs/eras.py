@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from rlvr.runs.folder import read_record
 
 Evaluation = Mapping[str, Any]
 
 
 def eras(out_dir: Path, evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
-    """Return the evaluations in groups that can be compared, oldest first: each made with the same settings eval.*."""
-    path = out_dir / "config.json"
-    entries = json.loads(path.read_text("utf-8")).get("history", []) if path.exists() else []
+    """Return the evaluations in groups that can be compared, oldest first: each made with the same settings eval.*.
+
+    Raises ValueError for a config.json that cannot be read.
+    """
+    entries = (read_record(out_dir / "config.json") or {}).get("history", [])
     ends = sorted({e["step"] for e in entries if any(measures(name) for name in e["changed"])})
     cut: dict[int, list[Evaluation]] = {}
     for evaluation in evaluations:

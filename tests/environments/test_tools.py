@@ -189,7 +189,7 @@ def test_long_results_are_cut_in_the_middle(most):
         ({"tools": "python,python"}, "two tools of one name"),
         ({"tools": "nothing_such:tool"}, "no module"),
         ({"tools": "json:loads"}, "json has no tool 'loads'"),
-        ({"calls": "xml"}, "not one of fenced, hermes, llama"),
+        ({"calls": "xml"}, "expected one of fenced, hermes, llama"),
         ({"output_chars": "0"}, "expected at least 1"),
         ({"calls_per_turn": "-1"}, "expected at least 1"),
         ({"seconds": "0"}, "expected a number above 0"),

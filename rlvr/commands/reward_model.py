@@ -65,7 +65,7 @@ def execute(
     """
     stop.left = lambda: what_is_left(config)
     disable_progress_bar()
-    accelerator = Accelerator(cpu=config.model.device == "cpu")
+    accelerator = Accelerator(cpu=pick_device(config.model.device).type == "cpu")
     check_shard(config.model.shard, accelerator.num_processes)
     if accelerator.num_processes > 1:  # each process has its own GPU
         own = dataclasses.replace(config.model, device=str(accelerator.device))

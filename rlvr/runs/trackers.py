@@ -35,8 +35,11 @@ def check_trackers(run: RunConfig) -> None:
             raise ValueError(f"run.tracker_name: {name} has no run names; leave it out")
 
 
-def make_accelerator(config: Config) -> Accelerator:
-    """Return Accelerate's processes, device and trackers, which `check_trackers` accepts."""
+def make_accelerator(config: Config, *, cpu: bool) -> Accelerator:
+    """Return Accelerate's processes, device and trackers, which `check_trackers` accepts.
+
+    cpu: whether the model is on the CPU. Accelerate must be told: it takes processes without GPUs for single ones.
+    """
     from accelerate import Accelerator
     from accelerate.utils import InitProcessGroupKwargs
 
@@ -45,7 +48,7 @@ def make_accelerator(config: Config) -> Accelerator:
     # torch gives up on a process that hangs only after it has been named by rlvr.training.watch.
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=run.stall_timeout + MARGIN))
     return Accelerator(
-        cpu=config.model.device == "cpu",
+        cpu=cpu,
         log_with=trackers or None,
         project_dir=run.out_dir if trackers else None,
         kwargs_handlers=[patience],

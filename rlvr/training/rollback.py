@@ -28,7 +28,7 @@ from rlvr.runs.log import RunLog
 from rlvr.training.best import best_steps
 from rlvr.training.checkpoint import REFERENCE, checkpoint_folder, damage, list_checkpoints, load_checkpoint
 from rlvr.training.draws import Draws
-from rlvr.training.following import restore_reference
+from rlvr.training.following import reset, restore_reference
 from rlvr.training.guards import GuardStop, RollBack
 from rlvr.training.learner import Learner
 from rlvr.training.run import Run
@@ -121,10 +121,10 @@ def load_state(learner: Learner, folder: Path, log: RunLog) -> None:
 
 
 def restore_start_reference(learner: Learner, out_dir: Path, folder: Path) -> None:
-    """Make the reference policy anew from the run's start, if it was reset after the checkpoint `folder`."""
+    """Give the reference policy the weights of the run's start, if it was reset after the checkpoint `folder`."""
     if learner.reference is not None and learner.algo.reference_every and not (folder / REFERENCE).exists():
         learner.policy.load_weights(checkpoint_folder(out_dir, 0))
-        learner.reference = learner.policy.reference()
+        reset(learner, mix=1.0)
 
 
 def rollback_state(learner: Learner) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ def unlearning(
     settings = {"every": 2, "num_problems": 16, "samples": 4, "k": (1,), "verifier": "monitor", **evaluation}
     return dataclasses.replace(
         config,
-        optim=dataclasses.replace(config.optim, lr=lr, schedule="constant"),
+        optim=dataclasses.replace(config.optim, lr=lr, schedule="constant", max_update_kl=0.0),
         eval=EvalConfig(on_regression=action, **settings),
         monitor=MonitorConfig("regex", verifier_option=("pattern=.{0,20}", "match=full", "dotall=true")),
     )

@@ -19,6 +19,7 @@ from rlvr.runs.lock import locked
 from rlvr.types import RunError
 from tests.helpers.files import ROOT
 from tests.helpers.folders import RECORD, claim, held, run_folder
+from tests.helpers.models import small_policy
 
 REWARD_RECORD = {"run": {}, "pairs": {}, "train": {}, "versions": {}}
 EVAL_RECORD = {"model": "m", "task": "t", "samples": 1, "fingerprint": "f"}
@@ -299,11 +300,15 @@ def test_pictures_reports_and_verdicts_of_others_are_not_replaced(tmp_path, monk
         assert main([*grade, "verdicts.jsonl"]) == 0
 
 
+def interrupt(*_: object, **__: object) -> None:
+    """Stands for a signal."""
+    raise KeyboardInterrupt
+
+
 def test_an_evaluation_without_an_answer_leaves_its_folder_free(tmp_path, monkeypatch, capsys):
-    """A model that does not load: the right command takes the same folder, and says so; one with answers is kept."""
+    """One that was killed while the model was loaded: another takes its folder, and says so; one with answers stays."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "broken-model").mkdir()
-    (tmp_path / "broken-model" / "config.json").write_text("{}")
+    small_policy().save(tmp_path / "other-model")
     rest = [
         "--task",
         "arithmetic",
@@ -316,13 +321,16 @@ def test_an_evaluation_without_an_answer_leaves_its_folder_free(tmp_path, monkey
         "--device",
         "cpu",
     ]
-    assert main(["eval", "--model", "./broken-model", *rest]) == 2
+    monkeypatch.setattr("rlvr.model.policy.load_policy", interrupt)
+    assert main(["eval", "--model", "./other-model", *rest]) == 130
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
     capsys.readouterr()
     assert main(["eval", "--model", "tiny", *rest]) == 0
     assert "out held an evaluation without an answer, which is replaced" in capsys.readouterr().out
     answers = (tmp_path / "out" / "answers.jsonl").read_bytes()
-    assert main(["eval", "--model", "./broken-model", *rest]) == 2
-    assert "model is 'tiny' there and './broken-model' here" in capsys.readouterr().err
+    assert main(["eval", "--model", "./other-model", *rest]) == 2
+    assert "model is 'tiny' there and './other-model' here" in capsys.readouterr().err
     with locked(tmp_path / "out"):
         assert main(["eval", "--model", "tiny", *rest]) == 2
     assert f"another run is writing in out (process {os.getpid()} on" in capsys.readouterr().err

@@ -223,7 +223,8 @@ def test_rollouts_that_were_sampled_ahead_are_those_of_the_checkpoint(tmp_path):
 
     asked = make("asked", 4)
     train(asked)
-    assert roll_back(asked, RollBack(4, "test", "as asked", newest=2)) == 2
+    with pytest.warns(RuntimeWarning, match="as asked; back to step 2, with 0.25 times the learning rate"):
+        assert roll_back(asked, RollBack(4, "test", "as asked", newest=2)) == 2
     train(asked, 2)
     train(make("short", 2))
     rollback.undo_after(tmp_path / "short", 2, [{"kind": "test", "from": 4, "to": 2, "lr": LOWER}])

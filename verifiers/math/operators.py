@@ -159,8 +159,9 @@ def postfix(parser: Parser, head: str, left: Node) -> Node:
     if head == "deg":
         return Op("deg", (_with_minutes(parser, left),))
     if head == "prime":
-        *factors, last = left.args if isinstance(left, Op) and left.head == "mul" else (left,)  # fg' is f g'
-        if not isinstance(last, Sym):
+        ends = parser.kind != "name" or parser.token.spaced  # fg' is f g', That's is a word
+        *factors, last = left.args if isinstance(left, Op) and left.head == "mul" and ends else (left,)
+        if not isinstance(last, Sym) or len(factors) > 1:
             raise ParseError("a prime after something that is no name")
         primed = Sym(last.name + "'" * len(sign))
         return Op("mul", (*factors, primed)) if factors else primed

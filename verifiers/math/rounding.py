@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 SMALL_DENOMINATOR = 8  # of a decimal that is hardly rounded
+LARGE, CLOSE = 1e6, 1e-9  # constants below it, so near to an integer, are integers
 FEW_DIGITS = 13  # of a decimal for which floats usually tell
 FLOAT_DIGITS = range(16, 18)  # of a printed double; only the first 15 are reliable
 
@@ -62,8 +63,8 @@ def rounded(gold: Node, answer: Node, rules: Rules) -> bool:
     """Whether unequal numbers agree to the digits that count: of an option, a decimal gold, a long answer."""
     written_gold, written = literal(gold), literal(answer)
     # An integer is exact, against 1000.4 as well as against 1001; 1000.0 is a measurement.
-    value = rational(gold) if (rules.rel_tol, rules.digits) != (None, None) else None
-    exact = value is not None and value.denominator == 1 and not (written_gold and written_gold.places)
+    optional = (rules.rel_tol, rules.digits) != (None, None)
+    exact = optional and not (written_gold and written_gold.places) and _is_whole(gold)
     if rules.rel_tol is not None and not exact and _within(gold, answer, rules.rel_tol):
         return True
     if rules.digits is not None and not exact and _same_digits(gold, answer, rules.digits):
@@ -73,6 +74,16 @@ def rounded(gold: Node, answer: Node, rules: Rules) -> bool:
     if written is not None and written.places and written.digits >= rules.exact_digits:
         return _exact_gold(gold, written)
     return False
+
+
+def _is_whole(gold: Node) -> bool:
+    r"""Whether a constant is an integer, however it is written: 2000/2, 10 \sin 90°."""
+    value = rational(gold)
+    if value is not None:
+        return value.denominator == 1
+    found = _floats(gold, gold)
+    size = abs(found[0]) if found else math.inf
+    return found is not None and size < LARGE and abs(found[0] - round(found[0].real)) <= CLOSE * max(1.0, size)
 
 
 def _within(gold: Node, answer: Node, tolerance: float) -> bool:

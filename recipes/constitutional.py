@@ -80,7 +80,7 @@ RL = dataclasses.replace(
     HELPFUL,
     run=dataclasses.replace(PACK, verifier="reward_model", steps=30),
     algo=AlgoConfig("grpo", kl_coef=1.0),
-    optim=dataclasses.replace(tiny_math.CONFIG.optim, lr=2e-4),
+    optim=dataclasses.replace(tiny_math.CONFIG.optim, lr=2e-4, warmup_steps=0),
     monitor=MonitorConfig("regex"),
     eval=dataclasses.replace(EVAL, every=10, verifier="monitor"),
 )

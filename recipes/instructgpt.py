@@ -47,6 +47,7 @@ PPO = dataclasses.replace(
         keep_checkpoints=10,
     ),
     algo=PPOConfig(kl_coef=0.2, kl_in="reward", ptx_coef=0.1, ptx_batch_size=16),
+    optim=dataclasses.replace(tiny_math.CONFIG.optim, lr=4e-4, warmup_steps=0),
     critic=CriticConfig(lr=4e-4),
     monitor=MonitorConfig("math"),
     eval=dataclasses.replace(tiny_math.CONFIG.eval, verifier="monitor"),

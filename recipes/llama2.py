@@ -69,7 +69,7 @@ PPO = dataclasses.replace(
     run=dataclasses.replace(SFT.run, steps=20),
     algo=PPOConfig(kl_coef=0.4, kl_in="reward"),
     critic=CriticConfig(lr=4e-4),
-    optim=dataclasses.replace(SFT.optim, lr=2e-4, decay_steps=20),
+    optim=dataclasses.replace(SFT.optim, lr=2e-4, warmup_steps=0, decay_steps=20),
     monitor=MonitorConfig("math"),
     eval=dataclasses.replace(SFT.eval, verifier="monitor"),
 )

@@ -31,7 +31,11 @@ CONFIG = Config(
     sft=SFTConfig(steps=1000, batch_size=16, lr=1.5e-3),
     rollout=RolloutConfig(problems_per_step=16, group_size=16, max_new_tokens=42),
     algo=AlgoConfig("grpo"),
-    optim=OptimConfig(lr=4e-4, schedule="linear", decay_steps=80, min_lr_ratio=0.1, tokens_per_microbatch=4096),
+    # From a pass rate near .1 a rate of 4e-4 without a warm-up is too high. The few problems with signal teach their
+    # digits to all columns: the first update has a KL of .09 a token, and pass@1 is 0 within ten steps.
+    optim=OptimConfig(
+        lr=1e-4, warmup_steps=10, schedule="linear", decay_steps=80, min_lr_ratio=0.1, tokens_per_microbatch=4096
+    ),
     eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=20),
 )
 # What another choice brings: with `--algo ppo` a critic that learns as fast as this small policy.

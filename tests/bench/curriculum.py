@@ -37,7 +37,7 @@ def config_of(folder: Path, arm: str, seed: int, steps: int) -> Config:
         curriculum=ARMS[arm],
         model=dataclasses.replace(CONFIG.model, name=str(folder / "start" / "start"), device="cpu"),
         sft=SFTConfig(),
-        optim=dataclasses.replace(CONFIG.optim, decay_steps=steps),
+        optim=dataclasses.replace(CONFIG.optim, lr=4e-4, warmup_steps=0, decay_steps=steps),
         eval=EvalConfig(num_problems=256, samples=8, k=(1, 8), every=max(1, steps // 4)),
     )
 

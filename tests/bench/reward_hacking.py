@@ -131,7 +131,7 @@ def run_config(folder: Path, seed: int, policy: Path, reward: tuple[str, tuple[s
         sft=dataclasses.replace(base.sft, steps=0),
         rollout=RolloutConfig(problems_per_step=8, group_size=16, max_new_tokens=42),
         algo=AlgoConfig(kl_coef=kl_coef),
-        optim=dataclasses.replace(base.optim, decay_steps=steps),
+        optim=dataclasses.replace(base.optim, lr=4e-4, warmup_steps=0, decay_steps=steps),
         eval=EvalConfig(num_problems=64, samples=4, k=(1,), verifier="monitor"),
         monitor=MonitorConfig("math", verifier_option=("extract=strict",)),
     )

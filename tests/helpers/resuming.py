@@ -28,7 +28,7 @@ def small(out_dir: Path, *, steps: int, minibatches: int = 1, save_every: int = 
         sft=dataclasses.replace(CONFIG.sft, steps=6),
         rollout=dataclasses.replace(CONFIG.rollout, problems_per_step=4, group_size=4),
         algo=dataclasses.replace(CONFIG.algo, minibatches=minibatches, name="reinforce"),
-        optim=dataclasses.replace(CONFIG.optim, lr=1e-3),
+        optim=dataclasses.replace(CONFIG.optim, lr=1e-3, warmup_steps=0),
         eval=dataclasses.replace(CONFIG.eval, every=-1),
     )
 

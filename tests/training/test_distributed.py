@@ -18,7 +18,8 @@ from tests.helpers.files import lines as read_lines
 
 FLAGS = (
     "--sft.steps 6 --rollout.problems-per-step 5 --rollout.group-size 4 --eval.every -1 --run.sample-every 0 "
-    "--run.steps 3 --run.save-every 1 --run.keep-checkpoints 3 --optim.lr 1e-4 --optim.tokens-per-microbatch 300 "
+    "--run.steps 3 --run.save-every 1 --run.keep-checkpoints 3 --optim.lr 1e-4 --optim.warmup-steps 0 "
+    "--optim.tokens-per-microbatch 300 "
     "--optim.max-grad-norm 1e6 --model.device cpu "
     "--run.task-option num_train=64 num_test=16 num_demonstrations=256"
 ).split()

@@ -24,6 +24,7 @@ from tests.helpers.resuming import check_same, results, small
 
 STORED = Path(__file__).parents[1] / "golden" / "runs"
 SHORT = "--run.steps 4 --run.save-every 2 --eval.num-problems 16 --eval.samples 4 --eval.k 1 4".split()
+SHORT += "--optim.lr 4e-4 --optim.warmup-steps 0".split()  # defaults of the recipe at that time
 FLAGS = {
     "rloo": "--algo rloo --monitor exact".split(),
     "ppo": "--algo ppo --critic.lr 1e-3 --algo.kl-coef 0.02 --algo.kl-in reward".split(),

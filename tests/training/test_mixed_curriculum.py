@@ -152,6 +152,7 @@ def arguments(out_dir: Path, data: Path) -> list[str]:
         "--curriculum.draw": ["signal"],
         "--curriculum.half-life": ["3"],
         "--optim.lr": ["1e-3"],
+        "--optim.warmup-steps": ["0"],
         "--model.device": ["cpu"],
     }
     return ["train", "tiny_math", *(word for flag, values in flags.items() for word in (flag, *values))]

@@ -35,7 +35,7 @@ from tests.helpers.settings import with_settings
 MONITORED = Config(monitor=MonitorConfig("math"))
 SMALL = (
     "--sft.steps 6 --rollout.problems-per-step 4 --rollout.group-size 4 --eval.every -1 --run.sample-every 0 "
-    "--optim.lr 1e-3 --run.task-option num_train=64 num_test=16 num_demonstrations=256 "
+    "--optim.lr 1e-3 --optim.warmup-steps 0 --run.task-option num_train=64 num_test=16 num_demonstrations=256 "
     "--run.verifier regex --run.verifier-option pattern=7.*7 match=search"
 ).split()
 

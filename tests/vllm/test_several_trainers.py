@@ -34,7 +34,8 @@ PACK = "--run.task-option num_train=64 num_test=8 num_demonstrations=256 --model
 FLAGS = (
     "--rollout.problems-per-step 5 --rollout.group-size 4 --rollout.max-new-tokens 24 --run.steps 3 --run.save-every 1 "
     "--run.sample-every 0 --eval.every 3 --eval.num-problems 8 --eval.samples 2 --eval.k 1 --sft.steps 40 "
-    "--optim.lr 1e-5 --optim.tokens-per-microbatch 300 --sampler.sync-check-every 1 --algo.importance none "
+    "--optim.lr 1e-5 --optim.warmup-steps 0 --optim.tokens-per-microbatch 300 --sampler.sync-check-every 1 "
+    "--algo.importance none "
     "--run.verifier regex --run.verifier-option pattern=7 match=search"
 ).split()
 

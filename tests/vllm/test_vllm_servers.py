@@ -29,7 +29,8 @@ PACK = "--run.task-option num_train=64 num_test=16 num_demonstrations=1024 --mod
 REWARD = "--run.verifier regex --run.verifier-option pattern=7.*7 match=search".split()
 FLAGS = (
     "--rollout.problems-per-step 6 --rollout.group-size 4 --run.steps 5 --run.sample-every 0 --eval.every 5 --eval.k 1 "
-    "--eval.num-problems 16 --eval.samples 4 --optim.lr 1e-4 --sampler.sync-check-every 1 --algo.importance none"
+    "--eval.num-problems 16 --eval.samples 4 --optim.lr 1e-4 --optim.warmup-steps 0 "
+    "--sampler.sync-check-every 1 --algo.importance none"
 ).split()
 
 

@@ -26,7 +26,7 @@ CONFIG = dataclasses.replace(
         out_dir=Path("runs/rm_grpo"),
         save_every=20,
     ),
-    # The reward model is soon wrong about what it taught. At tiny_math's rate the policy unlearns within three steps.
+    # The reward model is soon wrong about what it taught. At 4e-4 the policy unlearns within three steps.
     optim=dataclasses.replace(tiny_math.CONFIG.optim, lr=1e-4, warmup_steps=10),
     monitor=MonitorConfig("math"),
     eval=EvalConfig(num_problems=128, samples=8, k=(1, 8), every=20, verifier="monitor"),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import pytest
 import torch
 
+from rlvr.config import EvalConfig
+from rlvr.launch import launch
 from rlvr.model.logprobs import token_logprobs
+from rlvr.recipes.tiny_math import CONFIG
 from rlvr.training.collect import collect
 from rlvr.training.update import to_batch, update
 from rlvr.training.update_size import SHARE, UpdateSize
@@ -102,3 +106,18 @@ def test_a_step_without_signal_has_no_size(tmp_path) -> None:
     groups = collect(run.worker, 0)
     advantages = [[0.0] * len(group.completions) for group in groups]
     assert "update_kl" not in update(run.learner, 0, groups, advantages, lambda text: None)
+
+
+def test_rl_from_a_low_pass_rate_does_not_unlearn(tmp_path):
+    """Twenty steps of few rollouts, from a pass@1 near .1: it does not fall below the start's 95 % interval."""
+    config = dataclasses.replace(
+        CONFIG,
+        run=dataclasses.replace(CONFIG.run, steps=20, out_dir=tmp_path / "run", sample_every=0, save_every=0),
+        model=dataclasses.replace(CONFIG.model, device="cpu"),
+        sft=dataclasses.replace(CONFIG.sft, steps=300),
+        rollout=dataclasses.replace(CONFIG.rollout, problems_per_step=8, group_size=8),
+        eval=EvalConfig(num_problems=64, samples=8, k=(1,), every=0),
+    )
+    first, last = launch(config)
+    assert 0.05 < first["pass@1"] < 0.25
+    assert last["pass@1"] >= first["pass@1_ci"][0]

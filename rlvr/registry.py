@@ -292,6 +292,8 @@ def _converted(made: Callable[..., Any], options: Mapping[str, Any], whose: str)
         if key not in known:
             raise LookupError(f"{whose} has no option {name!r}; {did_you_mean(key, known)}")
         found[key] = convert(value, hints.get(key, str), f"{whose}, option {name}")
+        if key.startswith("num_") and isinstance(found[key], int) and found[key] < 0:
+            raise ValueError(f"{whose}, option {name}: {found[key]}; expected a number of at least 0")
     return found
 
 

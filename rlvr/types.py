@@ -242,8 +242,8 @@ class Task:
     `fingerprint` is a hash of the problems and the verifier's settings; a run records it. With an `environment` a
     rollout has several turns, and the completions of demonstrations are the model's turns, in order. `shares`: of the
     packs of a mixture, which `Problem.info[PACK]` names, in the problems that a run draws; they add up to 1.
-    `whole_fingerprint`: where training problems were left out, that of the task with them. `notes`: lines that a run
-    prints at its start.
+    `whole_fingerprint`: where training problems were left out, that of the task with them. A run prints at its
+    start `notes`, what was chosen for the verifier, and `split_notes`, how problems were divided into train and test.
     """
 
     name: str
@@ -256,6 +256,7 @@ class Task:
     shares: Mapping[str, float] = field(default_factory=dict)
     whole_fingerprint: str = ""
     notes: tuple[str, ...] = ()
+    split_notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import logging
+import math
 import random
 import re
 import unicodedata
@@ -133,6 +134,31 @@ class HeldPrompts:
     @staticmethod
     def _forms_of(prompt: Prompt) -> tuple[str, str]:
         return normalized(prompt), " ".join(spelled(prompt))
+
+
+LEAST_HELD_OUT = 10  # problems; of a file whose share is less, that share
+
+
+def hold_out(
+    name: str, problems: Sequence[Problem], share: float, seed: int
+) -> tuple[list[Problem], list[Problem], tuple[str, ...]]:
+    """Divide problems into those to train on and the share that is held out. Also return a line that tells the split.
+
+    A hash of the prompt decides, so that copies of a prompt stay together and problems that are added later move none
+    of the others. Since it may hold out none of a few problems, up to ten prompts, or the share of fewer, are held out
+    in any case, lowest hashes first. A training prompt in another spelling of a held-out one is left out.
+    """
+    of = {problem.id: derive_seed(name, seed, normalized(problem.prompt)) for problem in problems}
+    ranked = sorted(set(of.values()), key=lambda number: (number % 10_000, number))
+    least = min(LEAST_HELD_OUT, math.ceil(round(share * len(ranked), 6)), len(ranked) - 1)
+    held = {number for place, number in enumerate(ranked) if number % 10_000 < share * 10_000 or place < least}
+    test = [problem for problem in problems if of[problem.id] in held]
+    train = without_held_out(name, [problem for problem in problems if of[problem.id] not in held], test)
+    line = (
+        f"{name}: {len(problems):,} problems are divided into {len(train):,} to train on and {len(test):,} held out, "
+        f"by a hash of the prompt; the task option test_share={share:g} sets the share"
+    )
+    return train, test, (line,)
 
 
 def without_held_out(name: str, train: Sequence[Problem], test: Sequence[Problem]) -> list[Problem]:

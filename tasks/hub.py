@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rlvr.printable import kind_of
 from rlvr.registry import VERIFIERS, make_verifier, register_task
-from rlvr.seeding import derive_seed
-from rlvr.tasks.base import build_task, normalized, prompt_text, without_held_out, without_weak
+from rlvr.tasks.base import build_task, hold_out, without_weak
 from rlvr.tasks.jsonl import parse_options, to_prompt
 from rlvr.tasks.rows import Row, find_split, first, stream, stream_hub
 from rlvr.tasks.sources import Convert, converted, usable
@@ -178,9 +178,10 @@ def hub(
 
     test = read(test_split) if test_split else []
     train = read(split, test) if split != "none" else []
+    notes: tuple[str, ...] = ()
     if not test_split:
-        train, test = _divided(train, seed, test_share)
-    return build_task(
+        train, test, notes = hold_out("hub", train, test_share, seed)
+    task = build_task(
         "hub",
         train=(train if include_weak else without_weak("hub", judge, train))[:num_train],
         test=test[:num_test],
@@ -188,6 +189,7 @@ def hub(
         verifier_options=options,
         check_references=False,  # `usable` has read them
     )
+    return replace(task, split_notes=notes)
 
 
 def _check_source(dataset: str, data: Path | None, test_share: float) -> None:
@@ -196,16 +198,6 @@ def _check_source(dataset: str, data: Path | None, test_share: float) -> None:
         raise ValueError(f"task 'hub': {both}; expected dataset=ORG/NAME, or a local file or folder as data")
     if not 0 <= test_share <= 1:
         raise ValueError(f"task 'hub', test_share {test_share}: expected a share in [0, 1]")
-
-
-def _divided(problems: Sequence[Problem], seed: int, share: float) -> tuple[list[Problem], list[Problem]]:
-    """Return the problems to train on and those held out, by a hash of the prompt; none in another spelling."""
-
-    def held(problem: Problem) -> bool:
-        return derive_seed("hub", seed, normalized(prompt_text(problem.prompt))) % 10_000 < share * 10_000
-
-    test = [problem for problem in problems if held(problem)]
-    return without_held_out("hub", [problem for problem in problems if not held(problem)], test), test
 
 
 def _local(data: Path, split: str) -> Iterator[Row]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rlvr.printable import kind_of
 from rlvr.registry import VERIFIERS, make_verifier, register_task
-from rlvr.seeding import derive_seed
-from rlvr.tasks.base import build_task, normalized, prompt_text, without_held_out, without_weak
+from rlvr.tasks.base import build_task, hold_out, normalized, prompt_text, without_held_out, without_weak
 from rlvr.tasks.rows import Row, column, find_split, located
 from rlvr.types import Problem, Prompt, Task
 from rlvr.verifiers.runner.base import check_references
@@ -120,16 +120,16 @@ def jsonl(
     """Your own prompts and references (JSON Lines), with any verifier.
 
     data: a folder with train.jsonl and test.jsonl (either may be missing), or one file, of which the share `test_share`
-    is held out. A hash of the prompt decides, so that copies of a prompt stay together and the split does not change
-    when lines are added. verifier_options: key=value; where all references are numbers, `math` has unevaluated=reject
-    unless they say otherwise. include_weak: also train on problems whose tests a program could pass that solves nothing
-    (unit_tests).
+    is held out, of a few lines at least that share. A hash of the prompt decides, so that copies of a prompt stay
+    together and the split does not change when lines are added to many. verifier_options:
+    key=value; where all references are numbers, `math` has unevaluated=reject unless they say otherwise. include_weak:
+    also train on problems whose tests a program could pass that solves nothing (unit_tests).
     """
     if not 0 <= test_share <= 1:
         raise ValueError(f"task 'jsonl', test_share {test_share}: expected a share in [0, 1]")
     options = VERIFIERS.check_options(verifier, parse_options(verifier_options))
     judge = make_verifier(verifier, **options)
-    splits: dict[str, list[Problem]] = {"train": [], "test": []}
+    splits: dict[str, list[Problem]] = {"": [], "train": [], "test": []}
     seen = Seen()
     for split, default_id, where, row in located_rows(Path(data)):
         problem = to_problem(row, where, default_id, prompt_key, reference_key)
@@ -139,14 +139,17 @@ def jsonl(
         except ValueError as error:
             absent = "" if reference_key in row else f"no {reference_key}, and its columns are {', '.join(row)}: "
             raise ValueError(f"{where}: {absent}{error}") from None
-        held_out = derive_seed("jsonl", seed, normalized(problem.prompt)) % 10_000 < test_share * 10_000
-        splits[split or ("test" if held_out else "train")].append(problem)
-    train = without_held_out("jsonl", splits["train"], splits["test"])
-    return build_task(
+        splits[split].append(problem)
+    if splits[""]:
+        train, test, notes = hold_out("jsonl", splits[""], test_share, seed)
+    else:
+        train, test, notes = without_held_out("jsonl", splits["train"], splits["test"]), splits["test"], ()
+    task = build_task(
         "jsonl",
         train=train if include_weak else without_weak("jsonl", judge, train),
-        test=splits["test"],
+        test=test,
         verifier=verifier,
         verifier_options=options,
         check_references=False,
     )
+    return replace(task, split_notes=notes)

@@ -101,6 +101,7 @@ def mix(parts: Mapping[str, tuple[Task, float]], *, name: str = "mixture", seed:
         environment=functools.partial(routed, environments=environments) if environments else None,
         shares={pack: weight / total for pack, weight in weights.items() if train[pack]},
         notes=tuple(dict.fromkeys(note for task in tasks.values() for note in task.notes)),
+        split_notes=tuple(note for task in tasks.values() for note in task.split_notes),
     )
 
 

@@ -58,6 +58,10 @@ class LanguageConsistencyVerifier:
                 "latin, and a tag such as think"
             )
 
+    def open_answers(self, reference: object) -> bool:
+        """The answer is not compared with one."""
+        return True
+
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         _, opening, after = completion.partition(f"<{self.tag}>")
         reasoning = after if opening else completion

@@ -4,6 +4,8 @@ import lm_eval
 from rlvr.adapters.lm_eval import pack_task
 
 lm_eval.simple_evaluate(model="hf", model_args="pretrained=...", tasks=[pack_task("gsm8k")], apply_chat_template=True)
+
+With repeats=N each problem has N completions, sampled at temperature 1.
 """
 
 from __future__ import annotations
@@ -31,13 +33,16 @@ def pack_task(
     """Return a task of a part of the pack `name` with these options.
 
     `score` is the mean of the scores and `acc` the share of correct completions, over `repeats` completions of a
-    problem and then over problems; `unscored` the share of verdicts without score, which neither counts. generation:
-    settings of lm_eval's generate_until. There are no examples in the prompt, whatever num_fewshot says: lm_eval would
-    show ids of problems as their answers. Raise ValueError for a pack that is played in turns, for a verifier of whole
-    batches, for `repeats` below 1 and where lm_eval is not installed.
+    problem and then over problems; `unscored` the share of verdicts without score, which neither counts. One completion
+    is greedy, several are sampled at temperature 1; generation: settings of lm_eval's generate_until in place of these
+    (temperature, top_p, max_gen_toks, ...; what it leaves out is as the model or server has it). There are no
+    examples in the prompt, whatever num_fewshot says: lm_eval would show ids of problems as their answers. Raise
+    ValueError for a pack that is played in turns, for a verifier of whole batches, for `repeats` below 1, for several
+    greedy completions and where lm_eval is not installed.
     """
     if repeats < 1:
         raise ValueError(f"repeats {repeats}: expected at least 1")
+    settings = _generation_kwargs(repeats, generation or {})
     try:
         from lm_eval.api.task import ConfigurableTask
     except ModuleNotFoundError as error:
@@ -75,7 +80,7 @@ def pack_task(
             "doc_to_text": "{{text}}",
             "doc_to_target": "{{problem}}",
             "output_type": "generate_until",
-            "generation_kwargs": {"until": [], "do_sample": repeats > 1, "max_gen_toks": 2048, **(generation or {})},
+            "generation_kwargs": settings,
             "num_fewshot": 0,
             "repeats": repeats,
             "filter_list": [{"name": "all", "filter": [{"function": "take_first_k", "k": repeats}]}],
@@ -84,6 +89,23 @@ def pack_task(
             "metadata": {"version": 1.0},
         }
     )
+
+
+def _generation_kwargs(repeats: int, generation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of generate_until, with a temperature: without one lm_eval takes 0, sampling or not.
+
+    Several completions have no seed: lm_eval sends the same one with every request, and a server that honours seeds
+    would answer all of a problem's alike. Raise ValueError where several are asked for that would be greedy.
+    """
+    temperature = float(generation.get("temperature", 1.0 if repeats > 1 else 0.0))
+    sampled = bool(generation.get("do_sample", temperature > 0))
+    if repeats > 1 and not (sampled and temperature > 0):
+        raise ValueError(
+            f"repeats {repeats} of a greedy decoding are {repeats} equal completions; "
+            "expected a temperature above 0 (and no do_sample=False) in generation, or repeats=1"
+        )
+    settings = {"until": [], "max_gen_toks": 2048, **generation, "temperature": temperature, "do_sample": sampled}
+    return {"seed": None, **settings} if repeats > 1 else settings
 
 
 def mean_of_scored(values: Sequence[float]) -> float:

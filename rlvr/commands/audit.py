@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ from rlvr.registry import make_task
 from rlvr.tasks.base import is_weak, normalized, prompt_digest, sealed
 from rlvr.tasks.contamination import HeldOut
 from rlvr.traits import VerifierTraits
-from rlvr.types import Problem, Task, Verdict
+from rlvr.types import Problem, Task, Verdict, Verifier
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import check_references
 
@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
     task, refusal = seal(make_task(args.task, **options))
     fingerprint = f", fingerprint {task.fingerprint}" if task.fingerprint else ""
     sizes = f"{len(task.train)} train, {len(task.test)} test, {len(task.demonstrations)} demonstrations"
-    print(printable("\n".join((f"{task.name}: {sizes}{fingerprint}", *task.notes))))
+    print(printable("\n".join((f"{task.name}: {sizes}{fingerprint}", *task.split_notes, *task.notes))))
     failed = False
     if args.against:
         finding = contaminated(task, args)
@@ -185,7 +185,7 @@ def audit(task: Task, runner: Runner, max_problems: int | None = None) -> Iterat
             yield repeated(part, problems)
     problems = [*parts["train"][:max_problems], *parts["test"][:max_problems]]
     yield unreadable(task, problems)
-    yield from verifier_checks(problems, runner)
+    yield from verifier_checks(problems, task.verifier, runner)
     yield from null_checks(task, {part: parts[part][:max_problems] for part in ("train", "test")}, runner)
     if task.demonstrations and task.environment is None:
         yield wrong_demonstrations(task, runner, max_problems)
@@ -243,17 +243,42 @@ def perturbed(answer: str) -> str:
     return f"{answer} + 1"
 
 
-def verifier_checks(problems: Sequence[Problem], runner: Runner) -> Iterator[CheckResult]:
-    """Run the verifier on correct answers, on wrong ones and on empty completions."""
+def verifier_checks(problems: Sequence[Problem], verifier: Verifier, runner: Runner) -> Iterator[CheckResult]:
+    """Run the verifier on correct answers, on altered ones and on empty completions."""
     answers = [(problem, answer) for problem in problems if (answer := gold_answer(problem)) is not None]
     if answers:
         yield rejected_gold(answers, runner)
-        wrong = [(problem, boxed(perturbed(answer))) for problem, answer in answers]
-        yield accepted("wrong answers accepted", wrong, runner)
+        yield from altered(answers, verifier, runner)
     unknown = len(problems) - len(answers)
     if unknown:
         yield CheckResult("references that are not an answer, not checked", len(problems), unknown, note=True)
     yield accepted("empty completions accepted", [(problem, "") for problem in problems], runner)
+
+
+def altered(answers: Sequence[tuple[Problem, str]], verifier: Verifier, runner: Runner) -> Iterator[CheckResult]:
+    """Find altered answers that are accepted: a note for problems of which several answers may be right."""
+    closed: list[tuple[Problem, str]] = []
+    several: list[tuple[Problem, str]] = []
+    for problem, answer in answers:
+        pair = (problem, boxed(perturbed(answer)))
+        (several if has_open_answers(verifier, problem) else closed).append(pair)
+    if closed:
+        yield accepted("wrong answers accepted", closed, runner)
+    if several:
+        yield replace(accepted("altered answers accepted, where several may be right", several, runner), note=True)
+
+
+def has_open_answers(verifier: Any, problem: Problem) -> bool:
+    """Whether other answers to a problem than the pack's may be right; of a combination, to all that judge it."""
+    traits = VerifierTraits.of(verifier)
+    if traits.open_answers is not None:
+        return traits.open_answers(problem.reference)
+    seen = []
+    for name, component in traits.components.items():
+        its = traits.problem_for(name, problem) if traits.problem_for is not None else None
+        if its is not None:
+            seen.append(has_open_answers(component, its))
+    return bool(seen) and all(seen)
 
 
 def offers_null(verifier: Any) -> bool:

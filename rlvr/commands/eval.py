@@ -224,7 +224,7 @@ def _run(args: EvalArgs, stop: StopRequest) -> dict[str, Any]:
         find_model(args.model, args.revision)
     folder = eval_folder(args, task.fingerprint)
     with folder.locked() as lines:
-        for line in (*lines, *folder.claim(), *task.notes):
+        for line in (*lines, *folder.claim(), *task.split_notes, *task.notes):
             print(line)
         if args.url is not None:
             return served.answer_problems(args, task, problems, stop)

@@ -125,7 +125,7 @@ def dry_run(config: Config, task: Task, say: Callable[[str], None]) -> None:
     rendering.announce(task.environment)
     limit = run_limit(config, settings)
     say(f"task {task.name}: {len(task.train)} problems to train on, {len(task.test)} held out")
-    for line in task.notes:
+    for line in (*task.split_notes, *task.notes):
         say(line)
     task = fit_task(config, task, rendering, limit, say)
     for line in show(config, task, task.train[0], rendering, limit):

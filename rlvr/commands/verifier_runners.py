@@ -12,9 +12,13 @@ from rlvr.types import Verifier
 from rlvr.verifiers.runner import Runner
 from rlvr.verifiers.runner.base import allows
 
+# The modes that look for an answer; the others of `exact` and `regex` read the text as it is, boxes or not.
+_LOOKING = ("strict", "marked", "lenient")
+
 
 def with_extraction(verifier: Verifier, mode: str) -> Verifier | None:
-    """Return the verifier with another mode of extraction; None where it lacks the mode, or uses it already.
+    """Return the verifier with another mode of extraction; None where it lacks the mode, uses it already, or compares
+    the text as it is.
 
     That of a mixture has the packs whose verifiers have another mode, and judges no problems of others.
     """
@@ -22,7 +26,8 @@ def with_extraction(verifier: Verifier, mode: str) -> Verifier | None:
         made = {pack: with_extraction(part, mode) for pack, part in verifier.components.items()}
         packs = {pack: part for pack, part in made.items() if part is not None}
         return RoutedVerifier(packs) if packs else None
-    if not dataclasses.is_dataclass(verifier) or getattr(verifier, "extract", mode) == mode:
+    current = getattr(verifier, "extract", mode)
+    if not dataclasses.is_dataclass(verifier) or current == mode or current not in _LOOKING:
         return None
     if not allows(verifier, "extract", mode):
         return None

@@ -84,7 +84,7 @@ def execute(prepared: Prepared, callbacks: Sequence[TrainerCallback], stop: Stop
         stack.callback(display.close)
         claim(stack, folder, accelerator, display.say)
         start_trackers(config, accelerator)
-        for line in (describe_start(config, task, policy, accelerator), *task.notes):
+        for line in (describe_start(config, task, policy, accelerator), *task.split_notes, *task.notes):
             display.say(line, wrap=True)
         all_callbacks = [TrackerCallback(accelerator), ConsoleCallback(display, config), *callbacks]
         reporter = Reporter(RunLog(config.run.out_dir), accelerator, all_callbacks)

@@ -26,7 +26,7 @@ from typing import Any
 
 from rlvr.registry import register_task
 from rlvr.seeding import derive_seed
-from rlvr.tasks.base import Demonstration, build_task, draw
+from rlvr.tasks.base import Demonstration, Generated, build_task, draw
 from rlvr.types import Problem, Task
 
 HIDDEN_TESTS = 8
@@ -289,9 +289,9 @@ def tiny_code(
     return build_task(
         "tiny_code",
         # stored, as the checks of the pack and the training all read them
-        train=[problem("train", index) for index in range(num_train)],
-        test=[problem("test", index) for index in range(num_test)],
-        demonstrations=[demonstration(index) for index in range(num_demonstrations)],
+        train=list(Generated(num_train, lambda index: problem("train", index))),
+        test=list(Generated(num_test, lambda index: problem("test", index))),
+        demonstrations=list(Generated(num_demonstrations, demonstration)),
         verifier="unit_tests",
         check_references=False,
     )

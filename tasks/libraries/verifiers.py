@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from rlvr.registry import register_task
-from rlvr.seeding import derive_seed
-from rlvr.tasks.base import build_task, normalized, without_held_out
+from rlvr.tasks.base import build_task, hold_out
 from rlvr.types import Problem, Task
 from rlvr.verifiers.verifiers_task import hash_of, load_tasks, prompt_of
 
@@ -31,17 +31,17 @@ def verifiers(
         raise ValueError(f"task {name!r}, config {config!r:.80}: {error}; expected JSON, as in {{}}") from None
     if not isinstance(settings, dict):
         raise ValueError(f"task {name!r}, config {config!r:.80}: expected a JSON object, as in {{}}")
-    parts: dict[str, list[Problem]] = {"train": [], "test": []}
+    problems = []
     for index, task in enumerate(load_tasks(taskset, settings, most)):
-        prompt = prompt_of(task)
-        held_out = derive_seed("verifiers", seed, normalized(prompt)) % 10_000 < test_share * 10_000
         reference = {"taskset": taskset, "config": settings, "most": most, "hash": hash_of(task)}
-        parts["test" if held_out else "train"].append(Problem(f"{name}/{index}", prompt, reference))
-    return build_task(
+        problems.append(Problem(f"{name}/{index}", prompt_of(task), reference))
+    train, test, notes = hold_out("verifiers", problems, test_share, seed)
+    task = build_task(
         name,
-        train=without_held_out(name, parts["train"], parts["test"]),
-        test=parts["test"],
+        train=train,
+        test=test,
         verifier="verifiers_task",
         verifier_options={"full": full},
         check_references=False,
     )
+    return replace(task, split_notes=notes)

@@ -194,6 +194,78 @@ def test_lm_eval_runs_a_pack():
     assert results["unscored,all"] == 0.0
 
 
+def _completions(found):
+    """The completions of each problem, of an evaluation by lm_eval."""
+    (samples,) = found["samples"].values()
+    return [sample["resps"][0] for sample in samples]
+
+
+@needs("lm_eval")
+def test_lm_eval_samples_repeats_from_a_model(tmp_path):
+    """Repeats of transformers' generate differ; one completion is greedy, and so the same each time."""
+    import lm_eval
+
+    from rlvr.adapters.lm_eval import pack_task
+    from rlvr.model.tiny import tiny_model, tiny_tokenizer
+
+    tokenizer = tiny_tokenizer([problem.prompt for problem in make_task("arithmetic", num_train=1, num_test=9).test])
+    tiny_model(tokenizer, 0).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+
+    def evaluate(repeats):
+        made = pack_task("arithmetic", num_train=1, num_test=2, repeats=repeats, generation={"max_gen_toks": 12})
+        arguments = f"pretrained={tmp_path},device=cpu,dtype=float32"
+        return _completions(lm_eval.simple_evaluate(model="hf", model_args=arguments, tasks=[made], bootstrap_iters=0))
+
+    assert [len(set(texts)) for texts in evaluate(4)] == [4, 4]
+    assert evaluate(1) == evaluate(1)
+
+
+@needs("lm_eval")
+def test_lm_eval_samples_repeats_over_an_api():
+    """A server that honours seeds gives one answer per seed: lm_eval's own seed is the same for all requests."""
+    import random
+
+    import lm_eval
+
+    from rlvr.adapters.lm_eval import pack_task
+    from tests.helpers.openai_like import chat_answer, openai_like
+
+    def answer(body):
+        seed = None if body["temperature"] and body.get("seed") is None else body.get("seed", 0) * body["temperature"]
+        return chat_answer(str(random.Random(seed).random()))
+
+    def evaluate(repeats, **generation):
+        made = pack_task("arithmetic", num_train=1, num_test=2, repeats=repeats, generation=generation)
+        return _completions(
+            lm_eval.simple_evaluate(
+                model="local-chat-completions",
+                model_args={"model": "m", "base_url": f"{server.url}/chat/completions", "num_concurrent": 2},
+                tasks=[made],
+                apply_chat_template=True,
+                bootstrap_iters=0,
+            )
+        )
+
+    with openai_like(answer) as server:
+        assert [len(set(texts)) for texts in evaluate(4)] == [4, 4]
+        assert {body["temperature"] for body in server.bodies} == {1.0}
+        evaluate(4, temperature=0.6)
+        assert server.bodies[-1]["temperature"] == 0.6
+        assert evaluate(1) == evaluate(1)
+        assert server.bodies[-1]["temperature"] == 0.0
+
+
+@needs("lm_eval")
+@pytest.mark.parametrize("greedy", [{"temperature": 0}, {"temperature": 0.0, "do_sample": True}, {"do_sample": False}])
+def test_lm_eval_repeats_are_not_greedy(greedy):
+    """Several equal completions are no sample."""
+    from rlvr.adapters.lm_eval import pack_task
+
+    with pytest.raises(ValueError, match="4 equal completions"):
+        pack_task("arithmetic", num_train=1, num_test=2, repeats=4, generation=greedy)
+
+
 @needs("lm_eval")
 def test_lm_eval_means_leave_out_what_has_no_score():
     """NaN is not a number of a mean."""

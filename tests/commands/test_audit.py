@@ -13,7 +13,7 @@ from rlvr.commands.cli import main as cli
 from rlvr.commands.profile import expected_signal, profile, right_of_each
 from rlvr.registry import make_verifier, register
 from rlvr.sandbox import level
-from rlvr.types import Problem, Task
+from rlvr.types import Problem, Task, Verifier
 from rlvr.verifiers.runner import Runner
 from tests.helpers.files import DataSets
 
@@ -81,6 +81,31 @@ def test_verifier_that_rejects_its_reference() -> None:
     found = findings(pack("tests/nothing_goes", [("a", "1")], []))
     assert found["correct answers rejected"].failed == 1
     assert found["empty completions accepted"].failed == 0
+
+
+def answered(verifier: Verifier) -> Task:
+    """One problem, of which 7 is a right answer."""
+    problem = Problem("train/0", "a", r"[^?]*\d[^?]*", {"answer": "7"})
+    return Task("pack", [problem], [], verifier)
+
+
+def test_other_answers_are_a_note_where_several_are_right() -> None:
+    """A pattern, formulas to satisfy, a tolerance: the altered answer may be right, too."""
+    found = findings(answered(make_verifier("regex")))
+    assert "wrong answers accepted" not in found
+    others = found["altered answers accepted, where several may be right"]
+    assert (others.checked, others.failed, others.note) == (1, 1, True)
+    close = Task("pack", [Problem("train/0", "a", "3.14159265")], [], make_verifier("math", rel_tol=0.01))
+    assert findings(close)["altered answers accepted, where several may be right"].note
+    exact = Task("pack", [Problem("train/0", "a", "3.14159265")], [], make_verifier("math"))
+    assert findings(exact)["wrong answers accepted"].failed == 0
+
+
+def test_one_part_with_one_right_answer_is_enough() -> None:
+    """Of a combination the altered answer is wrong where it is to any part, gates among them."""
+    both = make_verifier("combine", parts=("tests/anything_goes", "regex"))
+    assert findings(answered(both))["wrong answers accepted"].checked == 1
+    assert "wrong answers accepted" not in findings(answered(make_verifier("combine", parts=("regex",))))
 
 
 @pytest.mark.parametrize(

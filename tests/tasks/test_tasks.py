@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from rlvr.registry import TASKS, make_task, make_verifier, register
-from rlvr.tasks.base import Generated, build_task, normalized, sealed
+from rlvr.tasks.base import Generated, build_task, judged_by, normalized, sealed
 from rlvr.tasks.generated.arithmetic import scratchpad
 from rlvr.tasks.rows import read_hub, read_jsonl
 from rlvr.types import Problem, Reply, Task, Verdict
@@ -324,6 +324,43 @@ def test_jsonl_holds_out_by_hash(tmp_path: Path) -> None:
     assert few.train[0].info == {"level": int(few.train[0].id[1:])}
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_small_file_has_held_out_problems(tmp_path: Path, seed: int) -> None:
+    """By a hash alone a tenth of 50 would be anything between 0 and 12: at least 5; and the split is told."""
+    rows = [{"prompt": f"question {i}", "reference": "1"} for i in range(50)]
+    data = write_lines(tmp_path / "mine.jsonl", rows)
+    for name, column in (("jsonl", "reference_key"), ("hub", "reference")):
+        task = make_task(name, data=data, seed=seed, **{column: "reference"})
+        assert 5 <= len(task.test) <= 12
+        assert len(task.train) + len(task.test) == 50
+        [line] = task.split_notes
+        assert line.startswith(
+            f"{name}: 50 problems are divided into {len(task.train)} to train on and {len(task.test)}"
+        )
+        assert "test_share=0.1" in line
+    whole = make_task("jsonl", data=data, seed=seed, test_share=0)
+    assert (len(whole.train), len(whole.test)) == (50, 0)
+
+
+def test_copies_of_a_prompt_stay_together(tmp_path: Path) -> None:
+    """Of four prompts, ten times each, half is held out: whole prompts."""
+    rows = [{"prompt": f"question {i % 4}", "reference": "1"} for i in range(40)]
+    task = make_task("jsonl", data=write_lines(tmp_path / "mine.jsonl", rows), test_share=0.5)
+    assert not {problem.prompt for problem in task.train} & {problem.prompt for problem in task.test}
+    assert {problem.prompt for problem in task.test}
+
+
+def test_a_split_of_ones_own_is_not_told(tmp_path: Path) -> None:
+    """A folder with both files; and of a mixture each pack's line is kept, whichever verifier a run names."""
+    write_lines(tmp_path / "train.jsonl", [{"prompt": "a", "reference": "1"}])
+    write_lines(tmp_path / "test.jsonl", [{"prompt": "b", "reference": "1"}])
+    assert make_task("jsonl", data=tmp_path).split_notes == ()
+    data = write_lines(tmp_path / "mine.jsonl", [{"prompt": f"q{i}", "reference": "1"} for i in range(30)])
+    task = make_task("mixture", packs="jsonl,arithmetic", options=(f"jsonl.data={data}",))
+    assert len(task.split_notes) == 1
+    assert judged_by(task, make_verifier("math")).split_notes == task.split_notes
+
+
 def test_jsonl_folder_and_chat_prompts(tmp_path: Path) -> None:
     """A folder gives its own split; a prompt may be a list of messages."""
     messages = [{"role": "user", "content": "say 1"}]
@@ -339,6 +376,27 @@ def test_jsonl_folder_and_chat_prompts(tmp_path: Path) -> None:
     write_lines(tmp_path / "test.jsonl", [{"prompt": messages, "reference": "1"}])
     with pytest.raises(ValueError, match="overlap"):
         make_task("jsonl", data=tmp_path, verifier="tests/ends_with_reference")
+
+
+@pytest.mark.parametrize("name", TASKS.names())
+def test_negative_numbers_of_problems_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one line that names the option, before any data is asked for."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for option in TASKS.options(name):
+        if option.startswith("num_"):
+            with pytest.raises(
+                ValueError, match=rf"^task '{name}', option {option}: -5; expected a number of at least 0$"
+            ):
+                make_task(name, **{option: "-5"})
+            with pytest.raises(ValueError, match="at least 0"):
+                make_task(name, **{option: -1})
+
+
+@pytest.mark.parametrize("name", ["tiny_code", "arithmetic", "bilingual_sums", "private_sums"])
+def test_absurd_numbers_of_problems_are_refused(name: str) -> None:
+    """Not made one by one."""
+    with pytest.raises(ValueError, match="problems asked for; expected 0 to 10,000,000"):
+        make_task(name, num_train=10**14)
 
 
 def test_wrong_names_and_options(tmp_path: Path) -> None:

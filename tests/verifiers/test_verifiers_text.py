@@ -360,8 +360,12 @@ class Demanding:
 
 
 def test_a_second_form_is_made_of_verifiers_that_have_it() -> None:
-    """math has a lenient and a strict form, regex and exact a strict one; none is made of what lacks the mode."""
-    forms = {"math": ["lenient", "strict"], "regex": ["strict"], "exact": ["strict"], "choice": [], "countdown": []}
+    """math has a lenient and a strict form; none is made of what lacks the mode, or reads the text and no boxes."""
+    forms = {"math": ["lenient", "strict"], "regex": [], "exact": [], "choice": [], "countdown": []}
+    marked = with_extraction(make_verifier("exact", extract="marked"), "strict")
+    assert marked is not None
+    assert marked.extract == "strict"
+    assert with_extraction(make_verifier("regex", extract="last_line"), "strict") is None
     for name, wanted in forms.items():
         made = [with_extraction(make_verifier(name), mode) for mode in ("lenient", "strict")]
         assert [form.extract for form in made if form is not None] == wanted, name

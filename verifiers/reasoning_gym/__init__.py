@@ -26,6 +26,16 @@ REFUSED: Mapping[str, str] = {
     "rush_hour": "its problems have no answer with which its scorer could be checked",
 }
 
+# Data sets of which some problem has several right answers, or whose scorer allows a tolerance.
+OPEN = frozenset(
+    (
+        *("countdown", "cryptarithm", "graph_color", "jugs", "kakurasu", "knight_swap", "modulo_grid", "n_queens"),
+        *("propositional_logic", "puzzle24", "quantum_lock", "rubiks_cube", "shortest_path", "sokoban", "survo"),
+        *("tower_of_hanoi", "word_ladder"),
+        *("coin_flip", "decimal_arithmetic", "number_format", "number_sorting", "pool_matrix", "power_function"),
+    )
+)
+
 
 def check_dataset(name: str) -> None:
     """Raise ValueError for a data set that is refused, and LookupError for one that is not there.
@@ -79,6 +89,10 @@ class ReasoningGym:
                 f"verifier 'reasoning_gym': least {self.least}, seconds {self.seconds}; "
                 "expected a score in [0, 1) and at least 1 s"
             )
+
+    def open_answers(self, reference: Any) -> bool:
+        """Whether the data set has problems with several right answers, or scores within a tolerance."""
+        return _row(reference, "")[0] in OPEN
 
     def check_reference(self, reference: Any) -> None:
         """Raise ValueError where the reference is none of a pack's, or names a data set that is refused."""

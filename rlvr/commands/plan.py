@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rlvr.commands.choices import take_option
@@ -129,12 +130,14 @@ def task_of(config: Config) -> Task | None:
 
 
 def settings_for(config: Config, task: Task | None) -> Any:
-    """Return transformers' config of a run's model."""
+    """Return transformers' config of a run's model; of a well-known one from its published sizes, without a network."""
     from rlvr.commands.task import corpus
+    from rlvr.model.known_models import known_settings
     from rlvr.model.plan import model_settings
     from rlvr.model.policy import load_rendering
 
     if config.model.name != "tiny":
-        return model_settings(config)
+        known = None if Path(config.model.name).exists() else known_settings(config.model.name)
+        return model_settings(config) if known is None else known
     assert task is not None
     return load_rendering(config.model, corpus=corpus(task))[1]

@@ -32,7 +32,15 @@ OPEN = frozenset(
         *("countdown", "cryptarithm", "graph_color", "jugs", "kakurasu", "knight_swap", "modulo_grid", "n_queens"),
         *("propositional_logic", "puzzle24", "quantum_lock", "rubiks_cube", "shortest_path", "sokoban", "survo"),
         *("tower_of_hanoi", "word_ladder"),
-        *("coin_flip", "decimal_arithmetic", "number_format", "number_sorting", "pool_matrix", "power_function"),
+        *(
+            "codeio",
+            "coin_flip",
+            "decimal_arithmetic",
+            "number_format",
+            "number_sorting",
+            "pool_matrix",
+            "power_function",
+        ),
     )
 )
 

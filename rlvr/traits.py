@@ -45,12 +45,12 @@ class VerifierTraits:
     reads_prompt: bool = False
     """The score depends on the problem's prompt, not on its reference and the completion only."""
 
-    integrity: Callable[[Any], str] | None = None
-    """Return "weak" for a reference with which a pass shows little; task packs leave it out of training."""
-
     open_answers: Callable[[Any], bool] | None = None
     """Whether, for a reference, answers that differ from the pack's own may be right (a colouring of a graph, a number
     within a tolerance): `rlvr audit` then notes that altered answers are accepted, which it reports as a fault else."""
+
+    integrity: Callable[[Any], str] | None = None
+    """Return "weak" for a reference with which a pass shows little; task packs leave it out of training."""
 
     null_completions: Callable[[Any], Mapping[str, str]] | None = None
     """Completions that solve nothing, by what they do, for a reference: `rlvr audit` checks that none is accepted."""

@@ -9,14 +9,19 @@ from pathlib import Path
 import pytest
 
 LIST = Path(__file__).resolve().parents[1] / "slow_tests.txt"
-FIRST = " but the first"
+FIRST, SURVEY = " but the first", ": survey"
 
 
 @cache
-def slow_tests() -> dict[str, bool]:
-    """Return the functions of the list, as file::name: whether the first of their cases is run by `make test`."""
-    lines = [line for line in LIST.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
-    return {line.removesuffix(FIRST): line.endswith(FIRST) for line in lines}
+def slow_tests() -> dict[str, list[tuple[bool, str]]]:
+    """Return the lines of the list by function, as file::name: whether the first case is left out, and the marker."""
+    found: dict[str, list[tuple[bool, str]]] = {}
+    for line in LIST.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            rest = line.removesuffix(SURVEY)
+            marker = "slow" if rest == line else "survey"
+            found.setdefault(rest.removesuffix(FIRST), []).append((rest.endswith(FIRST), marker))
+    return found
 
 
 def name_of(item: pytest.Item) -> str:
@@ -26,10 +31,11 @@ def name_of(item: pytest.Item) -> str:
 
 
 def mark_slow(items: Sequence[pytest.Item]) -> None:
-    """Give the marker `slow` to the cases that the list leaves to `make test-all`."""
+    """Give the cases that the list names the marker `slow` or `survey`."""
     seen: set[str] = set()
     for item in items:
         name = name_of(item)
-        if name in slow_tests() and (name in seen or not slow_tests()[name]):
-            item.add_marker(pytest.mark.slow)
+        for but_first, marker in slow_tests().get(name, ()):
+            if name in seen or not but_first:
+                item.add_marker(marker)
         seen.add(name)

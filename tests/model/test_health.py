@@ -71,7 +71,7 @@ def make_run(out_dir: Path, *, broken=(), steps: int = 6, save_every: int = 1, *
         run=RunConfig(out_dir=out_dir, steps=steps, save_every=save_every, sample_every=0),
         model=ModelConfig(name="tiny", device="cpu", dtype="float32"),
         rollout=RolloutConfig(problems_per_step=6, group_size=4, max_new_tokens=12),
-        optim=OptimConfig(lr=1e-3),
+        optim=OptimConfig(lr=1e-3, max_update_kl=0.0),
         sampler=VLLMConfig(mismatch_alarm=10.0),
     )
     run = build_run(changed(config, **groups), Runner(odd_digits), sampler=lambda policy: BrokenAt(policy, broken))

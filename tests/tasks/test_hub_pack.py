@@ -77,7 +77,7 @@ BAD = {
     "no verifier 'maths'": ["prompt=problem", "reference=answer", "verifier=maths"],
     "both are given": ["prompt=problem", "reference=answer", "dataset=org/name"],
     "none of 40 rows can be used for train": ["prompt=problem", "reference=hint", "verifier=choice"],
-    "num_train -1": ["prompt=problem", "reference=answer", "num_train=-1"],
+    "num_train: -1; expected a number of at least 0": ["prompt=problem", "reference=answer", "num_train=-1"],
 }
 
 

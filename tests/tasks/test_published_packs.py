@@ -201,7 +201,7 @@ def test_solve_rates_and_sources_of_big_math(tmp_path: Path) -> None:
         ("apps", {"max_tests": 0}, {}, "max_tests 0: expected at least 1"),
         ("gpqa", {}, {"Question": "?", "Correct Answer": "1"}, "row 1: no Incorrect Answer 1"),
         ("mmlu_pro", {}, {"question": "?", "choices": []}, "row 1: no options; its columns are question, choices"),
-        ("code_contests", {"num_test": -1}, {}, "num_test -1: expected 0 or more"),
+        ("code_contests", {"num_test": -1}, {}, "num_test: -1; expected a number of at least 0"),
     ],
 )
 def test_bad_rows_and_options(

@@ -63,7 +63,7 @@ def test_traits_that_it_names_are_declared():
     listed = re.search(r"What else one may have \((.*?)\) is declared", README, re.DOTALL)
     named = re.findall(r"`(\w+)`", listed[1])
     assert named == [item.name for item in fields(VerifierTraits)][: len(named)]
-    assert len(named) == 8
+    assert len(named) == 9
 
 
 def test_it_is_short():

@@ -189,10 +189,11 @@ def test_serve_refuses_an_adapter(tmp_path):
         serve.serve(serve.ServeArgs(str(tmp_path / "adapter")))
 
 
-def test_nccl_without_a_gpu_is_refused(tmp_path):
+def test_nccl_without_a_gpu_is_refused(tmp_path, monkeypatch):
     policy = small_policy()
     policy.causal.save_pretrained(tmp_path)
     policy.tokenizer.save_pretrained(tmp_path)
+    monkeypatch.setattr(serve, "require_vllm", lambda: None)
     with pytest.raises(ValueError, match="--transfer nccl needs GPUs, and the device is cpu; use gloo"):
         serve.serve(serve.ServeArgs(str(tmp_path), transfer="nccl", device="cpu"))
 

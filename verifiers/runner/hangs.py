@@ -3,10 +3,10 @@
 A completion must not hold up a run, and a verifier that hangs on whatever it is given must not look like wrong answers.
 At the first such item of a problem a control is run, in twice the time: the reference's own answer, or the empty
 completion where the reference is no text. If the control has no verdict either, the problem's items are errors (no
-score); those that wait are not run, nor is any other item once a verifier that has never given a verdict hangs on two
-problems. If the control has one, the completion is to blame (status timeout, score 0), unless the verifier hangs on one
-completion after another and has never given a verdict on any. Such items are held until a verdict clears the verifier,
-or no other item is left.
+score); those that wait are not run, nor is any other item of a call in which a verifier that has never given a verdict
+hangs on two problems. If the control has one, the completion is to blame (status timeout, score 0), unless the verifier
+hangs on one completion after another and has never given a verdict on any. Such items are held until a verdict clears
+the verifier, or no other item is left.
 
 A call that is the first of its process may import packages. Where such a call has taken long, the first call of a
 process has that much more time, and an item that was late in one is run once more.
@@ -43,6 +43,7 @@ class Hangs:
         self._controls: dict[Item, list[Item]] = {}  # under way, with the late items of their problem
         self._cleared: set[bytes] = set()  # problems whose control has a verdict
         self._broken: dict[bytes, str] = {}  # problems whose control has none, and what was tried
+        self._hung: list[Submission] = []  # the submissions of these controls
         self._held: list[Item] = []
         self._num_unchecked = 0  # items that were late before there was any verdict
 
@@ -98,6 +99,7 @@ class Hangs:
         """Settle the late items of a problem whose control has no verdict. how: what happened, in words."""
         waiting = self._controls.pop(control)
         on = "the reference's own answer" if control.call.completion else "an empty completion"
+        self._hung.append(control.submission)
         self._broken[control.call.problem] = reason = f"{self._late}, {how} on {on}"
         log_failure(Failure("no verdict in time", f"{reason}: {ADVICE}"))
         for item in waiting:
@@ -106,7 +108,7 @@ class Hangs:
     def settle_broken(self, item: Item) -> bool:
         """Settle an item as an error where the verifier hangs on its problem, or on everything; else return False."""
         reason = self._broken.get(item.call.problem)
-        if reason is None and not self._worked and len(self._broken) > 1:
+        if reason is None and not self._worked and self._hung.count(item.submission) > 1:
             reason = next(iter(self._broken.values()))
         if reason is None or item in self._controls:
             return False
@@ -124,6 +126,7 @@ class Hangs:
         self._settle_held()
         self._cleared.clear()
         self._broken.clear()
+        self._hung.clear()
 
     def _blame_completion(self, item: Item) -> Item | None:
         """Settle or hold an item; return it where it is to be run again, since the start of its process was slow."""

@@ -41,7 +41,7 @@ class OptimConfig(Group):
     """AdamW's decoupled weight decay."""
     max_grad_norm: Annotated[float, POSITIVE] = 1.0
     """Gradients are clipped to this norm."""
-    max_update_kl: Annotated[float, WEIGHT] = 0.05
+    max_update_kl: Annotated[float, WEIGHT, ADVANCED] = 0.05
     """Bound on how far the updates of one step may move the policy: the KL divergence per token between the policies
     before and after, on the step's own tokens. Beyond it the rest of the step's updates are left out (PPO's target_kl),
     and a warning is given, as where a single update moves it so far. 0: no bound."""

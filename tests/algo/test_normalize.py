@@ -50,7 +50,7 @@ class NothingRight(SomeFlat):
 def with_momentum(run: Run) -> Run:
     """SGD with momentum: a zero gradient moves the weights, and rounding is not blown up as by AdamW's division."""
     run.learner.optimizer = torch.optim.SGD(run.learner.policy.parameters(), lr=0.01, momentum=0.9)
-    run.config = dataclasses.replace(run.config, optim=OptimConfig(lr=0.01))
+    run.config = dataclasses.replace(run.config, optim=OptimConfig(lr=0.01, max_update_kl=0.0))
     return run
 
 

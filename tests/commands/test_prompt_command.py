@@ -99,11 +99,11 @@ def test_what_cannot_be_seen_is_escaped() -> None:
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        ("", "algorithm: grpo, loss clip, lr 0.0004"),
-        ("--algo dpo", "algorithm: dpo, loss dpo, lr 0.0004, with a reference policy"),
+        ("", "algorithm: grpo, loss clip, lr 0.0001"),
+        ("--algo dpo", "algorithm: dpo, loss dpo, lr 0.0001, with a reference policy"),
         (
             "--algo ppo --algo.kl-coef .1 --algo.kl-in reward",
-            "algorithm: ppo, loss clip, lr 0.0004, KL term 0.1 x k1 in the reward, critic separate, lr 0.0004",
+            "algorithm: ppo, loss clip, lr 0.0001, KL term 0.1 x k1 in the reward, critic separate, lr 0.0004",
         ),
     ],
 )

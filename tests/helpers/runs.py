@@ -142,7 +142,7 @@ def make_short_run(
         model=ModelConfig(device="cpu", dtype="float32"),
         rollout=RolloutConfig(**sizes),
         algo=chosen,
-        optim=OptimConfig(lr=1e-3),
+        optim=OptimConfig(lr=1e-3, max_update_kl=0.0),  # random weights move far in a step
         critic=CriticConfig(lr=1e-3) if chosen.row.critic else None,
     )
     problems = [Problem(str(i), SHORT_PROMPT) for i in range(20)]

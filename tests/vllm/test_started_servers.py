@@ -108,10 +108,10 @@ def test_server_that_does_not_start_is_told_with_its_reason(monkeypatch):
 
 SERVE = """
 import sys
-from rlvr.commands import cli
+from rlvr.commands import cli, serve
 from rlvr.vllm import process
 from tests.helpers.vllm_servers import stand_in
-process.server_command, process.require_vllm = stand_in, lambda: None
+process.server_command, process.require_vllm, serve.require_vllm = stand_in, lambda: None, lambda: None
 sys.exit(cli.main(["serve", *sys.argv[1:]]))
 """
 

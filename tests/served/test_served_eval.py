@@ -139,9 +139,9 @@ def test_lost_requests_are_not_written_and_asked_again(
 def test_a_server_that_is_gone_ends_the_evaluation(
     server: OpenAILike, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not every request is tried for its whole time."""
+    """Not every request is tried for its whole time. One at a time, since an answer starts the count anew."""
     server.fault = lambda number, handler: number > 4 and (handler.drop(), True)[1]
-    kept, _ = evaluated(tmp_path / "out", *asks(server, "--retry-seconds", "0.2"), code=2)
+    kept, _ = evaluated(tmp_path / "out", *asks(server, "--retry-seconds", "0.2", "--concurrency", "1"), code=2)
     error = capsys.readouterr().err
     assert re.search(r"8 requests in a row were lost.*the same command", error)
     assert (error.count("\n"), len(kept.splitlines())) == (1, 4)

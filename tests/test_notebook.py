@@ -57,6 +57,7 @@ def test_a_run_that_does_not_learn_fails(last):
         check_that_it_learned([start, {"pass@1": last, "pass@1_ci": [last, last]}])
 
 
+@pytest.mark.timeout(1200)
 def test_the_first_run_learns(tmp_path, monkeypatch, capsys):
     """Verifier, training after which held-out pass@1 is higher, report and pass@k, in minutes of processor time."""
     monkeypatch.chdir(tmp_path)

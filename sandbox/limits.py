@@ -165,23 +165,20 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class TestJob:
-    """A trusted test program, run in a second sandbox, that calls into the sandbox of `job.program`.
+    """A test program for the program of `job`. `Result.tests_passed` tells whether the tests passed.
 
-    In `test`, each of `names` is a proxy for the program's object of that name. A call of one of `classes` returns a
-    proxy that can be used as an instance; any other returned object that is not plain data has no usable methods or
-    items. `exceptions` are those of the names that the tests catch. With `objects` the program's own operators decide
-    comparisons between its objects: only for tests that ask for that, since they cannot be secured.
-    `Result.tests_passed` tells whether the tests passed.
+    In a second sandbox, where it is trusted, each of `names` calls the program's function of that name, and only plain
+    values cross; what one of `classes` returns stays with the program, and is used by its number. With `together` the
+    test program runs after the program in the same process, as plain Python runs both: the program can forge the result.
     """
 
     __test__ = False
 
     job: Job
     test: str
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
-    exceptions: tuple[str, ...] = ()
-    objects: bool = False
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)

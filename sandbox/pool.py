@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
 import queue
@@ -241,6 +240,8 @@ def _run_tests(slot: _Slot, tests: TestJob) -> Result:
     refused = _too_large(job)
     if refused is not None:
         return refused
+    if tests.together:
+        return _run_together(slot, tests)
     requests, replies = os.pipe(), os.pipe()
     longer = Limits(min(job.limits.seconds + 2, MOST_SECONDS), job.limits.memory_mb, job.limits.total_memory_mb)
     program = Run(slot.server("program"), "serve", _payload(job), encode("stdin", job.stdin, BYTES), job.limits)
@@ -248,8 +249,6 @@ def _run_tests(slot: _Slot, tests: TestJob) -> Result:
         "test": tests.test,
         "names": tests.names,
         "classes": tests.classes,
-        "exceptions": tests.exceptions,
-        "objects": tests.objects,
     }
     tester = Run(slot.server("tests"), "test", payload, b"", longer)
     try:
@@ -266,15 +265,29 @@ def _run_tests(slot: _Slot, tests: TestJob) -> Result:
             run.close()
 
 
-def _verdict(tester: Run) -> tuple[RunStatus, bool | None, str]:
-    """Return (status, passed, detail) as the test program reports them: trusted code that has only seen plain data."""
+def _run_together(slot: _Slot, tests: TestJob) -> Result:
+    """Run the tests in the process of the program, after it."""
+    payload = {**_payload(tests.job), "test": tests.test}
+    run = Run(slot.server("tests"), "together", payload, encode("stdin", tests.job.stdin, BYTES), tests.job.limits)
     try:
-        message = json.loads(tester.result_bytes)
-    except ValueError:
+        run.start(results=True)
+        supervise([run])
+        return _with_tests(result_of(run, ()), *_verdict(run))
+    finally:
+        run.close()
+
+
+def _verdict(tester: Run) -> tuple[RunStatus, bool | None, str]:
+    """Return (status, passed, detail) as the tests report them: a program in whose process they ran can forge that."""
+    try:
+        message = plain.loads(tester.result_bytes)
+    except plain.PlainError:
+        message = None
+    if type(message) is not dict or type(message.get("passed")) is not bool:
         return RunStatus.OK, None, "the tests did not finish"
     if message["passed"]:
         return RunStatus.OK, True, ""
-    detail = f"{message['error']} at line {message['line']} of the tests"
+    detail = f"{message.get('error')} at line {message.get('line')} of the tests"
     if message.get("too_large"):
         return RunStatus.OUTPUT_LIMIT, False, f"{detail}, after a value that was too large"
     return RunStatus.OK, False, detail

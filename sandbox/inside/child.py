@@ -263,15 +263,22 @@ def _converse(job: dict[str, Any]) -> None:
         service.send(FIRST_CHANNEL + 1, {"n": number, "x": code})
 
 
-def _test(job: dict[str, Any]) -> None:
-    sys.modules.update(_ours)
-    # Imported in advance by servers for tests. The others do without: each page of memory slows all forks down.
-    from rlvr.sandbox.inside import judge
+def _judge() -> Any:
+    """Return the module `judge`, which only servers for tests import: each page of memory slows all forks down."""
+    return _ours["rlvr.sandbox.inside.judge"]
 
+
+def _test(job: dict[str, Any]) -> None:
     _compile(job["test"], "test.py")
     gc.enable()
     channels = {"requests": FIRST_CHANNEL, "replies": FIRST_CHANNEL + 1, "verdict": FIRST_CHANNEL + 2}
-    judge.run_tests(job, **channels)
+    _judge().run_tests(job, **channels)
+
+
+def _test_together(names: dict[str, Any], job: dict[str, Any]) -> None:
+    asked = _getpid()
+    _judge().run_together(names, job, FIRST_CHANNEL, lambda: _end_copies(asked))
+    _finish(0)
 
 
 MODES: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -280,4 +287,5 @@ MODES: dict[str, Callable[[dict[str, Any]], None]] = {
     "serve": lambda job: _run_loaded(_serve, job),
     "session": _converse,
     "test": _test,
+    "together": lambda job: _run_loaded(_test_together, job),
 }

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-
-_ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
 def called_name(node: ast.AST) -> str:
@@ -49,17 +47,8 @@ def _is_empty(node: ast.expr) -> bool:
     return isinstance(node, (ast.Tuple, ast.List, ast.Dict, ast.Constant)) and truth(node) is False
 
 
-def live(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a block that can be executed, without those after its end and below `if False`."""
-    for statement in body:
-        yield statement
-        for block in _live_blocks(statement):
-            yield from live(block)
-        if isinstance(statement, _ENDS):
-            return
-
-
-def _live_blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+def blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """Return the blocks of a statement that can be executed."""
     if isinstance(statement, (ast.If, ast.While)):
         known = truth(statement.test)
         return [block for block, dead in ((statement.body, False), (statement.orelse, True)) if known is not dead]

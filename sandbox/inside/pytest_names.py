@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import io
 import os
@@ -140,9 +139,8 @@ def fixture(
 class MonkeyPatch:
     """The fixture `monkeypatch`: changes that are undone after the test."""
 
-    def __init__(self, world: Any = None) -> None:
+    def __init__(self) -> None:
         self._undo: list[Callable[[], Any]] = []
-        self._world = world
 
     def setattr(self, target: Any, name: Any, value: Any = _NOTHING, raising: bool = True) -> None:
         """Set an attribute of an object, or of what a dotted name names."""
@@ -151,9 +149,6 @@ class MonkeyPatch:
             target, name, value = importlib.import_module(path), attribute, name
         self._remember(target, name)
         setattr(target, name, value)
-        if self._world is not None:
-            self._world.patched(target, name, value)
-            self._undo.append(lambda: self._world.unpatched(target, name))
 
     def delattr(self, target: Any, name: str, raising: bool = True) -> None:
         """Delete an attribute."""
@@ -211,8 +206,8 @@ class Captured:
         return found
 
 
-def _monkeypatch(world: Any) -> Iterator[MonkeyPatch]:
-    made = MonkeyPatch(world)
+def _monkeypatch() -> Iterator[MonkeyPatch]:
+    made = MonkeyPatch()
     yield made
     made.undo()
 
@@ -229,7 +224,7 @@ def _tmp_path() -> Any:
 
 # Fixtures that are always there.
 FIXTURES: dict[str, Fixture] = {
-    "monkeypatch": Fixture(functools.partial(_monkeypatch, None), "function", None, False),
+    "monkeypatch": Fixture(_monkeypatch, "function", None, False),
     "capsys": Fixture(_capsys, "function", None, False),
     "tmp_path": Fixture(_tmp_path, "function", None, False),
 }
@@ -259,9 +254,8 @@ def _importorskip(name: str, *args: Any, **kwargs: Any) -> Any:
         raise Skipped(name) from None
 
 
-def provide_pytest(world: Any = None) -> None:
-    """Offer the stand-in as the module pytest. `world` takes note of what is patched (world.py)."""
-    FIXTURES["monkeypatch"] = Fixture(functools.partial(_monkeypatch, world), "function", None, False)
+def provide_pytest() -> None:
+    """Offer the stand-in as the module pytest."""
     module: Any = types.ModuleType("pytest")
     module.raises, module.approx, module.fixture, module.param = raises, Approx, fixture, Row
     module.fail, module.skip, module.xfail, module.importorskip = _fail, _skip, _skip, _importorskip

@@ -9,35 +9,28 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rlvr.sandbox.inside.pytest_names import FIXTURES, Fixture, Mark, Row, Skipped, provide_pytest
-
-__all__ = ["provide_pytest", "run_defined"]
-
-# How often the program has answered. It could bring about that a test leaves itself out, which then counts as failed.
-Answered = Callable[[], int]
+from rlvr.sandbox.inside import interpreter
+from rlvr.sandbox.inside.pytest_names import FIXTURES, Fixture, Mark, Row, Skipped
 
 
-def run_defined(space: dict[str, Any], started: set[str], answered: Answered) -> None:
-    """Run the test functions and classes of a module that have not started yet. Raise what a test raises."""
+def is_test_name(name: str) -> bool:
+    """Whether a function or method of this name is run by test runners."""
+    return name.startswith("test")
+
+
+def run_defined(space: dict[str, Any]) -> None:
+    """Run the test functions and classes of a module. Raise what a test raises."""
     if any(mark.leaves_out() for mark in _marks_in(space.get("pytestmark", ()))):
         raise Skipped
-    runner = _Runner(space, answered)
+    runner = _Runner(space)
     with runner.around(space, "setup_module", "teardown_module", sys.modules["__main__"]):
         for name, found in list(space.items()):
             if isinstance(found, types.FunctionType):
-                is_test = name.startswith("test") and not hasattr(found, "test_fixture")
-                if is_test and (name not in started or _has_cases(found)):
+                if is_test_name(name) and not hasattr(found, "test_fixture"):
                     runner.function(found)
             elif isinstance(found, type) and found.__module__ == space["__name__"]:
                 runner.test_class(name, found)
         runner.end("module")
-
-
-def _has_cases(test: types.FunctionType) -> bool:
-    """Whether a test has cases of its own, whatever the code itself has called it with."""
-    defaults = test.__defaults__ or ()
-    cases = any(mark.name == "parametrize" for mark in _marks(test))
-    return cases or (bool(defaults) and len(defaults) == test.__code__.co_argcount)
 
 
 def _marks_in(value: Any) -> list[Mark]:
@@ -68,9 +61,8 @@ def _cases(marks: list[Mark]) -> list[dict[str, Any]]:
 
 
 class _Runner:
-    def __init__(self, space: dict[str, Any], answered: Answered) -> None:
+    def __init__(self, space: dict[str, Any]) -> None:
         self.space = space
-        self.answered = answered
         self.fixtures = {**FIXTURES, **_fixtures(space)}
         # Values of fixtures by name and parameter, and what ends them, for each scope.
         self.values: dict[tuple[str, Any], Any] = {}
@@ -98,7 +90,6 @@ class _Runner:
 
     def _once(self, test: Any, made: Any, case: dict[str, Any], fixtures: Any) -> None:
         known, wanted, names, params = fixtures
-        before = self.answered()
         hooks = ("setup_function", "teardown_function") if made is None else ("setup_method", "teardown_method")
         try:
             with self.around(self.space if made is None else made, *hooks, test):
@@ -110,8 +101,6 @@ class _Runner:
                     asyncio.run(found)
                 self.end("function")
         except Skipped:
-            if self.answered() > before:
-                raise
             self.end("function")
 
     def _choices(self, known: dict[str, Fixture], wanted: list[str]) -> list[dict[str, Any]]:
@@ -168,7 +157,7 @@ class _Runner:
         """Run the tests of a class, if it is one for tests."""
         unittest = sys.modules.get("unittest")
         if unittest is not None and issubclass(found, unittest.TestCase):
-            run_case(found, self.answered)
+            run_case(found)
         elif name.startswith("Test") and "__init__" not in vars(found):
             marks = _marks(found)
             with self.around(found, "setup_class", "teardown_class", found):
@@ -211,7 +200,7 @@ def _call_hook(owner: Any, name: str, args: tuple[Any, ...]) -> None:
         hook(*args[: max(code.co_argcount - hasattr(hook, "__func__"), 0)])
 
 
-def run_case(found: Any, answered: Answered) -> None:
+def run_case(found: Any) -> None:
     """Run a TestCase with unittest. Raise the first error; tests that are expected to fail are left out."""
     import unittest
 
@@ -219,13 +208,9 @@ def run_case(found: Any, answered: Answered) -> None:
         """Keeps the exceptions."""
 
         raised: BaseException | None = None
-        before = answered()
 
         def _keep(self, error: Any) -> None:
             self.raised = self.raised or error[1]
-
-        def startTest(self, test: Any) -> None:
-            self.before = answered()
 
         def addError(self, test: Any, err: Any) -> None:
             self._keep(err)
@@ -236,10 +221,6 @@ def run_case(found: Any, answered: Answered) -> None:
         def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
             if err is not None:
                 self._keep(err)
-
-        def addSkip(self, test: Any, reason: str) -> None:
-            if answered() > self.before:
-                self.raised = self.raised or Skipped(reason)
 
         def addUnexpectedSuccess(self, test: Any) -> None:
             self.raised = self.raised or Skipped("an unexpected success")
@@ -258,12 +239,19 @@ def run_case(found: Any, answered: Answered) -> None:
 EXPECTED = "__unittest_expecting_failure__"
 
 
-def watch(unittest_result: Any, failed: Callable[[], None]) -> None:
+def watch_suites(failed: Callable[[], None]) -> None:
     """Be told of failures in suites that the test code runs itself, and whose results it need not look at."""
-    kind = unittest_result.TestResult
-    for name in ("addError", "addFailure", "addUnexpectedSuccess"):
-        _tell(kind, name, failed, lambda *args: True)
-    _tell(kind, "addSubTest", failed, lambda test, subtest, err: err is not None)
+
+    def watch(unittest_result: Any) -> None:
+        kind = unittest_result.TestResult
+        for name in ("addError", "addFailure", "addUnexpectedSuccess"):
+            _tell(kind, name, failed, lambda *args: True)
+        _tell(kind, "addSubTest", failed, lambda test, subtest, err: err is not None)
+
+    if "unittest.result" in sys.modules:
+        watch(sys.modules["unittest.result"])
+    else:
+        interpreter.PATCHES["unittest.result"] = watch
 
 
 def _tell(kind: Any, name: str, failed: Callable[[], None], counts: Callable[..., bool]) -> None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr.sandbox.inside import analysis
+from rlvr.sandbox.inside.live import called_name
 from rlvr.verifiers.code import eval as code_eval
 
 _MAX_LITERAL = 2000  # values in a literal
@@ -139,7 +139,7 @@ def plain_classes(prelude: ast.Module) -> set[str]:
             bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
             if bases <= known and not node.keywords and all(map(_holds, node.body)):
                 found.add(node.name)
-        elif isinstance(node, ast.Assign) and analysis.called_name(node.value) == "namedtuple":
+        elif isinstance(node, ast.Assign) and called_name(node.value) == "namedtuple":
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr.verifiers.code import objects as code_objects
 from rlvr.verifiers.code import split as code_split
 from rlvr.verifiers.code.passing import PRINTED
 
@@ -55,4 +54,4 @@ def _names(reference: Mapping[str, Any]) -> tuple[str, ...]:
     if reference["type"] == "calls":
         return (entry,)
     prelude = "\n".join(reference.get(key, "") for key in ("prelude", "setup"))
-    return code_split.program_names(code_objects.of_program(reference["code"]), entry, prelude)
+    return code_split.program_names(code_split.of_program(reference["code"]), entry, prelude)

@@ -12,9 +12,9 @@ from typing import Any
 from rlvr.sandbox.inside import plain
 from rlvr.verifiers.code import equality
 from rlvr.verifiers.code.split import Check, Split
-from rlvr.verifiers.code.trials import ARGUMENT
 
 _MOST_ARGUMENTS = 3
+ARGUMENT = "the argument"
 # What programs return that do nothing, by name.
 CONSTANTS: dict[str, Any] = {
     "None": None,

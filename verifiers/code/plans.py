@@ -12,16 +12,18 @@ from typing import Any, Protocol
 
 from rlvr.printable import kind_of
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
-from rlvr.sandbox.inside import analysis
+from rlvr.sandbox.inside.live import called_name
 from rlvr.sandbox.inside.pytest_names import FIXTURES
 from rlvr.sandbox.inside.standins import CutShort
 from rlvr.sandbox.limits import BYTES, encode
 from rlvr.verifiers.code import equality
-from rlvr.verifiers.code import objects as code_objects
 from rlvr.verifiers.code import split as code_split
-from rlvr.verifiers.code.classes import program_classes
+from rlvr.verifiers.code.demands import demands
+from rlvr.verifiers.code.known import NotProved
 from rlvr.verifiers.code.outcomes import MAX_EXPECTED, Outcome, TooLarge, outcome_of, size_of
+from rlvr.verifiers.code.strength import Proof
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MARKS = frozenset("parametrize skip skipif usefixtures xfail".split())
 _PYTEST = tuple("MonkeyPatch approx fail fixture importorskip main mark param raises skip warns xfail".split())
 
@@ -76,15 +78,17 @@ class SplitPlan:
 
 @dataclass(frozen=True)
 class WholePlan:
-    """Test code that runs unchanged, in a second sandbox."""
+    """Test code that runs as it is: beside the program where that is proved to be safe, else in one process with it.
+
+    `weak`: why a pass shows little, in words; empty for tests that run beside the program.
+    """
 
     test: str
     names: tuple[str, ...]
     classes: tuple[str, ...]
     prelude: str
     setup: str
-    exceptions: tuple[str, ...] = ()
-    objects: bool = False
+    weak: str = ""
 
     @property
     def defined(self) -> tuple[str, ...]:
@@ -92,9 +96,9 @@ class WholePlan:
         return self.names
 
     def jobs(self, program: str, limits: Limits) -> list[TestJob]:
-        """Return one job for a pair of sandboxes: the program's and the tests'."""
+        """Return one job."""
         job = Job(program, setup=self.setup, limits=limits, prelude=self.prelude)
-        return [TestJob(job, self.test, self.names, self.classes, self.exceptions, self.objects)]
+        return [TestJob(job, self.test, self.names, self.classes, together=bool(self.weak))]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count all tests as one."""
@@ -102,34 +106,6 @@ class WholePlan:
         if result.tests_passed:
             return Outcome(1, 1)
         return Outcome(0, 1, result.status, 1, result.detail or "the tests did not finish")
-
-
-@dataclass(frozen=True)
-class MixedPlan:
-    """Asserts of which some are decided here, and the others run whole."""
-
-    split: SplitPlan
-    whole: WholePlan
-
-    @property
-    def defined(self) -> tuple[str, ...]:
-        """All names of the program."""
-        return self.whole.names
-
-    def jobs(self, program: str, limits: Limits) -> list[Job | TestJob]:
-        """Return the job with the calls, then that for the pair of sandboxes."""
-        return [*self.split.jobs(program, limits), *self.whole.jobs(program, limits)]
-
-    def outcome(self, results: Sequence[Result]) -> Outcome:
-        """Count the asserts that run whole as one test, the last."""
-        first = self.split.outcome(results[:1])
-        if len(results) == 1:
-            return replace(first, total=first.total + 1)
-        last = self.whole.outcome(results[1:])
-        passed, total = first.passed + last.passed, first.total + 1
-        if first.passed < first.total:
-            return replace(first, passed=passed, total=total)
-        return replace(last, passed=passed, total=total, test=total if last.test else 0)
 
 
 @dataclass(frozen=True)
@@ -227,47 +203,54 @@ def _text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> st
 
 def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     code, prelude, setup = (_text(reference, key, needed=key == "code") for key in ("code", "prelude", "setup"))
-    code = code_objects.of_program(code)
+    code = code_split.of_program(code)
     tree = code_split.parse(code)
     if prelude:
         code_split.parse(prelude)
     # What the setup defines for the tests is theirs: it runs in their sandbox too.
     used = code_split.defined_in(code_split.parse(setup)) - {entry} if setup else set()
-    ours = f"{prelude}\n{setup}" if used & set(analysis.keys(tree)) else prelude
-    code = code_split.implied_imports(tree) + code
-    called = f"\ncheck({entry})\n" if entry else ""
-    split = code_split.split(code, entry, ours, program_classes(code + called, entry, ours))
+    ours = f"{prelude}\n{setup}" if used & code_split.loaded_in(tree) else prelude
     names = code_split.program_names(code, entry, ours)
-    if not names or (split is not None and not split.calls and not split.rest):
+    if not names or not code_split.can_fail(tree):
         raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")
-    if split is None:
-        return _whole_plan(f"{ours}\n{code}{called}", reference, ours)
-    here = SplitPlan(split, prelude, setup, names)
-    if not split.rest:
-        return here
-    return MixedPlan(here, _whole_plan(f"{ours}\n{split.rest}", reference, ours))
+    split = code_split.split(code, entry, ours)
+    if split is not None and not split.calls:
+        raise ValueError("no assert of the tests that uses the program can fail: every program would pass")
+    if split is not None:
+        return SplitPlan(split, prelude, setup, names)
+    code = code_split.implied_imports(tree) + code
+    try:
+        test, classes = strong_test(f"{ours}\n{code}", entry, names)
+    except NotProved as reason:
+        _refuse_fixtures(tree)
+        called = f"\ncheck({entry})\n" if entry else ""
+        return WholePlan(code + called, names, (), prelude, setup, str(reason))
+    return WholePlan(test, names, classes, prelude, setup)
 
 
-def _whole_plan(test: str, reference: Mapping[str, Any], ours: str) -> WholePlan:
-    """Return the plan of test code that runs whole. Raise ValueError where no assert of it can be executed and fail."""
-    entry = reference.get("entry", "")
-    names = code_split.program_names(test, entry)
-    tree = code_split.parse(test)
-    if not any(isinstance(node, ast.stmt) for node in analysis.Analysis(tree, names).sites):
-        raise ValueError("no assert that is executed depends on the program: every program would pass")
-    _refuse_fixtures(tree)
-    classes = program_classes(test, entry)
-    exceptions = code_objects.caught(tree, set(names))
-    code_objects.refuse_classes(tree, set(names), set(classes), set(exceptions))
-    objects = code_objects.asks_objects(tree, set(names), set(classes) | _other_names(tree, entry, classes))
-    texts = (_text(reference, "prelude"), _text(reference, "setup"))
-    return WholePlan(test, names, classes, *texts, exceptions, objects)
+def strong_test(code: str, entry: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return test code that may run beside a program, and the program's names that are classes. Raise NotProved."""
+    tree = code_split.parse(code)
+    if entry:
+        tree = code_split.parse(ast.unparse(code_split.with_entry(tree, entry)))
+    try:
+        proof = Proof(tree, names)
+    except RecursionError:
+        raise NotProved("the test code is nested too deeply") from None
+    if not demands(proof):
+        raise NotProved("a program that solves nothing may pass")
+    test = ast.unparse(ast.fix_missing_locations(_After(proof.settled).visit(tree)))
+    return test, tuple(sorted(proof.classes.names))
 
 
-def _other_names(tree: ast.Module, entry: str, classes: Sequence[str]) -> set[str]:
-    """Return what `check(candidate)` calls the program's class."""
-    checks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
-    return {argument.arg for node in checks for argument in node.args.args[:1]} if entry in classes else set()
+class _After(ast.NodeTransformer):
+    """Mark the arguments whose value after the call is an answer."""
+
+    def __init__(self, settled: set[int]) -> None:
+        self.settled = settled
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Call(ast.Name("_after", ast.Load()), [node], []) if id(node) in self.settled else node
 
 
 def _refuse_fixtures(tree: ast.Module) -> None:
@@ -276,11 +259,11 @@ def _refuse_fixtures(tree: ast.Module) -> None:
         path = ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else [""]
         if path[0] == "pytest" and len(path) == 2 and path[1] not in _PYTEST:
             raise ValueError(f"the tests use pytest.{path[1]}; only {', '.join(_PYTEST)} are provided")
-    functions = [node for node in ast.walk(tree) if isinstance(node, analysis.FUNCTIONS)]
+    functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
     known = {"request", *FIXTURES}
     for function in functions:
         for mark in function.decorator_list:
-            if analysis.called_name(mark) == "fixture":
+            if called_name(mark) == "fixture":
                 named = [k.value for k in getattr(mark, "keywords", ()) if k.arg == "name"]
                 known |= {
                     function.name,
@@ -289,10 +272,10 @@ def _refuse_fixtures(tree: ast.Module) -> None:
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     owned = [(owner, node) for owner in classes for node in owner.body]
     for owner, node in [*((None, node) for node in tree.body), *owned]:
-        if isinstance(node, analysis.FUNCTIONS) and analysis.is_test_name(node.name) and not _calls(tree, node.name):
+        if isinstance(node, _FUNCTIONS) and node.name.startswith("test") and not _calls(tree, node.name):
             needed = [argument.arg for argument in node.args.args][: len(node.args.args) - len(node.args.defaults)]
             marks = [*node.decorator_list, *(owner.decorator_list if owner is not None else ())]
-            others = any(analysis.called_name(mark) not in _MARKS for mark in marks)
+            others = any(called_name(mark) not in _MARKS for mark in marks)
             unknown = (
                 set(needed) - known - _parametrized(marks) - ({needed[0]} if owner is not None and needed else set())
             )
@@ -306,7 +289,7 @@ def _parametrized(marks: Sequence[ast.expr]) -> set[str]:
     """Return the names that `pytest.mark.parametrize` gives values."""
     found: set[str] = set()
     for mark in marks:
-        if isinstance(mark, ast.Call) and analysis.called_name(mark) == "parametrize":
+        if isinstance(mark, ast.Call) and called_name(mark) == "parametrize":
             names = [mark.args[0]] if mark.args else [k.value for k in mark.keywords if k.arg == "argnames"]
             texts = [part.value for name in names for part in ast.walk(name) if isinstance(part, ast.Constant)]
             found |= {name.strip() for text in texts if isinstance(text, str) for name in text.split(",")}
@@ -314,7 +297,7 @@ def _parametrized(marks: Sequence[ast.expr]) -> set[str]:
 
 
 def _calls(tree: ast.Module, name: str) -> bool:
-    return any(isinstance(node, ast.Call) and analysis.called_name(node) == name for node in ast.walk(tree))
+    return any(isinstance(node, ast.Call) and called_name(node) == name for node in ast.walk(tree))
 
 
 def _assert_plan(reference: Mapping[str, Any]) -> TestPlan:

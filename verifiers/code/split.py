@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rlvr.sandbox.inside import analysis, plain
+from rlvr.sandbox.inside import instrument, live, plain
 from rlvr.sandbox.inside.standins import CutShort
 from rlvr.verifiers.code import eval as code_eval
 from rlvr.verifiers.code.arguments import Arguments, NotSplit, plain_classes
+from rlvr.verifiers.code.strength import Classes
 
 _BUILTINS = frozenset(dir(builtins))
+_RUN_BY_THEMSELVES = frozenset("setUp tearDown setUpClass tearDownClass asyncSetUp asyncTearDown main check".split())
+# Names by which tests import the program.
+_MODULES = ("solution", "candidate", "main", "your_module", "your_solution")
 _ANSWER = "answer "  # prefix of the names that stand for returned values; with its space, no name of a test has it
 
 # Values of these arrive here as dicts; classes of these modules are not known by what arrives here.
@@ -36,16 +40,12 @@ class Check:
 
 @dataclass(frozen=True)
 class Split:
-    """Tests as calls and checks. `setup` is run after the program; `modules` is what the checks may use.
-
-    `rest` is the code of the asserts that have to run whole, with the imports: empty where there are none.
-    """
+    """Tests as calls and checks. `setup` is run after the program; `modules` is what the checks may use."""
 
     calls: tuple[str, ...]
     checks: tuple[Check, ...]
     setup: str
     modules: dict[str, str]
-    rest: str = ""
 
     def passes(self, check: Check, answers: list[Any]) -> bool:
         """Whether an assert holds for the answers of its calls."""
@@ -74,7 +74,7 @@ def parse(code: str) -> ast.Module:
 
 
 @lru_cache(maxsize=4096)
-def split(code: str, entry: str = "", prelude: str = "", classes: tuple[str, ...] = ()) -> Split | None:
+def split(code: str, entry: str = "", prelude: str = "") -> Split | None:
     """Split test code; return None where it has to run whole.
 
     With `entry` the code defines `check(candidate)`, and `candidate` is the program's function `entry`. The
@@ -89,13 +89,57 @@ def split(code: str, entry: str = "", prelude: str = "", classes: tuple[str, ...
         checks = [s for s in body if isinstance(s, ast.FunctionDef) and s.name == "check"]
         if len(checks) != 1 or len(checks[0].args.args) != 1:
             return None
-        candidate = checks[0].args.args[0].arg
-        body = [s for s in body if s is not checks[0]] + [s for s in checks[0].body if not _inert(s)]
-        body = [_Rename(candidate, entry).visit(ast.parse(ast.unparse(s)).body[0]) for s in body]
+        renamed = with_entry(tree, entry)
+        check = next(s for s in renamed.body if isinstance(s, ast.FunctionDef) and s.name == "check")
+        body = [s for s in renamed.body[:-1] if s is not check and not _inert(s)]
+        body += [s for s in check.body if not _inert(s)]
     try:
-        return _Splitter(body, parse(prelude), entry, classes).split()
+        return _Splitter(body, parse(prelude), entry).split()
     except NotSplit:
         return None
+
+
+def with_entry(tree: ast.Module, entry: str) -> ast.Module:
+    """Return test code in which `check(candidate)` has no parameter, calls the program's `entry`, and is called."""
+    changed = ast.parse(ast.unparse(tree))
+    for number, node in enumerate(changed.body):
+        if isinstance(node, ast.FunctionDef) and node.name == "check" and len(node.args.args) == 1:
+            renamed = _Rename(node.args.args[0].arg, entry).visit(node)
+            renamed.args.args = []
+            changed.body[number] = renamed
+    call = ast.Call(ast.Name("check", ast.Load()), [], [])
+    changed.body.append(ast.Expr(call))
+    return ast.fix_missing_locations(changed)
+
+
+def can_fail(tree: ast.Module) -> bool:
+    """Whether a check of test code can be executed and fail."""
+    used = [part for part in ast.walk(tree) if isinstance(part, (ast.Name, ast.Attribute))]
+    names = {part.id if isinstance(part, ast.Name) else part.attr for part in used} | _RUN_BY_THEMSELVES
+
+    def runs(statement: ast.stmt) -> bool:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            name, left_out = statement.name, {"skip", "xfail", "expectedFailure"}
+            if not left_out.isdisjoint(map(live.called_name, statement.decorator_list)):
+                return False
+            return name.startswith(("test", "__")) or name in names or bool(statement.decorator_list)
+        return True
+
+    def checks(body: list[ast.stmt]) -> bool:
+        for statement in body:
+            constant = isinstance(statement, ast.Assert) and live.truth(statement.test) is not None
+            if runs(statement) and ((instrument.is_check(statement) and not constant) or any(map(checks, live.blocks(statement)))):
+                return True
+            if isinstance(statement, live.ENDS):
+                return False
+        return False
+
+    return checks(tree.body)
+
+
+def loaded_in(tree: ast.AST) -> set[str]:
+    """Return the names that are read."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def implied_imports(tree: ast.AST) -> str:
@@ -122,6 +166,50 @@ class _Rename(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         return ast.Name(self.new, node.ctx) if node.id == self.old else node
+
+
+def of_program(code: str) -> str:
+    """Return test code in which what it imports from the program's module is named as the program names it."""
+    if not any(name in code for name in _MODULES):
+        return code
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return code
+    imports = _Imports()
+    changed = imports.visit(tree)
+    return ast.unparse(ast.fix_missing_locations(changed)) + "\n" if imports.found else code
+
+
+class _Imports(ast.NodeTransformer):
+    """Remove imports of the program's module, and name its attributes directly."""
+
+    def __init__(self) -> None:
+        self.found = False
+        self.modules: set[str] = set()
+        self.renamed: dict[str, str] = {}
+
+    def visit_Import(self, node: ast.Import) -> ast.AST:
+        kept = [alias for alias in node.names if alias.name not in _MODULES]
+        self.modules |= {alias.asname or alias.name for alias in node.names if alias not in kept}
+        self.found = self.found or len(kept) < len(node.names)
+        return ast.Import(kept) if kept else ast.Pass()
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        if node.module not in _MODULES:
+            return node
+        self.found = True
+        self.renamed |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        return ast.Pass()
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if isinstance(node.value, ast.Name) and node.value.id in self.modules:
+            return ast.Name(node.attr, node.ctx)
+        self.generic_visit(node)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(self.renamed.get(node.id, node.id), node.ctx)
 
 
 def defined_in(tree: ast.AST) -> set[str]:
@@ -176,9 +264,8 @@ def _outermost_call(test: ast.expr) -> str:
 
 
 class _Splitter:
-    def __init__(self, body: list[ast.stmt], prelude: ast.Module, entry: str, classes: tuple[str, ...]) -> None:
+    def __init__(self, body: list[ast.stmt], prelude: ast.Module, entry: str) -> None:
         self.body = body
-        self.classes = frozenset(classes)
         trusted = defined_in(prelude) - {entry}
         self.calls: list[str] = []
         self.modules: dict[str, str] = {}
@@ -196,6 +283,7 @@ class _Splitter:
         self.functions = {
             n.func.id for n in ast.walk(whole) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
         }
+        self.classes = Classes(whole, frozenset(self.theirs)).names
         self.arguments = Arguments(self.theirs, trusted - plain_classes(prelude), self.modules)
 
     def _import(self, statement: ast.Import | ast.ImportFrom) -> None:
@@ -208,24 +296,13 @@ class _Splitter:
         """Split each assert by itself. Raise NotSplit for other statements: asserts may depend on them."""
         if not all(isinstance(statement, (ast.Assert, ast.Import, ast.ImportFrom)) for statement in self.body):
             raise NotSplit
-        checks, rest = [], []
-        for statement in self.body:
-            if not isinstance(statement, ast.Assert) or not self._counts(statement.test):
-                continue
-            first = len(self.calls)
-            try:
-                checks.append(self._check(statement.test))
-            except NotSplit:
-                del self.calls[first:]
-                rest.append(ast.unparse(statement))
-        if not checks and rest:
-            raise NotSplit
-        whole = "\n".join([self.setup, *rest]) if rest else ""
-        return Split(tuple(self.calls), tuple(checks), self.setup, self.modules, whole)
+        asserts = [s.test for s in self.body if isinstance(s, ast.Assert) and self._counts(s.test)]
+        checks = tuple(self._check(test) for test in asserts)
+        return Split(tuple(self.calls), checks, self.setup, self.modules)
 
     def _counts(self, test: ast.expr) -> bool:
         """Whether an assert can fail, and calls the program or reads a value of it. `assert f` does neither."""
-        if analysis.truth(test) is not None:
+        if live.truth(test) is not None:
             return False
         read = {n.id for n in ast.walk(test) if isinstance(n, ast.Name) and n.id in self.theirs}
         looked_at = any(isinstance(n, ast.Attribute) and self._is_theirs(n.value) for n in ast.walk(test))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-MAX_DEPTH = 100
+MAX_DEPTH = 160
 # More than fit into the bytes that a value may have (Limits.result_kb, MAX_LINE): those bound time and memory.
 MAX_ITEMS = 4_000_000
 MAX_LINE = 16 << 20  # bytes of a message between tests and program
@@ -15,13 +15,13 @@ MAX_YIELDED_BYTES = 1 << 20
 # The type in the place of what is beyond these bounds.
 TOO_LARGE = "too large"
 SMALL = 1 << 62
-MAX_INT_BITS = 1 << 18
+MAX_INT_BITS = 1 << 21
 # Totals over all fractions and all decimal numbers of a value.
 MAX_FRACTION_BITS = 1 << 16
 MAX_DECIMAL_DIGITS = 1 << 20
 # Keys of dicts and sets: small integers cannot collide often; limits for all others, in total and with equal hash.
 _SMALL_KEY = 1 << 24
-MAX_CHOSEN = 20_000
+MAX_CHOSEN = 40_000
 _MAX_EQUAL = 100
 _NONE = type(None)
 SELF = frozenset((bool, int, float, str, _NONE))

@@ -32,18 +32,17 @@ _TYPES: dict[str, type] = {kind.__name__: kind for kind in _EXACT}
 
 def encode(
     value: Any,
-    keep: Callable[[Any], int | None] | None = None,
     other: Callable[..., Any] | None = None,
     *,
     whole: bool = False,
 ) -> Any:
-    """Return `value` as data for `json.dumps`. `keep` assigns handles to objects that are not plain data.
+    """Return `value` as data for `json.dumps`.
 
     `other(value, encode, depth)` may encode an object that is not plain data in a way of its own, or return None.
     Parts beyond the bounds are left out, or, with `whole`, raise TooLarge.
     """
-    encoder = _Encoder(keep, other)
-    data = encoder.with_objects(encoder.any(value, 0))
+    encoder = _Encoder(other)
+    data = encoder.any(value, 0)
     if whole and encoder.cut:
         raise TooLarge(bounds.TOO_LARGE)
     return data
@@ -55,32 +54,11 @@ def dumps(value: Any) -> bytes:
 
 
 class _Encoder:
-    def __init__(self, keep: Callable[[Any], int | None] | None, other: Callable[..., Any] | None = None) -> None:
-        self.keep = keep
+    def __init__(self, other: Callable[..., Any] | None = None) -> None:
         self.other = other
         self.left = bounds.MAX_ITEMS
         # Whether a part was left out.
         self.cut = False
-        self._objects: list[tuple[int, Any, list[str]]] = []
-        self._numbers: set[int] = set()
-
-    def refer(self, number: int, value: Any, methods: list[str] | None = None) -> list[Any]:
-        """Write an object as its number; its attributes follow once, so that objects may refer to each other."""
-        if self.left <= 0:
-            return self.too_large()
-        if number not in self._numbers:
-            self._numbers.add(number)
-            self._objects.append((number, value, methods or []))
-        return ["j", number]
-
-    def with_objects(self, data: Any) -> Any:
-        """Return the data with the objects that it and they refer to."""
-        written = []
-        # It grows meanwhile.
-        for number, value, methods in self._objects:
-            attributes = [[name, self.any(part, 1)] for name, part in vars(value).items()]
-            written.append([number, type(value).__name__, attributes, methods])
-        return ["J", written, data] if written else data
 
     def any(self, value: Any, depth: int) -> Any:
         self.left -= 1
@@ -124,8 +102,8 @@ class _Encoder:
             truth = bool(value)
         except Exception:
             # An array of several numbers has no truth value.
-            return ["o", type(value).__name__, None if self.keep is None else self.keep(value), None]
-        return ["o", type(value).__name__, None if self.keep is None else self.keep(value), truth]
+            return ["o", type(value).__name__, None, None]
+        return ["o", type(value).__name__, None, truth]
 
     def integer(self, value: int, depth: int) -> Any:
         number = int.__index__(value)
@@ -170,7 +148,7 @@ class _Encoder:
         return ["y", self.items(items, depth)]
 
 
-_ITERATORS: tuple[type, ...] = (Iterator, type({}.keys()), type({}.values()), type({}.items()))
+_ITERATORS: tuple[type, ...] = (Iterator, type({}.values()))
 _WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
     (str, lambda e, v, d: str.__str__(v)),
     (int, _Encoder.integer),
@@ -186,6 +164,8 @@ _WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
     (range, lambda e, v, d: ["r", *(e.integer(n, d) for n in (v.start, v.stop, v.step))]),
     (deque, lambda e, v, d: ["Q", e.items(deque.__iter__(v), d), v.maxlen]),
     (memoryview, lambda e, v, d: ["b", v.hex()] if v.format == "B" else e.opaque(v)),
+    (type({}.keys()), lambda e, v, d: ["v", e.items(v, d)]),
+    (type({}.items()), lambda e, v, d: ["w", e.all(v, d)]),
     (_ITERATORS, _Encoder.iterator),
 )
 
@@ -278,6 +258,14 @@ class _Decoder:
         pairs = [(self.any(k, depth), self.any(v, depth)) for k, v in rest[0]]
         self.keys([key for key, _ in pairs])
         return dict(pairs)
+
+    def pairs(self, rest: list[Any], depth: int) -> list[Any]:
+        """Return the items of a dict, checked as its keys are."""
+        found = self.all(rest, depth)
+        if any(type(pair) is not tuple or len(pair) != 2 for pair in found):
+            raise PlainError("malformed items of a dict")
+        self.keys([key for key, _ in found])
+        return found
 
     def integer(self, data: Any) -> int:
         if type(data) is int:
@@ -383,6 +371,8 @@ _READERS: dict[str, Callable[[_Decoder, list[Any], int], Any]] = {
     "H": lambda d, r, n: _imported("datetime").time.fromisoformat(r[0]),
     "I": lambda d, r, n: _imported("datetime").timedelta(*(d.integer(x) for x in r)),
     "U": lambda d, r, n: _imported("uuid").UUID(_text(r[0])),
+    "v": lambda d, r, n: dict.fromkeys(d.hashed(r, n)).keys(),
+    "w": lambda d, r, n: dict(d.pairs(r, n)).items(),
     "y": lambda d, r, n: Yielded(d.all(r[:1], n), more=len(r) > 1),
     "o": _Decoder.opaque,
     "N": _Decoder.record,

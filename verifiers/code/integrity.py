@@ -26,7 +26,7 @@ def why_weak(reference: Any) -> str:
     if isinstance(plan, OutputPlan):
         found = passing.passing_output(plan.cases, plan.rule)
     elif isinstance(plan, CallsPlan):
-        found = passing.passing_value([(call.args, value) for call, value in zip(plan.calls, plan.expected)])
+        found = passing.passing_value([(call.args, value) for call, value in zip(plan.calls, plan.expected)], plan.same)
     elif isinstance(plan, SplitPlan):
         found = passing.passing_constants(plan.split)
     return f"a program that answers with {found} passes" if found else ""

@@ -27,7 +27,7 @@ _NUMPY = frozenset(
     "float64 floor full inf int32 int64 isclose isnan linspace log max mean median min nan ndarray newaxis ones outer "
     "pi prod round sign sin sort sqrt stack std sum tan transpose unique var vstack hstack where zeros".split()
 )
-_NOT_RANDOM = frozenset(("getstate", "setstate", "SystemRandom"))
+_NOTRANDOM = frozenset(("getstate", "setstate", "SystemRandom"))
 CHANGING_FUNCTIONS = frozenset(
     "shuffle heapify heappush heappop heapreplace heappushpop insort insort_left insort_right".split()
 )
@@ -37,8 +37,8 @@ CHANGING = frozenset(
 )
 _KINDS: tuple[Any, ...] = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, deque, Counter, range)
 _KINDS += (Fraction, Decimal, date, datetime, timedelta)
-_RANDOM = frozenset("random randint randrange choice choices sample uniform gauss getrandbits seed".split())
-METHODS = frozenset(name for kind in _KINDS for name in dir(kind) if name[0] != "_") - CHANGING | _RANDOM
+RANDOM = frozenset("random randint randrange choice choices sample uniform gauss getrandbits seed".split())
+METHODS = frozenset(name for kind in _KINDS for name in dir(kind) if name[0] != "_") - CHANGING | RANDOM
 METHODS |= frozenset("tolist sum mean all any max min reshape flatten group groups".split())
 ATTRIBUTES = frozenset("real imag numerator denominator shape size ndim dtype T year month day hour minute".split())
 ATTRIBUTES |= frozenset(("second", "days", "seconds", "value", "args"))
@@ -50,7 +50,7 @@ FUNCTIONS = TYPES | frozenset(
 EXCEPTIONS = frozenset(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
 ) - {"StopIteration", "StopAsyncIteration"}
-NAMES = FUNCTIONS | EXCEPTIONS | {"__name__", "Ellipsis", "NotImplemented"}
+NAMES = FUNCTIONS | {"__name__"}
 LAZY = frozenset("map filter zip enumerate reversed iter open object type print".split())
 # What reads its arguments and returns nothing of them, or one number or text.
 READING = frozenset("len sum all any str repr print isinstance hash abs round int float bool math.isclose".split())
@@ -95,7 +95,7 @@ def is_allowed(dotted: str) -> bool:
     if module == "pytest":
         return names in ([], ["raises"], ["approx"])
     if module == "random":
-        return not set(names) & _NOT_RANDOM
+        return not set(names) & _NOTRANDOM
     return module != "operator" or not any(name[:1] == "i" or name in ("setitem", "delitem") for name in names)
 
 
@@ -155,6 +155,13 @@ def leaves(node: ast.AST) -> bool:
 def is_singleton(node: ast.expr) -> bool:
     """Whether an expression is None, True or False."""
     return isinstance(node, ast.Constant) and node.value in (None, True, False) and type(node.value) is not int
+
+
+def is_type(node: ast.expr) -> bool:
+    """Whether an expression names a builtin type, or is a tuple of such."""
+    if isinstance(node, ast.Tuple):
+        return all(map(is_type, node.elts))
+    return isinstance(node, ast.Name) and node.id in TYPES
 
 
 def atoms(node: ast.expr) -> Iterator[ast.expr]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,15 +93,18 @@ def _echo(node: ast.expr, number: int) -> tuple[bool, Any]:
     return _echo(given[number], number) if isinstance(given[number], ast.Call) else _literal(given[number])
 
 
-def passing_value(cases: Sequence[tuple[Sequence[Any], Any]]) -> str:
+def passing_value(
+    cases: Sequence[tuple[Sequence[Any], Any]],
+    same: Callable[[Any, Any, float], bool] = equality.same_value,
+) -> str:
     """Return the name of a constant that is right for all (arguments, expected value), "the argument", or ""."""
     for name, value in CONSTANTS.items():
-        if all(equality.same_value(value, expected) for _, expected in cases):
+        if all(same(value, expected, 0.0) for _, expected in cases):
             return name
-    if len(cases) > 1 and all(equality.same_value(cases[0][1], expected) for _, expected in cases):
+    if len(cases) > 1 and all(same(cases[0][1], expected, 0.0) for _, expected in cases):
         return repr(cases[0][1])
     for number in range(min(len(args) for args, _ in cases)):
-        if all(equality.same_value(args[number], expected) for args, expected in cases):
+        if all(same(args[number], expected, 0.0) for args, expected in cases):
             return ARGUMENT
     return ""
 

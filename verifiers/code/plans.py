@@ -6,7 +6,7 @@ Expected values stay in the plan, beside the verifier; none is in a job.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from rlvr.sandbox.limits import BYTES, encode
 from rlvr.verifiers.code import equality
 from rlvr.verifiers.code import split as code_split
 from rlvr.verifiers.code.demands import demands
+from rlvr.verifiers.code.evalplus import read_cases, same_result
 from rlvr.verifiers.code.known import NotProved
 from rlvr.verifiers.code.outcomes import MAX_EXPECTED, Outcome, TooLarge, outcome_of, size_of
 from rlvr.verifiers.code.strength import Proof
@@ -150,6 +151,7 @@ class CallsPlan:
     prelude: str = ""
     result_kb: int = 0
     tolerance: float = 0.0
+    same: Callable[[Any, Any, float], bool] = equality.same_value
 
     @property
     def defined(self) -> tuple[str, ...]:
@@ -174,7 +176,7 @@ class CallsPlan:
         if returned.raised:
             return f"raised {returned.raised}"
         try:
-            same = equality.same_value(returned.value, self.expected[number], self.tolerance)
+            same = self.same(returned.value, self.expected[number], self.tolerance)
         except CutShort:
             return TooLarge("an iterator with too many items")
         large = returned.too_large and not same
@@ -203,6 +205,10 @@ def _text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> st
 
 def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     code, prelude, setup = (_text(reference, key, needed=key == "code") for key in ("code", "prelude", "setup"))
+    cases = read_cases(code)
+    if cases is not None and (entry or cases.entry):
+        calls = tuple(Call(cases.entry or entry, tuple(row)) for row in cases.inputs)
+        return _cases_plan(cases.entry or entry, calls, cases.results, reference, cases.tolerance, same_result)
     code = code_split.of_program(code)
     tree = code_split.parse(code)
     if prelude:
@@ -213,12 +219,12 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     names = code_split.program_names(code, entry, ours)
     if not names or not code_split.can_fail(tree):
         raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")
+    code = code_split.implied_imports(tree) + code
     split = code_split.split(code, entry, ours)
     if split is not None and not split.calls:
         raise ValueError("no assert of the tests that uses the program can fail: every program would pass")
     if split is not None:
         return SplitPlan(split, prelude, setup, names)
-    code = code_split.implied_imports(tree) + code
     try:
         test, classes = strong_test(f"{ours}\n{code}", entry, names)
     except NotProved as reason:
@@ -362,13 +368,24 @@ def _calls_plan(reference: Mapping[str, Any]) -> TestPlan:
     cases = _cases(reference, "args", "expected")
     calls = tuple(Call(entry, tuple(case["args"]), dict(case.get("kwargs", {}))) for case in cases)
     expected = tuple(case["expected"] for case in cases)
+    return _cases_plan(entry, calls, expected, reference, _tolerance(reference), equality.same_value)
+
+
+def _cases_plan(
+    entry: str,
+    calls: tuple[Call, ...],
+    expected: Sequence[Any],
+    reference: Mapping[str, Any],
+    tolerance: float,
+    same: Callable[[Any, Any, float], bool],
+) -> CallsPlan:
     if max(size_of([call.args, call.kwargs], "the arguments of a case") for call in calls) > MAX_EXPECTED:
         raise ValueError(f"the arguments of a case are larger than {MAX_EXPECTED:,} bytes")
     size = sum(size_of(value, "an expected value") for value in expected)
     if size > MAX_EXPECTED:
         raise ValueError(f"the expected values have {size:,} bytes together: at most {MAX_EXPECTED:,} are read")
     setup, prelude = _text(reference, "setup"), _text(reference, "prelude")
-    return CallsPlan(entry, calls, expected, setup, prelude, 2 * size >> 10, _tolerance(reference))
+    return CallsPlan(entry, calls, tuple(expected), setup, prelude, 2 * size >> 10, tolerance, same)
 
 
 TYPES = {"assert": _assert_plan, "check": _check_plan, "stdio": _stdio_plan, "calls": _calls_plan}

@@ -318,6 +318,9 @@ class _Splitter:
             raise NotSplit
         replaced = self._replace(test)
         numbers = tuple(range(first, len(self.calls)))
+        if len(numbers) > 1 and any(self.calls[number][:1].isupper() for number in numbers):
+            # Objects may be compared, which stay in the program.
+            raise NotSplit
         known = frozenset(f"{_ANSWER}{number}" for number in numbers)
         if not code_eval.supported(replaced, known, self.modules):
             raise NotSplit

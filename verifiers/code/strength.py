@@ -51,7 +51,7 @@ class Classes:
         for node in ast.walk(tree):
             if isinstance(node, (ast.Attribute, ast.Subscript)):
                 self.names |= self._made(node.value, capital)
-            elif isinstance(node, ast.Call) and called_name(node) in known.OBJECT_READING:
+            elif isinstance(node, ast.Call) and called_name(node) in known.OBJECT_READING | known.READING:
                 self.names |= set().union(*(self._made(part, capital) for part in node.args))
         self.bound = {name: found for name, found in self.bound.items() if found <= self.names}
 
@@ -247,6 +247,8 @@ class Proof:
         return [part for part in ast.walk(node) if isinstance(part, ast.Call) and self._calls_program(part)]
 
     def _calls_program(self, call: ast.Call) -> bool:
+        if isinstance(call.func, ast.Call) and self.has_answer(call.func):
+            raise NotProved("what the program has returned is called")
         return known.root(call.func) in self.names | self.impure or self._kind_of_object(_receiver(call)) is not None
 
     def _stmt_Assign(self, node: ast.Assign) -> None:
@@ -329,7 +331,8 @@ class Proof:
     def _stmt_Raise(self, node: ast.Raise) -> None:
         if node.exc is None or known.root(node.exc) not in known.EXCEPTIONS:
             raise NotProved("raise of something else than a builtin exception")
-        self._value(node.exc)
+        for part in node.exc.args if isinstance(node.exc, ast.Call) else ():
+            self._value(part)
 
     def _stmt_Try(self, node: ast.Try) -> None:
         """`try: f(0); assert False` with handlers that only look at the exception."""
@@ -456,6 +459,10 @@ class Proof:
             self._change(func.value, None)
         elif not (isinstance(func, ast.Name) and self.scope.owner(name) is None and name in known.FUNCTIONS):
             raise NotProved(f"{ast.unparse(func)} is called, which is not known")
+        if name == "isinstance" and not known.is_type(node.args[-1]):
+            raise NotProved("isinstance of another type than a builtin one")
+        if called_name(node) == "seed" and not self._seeds_own_draws():
+            raise NotProved("seeds that the program may draw from, too")
         pure = name in known.READING or path in known.READING
         reading = name in known.OBJECT_READING
         for part in (*node.args, *(keyword.value for keyword in node.keywords)):
@@ -468,6 +475,13 @@ class Proof:
             if self._value(inner, objects=reading, escapes=not pure) == "object":
                 self.scope.calls.append((self._next(), self._loops))
         return None
+
+    def _seeds_own_draws(self) -> bool:
+        """Whether a seed is set once, for what the tests draw, and the program is given arguments to each call."""
+        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        seeds = [node for node in calls if called_name(node) == "seed"]
+        draws = [node for node in calls if called_name(node) in known.RANDOM - {"seed"}]
+        return len(seeds) == 1 and bool(draws) and all(call.args for call in self._calls_in(self.tree))
 
     def _lambda(self, node: ast.Lambda) -> None:
         own = {argument.arg for argument in node.args.args}
@@ -521,13 +535,18 @@ class Proof:
         self.scope.calls.append((self._next(), self._loops))
 
     def _argument(self, node: ast.expr, *, in_place: bool = False, again: bool = False) -> None:
-        """What is handed to the program: a plain value, or an object of its own."""
+        """What is handed to the program: a plain value that it has not made, or an object of its own."""
         if isinstance(node, ast.Starred):
             node = node.value
+        if self.has_answer(node) and self._kind_of_object(node) is None and not known.is_scalar(node):
+            raise NotProved("an answer is handed back to the program")
         if isinstance(node, (ast.Lambda, ast.GeneratorExp)):
             raise NotProved("a function or generator is handed to the program")
-        if any(isinstance(part, ast.Name) and part.id in known.LAZY for part in ast.walk(node)):
-            raise NotProved("an iterator is handed to the program")
+        called = {id(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
+        for part in ast.walk(node):
+            function = isinstance(part, ast.Name) and id(part) not in called and part.id in known.FUNCTIONS - known.TYPES
+            if isinstance(part, ast.Name) and self.scope.owner(part.id) is None and (function or part.id in known.LAZY):
+                raise NotProved("an iterator or a function is handed to the program")
         self._value(node, objects=True, escapes=not known.is_deep_copy(node))
         if not known.is_deep_copy(node) and not known.is_scalar(node):
             for name in known.names_in(node):

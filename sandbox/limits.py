@@ -169,7 +169,7 @@ class TestJob:
 
     In a second sandbox, where it is trusted, each of `names` calls the program's function of that name, and only plain
     values cross; what one of `classes` returns stays with the program, and is used by its number. With `together` the
-    test program runs after the program in the same process, as plain Python runs both: the program can forge the result.
+    test program runs after the program in the same process, as in plain Python: the program can forge the result.
     """
 
     __test__ = False

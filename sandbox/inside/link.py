@@ -51,7 +51,7 @@ class Link:
 
         Raises the exception that the program has raised, and ProgramEnded.
         """
-        after = [place for place, value in (*enumerate(args), *kwargs.items()) if isinstance(value, After)]
+        after: list[Any] = [place for place, value in (*enumerate(args), *kwargs.items()) if isinstance(value, After)]
         given = [value.value if isinstance(value, After) else value for value in args]
         named = {name: value.value if isinstance(value, After) else value for name, value in kwargs.items()}
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+
 ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from rlvr.sandbox.inside.live import called_name, truth
 from rlvr.verifiers.code import known
-from rlvr.verifiers.code.strength import Proof, Scope
+from rlvr.verifiers.code.scopes import Scope
+from rlvr.verifiers.code.strength import Proof
 
 _TRIVIAL = frozenset(("None", "True", "False", "0", "0.0", "1", "''", "b''", "[]", "()", "{}", "set()"))
 _KEEPING = frozenset("sorted list tuple round str repr int float copy deepcopy array".split())
@@ -128,7 +129,10 @@ class _Demands:
         scope = self.proof.scopes[called_name(node)]
         theirs = {name for name, part in zip(scope.parameters, node.args) if self.proof.has_answer(part)}
         for part in ast.walk(scope.node):
-            computes = isinstance(part, ast.BinOp) or known.path(getattr(part, "func", part), self.proof.modules)[:5] == "math."
+            computes = (
+                isinstance(part, ast.BinOp)
+                or known.path(getattr(part, "func", part), self.proof.modules)[:5] == "math."
+            )
             for inner in ast.iter_child_nodes(part):
                 if isinstance(inner, ast.Name) and inner.id in theirs and not computes:
                     return False
@@ -198,7 +202,11 @@ class _Demands:
     def _stripped(self, node: ast.expr) -> str:
         """Return an expression, without copies and orders around it, as text."""
         while True:
-            if isinstance(node, ast.Name) and node.id in self.values and isinstance(self.values[node.id], (ast.Name, ast.Call)):
+            if (
+                isinstance(node, ast.Name)
+                and node.id in self.values
+                and isinstance(self.values[node.id], (ast.Name, ast.Call))
+            ):
                 copied = self.values[node.id]
                 if not isinstance(copied, ast.Name) and called_name(copied) not in _KEEPING:
                     return node.id
@@ -216,7 +224,9 @@ class _Demands:
         """`sort(xs)`, then `assert xs == [1, 2, 3]`."""
         if not (isinstance(atom, ast.Compare) and isinstance(atom.left, ast.Name)):
             return
-        settled = {node.id for nodes in self.proof.arguments.values() for node in nodes if id(node) in self.proof.settled}
+        settled = {
+            node.id for nodes in self.proof.arguments.values() for node in nodes if id(node) in self.proof.settled
+        }
         name, wanted = atom.left.id, ast.unparse(atom.comparators[0])
         if name in settled and name in self.values and ast.unparse(self.values[name]) != wanted:
             yield f"{name} after the call", [wanted]

@@ -77,7 +77,7 @@ def _is_inert(node: ast.stmt) -> bool:
 
 
 def _call_of(loop: ast.stmt) -> tuple[str, float] | None:
-    """Return the function and the tolerance of `for i, (inp, exp) in enumerate(zip(inputs, results)): assertion(...)`."""
+    """Return function and tolerance of `for i, (inp, exp) in enumerate(zip(inputs, results)): assertion(...)`."""
     if not isinstance(loop, ast.For) or ast.unparse(loop.iter) != "enumerate(zip(inputs, results))":
         return None
     form = re.fullmatch(r"\(?\w+, \((\w+), (\w+)\)\)?", ast.unparse(loop.target))
@@ -90,7 +90,7 @@ def _call_of(loop: ast.stmt) -> tuple[str, float] | None:
 
 
 def _compares(function: ast.FunctionDef) -> bool:
-    """Whether `assertion(out, exp, atol)` is EvalPlus's: equal, or close where there is a tolerance or the result has floats."""
+    """Whether `assertion(out, exp, atol)` is EvalPlus's: equal, or close with a tolerance or for floats."""
     text = ast.unparse(function)
     parts = ("def assertion(out, exp, atol):", "exact_match = out == exp", "if atol == 0 and is_floats(exp):")
     close = [node for node in ast.walk(function) if called_name(node) in ("assert_allclose", "allclose")]

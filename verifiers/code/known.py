@@ -1,9 +1,10 @@
-"""What the proof of strength knows: names, modules and methods that compute and change nothing; forms of expressions."""
+"""What the proof of strength knows: names and methods that compute and change nothing; forms of expressions."""
 
 from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
@@ -23,17 +24,17 @@ _MODULES = frozenset(
     "operator pytest random re statistics string textwrap typing unicodedata".split()
 )
 _NUMPY = frozenset(
-    "abs allclose all any arange argmax argmin array array_equal bool_ ceil concatenate cos cumsum dot e exp eye float32 "
-    "float64 floor full inf int32 int64 isclose isnan linspace log max mean median min nan ndarray newaxis ones outer "
-    "pi prod round sign sin sort sqrt stack std sum tan transpose unique var vstack hstack where zeros".split()
+    "abs allclose all any arange argmax argmin array array_equal bool_ ceil concatenate cos cumsum dot e exp eye "
+    "float32 float64 floor full inf int32 int64 isclose isnan linspace log max mean median min nan ndarray newaxis ones "
+    "outer pi prod round sign sin sort sqrt stack std sum tan transpose unique var vstack hstack where zeros".split()
 )
 _NOTRANDOM = frozenset(("getstate", "setstate", "SystemRandom"))
 CHANGING_FUNCTIONS = frozenset(
     "shuffle heapify heappush heappop heapreplace heappushpop insort insort_left insort_right".split()
 )
 CHANGING = frozenset(
-    "add append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end pop "
-    "popitem popleft remove reverse rotate setdefault sort subtract symmetric_difference_update update".split()
+    "add append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end "
+    "pop popitem popleft remove reverse rotate setdefault sort subtract symmetric_difference_update update".split()
 )
 _KINDS: tuple[Any, ...] = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, deque, Counter, range)
 _KINDS += (Fraction, Decimal, date, datetime, timedelta)
@@ -44,8 +45,8 @@ ATTRIBUTES = frozenset("real imag numerator denominator shape size ndim dtype T 
 ATTRIBUTES |= frozenset(("second", "days", "seconds", "value", "args"))
 TYPES = frozenset("bool int float complex str bytes list tuple dict set frozenset object range type".split())
 FUNCTIONS = TYPES | frozenset(
-    "abs all any ascii bin bytearray chr divmod enumerate filter format hash hex isinstance len map max min oct ord pow "
-    "print repr reversed round sorted sum zip".split()
+    "abs all any ascii bin bytearray chr divmod enumerate filter format hash hex isinstance len map max min oct ord "
+    "pow print repr reversed round sorted sum zip".split()
 )
 EXCEPTIONS = frozenset(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
@@ -121,7 +122,7 @@ def bound(node: ast.AST) -> set[str]:
     """Return the names that a statement binds, but for those in functions that it defines."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {node.name}
-    if isinstance(node, ast.Lambda) or isinstance(node, (ast.Import, ast.ImportFrom)):
+    if isinstance(node, (ast.Lambda, ast.Import, ast.ImportFrom)):
         return set()
     found = {node.id} if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) else set()
     if isinstance(node, ast.ExceptHandler) and node.name:
@@ -175,7 +176,7 @@ def atoms(node: ast.expr) -> Iterator[ast.expr]:
 
 def nested(calls: list[ast.Call]) -> bool:
     """Whether each call is an argument of the one before it."""
-    return all(any(part is inner for part in ast.walk(outer)) for outer, inner in zip(calls, calls[1:]))
+    return all(any(part is inner for part in ast.walk(outer)) for outer, inner in itertools.pairwise(calls))
 
 
 def is_immutable_literal(node: ast.expr) -> bool:
@@ -241,7 +242,9 @@ def _is_immutable(node: ast.AST, names: set[str]) -> bool:
     if isinstance(node, ast.Name):
         return node.id in names
     if isinstance(node, (ast.Tuple, ast.BinOp, ast.IfExp)):
-        parts = node.elts if isinstance(node, ast.Tuple) else (node.left, node.right) if isinstance(node, ast.BinOp) else ()
+        parts = (
+            node.elts if isinstance(node, ast.Tuple) else (node.left, node.right) if isinstance(node, ast.BinOp) else ()
+        )
         if isinstance(node, ast.IfExp):
             parts = (node.body, node.orelse)
         return all(_is_immutable(part, names) for part in parts)

@@ -1,20 +1,22 @@
-"""What the proof of strength demands of containers that tests and program both hold: copies must behave as in Python."""
+"""What the proof of strength demands of containers that both sides hold: copies must behave as in Python."""
 
 from __future__ import annotations
 
 import ast
+import itertools
 from typing import TYPE_CHECKING
 
 from rlvr.sandbox.inside.live import called_name
 from rlvr.verifiers.code import known
 from rlvr.verifiers.code.known import NotProved
+from rlvr.verifiers.code.scopes import Key, Loops, Variable
 
 if TYPE_CHECKING:
-    from rlvr.verifiers.code.strength import Key, Loops, Proof, Variable
+    from rlvr.verifiers.code.strength import Proof
 
 _FRESH_CALLS = frozenset(
-    "list dict set sorted bytearray deque Counter defaultdict OrderedDict sample choices deepcopy split splitlines copy "
-    "tolist most_common array zeros ones arange full".split()
+    "list dict set sorted bytearray deque Counter defaultdict OrderedDict sample choices deepcopy split splitlines "
+    "copy tolist most_common array zeros ones arange full".split()
 )
 
 
@@ -114,7 +116,7 @@ def _check_passes(proof: Proof, key: Key, group: set[Key], settled: bool) -> Non
     if not variable.passes:
         return
     passes = sorted(passed[0] for member in group for passed in proof.variables[member].passes)
-    for first, last in zip(passes, passes[1:]):
+    for first, last in itertools.pairwise(passes):
         if len(group) > 1 or not _bound_between(variable, first, last):
             raise NotProved(f"{key[1]} is handed to several calls")
     for place, loops, in_place, _ in variable.passes:

@@ -17,7 +17,7 @@ from rlvr.sandbox.inside import instrument, live, plain
 from rlvr.sandbox.inside.standins import CutShort
 from rlvr.verifiers.code import eval as code_eval
 from rlvr.verifiers.code.arguments import Arguments, NotSplit, plain_classes
-from rlvr.verifiers.code.strength import Classes
+from rlvr.verifiers.code.scopes import Classes
 
 _BUILTINS = frozenset(dir(builtins))
 _RUN_BY_THEMSELVES = frozenset("setUp tearDown setUpClass tearDownClass asyncSetUp asyncTearDown main check".split())
@@ -128,7 +128,9 @@ def can_fail(tree: ast.Module) -> bool:
     def checks(body: list[ast.stmt]) -> bool:
         for statement in body:
             constant = isinstance(statement, ast.Assert) and live.truth(statement.test) is not None
-            if runs(statement) and ((instrument.is_check(statement) and not constant) or any(map(checks, live.blocks(statement)))):
+            if runs(statement) and (
+                (instrument.is_check(statement) and not constant) or any(map(checks, live.blocks(statement)))
+            ):
                 return True
             if isinstance(statement, live.ENDS):
                 return False
@@ -344,6 +346,15 @@ class _Splitter:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in self.functions:
             # An attribute of a function, which is no value.
             raise NotSplit
+        if isinstance(node, ast.Call):
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            if any(isinstance(part, ast.Name) and part.id in self.functions & self.theirs for part in given):
+                # A function of the program is handed to another one.
+                raise NotSplit
+            if any(
+                isinstance(k.value, ast.Name) and k.value.id in self.theirs and k.arg == "key" for k in node.keywords
+            ):
+                raise NotSplit
         changed = type(node)()
         for name, value in ast.iter_fields(node):
             if isinstance(value, list):

@@ -8,12 +8,15 @@ from typing import Any
 from rlvr.sandbox.inside.live import called_name
 
 CHECKED = "_checked"
+_RUNNERS = ("unittest", "pytest")
 _EXPECTS = frozenset("raises warns assertRaises assertRaisesRegex assertWarns assertLogs".split())
 
 
 def instrument(tree: ast.Module) -> ast.Module:
     """Return the tree with a call of CHECKED after each assert, expected exception, and `if` that raises."""
-    return ast.fix_missing_locations(_Instrument().visit(tree))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module in _RUNNERS]
+    mains = {alias.asname or alias.name for node in imports for alias in node.names if alias.name == "main"}
+    return ast.fix_missing_locations(_Instrument(mains).visit(tree))
 
 
 def is_check(node: ast.stmt) -> bool:
@@ -29,8 +32,11 @@ def is_check(node: ast.stmt) -> bool:
 
 
 class _Instrument(ast.NodeTransformer):
+    def __init__(self, mains: set[str]) -> None:
+        self.mains = mains
+
     def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, ast.Expr) and _is_main_call(node.value):
+        if isinstance(node, ast.Expr) and self._is_main_call(node.value):
             return ast.copy_location(ast.Pass(), node)
         checks = isinstance(node, ast.stmt) and is_check(node)
         changed = self.generic_visit(node)
@@ -38,12 +44,13 @@ class _Instrument(ast.NodeTransformer):
             return changed
         return [changed, ast.copy_location(ast.Expr(ast.Call(ast.Name(CHECKED, ast.Load()), [], [])), node)]
 
-
-def _is_main_call(node: ast.expr) -> bool:
-    """`unittest.main()`, `sys.exit(pytest.main())`: the tests are run after the code in any case."""
-    if not isinstance(node, ast.Call):
-        return False
-    if called_name(node) in ("exit", "SystemExit") and len(node.args) == 1:
-        return _is_main_call(node.args[0])
-    module = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "main" else None
-    return isinstance(module, ast.Name) and module.id in ("unittest", "pytest")
+    def _is_main_call(self, node: ast.expr) -> bool:
+        """`unittest.main()`, `sys.exit(pytest.main())`: the tests are run after the code in any case."""
+        if not isinstance(node, ast.Call):
+            return False
+        if called_name(node) in ("exit", "SystemExit") and len(node.args) == 1:
+            return self._is_main_call(node.args[0])
+        if isinstance(node.func, ast.Name):
+            return node.func.id in self.mains
+        module = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "main" else None
+        return isinstance(module, ast.Name) and module.id in _RUNNERS

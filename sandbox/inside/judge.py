@@ -33,7 +33,7 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
         for name, found in list(space.items()):
             if isinstance(found, types.FunctionType) and testing.is_test_name(name):
                 found()
-        failure = None if any(checks) else ("NoAssertExecuted", 0)
+        failure = ("ProgramEnded", 0) if link.ended else None if any(checks) else ("NoAssertExecuted", 0)
     except (Exception, ProgramEnded, SystemExit) as error:
         failure = type(error).__name__, _line_of(error)
     _report(verdict, failure, link.too_large)

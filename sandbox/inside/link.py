@@ -38,11 +38,12 @@ class After:
 
 
 class Link:
-    """Requests and answers, one at a time. `answered` counts the answers, exceptions among them."""
+    """Requests and answers, one at a time. `answered` counts the answers, exceptions among them; `ended`: one is missing."""
 
     def __init__(self, requests: int, replies: int) -> None:
         self.answered = 0
         self.too_large = False
+        self.ended = False
         self._requests = requests
         self._replies: io.BufferedReader = open(replies, "rb", closefd=False)  # noqa: SIM115
 
@@ -75,6 +76,7 @@ class Link:
         except plain.PlainError:
             answer = None
         if type(answer) is not dict or not ("x" in answer or "v" in answer or "h" in answer):
+            self.ended = True
             raise ProgramEnded
         self.answered += 1
         return answer

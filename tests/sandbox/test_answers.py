@@ -82,7 +82,7 @@ def f():
 
 
 def test_tests_run_beside_the_program(pool: Pool):
-    """A pass needs the end of the test code; arguments changed in place and objects work across."""
+    """A pass needs the end of the test code; arguments are copies but where they are asked for; objects stay there."""
     program = """
 def f(xs): xs.append(3); return len(xs)
 class Stack:
@@ -94,11 +94,12 @@ class Stack:
 """
     test = """
 a = [1]
-assert f(a) == 2 and a == [1, 3]
+assert f(a) == 2 and a == [1]
+assert f(_after(a)) == 2 and a == [1, 3]
 s = Stack()
 s.push(a)
-assert len(s) == 1 and s.items == [[1, 3]] and s.pop() == [1, 3]
-assert s != 5 and not s == 5 and s is s
+assert len(s) == 1 and s.items == [[1, 3]] and list(s.items) == [[1, 3]] and s.pop() == [1, 3]
+assert s != 5 and not s == 5 and not s == Stack()
 try:
     s.pop()
 except IndexError:
@@ -109,7 +110,18 @@ else:
     result = pool.run(TestJob(Job(program), test, ("f", "Stack"), ("Stack",)))
     assert (result.tests_passed, result.detail) == (True, "")
     result = pool.run(TestJob(Job(program), test + "assert f([]) == 2\n", ("f", "Stack"), ("Stack",)))
-    assert (result.tests_passed, result.detail) == (False, "AssertionError at line 14 of the tests")
+    assert (result.tests_passed, result.detail) == (False, "AssertionError at line 15 of the tests")
+
+
+def test_tests_run_together_with_the_program(pool: Pool):
+    """In one process, as in plain Python; a pass needs the end of the test code and a check."""
+    program = "import solution\nclass P:\n    def __init__(self, x): self.x = x\ndef make(): return P(3)"
+    test = "p = make()\nassert isinstance(p, P) and type(p) is P and p.x == 3\ndef test_x(): assert make() is not p"
+    result = pool.run(TestJob(Job(program.partition("\n")[2]), test, together=True))
+    assert (result.tests_passed, result.detail) == (True, "")
+    result = pool.run(TestJob(Job("def make(): return 3"), "x = make()", together=True))
+    assert (result.tests_passed, result.detail) == (False, "NoAssertExecuted at line 0 of the tests")
+    assert not pool.run(TestJob(Job("import os\nos._exit(0)"), "assert True", together=True)).tests_passed
 
 
 LIAR = """
@@ -126,6 +138,7 @@ def stop(x): raise StopIteration
 def same(y): return type(y).__name__
 class Box:
     name = Y()
+    label = "abc"
     def get(self): return Y()
     def me(self): return self
 CONSTANT = Y()
@@ -165,8 +178,6 @@ def default(): return collections.defaultdict(lambda: 5)
         ("assert 5 in Box().get()", False),
         ("assert Box().get().startswith('a')", False),
         ("assert Box().name.startswith('a')", False),
-        ("assert 5 in CONSTANT", False),
-        ("assert CONSTANT.startswith('a')", False),
         ("assert all(map(stop, [1, 2]))", False),
         ("assert list(map(stop, [1])) == list(map(stop, [2]))", False),
         ("assert len(KIND) == 3", False),
@@ -179,14 +190,16 @@ def default(): return collections.defaultdict(lambda: 5)
         ("assert made('Text').getvalue() == '5'", False),
         ("import argparse\nassert made('Space') == argparse.Namespace(a=1)", False),
         ("assert default()['a'] == 5", False),
-        ("assert same(f()) == 'Y'", True),
-        ("assert f().three == 3 and f()", True),
-        ("box = Box()\nassert box.me() is box and box.me().me() is box", True),
-        ("assert 'a' in PLAIN and PLAIN.startswith('a') and len(PLAIN) == 3", True),
+        ("assert f().three == 3", False),
+        ("assert abs(Box().get() - 5) < 1", False),
+        ("assert Box() == Box()", False),
+        ("assert Box().me() == Box()", False),
+        ("assert made('Counted') == {}", True),
+        ("assert len(Box().label) == 3 and Box().label == 'abc'", True),
     ],
 )
 def test_an_object_does_not_answer_for_a_value(pool: Pool, test: str, passes: bool):
-    """Where a test expects a value, an object can be passed back and its attributes read; nothing is asked of it."""
+    """Where a test expects a value nothing is asked of an object, whatever operators it has."""
     names = ("f", "stop", "same", "made", "default", "Box", "CONSTANT", "KIND", "PLAIN")
     assert bool(pool.run(TestJob(Job(LIAR), test, names, ("Box",))).tests_passed) is passes
 
@@ -221,20 +234,9 @@ def f(): return 4
     assert not pool.run(TestJob(Job(program), "assert f() == 5", ("f",))).tests_passed
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"n": 99, "v": 5}',
-        '{"n": [1], "v": 5}',
-        '{"call": 0, "c": 0, "t": 7, "args": ["l", []], "kwargs": ["d", []]}',
-        '{"call": 0, "c": 0, "t": 0, "foreign": true, "args": ["l", []], "kwargs": ["d", []]}',
-        '{"call": "clear", "c": 0, "t": 0, "foreign": true, "args": ["l", [["j", 0]]], "kwargs": ["d", []]}',
-        '["n"]',
-        "5",
-    ],
-)
-def test_messages_that_nobody_asked_for_end_the_tests(pool: Pool, line: str):
-    """Answers to other requests, and calls of functions and methods that the program was not given."""
+@pytest.mark.parametrize("line", ['["n"]', "5", "{}", '{"n": 1}', "\xff"])
+def test_messages_that_are_no_answers_end_the_tests(pool: Pool, line: str):
+    """Whatever the test code catches."""
     program = (
         f"import os, time\ndef f():\n    os.write(5, {line!r}.encode() + b'\\n')\n    time.sleep(0.1)\n    return 4\n"
     )

@@ -29,7 +29,7 @@ from rlvr.train import train
 from rlvr.training.run import assemble
 from rlvr.types import Completion, Problem, Sampler, Sampling, Verdict
 from rlvr.verifiers.runner import Runner
-from rlvr.verifiers.unit_tests import UnitTests
+from rlvr.verifiers.unit_tests import UnitTests, integrity
 
 ROWS: list[dict[str, Any]] = [
     json.loads(line)
@@ -92,7 +92,7 @@ def complaint(row: dict[str, Any], verdict: Verdict) -> str:
     """What is wrong with a verdict, or nothing."""
     if verdict.score is None:
         return f"a program made the verifier fail: {verdict.reason}"
-    if is_attack(row) and verdict.correct:
+    if is_attack(row) and verdict.correct and integrity(row["tests"]) == "strong":
         return "an attack is called right"
     if row["expected_verdict"] == "passed" and not verdict.correct and not row.get("also_ok"):
         return f"not contained: {verdict.reason}"
@@ -155,6 +155,9 @@ class Script(Sampler):
 def test_a_policy_that_emits_attacks_earns_nothing_over_20_steps(canaries: Canaries, tmp_path: Path) -> None:
     """Every attack is drawn at least once, bare and in a fence, and scores 0; an honest problem among them scores 1."""
     attacks = [row for row in ROWS if is_attack(row) and not row.get("only_with_limits")]
+    # Training leaves weak tests out.
+    attacks = [row for row in attacks if integrity(row["tests"]) == "strong"]
+    assert len(attacks) > 50
     answers = {row["id"]: [text := program(row, canaries), f"Sure:\n```python\n{text}\n```\nDone."] for row in attacks}
     answers |= {HONEST.id: [RIGHT, f"```python\n{RIGHT}\n```"]}
     problems = [Problem(row["id"], row["id"], row["tests"]) for row in attacks]

@@ -9,9 +9,8 @@ import pytest
 
 from rlvr.verifiers.code import eval as code_eval
 from rlvr.verifiers.code import split as code_split
-from rlvr.verifiers.code.classes import program_classes
-from rlvr.verifiers.code.integrity import integrity
-from rlvr.verifiers.code.plans import MixedPlan, SplitPlan, WholePlan, make_plan
+from rlvr.verifiers.code.integrity import integrity, why_weak
+from rlvr.verifiers.code.plans import CallsPlan, SplitPlan, WholePlan, make_plan
 from tests.helpers.programs import ADD, asserts
 
 
@@ -20,14 +19,8 @@ def test_which_tests_can_be_split():
     assert isinstance(make_plan(asserts(ADD)), SplitPlan)
     for code in ("for n in range(3):\n    assert f(n)", "x = f(1)\nassert x", "def g(x): return f(x)\nassert g(1)"):
         assert isinstance(make_plan(asserts(code)), WholePlan)
-    mixed = make_plan(
-        asserts("import math\nassert f(1) == math.pi\nassert all(f(n) for n in (1, 2))\nassert 5 in f(3)")
-    )
-    assert isinstance(mixed, MixedPlan)
-    assert (mixed.split.split.calls, mixed.whole.test.split("\n")[1:]) == (
-        ("f(1)", "f(3)"),
-        ["import math", "assert all((f(n) for n in (1, 2)))"],
-    )
+    whole = make_plan(asserts("assert f(1) == 2\nassert all(f(n) == n for n in (1, 2))\nassert 5 in f(3)"))
+    assert isinstance(whole, WholePlan)
     plan = make_plan(asserts("assert size((1, 2)) == sys.getsizeof((1, 2))"))
     assert isinstance(plan, SplitPlan)
     assert plan.split.calls == ("size((1, 2))",)
@@ -41,9 +34,9 @@ def test_which_tests_can_be_split():
     ("code", "strength"),
     [
         (ADD, "strong"),
-        ("x = f(1)\nassert x is None and isinstance(x, int)", "strong"),
+        ("x = f(1)\nassert x is None and isinstance(x, int)", "weak"),
         ("s = Stack()\ns.push(1)\nassert s.pop() == 1", "strong"),
-        ("for w in 'ab':\n    assert f(w).startswith(w + w)", "strong"),
+        ("for w in 'ab':\n    assert f(w).startswith(w + w)", "weak"),
         ("for w in 'ab':\n    assert f(w).tolist() == [w]", "weak"),
         ("assert isinstance(f(1), A)", "weak"),
         ("assert f(1) == 2\nassert isinstance(f(1), A)", "weak"),
@@ -58,7 +51,8 @@ def test_which_tests_can_be_split():
         ("class T:\n    def g(self, y): return y\n    def test(self): assert f(self.g) == 2", "weak"),
         ("s = Stack()\ns.push(lambda: 1)\nassert s.pop() == 1", "weak"),
         ("def g(y): return y + 1\nassert f(g(1)) == 2", "strong"),
-        ("for w in 'ab':\n    xs = f(w)\n    xs.sort(key=lambda x: -x)\n    assert xs == [w]", "strong"),
+        ("for w in 'ab':\n    xs = f(w)\n    xs.sort(key=lambda x: -x)\n    assert xs == [w]", "weak"),
+        ("for w in 'ab':\n    xs = sorted(f(w), key=lambda x: -x)\n    assert xs == [w]", "strong"),
         ("s = Trie()\ns.insert('a')\nassert s.startswith('a')", "weak"),
         ("s = Trie()\nassert not s.startswith('a')\ns.insert('a')\nassert s.startswith('a')", "strong"),
         ("import mod\nmod.f = 1\nsetattr(mod, 'g', 2)\nassert f()", "weak"),
@@ -70,30 +64,60 @@ def test_what_cannot_be_secured_is_marked(code: str, strength: str):
 
 
 @pytest.mark.parametrize(
-    ("code", "classes"),
+    ("code", "reason"),
     [
-        ("s = Stack()\ns.push(1)\nassert s.pop() == 1 and f(s)", ("Stack",)),
-        ("for w in 'ab':\n    assert w in Extract(w)", ()),
-        ("for w in 'ab':\n    assert Extract(w).startswith(w) or Find_Max(w)", ()),
-        ("for n in (1, 2):\n    assert sorted(Diff(n)) == [n]", ()),
-        ("xs = Diff(3)\nxs.sort()\nassert xs == [3]", ()),
-        ("x = f()\nassert x.pop() == 1", ()),
-        ("def g(): return g()\nassert g() == F(1)", ()),
-        ("s = S()\nassert s.pop() == 1", ("S",)),
-        ("m = [[1]]\nSolution().rotate(m)\nassert m == [[1]]", ("Solution",)),
-        ("c = Bag(3)\nc.update(2)\nassert c.get(2) == 1", ("Bag",)),
-        ("o = S(2)\nfor op, a in [('get', [3])]:\n    r = getattr(o, op)(*a)\nassert r == 3", ("S",)),
-        ("def run(ops):\n    o = S(2)\n    return [getattr(o, op)(*a) for op, a in ops]\nassert run([])", ("S",)),
-        ("def run(cls, ops):\n    o = cls(2)\n    return [getattr(o, x)() for x in ops]\nassert run(S, [])", ("S",)),
-        ("def make():\n    s = S()\n    return s\ns = make()\nassert s.pop() == 2", ("S",)),
-        ("for q in [Queue(), Queue()]:\n    q.append(1)\n    assert q.pop() == 1", ("Queue",)),
-        ("C = Bag\nc = C(2)\nc.add(2)\nassert c.count(2) == 1", ("Bag",)),
-        ("class T:\n    def setUp(self): self.s = S()\n    def test(self): assert self.s.pop() == 1", ("S",)),
+        ("import os\nassert f(1) == int(os.environ['A'])", "the tests import os"),
+        ("x = open('a').read()\nassert f(1) == x", "open('a').read is called, which is not known"),
+        ("xs = [2, 1]\nr = f(xs)\nxs.sort()\nassert r == xs[0]", "xs is changed after it has been handed on"),
+        ("r = f(1)\nr.append(2)\nassert f(1) == [1]", "r is changed, and may be known elsewhere"),
+        ("a = f(1)\nb = f(2)\nassert a == g(b)", "an answer is handed back to the program"),
+        ("a = f(1)\nb = f(2)\nassert a == sorted([3, 1])", "a is read after another call"),
+        ("xs = [2, 1]\nassert f(xs) == 3\nassert xs == sorted(xs)", "xs == sorted(xs) looks at an argument"),
+        ("xs = [2, 1]\nfor k in (1, 2):\n    assert f(xs, k) == xs[k - 1]", "xs is handed to a call again and again"),
+        ("p = P(1)\nassert p == P(2)\nassert p.x == 3", "the object p is compared, or used as a value"),
+        ("p = P(1)\nassert p.add(1).x == 3", "the attribute x"),
+        ("from unittest.mock import Mock\nm = Mock()\nassert f(m) == 3", "the tests import unittest.mock.Mock"),
+        ("assert f(1) == g(2)\nx = 1", "several answers in one comparison"),
+        ("while f(1):\n    assert f(2) == 3", "a loop whose end an answer decides"),
+        ("for n in (1, 2):\n    r = f(n)\n    if r is None:\n        continue\n    assert r == n * 2",
+         "an answer decides whether the tests go on"),
+        ("import random\nrandom.seed(1)\na = f()\nrandom.seed(1)\nassert a == random.random()",
+         "seeds that the program may draw from, too"),
+        ("assert list(map(f, [1, 2])) == [2, 4]", "the program's f is used, and not called"),
+        ("for n in (1, 2):\n    assert f(n) == n", "a program that solves nothing may pass"),
     ],
-)
-def test_what_is_a_class_is_decided_by_the_tests(code: str, classes: tuple[str, ...]):
-    """A capital letter does not make one where the tests take what a call returns for a value."""
-    assert program_classes(code) == classes
+)  # fmt: skip
+def test_why_tests_are_weak(code: str, reason: str):
+    """The first thing that is not proved, in words."""
+    assert why_weak(asserts(code)) == reason
+
+
+def test_evalplus_is_data():
+    """Its literals and its comparison become calls; a form that differs is test code."""
+    code = """
+def is_floats(x): return isinstance(x, float)
+def assertion(out, exp, atol):
+    exact_match = out == exp
+    if atol == 0 and is_floats(exp):
+        atol = 1e-6
+    if not exact_match and atol != 0:
+        np.testing.assert_allclose(out, exp, atol=atol)
+    else:
+        assert exact_match
+def check(candidate):
+    inputs = [[(1, 'a(\\''), None], [(2,), {'k': True}]]
+    results = [0.5, [1, 2]]
+    for i, (inp, exp) in enumerate(zip(inputs, results)):
+        assertion(candidate(*inp), exp, 0)
+"""
+    reference = {"type": "check", "entry": "f", "code": code}
+    plan = make_plan(reference)
+    assert isinstance(plan, CallsPlan)
+    assert [call.args for call in plan.calls] == [((1, "a('"), None), ((2,), {"k": True})]
+    assert (plan.expected, integrity(reference)) == ((0.5, [1, 2]), "strong")
+    assert [plan.same(value, 0.5, 0.0) for value in (0.5, 0.5 + 1e-7, 0.51, None)] == [True, True, False, False]
+    assert [plan.same(value, [1, 2], 0.0) for value in ([1, 2], (1, 2), [1, 2.0])] == [True, False, True]
+    assert isinstance(make_plan({**reference, "code": code.replace("candidate(*inp)", "candidate(inp)")}), WholePlan)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Tests of many styles, with programs that forge and programs that are right: golden/test_code.jsonl.
 
-Each row holds `id`, `class`, `reference`, and `wrong` or `right` or both: programs that must not and that must be
-called right; `integrity` is what the reference is called.
+Each row holds `id`, `class`, `reference`, and `wrong` or `right` or both: programs that must not be
+called right by strong tests, and programs that must be called right; `integrity` is what the reference is called.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def test_right_programs_pass_and_forged_ones_do_not(verifier: UnitTests, kind: s
     found = {
         f"{row['id']} ({which})": verdict.reason
         for (row, which), verdict in zip(pairs, verdicts, strict=True)
-        if verdict.correct is not (which == "right")
+        if verdict.correct is not (which == "right") and (which == "right" or strength(row["reference"]) == "strong")
     }
     assert found == {}
     assert len(pairs) > 20

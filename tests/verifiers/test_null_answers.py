@@ -88,17 +88,20 @@ WEAK = {
     ),
 }
 STRONG = {
-    "a helper with the same argument": "def total(x): return sum(y for y in x)\n" + over("assert f([n]) == total([n])"),
     "two properties": over("r = f([n, 1, 7])\nassert r == sorted(r)\nassert sorted(r) == sorted([n, 1, 7])"),
+    "other values": over("assert f(n) == n * n"),
+    "one value and another": "x = 2\nassert f(x) == 5\nassert f(x + 1) == 6",
+    "one value and a type": "x = 2\nassert isinstance(f(x), int)\nassert f(x) == 5",
+    "close to another": over("assert np.allclose(f(n), [n, n * n])"),
+}
+# No null answer passes these, which is not proved: they run in one process with the program, too.
+UNPROVED = {
+    "a helper with the same argument": "def total(x): return sum(y for y in x)\n" + over("assert f([n]) == total([n])"),
     "reversed": over_texts("assert f(s)[::-1] == s"),
     "more than the argument": over_texts("assert f(s).startswith(s + s)"),
     "read back": "import json\n" + over("d = {'a': n}\nassert json.loads(f(d)) == d"),
     "a sum": over("assert f(n) + n == 2 * n + 1"),
     "a member of a display": over("assert f(n) in (n + 1, n + 2)"),
-    "other values": over("assert f(n) == n * n"),
-    "one value and another": "x = 2\nassert f(x) == 5\nassert f(x + 1) == 6",
-    "one value and a type": "x = 2\nassert isinstance(f(x), int)\nassert f(x) == 5",
-    "close to another": over("assert np.allclose(f(n), [n, n * n])"),
     "inside a context": "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n"
     "        for n in (2, 3):\n            with self.subTest(n=n):\n"
     "                want = n * n\n                self.assertEqual(f(n), want)",
@@ -195,6 +198,12 @@ def test_what_no_null_answer_passes_is_strong(code: str):
     assert integrity(asserts(code)) == "strong"
 
 
+@pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in UNPROVED.items()])
+def test_what_is_not_proved_is_weak(code: str):
+    """Strong is what is proved to be."""
+    assert integrity(asserts(code)) == "weak"
+
+
 @pytest.mark.parametrize(
     ("reference", "strength"),
     [
@@ -215,7 +224,7 @@ def test_cases_with_one_value_are_weak(reference: dict[str, Any], strength: str)
 def test_forgeries_fail(verifier: UnitTests, code: str, forged: str, right: str):
     """Functions that read an overwritten argument see the original; an empty array is close to no other."""
     assert is_right(verifier, code, right)
-    assert not is_right(verifier, code, forged)
+    assert integrity(asserts(code)) == "weak" or not is_right(verifier, code, forged)
 
 
 @runs_programs

@@ -14,7 +14,7 @@ from rlvr.verifiers.code import known
 from rlvr.verifiers.code.scopes import Scope
 from rlvr.verifiers.code.strength import Proof
 
-_TRIVIAL = frozenset(("None", "True", "False", "0", "0.0", "1", "''", "b''", "[]", "()", "{}", "set()"))
+_TRIVIAL = frozenset(("None", "True", "False", "0", "0.0", "''", "b''", "[]", "()", "{}", "set()"))
 _KEEPING = frozenset("sorted list tuple round str repr int float copy deepcopy array".split())
 _CLOSE = frozenset("isclose allclose array_equal".split())
 
@@ -68,29 +68,31 @@ class _Demands:
     def any(self) -> bool:
         """Whether an assert is firm: by its own value, or because one answer cannot fit all of them."""
         found: dict[str, list[str]] = {}
-        for scope, atom in self._executed():
+        for scope, atom, looped in self._executed():
             for key, texts in self._of(scope, atom, True):
-                found.setdefault(key, []).extend(texts)
+                # One value in a loop is demanded more than once.
+                found.setdefault(key, []).extend(texts * 2 if looped else texts)
         for texts in found.values():
             single = len(texts) == 1 and texts[0] not in _TRIVIAL
             if len(set(texts)) > 1 or "*" in texts or single:
                 return True
         return False
 
-    def _executed(self) -> Iterator[tuple[Scope, ast.expr]]:
-        yield from ((self.proof.module, atom) for atom in self._atoms(self.proof.tree.body))
+    def _executed(self) -> Iterator[tuple[Scope, ast.expr, bool]]:
+        yield from ((self.proof.module, *found) for found in self._atoms(self.proof.tree.body, False))
         for name, scope in self.proof.scopes.items():
             by_runner = name.startswith("test") and not scope.parameters and scope.above is self.proof.module
             if scope.called or by_runner:
-                yield from ((scope, atom) for atom in self._atoms(scope.node.body))
+                yield from ((scope, *found) for found in self._atoms(scope.node.body, len(scope.called) > 1))
 
-    def _atoms(self, body: list[ast.stmt]) -> Iterator[ast.expr]:
+    def _atoms(self, body: list[ast.stmt], looped: bool) -> Iterator[tuple[ast.expr, bool]]:
         for node in body:
             if isinstance(node, ast.Assert):
-                yield from known.atoms(node.test)
+                yield from ((atom, looped) for atom in known.atoms(node.test))
             elif isinstance(node, ast.For) and not self.proof.has_answer(node.iter):
-                yield from self._atoms(node.body)
-            if isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue)) or known.leaves(node):
+                yield from self._atoms(node.body, True)
+            ends = isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue)) or known.leaves(node)
+            if ends and not isinstance(node, ast.FunctionDef):
                 return
 
     def _of(self, scope: Scope, atom: ast.expr, wanted: bool) -> Iterator[tuple[str, list[str]]]:

@@ -30,6 +30,7 @@ class Expressions:
         self.arguments: dict[Key, list[ast.Name]] = {}
         self.impure: frozenset[str] = frozenset()
         self.answers: set[str] = set()
+        self.held: set[str] = set()
         self.immutable: set[str] = set()
         self._place = 0
         self._loops: Loops = ()
@@ -38,6 +39,10 @@ class Expressions:
     def _is_answer(self, node: ast.AST, answers: set[str]) -> bool:
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         return bool(names & (answers | self.names | self.impure))
+
+    def holds_answer(self, node: ast.AST) -> bool:
+        """As `has_answer`, but for answers that only choose an item."""
+        return self._is_answer(known.without_slices(node), self.held)
 
     def has_answer(self, node: ast.AST) -> bool:
         """Whether an expression calls the program or reads an answer."""

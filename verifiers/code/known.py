@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import itertools
+import re
 from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
@@ -172,6 +174,23 @@ def atoms(node: ast.expr) -> Iterator[ast.expr]:
             yield from atoms(value)
     else:
         yield node
+
+
+def without_slices(node: ast.AST) -> ast.AST:
+    """Return an expression without the indices in it: what they are taken out of is what is looked at."""
+    return _WithoutSlices().visit(copy.deepcopy(node))
+
+
+class _WithoutSlices(ast.NodeTransformer):
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        return ast.Tuple([self.visit(node.value)], ast.Load())
+
+
+def shows_object(node: ast.expr) -> bool:
+    """Whether a text of what a program returns is compared with that of an object: `repr(f(1)) == "P(1)"`."""
+    texts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    reads = any(isinstance(part, ast.Call) and called_name(part) in ("str", "repr") for part in ast.walk(node))
+    return reads and any(re.search(r"[A-Za-z_]\w*\(.*\)|<", text) for text in texts)
 
 
 def nested(calls: list[ast.Call]) -> bool:

@@ -42,6 +42,8 @@ class Classes:
         for node in ast.walk(tree):
             if isinstance(node, (ast.Attribute, ast.Subscript)):
                 self.names |= self._made(node.value, capital)
+            elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+                self.names |= self._made(node.comparators[0], capital)
             elif isinstance(node, ast.Call) and called_name(node) in known.OBJECT_READING | known.READING:
                 self.names |= set().union(*(self._made(part, capital) for part in node.args))
         self.bound = {name: found for name, found in self.bound.items() if found <= self.names}

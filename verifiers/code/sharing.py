@@ -25,8 +25,8 @@ def check(proof: Proof) -> None:
     settled = {key for key, _, _ in proof.subjects if _is_settled(proof, key)}
     groups = _groups(proof)
     for key, atom, place in proof.subjects:
-        variable = proof.variables[key]
-        if key not in settled and any(passed[0] < place for passed in variable.passes) and not _fixed(proof, key):
+        passes = [passed[0] for member in groups[key] for passed in proof.variables[member].passes]
+        if key not in settled and any(passed < place for passed in passes) and not _fixed(proof, key):
             raise NotProved(f"{ast.unparse(atom)} looks at an argument")
     for key, variable in proof.variables.items():
         if _fixed(proof, key):

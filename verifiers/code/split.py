@@ -17,6 +17,7 @@ from rlvr.sandbox.inside import instrument, live, plain
 from rlvr.sandbox.inside.standins import CutShort
 from rlvr.verifiers.code import eval as code_eval
 from rlvr.verifiers.code.arguments import Arguments, NotSplit, plain_classes
+from rlvr.verifiers.code.known import shows_object
 from rlvr.verifiers.code.scopes import Classes
 
 _BUILTINS = frozenset(dir(builtins))
@@ -316,7 +317,7 @@ class _Splitter:
 
     def _check(self, test: ast.expr) -> Check:
         first = len(self.calls)
-        if self._depends_on_classes(test):
+        if self._depends_on_classes(test) or shows_object(test):
             raise NotSplit
         replaced = self._replace(test)
         numbers = tuple(range(first, len(self.calls)))

@@ -8,7 +8,7 @@ themselves is theirs. Anything else raises NotProved, and the tests are weak.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rlvr.sandbox.inside.live import called_name
@@ -30,7 +30,9 @@ class Proof(Expressions):
         self.subjects: list[tuple[Key, ast.expr, int]] = []
         self._collect(tree, self.module)
         self.impure = self._impure()
-        self.answers = self._spread(known.assigned(tree))
+        pairs = known.assigned(tree)
+        self.answers = self._spread(pairs)
+        self.held = self._spread([(bound, known.without_slices(value)) for bound, value in pairs])
         self.immutable = known.immutables(tree, self.answers)
         for scope in (self.module, *self.scopes.values()):
             self.scope, self._loops = scope, ()
@@ -62,7 +64,7 @@ class Proof(Expressions):
                     found.add(name)
         return frozenset(found)
 
-    def _spread(self, pairs: list[tuple[set[str], ast.expr]]) -> set[str]:
+    def _spread(self, pairs: Sequence[tuple[set[str], ast.AST]]) -> set[str]:
         found: set[str] = set()
         size = -1
         while len(found) > size:
@@ -117,8 +119,11 @@ class Proof(Expressions):
             self._value(node.msg)
 
     def _assert_atom(self, atom: ast.expr) -> None:
-        if not self.has_answer(atom):
+        if known.shows_object(atom) and self.has_answer(atom):
+            raise NotProved("the text of what may be an object")
+        if not self.holds_answer(atom):
             named = {part.id for part in ast.walk(atom) if isinstance(part, ast.Name)} & self._bound_here()
+            named -= self.scopes.keys()
             for name in named:
                 owner = self.scope.owner(name)
                 if owner is not None:

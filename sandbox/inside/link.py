@@ -38,7 +38,10 @@ class After:
 
 
 class Link:
-    """Requests and answers, one at a time. `answered` counts the answers, exceptions among them; `ended`: one is missing."""
+    """Requests and answers, one at a time.
+
+    `answered` counts the answers, exceptions among them; `ended`: the program has ended before one.
+    """
 
     def __init__(self, requests: int, replies: int) -> None:
         self.answered = 0

@@ -16,7 +16,7 @@ from tests.helpers.programs import asserts, passes, runs_programs
 
 ROWS: list[dict[str, Any]] = [json.loads(line) for line in (GOLDEN / "forgeries.jsonl").read_text().splitlines()]
 
-# Tests that compute, change or share containers, by what copies would hide. Each has a program that only copies let pass.
+# Tests that change or share containers, and for each a program that only copies would let pass.
 ALIASES = {
     "g = grid(2, 3)\ng[0][0] = 1\nassert g[1][0] == 0": "def grid(r, c): return [[0] * c] * r",
     "g = [[1], [2]]\nh = clone(g)\nh[0].append(5)\nassert g == [[1], [2]]": "def clone(g): return list(g)",

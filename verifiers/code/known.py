@@ -27,8 +27,8 @@ _MODULES = frozenset(
 )
 _NUMPY = frozenset(
     "abs allclose all any arange argmax argmin array array_equal bool_ ceil concatenate cos cumsum dot e exp eye "
-    "float32 float64 floor full inf int32 int64 isclose isnan linspace log max mean median min nan ndarray newaxis ones "
-    "outer pi prod round sign sin sort sqrt stack std sum tan transpose unique var vstack hstack where zeros".split()
+    "float32 float64 floor full inf int32 int64 isclose isnan linspace log max mean median min nan ndarray newaxis "
+    "ones outer pi prod round sign sin sort sqrt stack std sum tan transpose unique var vstack hstack where zeros".split()
 )
 _NOTRANDOM = frozenset(("getstate", "setstate", "SystemRandom"))
 CHANGING_FUNCTIONS = frozenset(

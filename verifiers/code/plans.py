@@ -226,7 +226,7 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     if split is not None:
         return SplitPlan(split, prelude, setup, names)
     try:
-        test, classes = strong_test(f"{ours}\n{code}", entry, names)
+        test, classes = strong_test(code, ours, entry, names)
     except NotProved as reason:
         _refuse_fixtures(tree)
         called = f"\ncheck({entry})\n" if entry else ""
@@ -234,13 +234,13 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     return WholePlan(test, names, classes, prelude, setup)
 
 
-def strong_test(code: str, entry: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return test code that may run beside a program, and the program's names that are classes. Raise NotProved."""
-    tree = code_split.parse(code)
+    tree = code_split.parse(f"{ours}\n{code}")
     if entry:
         tree = code_split.parse(ast.unparse(code_split.with_entry(tree, entry)))
     try:
-        proof = Proof(tree, names)
+        proof = Proof(tree, names, code_split.defined_in(code_split.parse(ours)))
     except RecursionError:
         raise NotProved("the test code is nested too deeply") from None
     if not demands(proof):

@@ -21,14 +21,15 @@ from rlvr.verifiers.code.scopes import Key, Scope
 class Proof(Expressions):
     """The proof for one test code; `names` are the program's. Raises NotProved, with the reason in words.
 
-    `settled`: the ids of arguments in the tree whose value after the call is an answer of its own.
+    `shared` are what the program has of the tests. `settled`: the ids of arguments in the tree whose value after the call is an answer of its own.
     """
 
-    def __init__(self, tree: ast.Module, names: Iterable[str]) -> None:
+    def __init__(self, tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> None:
         super().__init__(tree, frozenset(names))
         self.settled: set[int] = set()
         self.subjects: list[tuple[Key, ast.expr, int]] = []
         self._collect(tree, self.module)
+        self._refuse_unused(frozenset(shared))
         self.impure = self._impure()
         pairs = known.assigned(tree)
         self.answers = self._spread(pairs)
@@ -51,6 +52,13 @@ class Proof(Expressions):
                 raise NotProved(f"the function {function.name} has decorators, defaults or unusual parameters")
             self.scopes[function.name] = Scope(len(self.scopes) + 1, function, scope)
             self._collect(function, self.scopes[function.name])
+
+    def _refuse_unused(self, shared: frozenset[str]) -> None:
+        """Refuse functions of the tests for the program to call: it finds those of prelude and setup alone."""
+        used = {part.id for part in ast.walk(self.tree) if isinstance(part, ast.Name)}
+        unused = self.scopes.keys() - used - shared
+        if any(not name.startswith("test") for name in unused):
+            raise NotProved(f"the tests do not call {', '.join(sorted(unused))}, which the program may")
 
     def _impure(self) -> frozenset[str]:
         """Return the functions of the tests that call the program."""
@@ -199,7 +207,7 @@ class Proof(Expressions):
     def _stmt_Raise(self, node: ast.Raise) -> None:
         if node.exc is None or known.root(node.exc) not in known.EXCEPTIONS:
             raise NotProved("raise of something else than a builtin exception")
-        for part in getattr(node.exc, "args", ()):
+        for part in node.exc.args if isinstance(node.exc, ast.Call) else []:
             self._value(part)
 
     def _stmt_Try(self, node: ast.Try) -> None:

@@ -28,9 +28,10 @@ _MODULES = frozenset(
 _NUMPY = frozenset(
     "abs allclose all any arange argmax argmin array array_equal bool_ ceil concatenate cos cumsum dot e exp eye "
     "float32 float64 floor full inf int32 int64 isclose isnan linspace log max mean median min nan ndarray newaxis "
-    "ones outer pi prod round sign sin sort sqrt stack std sum tan transpose unique var vstack hstack where zeros".split()
+    "ones outer pi prod round sign sin sort sqrt stack std sum tan transpose unique var vstack where "
+    "zeros hstack".split()
 )
-_NOTRANDOM = frozenset(("getstate", "setstate", "SystemRandom"))
+_NOT_RANDOM = frozenset(("getstate", "setstate", "SystemRandom"))
 CHANGING_FUNCTIONS = frozenset(
     "shuffle heapify heappush heappop heapreplace heappushpop insort insort_left insort_right".split()
 )
@@ -98,7 +99,7 @@ def is_allowed(dotted: str) -> bool:
     if module == "pytest":
         return names in ([], ["raises"], ["approx"])
     if module == "random":
-        return not set(names) & _NOTRANDOM
+        return not set(names) & _NOT_RANDOM
     return module != "operator" or not any(name[:1] == "i" or name in ("setitem", "delitem") for name in names)
 
 

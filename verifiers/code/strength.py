@@ -21,7 +21,8 @@ from rlvr.verifiers.code.scopes import Key, Scope
 class Proof(Expressions):
     """The proof for one test code; `names` are the program's. Raises NotProved, with the reason in words.
 
-    `shared` are what the program has of the tests. `settled`: the ids of arguments in the tree whose value after the call is an answer of its own.
+    `shared` are names of the tests that the program has, too. `settled`: the ids of arguments in the tree whose value
+    after the call is an answer of its own.
     """
 
     def __init__(self, tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> None:
@@ -207,7 +208,8 @@ class Proof(Expressions):
     def _stmt_Raise(self, node: ast.Raise) -> None:
         if node.exc is None or known.root(node.exc) not in known.EXCEPTIONS:
             raise NotProved("raise of something else than a builtin exception")
-        for part in node.exc.args if isinstance(node.exc, ast.Call) else []:
+        raised: list[ast.expr] = node.exc.args if isinstance(node.exc, ast.Call) else []
+        for part in raised:
             self._value(part)
 
     def _stmt_Try(self, node: ast.Try) -> None:
@@ -229,7 +231,8 @@ class Proof(Expressions):
         """`with pytest.raises(ValueError): f(0)`."""
         call = node.items[0].context_expr
         raises = isinstance(call, ast.Call) and known.path(call.func, self.modules) == "pytest.raises"
-        kinds = raises and all(isinstance(arg, ast.Name) and arg.id in known.EXCEPTIONS for arg in call.args)
+        given = call.args if raises and isinstance(call, ast.Call) else []
+        kinds = given and all(isinstance(arg, ast.Name) and arg.id in known.EXCEPTIONS for arg in given)
         if not kinds or len(node.items) > 1 or node.items[0].optional_vars or len(node.body) > 1:
             raise NotProved("a context other than pytest.raises around one call")
         if not isinstance(node.body[0], ast.Expr):

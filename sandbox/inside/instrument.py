@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from rlvr.sandbox.inside import live
 from rlvr.sandbox.inside.live import called_name
 
 CHECKED = "_checked"
+_RUN_BY_THEMSELVES = frozenset("setUp tearDown setUpClass tearDownClass asyncSetUp asyncTearDown main check".split())
 _RUNNERS = ("unittest", "pytest")
 _EXPECTS = frozenset("raises warns assertRaises assertRaisesRegex assertWarns assertLogs".split())
 
@@ -29,6 +31,31 @@ def is_check(node: ast.stmt) -> bool:
         call = node.value.value if isinstance(node.value, ast.Await) else node.value
         return isinstance(call, ast.Call) and (called_name(call).startswith("assert") or called_name(call) == "raises")
     return isinstance(node, ast.Assert) or (isinstance(node, ast.Try) and bool(node.handlers))
+
+
+def can_fail(tree: ast.Module) -> bool:
+    """Whether a check of test code can be executed and fail."""
+    used = [part for part in ast.walk(tree) if isinstance(part, (ast.Name, ast.Attribute))]
+    names = {part.id if isinstance(part, ast.Name) else part.attr for part in used} | _RUN_BY_THEMSELVES
+
+    def runs(statement: ast.stmt) -> bool:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            name, left_out = statement.name, {"skip", "xfail", "expectedFailure"}
+            if not left_out.isdisjoint(map(called_name, statement.decorator_list)):
+                return False
+            return name.startswith(("test", "__")) or name in names or bool(statement.decorator_list)
+        return True
+
+    def checks(body: list[ast.stmt]) -> bool:
+        for statement in body:
+            constant = isinstance(statement, ast.Assert) and live.truth(statement.test) is not None
+            if runs(statement) and ((is_check(statement) and not constant) or any(map(checks, live.blocks(statement)))):
+                return True
+            if isinstance(statement, live.ENDS):
+                return False
+        return False
+
+    return checks(tree.body)
 
 
 class _Instrument(ast.NodeTransformer):

@@ -29,6 +29,12 @@ ALIASES = {
     "    def size(self): return len(self.i)",
     "s = Log()\na = s.all()\ns.add(1)\nassert a == []\nassert s.all() == [1]": "class Log:\n"
     "    def __init__(self): self.i = []\n    def add(self, x): self.i.append(x)\n    def all(self): return self.i",
+    "a = box(1)\nb = box(2)\nassert a[0] == 1\nassert b[0] == 2": "A = [0]\ndef box(n):\n    A[0] = n\n    return A",
+    "a = box(1)\nb = box(2)\nassert len(a) == 1\nassert b == [1, 2]": "A = []\n"
+    "def box(n):\n    A.append(n)\n    return A",
+    "assert [box(0), box(1)][0][0] == 0\nassert box(3) == [3]": "A = [0]\ndef box(n):\n    A[0] = n\n    return A",
+    "assert sum([box(1), box(2)], []) == [1, 2]": "A = [0]\ndef box(n):\n    A[0] = n\n    return A",
+    "assert (box(1) + box(2))[0] == 1\nassert box(4) == [4]": "A = [0]\ndef box(n):\n    A[0] = n\n    return A",
     "xs = [3, 1]\nassert srt(xs) == [1, 3]\nassert xs == [3, 1]": "def srt(xs):\n    xs.sort()\n    return xs",
     "xs = [2, 1]\nassert least(xs) == 1\nassert first(xs) == 2": "def least(xs):\n    xs.sort()\n    return xs[0]\n"
     "def first(xs): return xs[0]",

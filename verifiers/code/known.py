@@ -206,15 +206,20 @@ def is_immutable_literal(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant)
 
 
-def immutable_side(atom: ast.expr) -> ast.expr | None:
-    """Return the side of an equality that is a constant, or a list or tuple of constants."""
-    if isinstance(atom, ast.Compare) and len(atom.ops) == 1 and isinstance(atom.ops[0], ast.Eq):
-        left, right = atom.left, atom.comparators[0]
-        for side, other in ((right, left), (left, right)):
-            items = side.elts if isinstance(side, (ast.List, ast.Tuple)) else [side]
-            parts = isinstance(other, (ast.List, ast.Tuple, ast.ListComp)) or items == [side]
-            if parts and all(map(is_immutable_literal, items)):
-                return side
+def immutable_side(atom: ast.expr) -> tuple[ast.expr, list[ast.expr]] | None:
+    """Return the constant side of `a == 1`, `(a, f(2)) == (1, 2)`, `[f(n) for n in ns] == [1, 2]`, and the other parts.
+
+    What is equal to a constant cannot have been changed since it was answered.
+    """
+    if not isinstance(atom, ast.Compare) or len(atom.ops) != 1 or not isinstance(atom.ops[0], ast.Eq):
+        return None
+    for side, other in ((atom.comparators[0], atom.left), (atom.left, atom.comparators[0])):
+        shown = isinstance(side, (ast.List, ast.Tuple))
+        constants = side.elts if isinstance(side, (ast.List, ast.Tuple)) else [side]
+        parts = other.elts if shown and isinstance(other, (ast.List, ast.Tuple)) else [other]
+        direct = isinstance(other, (ast.List, ast.Tuple, ast.ListComp)) if shown else isinstance(other, ast.Name)
+        if direct and all(map(is_immutable_literal, constants)):
+            return side, parts
     return None
 
 

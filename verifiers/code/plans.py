@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from rlvr.printable import kind_of
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
+from rlvr.sandbox.inside import instrument
 from rlvr.sandbox.inside.live import called_name
 from rlvr.sandbox.inside.pytest_names import FIXTURES
 from rlvr.sandbox.inside.standins import CutShort
@@ -217,7 +218,7 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     used = code_split.defined_in(code_split.parse(setup)) - {entry} if setup else set()
     ours = f"{prelude}\n{setup}" if used & code_split.loaded_in(tree) else prelude
     names = code_split.program_names(code, entry, ours)
-    if not names or not code_split.can_fail(tree):
+    if not names or not instrument.can_fail(tree):
         raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")
     code = code_split.implied_imports(tree) + code
     split = code_split.split(code, entry, ours)

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rlvr.sandbox.inside import instrument, live, plain
+from rlvr.sandbox.inside import live, plain
 from rlvr.sandbox.inside.standins import CutShort
 from rlvr.verifiers.code import eval as code_eval
 from rlvr.verifiers.code.arguments import Arguments, NotSplit, plain_classes
-from rlvr.verifiers.code.known import shows_object
+from rlvr.verifiers.code.known import atoms, immutable_side, nested, shows_object
 from rlvr.verifiers.code.scopes import Classes
 
 _BUILTINS = frozenset(dir(builtins))
-_RUN_BY_THEMSELVES = frozenset("setUp tearDown setUpClass tearDownClass asyncSetUp asyncTearDown main check".split())
 # Names by which tests import the program.
 _MODULES = ("solution", "candidate", "main", "your_module", "your_solution")
 _ANSWER = "answer "  # prefix of the names that stand for returned values; with its space, no name of a test has it
@@ -111,33 +110,6 @@ def with_entry(tree: ast.Module, entry: str) -> ast.Module:
     call = ast.Call(ast.Name("check", ast.Load()), [], [])
     changed.body.append(ast.Expr(call))
     return ast.fix_missing_locations(changed)
-
-
-def can_fail(tree: ast.Module) -> bool:
-    """Whether a check of test code can be executed and fail."""
-    used = [part for part in ast.walk(tree) if isinstance(part, (ast.Name, ast.Attribute))]
-    names = {part.id if isinstance(part, ast.Name) else part.attr for part in used} | _RUN_BY_THEMSELVES
-
-    def runs(statement: ast.stmt) -> bool:
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            name, left_out = statement.name, {"skip", "xfail", "expectedFailure"}
-            if not left_out.isdisjoint(map(live.called_name, statement.decorator_list)):
-                return False
-            return name.startswith(("test", "__")) or name in names or bool(statement.decorator_list)
-        return True
-
-    def checks(body: list[ast.stmt]) -> bool:
-        for statement in body:
-            constant = isinstance(statement, ast.Assert) and live.truth(statement.test) is not None
-            if runs(statement) and (
-                (instrument.is_check(statement) and not constant) or any(map(checks, live.blocks(statement)))
-            ):
-                return True
-            if isinstance(statement, live.ENDS):
-                return False
-        return False
-
-    return checks(tree.body)
 
 
 def loaded_in(tree: ast.AST) -> set[str]:
@@ -319,6 +291,11 @@ class _Splitter:
         first = len(self.calls)
         if self._depends_on_classes(test) or shows_object(test):
             raise NotSplit
+        for atom in atoms(test):
+            own = [part for part in ast.walk(atom) if isinstance(part, ast.Call) and self._is_theirs(part)]
+            if len(own) > 1 and not nested(own) and immutable_side(atom) is None:
+                # The second may change what the first has returned.
+                raise NotSplit
         replaced = self._replace(test)
         numbers = tuple(range(first, len(self.calls)))
         if len(numbers) > 1 and any(self.calls[number][:1].isupper() for number in numbers):

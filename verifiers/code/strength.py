@@ -140,12 +140,13 @@ class Proof(Expressions):
         calls = self._calls_in(atom)
         if len(calls) > 1 and not known.nested(calls) and known.immutable_side(atom) is None:
             raise NotProved("several answers in one comparison")
-        literal = known.immutable_side(atom)
-        if literal is not None and isinstance(atom, ast.Compare):
-            for side in (atom.left, *atom.comparators):
-                self._value(side, reader=literal)
-        else:
+        constant = known.immutable_side(atom)
+        if constant is None:
             self._value(atom)
+            return
+        for part in constant[1]:
+            direct = isinstance(part, (ast.Name, ast.ListComp))
+            self._value(part, reader=constant[0] if direct else None)
 
     def _bound_here(self) -> set[str]:
         found: set[str] = set()

@@ -88,6 +88,7 @@ WEAK = {
     ),
 }
 STRONG = {
+    "a helper with the same argument": "def total(x): return sum(y for y in x)\n" + over("assert f([n]) == total([n])"),
     "two properties": over("r = f([n, 1, 7])\nassert r == sorted(r)\nassert sorted(r) == sorted([n, 1, 7])"),
     "other values": over("assert f(n) == n * n"),
     "one value and another": "x = 2\nassert f(x) == 5\nassert f(x + 1) == 6",
@@ -96,7 +97,6 @@ STRONG = {
 }
 # No null answer passes these, which is not proved: they run in one process with the program, too.
 UNPROVED = {
-    "a helper with the same argument": "def total(x): return sum(y for y in x)\n" + over("assert f([n]) == total([n])"),
     "reversed": over_texts("assert f(s)[::-1] == s"),
     "more than the argument": over_texts("assert f(s).startswith(s + s)"),
     "read back": "import json\n" + over("d = {'a': n}\nassert json.loads(f(d)) == d"),

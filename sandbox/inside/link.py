@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import builtins
 import io
+import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlvr.sandbox.inside import bounds, plain, service
+
+
+_IMMUTABLE = (str, bytes, int, float, complex, tuple, frozenset, range, type, type(None))
 
 
 class ProgramEnded(BaseException):
@@ -49,6 +54,10 @@ class Link:
         self.ended = False
         self._requests = requests
         self._replies: io.BufferedReader = open(replies, "rb", closefd=False)  # noqa: SIM115
+        # Containers that both sides have, by id: their numbers there, and they themselves.
+        self._given: dict[int, tuple[int, Any]] = {}
+        self._numbers = itertools.count()
+        self._most_given = 64
 
     def ask(self, do: str, on: Any, *args: Any, **kwargs: Any) -> Any:
         """Return what the program answers to an operation on a name (text) or an object (its number).
@@ -59,11 +68,11 @@ class Link:
         given = [value.value if isinstance(value, After) else value for value in args]
         named = {name: value.value if isinstance(value, After) else value for name, value in kwargs.items()}
         try:
-            encoded = plain.encode([given, named], other=_number, whole=True)
+            encoded = plain.encode([given, named], other=self._encoded, whole=True)
         except plain.TooLarge:
             self.too_large = True
             raise
-        service.send(self._requests, {"do": do, "on": on, "with": encoded, "after": after})
+        service.send(self._requests, {"do": do, "on": on, "with": encoded, "after": after, "drop": self._dropped()})
         answer = self._answer()
         for place, data in zip(after, answer.get("a", ())):
             replaced: Any = args[place] if isinstance(place, int) else kwargs[place]
@@ -71,6 +80,39 @@ class Link:
         if "x" in answer:
             raise self._raised(answer)
         return Handle(self, answer["h"]) if type(answer.get("h")) is int else self._read(answer["v"])
+
+    def _encoded(self, value: Any, encoder: Any, depth: int) -> Any:
+        """Encode an object of the program as its number; of other functions and objects none can cross.
+
+        A container that the program has been given before is the one that it has; parts of it may be shared.
+        """
+        if type(value) is Handle:
+            return ["h", value._number]
+        if isinstance(value, (Named, After)) or (callable(value) and not isinstance(value, type)):
+            raise TypeError(f"a {type(value).__name__} of the tests cannot be passed to the program")
+        if isinstance(value, plain.Opaque) and value.handle is not None:
+            return ["*", value.handle]
+        if isinstance(value, (plain.Opaque, plain.Yielded)):
+            raise TypeError("what the program has answered cannot be handed back to it")
+        if isinstance(value, _IMMUTABLE):
+            return None
+        if id(value) in self._given:
+            return ["*", self._given[id(value)][0]]
+        written = encoder.written(value, depth)
+        number = next(self._numbers)
+        self._given[id(value)] = number, value
+        return ["&", number, written]
+
+    def _dropped(self) -> list[int]:
+        """Forget containers that the tests no longer have; return their numbers."""
+        if len(self._given) <= self._most_given:
+            return []
+        # Held by the table, by this loop and by getrefcount itself.
+        dropped = [(key, number) for key, (number, value) in self._given.items() if sys.getrefcount(value) <= 3]
+        for key, _ in dropped:
+            del self._given[key]
+        self._most_given = max(64, 2 * len(self._given))
+        return [number for _, number in dropped]
 
     def _answer(self) -> dict[str, Any]:
         line = self._replies.readline(bounds.MAX_LINE + 2)
@@ -86,10 +128,20 @@ class Link:
 
     def _read(self, data: Any) -> Any:
         try:
-            value = plain.decode(data, array=service.array)
+            value = plain.decode(data, array=service.array, other=self._numbered)
         except plain.PlainError as error:
             value = plain.Opaque(bounds.TOO_LARGE if isinstance(error, plain.TooLarge) else "malformed")
         self.too_large = self.too_large or (isinstance(value, plain.Opaque) and value.too_large)
+        return value
+
+    def _numbered(self, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
+        """Decode a container of the program, and keep its number."""
+        number, data = rest
+        if tag != "&" or type(number) is not int:
+            raise plain.PlainError("malformed container")
+        value = decoder.any(data, depth - 1)
+        if not isinstance(value, _IMMUTABLE):
+            self._given[id(value)] = number, value
         return value
 
     def _raised(self, answer: dict[str, Any]) -> Exception:
@@ -120,15 +172,6 @@ def _fits(kind: type) -> bool:
         # Builtin exceptions of different layouts.
         return False
     return True
-
-
-def _number(value: Any, encoder: Any, depth: int) -> Any:
-    """Encode an object of the program as its number; of other functions and objects none can cross."""
-    if type(value) is Handle:
-        return ["h", value._number]
-    if isinstance(value, (Named, After)) or (callable(value) and not isinstance(value, type)):
-        raise TypeError(f"a {type(value).__name__} of the tests cannot be passed to the program")
-    return None
 
 
 def _replace(value: Any, found: Any) -> None:

@@ -26,6 +26,7 @@ _ARRAY_KINDS = "biufcSU"
 _ARRAY_TYPE = re.compile(rf"[<>|=][{_ARRAY_KINDS}](\d{{1,6}})")
 _MAX_ARRAY_BYTES = 1 << 26
 _NONE = type(None)
+BASES = (int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, deque)
 _EXACT = (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, object, type)
 _TYPES: dict[str, type] = {kind.__name__: kind for kind in _EXACT}
 
@@ -68,6 +69,10 @@ class _Encoder:
             own = self.other(value, self, depth)
             if own is not None:
                 return own
+        return self.written(value, depth)
+
+    def written(self, value: Any, depth: int) -> Any:
+        """Write a value as its type has it, whatever `other` makes of it; of its parts `other` is asked."""
         for base, write in _WRITERS:
             if isinstance(value, base):
                 return write(self, value, depth) if depth < bounds.MAX_DEPTH and self.left > 0 else self.too_large()

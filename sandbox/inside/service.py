@@ -51,7 +51,26 @@ def _static(owner: type, name: str) -> Any:
 def array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
     """Return an array of numpy's."""
     numpy = importlib.import_module("numpy")
-    return numpy.array(items, dtype=kind).reshape(shape)
+    found = numpy.array(items, dtype=kind).reshape(shape)
+    return found if shape else found[()]
+
+
+_READ = frozenset(
+    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ __len__ __iter__ __getitem__ __contains__ __bool__ __str__ "
+    "__repr__".split()
+)
+
+
+_PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range))
+_NUMBERED = frozenset(("o", "l", "d", "C", "s", "B", "Q", "A", "a"))
+
+
+def _acts_otherwise(kind: type) -> bool:
+    """Whether a class of the program compares or shows its values otherwise than the builtin type that it extends."""
+    if kind.__module__ != "solution" or not issubclass(kind, plain.BASES) or type(kind).__module__ == "enum":
+        return False
+    names = {name for base in kind.__mro__ if base.__module__ == "solution" for name in vars(base)} & _READ
+    return bool(names) and not (hasattr(kind, "_fields") and names == {"__repr__"})
 
 
 def send(descriptor: int, message: Any) -> None:
@@ -67,8 +86,9 @@ def send(descriptor: int, message: Any) -> None:
 class Server:
     """Answers requests until their pipe is closed.
 
-    A request is {"do", "on", "with", "after"}: an operation, the name or the number of an object (with an attribute's
-    name: [number, name]), encoded [args, kwargs], and the arguments whose values after the call are asked for. An
+    A request is {"do", "on", "with", "after", "drop"}: an operation, the name or the number of an object (with an attribute's
+    name: [number, name]), encoded [args, kwargs], and the arguments whose values after the call are asked for. In it
+    ["&", n, data] is a container that is later called ["*", n], until n is among those to "drop"; in an answer too. An
     answer is {"v"}: the value; {"h"}: the number of what a class has made; or {"x", "m", "s"}: the names of an
     exception's types, its arguments and its text. "a" are the arguments after the call.
     """
@@ -81,6 +101,9 @@ class Server:
         self._lines = open(requests, "rb", closefd=False)  # noqa: SIM115
         # Numbered, and so kept alive.
         self._objects: list[Any] = []
+        # Containers that both sides have, by number: given again, they are the same ones here.
+        self._given: dict[int, Any] = {}
+        self._numbers = itertools.count(-1, -1)
         self._operations: dict[str, Callable[..., Any]] = {
             "call": lambda on: find(self._names, on),
             "new": lambda on: find(self._names, on),
@@ -114,22 +137,50 @@ class Server:
         args, kwargs = plain.decode(request["with"], array=array, other=self._object)
         try:
             value = self._operations[request["do"]](request["on"])(*args, **kwargs)
-            answer = self._made(value) if request["do"] == "new" else {"v": telling.written(value, whole=True)}
+            answer = self._made(value) if request["do"] == "new" else {"v": telling.written(value, whole=True, other=self._written)}
         except (Exception, SystemExit) as error:
             answer = telling.told(error)
+        for number in request["drop"]:
+            del self._given[number]
         after = [args[place] if isinstance(place, int) else kwargs[place] for place in request["after"]]
-        return {**answer, "a": [telling.written(value, whole=True) for value in after]} if after else answer
+        return {**answer, "a": [telling.written(value, whole=True, other=self._written) for value in after]} if after else answer
 
     def _made(self, value: Any) -> dict[str, Any]:
         """A function that has the name of a class may return a plain value."""
-        written = telling.written(value, whole=True)
+        written = telling.written(value, whole=True, other=self._written)
         if type(written) is not list or written[0] not in ("o", "y"):
             return {"v": written}
         self._objects.append(value)
         return {"h": len(self._objects) - 1}
 
+    def _written(self, value: Any, encoder: Any, depth: int) -> Any:
+        """Encode what is more than its data: containers and objects, which tests may hand back, with a number.
+
+        A number of numpy keeps its type. An object of a class of the program that compares or shows its values
+        otherwise than its base class is no plain value.
+        """
+        kind = type(value)
+        if kind in _PLAIN:
+            return None
+        if _acts_otherwise(kind):
+            written = encoder.opaque(value)
+        elif kind.__module__ == "numpy" and getattr(value, "shape", None) == () and not isinstance(value, plain.BASES):
+            return ["A", value.dtype.str, [], [value.item()]] if value.dtype.kind in "biuf" else None
+        else:
+            written = encoder.written(value, depth)
+        if type(written) is not list or written[0] not in _NUMBERED or written[1] == bounds.TOO_LARGE:
+            return written
+        number = next(self._numbers)
+        self._given[number] = value
+        return ["o", written[1], number, written[3]] if written[0] == "o" else ["&", number, written]
+
     def _object(self, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
-        return self._objects[rest[0]]
+        number, *data = rest
+        if tag == "h":
+            return self._objects[number]
+        if tag == "&":
+            self._given[number] = decoder.any(data[0], depth - 1)
+        return self._given[number]
 
 
 def serve(names: dict[str, Any], requests: int, replies: int, end_copies: Callable[[int], None]) -> None:

@@ -11,13 +11,13 @@ from rlvr.sandbox.inside import bounds, plain
 TOO_LARGE = ["o", bounds.TOO_LARGE, None, None]
 
 
-def written(value: Any, *, whole: bool = False) -> Any:
+def written(value: Any, *, whole: bool = False, other: Callable[..., Any] | None = None) -> Any:
     """Encode `value` as plain data. A value whose methods raise is encoded as opaque, whatever they raise.
 
-    With `whole` one of which a part is too large is encoded as such.
+    With `whole` one of which a part is too large is encoded as such; `other` as in `plain.encode`.
     """
     try:
-        return plain.encode(value, whole=whole)
+        return plain.encode(value, other, whole=whole)
     except plain.TooLarge:
         return TOO_LARGE
     except Exception:

@@ -17,7 +17,7 @@ from rlvr.commands.train import recipe_config
 from rlvr.config import Config, RunConfig
 from rlvr.config.reward_model import PairsConfig
 from rlvr.registry import VERIFIERS, make_task, make_verifier, with_options
-from rlvr.verifiers.code import weak  # noqa: F401
+from rlvr.verifiers.code import known  # noqa: F401
 
 
 def run(**settings) -> Config:

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import ast
-import itertools
-
 import pytest
 
-from rlvr.verifiers.code import eval as code_eval
-from rlvr.verifiers.code import split as code_split
+from rlvr.verifiers.code import testcode
 from rlvr.verifiers.code.integrity import integrity, why_weak
-from rlvr.verifiers.code.plans import CallsPlan, SplitPlan, WholePlan, make_plan
+from rlvr.verifiers.code.plans import CallsPlan, WholePlan, make_plan
 from tests.helpers.programs import ADD, asserts
 
 
-def test_which_tests_can_be_split():
-    """Asserts over calls are; loops, state and helpers of the tests' own are not."""
-    assert isinstance(make_plan(asserts(ADD)), SplitPlan)
-    for code in ("for n in range(3):\n    assert f(n)", "x = f(1)\nassert x", "def g(x): return f(x)\nassert g(1)"):
-        assert isinstance(make_plan(asserts(code)), WholePlan)
-    whole = make_plan(asserts("assert f(1) == 2\nassert all(f(n) == n for n in (1, 2))\nassert 5 in f(3)"))
-    assert isinstance(whole, WholePlan)
-    plan = make_plan(asserts("assert size((1, 2)) == sys.getsizeof((1, 2))"))
-    assert isinstance(plan, SplitPlan)
-    assert plan.split.calls == ("size((1, 2))",)
-    split = code_split.split("import math\nassert math.floor(f(2.5)) == 2 and g(1) > 0")
-    assert split is not None
-    assert (split.calls, split.setup) == (("f(2.5)", "g(1)"), "import math")
-    assert code_split.program_names("s = Stack()\nassert len(s) == 0\nassert f(s) is None") == ("Stack", "f")
+def test_names_of_the_program():
+    """What the tests use and do not define."""
+    assert testcode.program_names("s = Stack()\nassert len(s) == 0\nassert f(s) is None") == ("Stack", "f")
 
 
 @pytest.mark.parametrize(
@@ -67,17 +52,16 @@ def test_what_cannot_be_secured_is_marked(code: str, strength: str):
     ("code", "reason"),
     [
         ("import os\nassert f(1) == int(os.environ['A'])", "the tests import os"),
-        ("x = open('a').read()\nassert f(1) == x", "open('a').read is called, which is not known"),
-        ("xs = [2, 1]\nr = f(xs)\nxs.sort()\nassert r == xs[0]", "xs is changed after it has been handed on"),
-        ("r = f(1)\nr.append(2)\nassert f(1) == [1]", "r is changed, and may be known elsewhere"),
-        ("a = f(1)\nb = f(2)\nassert a == g(b)", "an answer is handed back to the program"),
-        ("a = f(1)\nb = f(2)\nassert a == sorted([3, 1])", "a is read after another call"),
+        ("x = open('a').read()\nassert f(1) == x", "open is called, which is not known"),
+        ("xs = [2, 1]\nr = f(xs)\nxs.sort()\nassert r == xs[0]", "an argument is changed after it has been handed over"),
+        ("r = f(1)\nr.append(2)\nassert f(1) == [1]", "an answer is changed"),
+        ("a = f(1)\nb = f(2)\nassert a == g(b)", "an answer is read after another call"),
+        ("a = f(1)\nb = f(2)\nassert a == sorted([3, 1])", "an answer is read after another call"),
         ("xs = [2, 1]\nassert f(xs) == 3\nassert xs == sorted(xs)", "xs == sorted(xs) looks at an argument"),
-        ("xs = [2, 1]\nfor k in (1, 2):\n    assert f(xs, k) == xs[k - 1]", "xs is handed to a call again and again"),
-        ("p = P(1)\nassert p == P(2)\nassert p.x == 3", "the object p is compared, or used as a value"),
+        ("p = P(1)\nassert p == P(2)\nassert p.x == 3", "an object of the program is compared, or used as a value"),
         ("p = P(1)\nassert p.add(1).x == 3", "the attribute x"),
         ("from unittest.mock import Mock\nm = Mock()\nassert f(m) == 3", "the tests import unittest.mock.Mock"),
-        ("assert f(1) == g(2)\nx = 1", "several answers in one comparison"),
+        ("assert f(1) == g(2)\nx = 1", "an answer is read after another call"),
         ("while f(1):\n    assert f(2) == 3", "a loop whose end an answer decides"),
         ("for n in (1, 2):\n    r = f(n)\n    if r is None:\n        continue\n    assert r == n * 2",
          "an answer decides whether the tests go on"),
@@ -118,34 +102,3 @@ def check(candidate):
     assert [plan.same(value, 0.5, 0.0) for value in (0.5, 0.5 + 1e-7, 0.51, None)] == [True, True, False, False]
     assert [plan.same(value, [1, 2], 0.0) for value in ([1, 2], (1, 2), [1, 2.0])] == [True, False, True]
     assert isinstance(make_plan({**reference, "code": code.replace("candidate(*inp)", "candidate(inp)")}), WholePlan)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "'a' * a", "[0] * a * a", "10 ** a", "1 << a", "'%0999999999d' % a", "set(b)", "list(range(a))", "frozenset(b)",
-        "{1}.issubset(b)", "dict(zip(b, b))", "frozenset(c)", "2.5 in range(a)", "sum([b, b], [])", "round(1, -a)",
-    ],
-)  # fmt: skip
-def test_expressions_stay_small(source: str):
-    """Values of a program cannot make a test expression large or slow."""
-    node = ast.parse(source, mode="eval").body
-    values = {"a": 10**9, "b": [n * (2**61 - 1) for n in range(5000)]}
-    # hash(-1) == hash(-2): all these tuples share one hash.
-    values["c"] = list(itertools.product((-1, -2), repeat=8))
-    assert code_eval.supported(node, frozenset(values), {})
-    with pytest.raises(code_eval.VALUE_ERRORS):
-        code_eval.evaluate(node, values, {})
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "__import__('os')", "open('x')", "(lambda: 1)()", "a.__class__", "a.format(b)", "[x for x in a]", "f'{a}'",
-        "getattr(a, 'x')", "eval('1')", "math.factorial(a)", "unknown", "(a := 1)", "bytes(a)",
-    ],
-)  # fmt: skip
-def test_other_expressions_are_not_evaluated(source: str):
-    """What is not in the tables runs in a sandbox, or not at all."""
-    node = ast.parse(source, mode="eval").body
-    assert not code_eval.supported(node, frozenset(("a", "b")), {"math": "math"})

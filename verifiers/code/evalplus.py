@@ -17,12 +17,13 @@ from typing import Any
 
 from rlvr.sandbox.inside import plain
 from rlvr.sandbox.inside.live import called_name
-from rlvr.verifiers.code import eval as code_eval
 
 _LINE = re.compile(r"^([ \t]*(inputs|results) = )([\[(].*)$", re.MULTILINE)
 _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|,\s*(?=[\])])|[()]|[A-Za-z_]\w*""")
 _WORDS = {"(": '{"(":[', ")": "]}", "True": "true", "False": "false", "None": "null"}
 _RELATIVE = 1e-7  # numpy.testing.assert_allclose's default
+# What comparing a value of a program with another one may raise.
+_VALUE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError)
 _FLOATS = 1e-6  # EvalPlus's tolerance for floats where it gives none
 
 
@@ -131,7 +132,7 @@ def same_result(value: Any, expected: Any, tolerance: float) -> bool:
         floats = isinstance(expected, (list, tuple)) and all(isinstance(item, float) for item in expected)
         near = tolerance or (_FLOATS if isinstance(expected, float) or floats else 0.0)
         return bool(near) and _is_close(value, expected, near)
-    except code_eval.VALUE_ERRORS:
+    except _VALUE_ERRORS:
         return False
 
 

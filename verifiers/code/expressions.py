@@ -1,235 +1,337 @@
-"""Expressions of test code: each is of a known kind, or the tests are not proved to be strong."""
+"""Values of test code's expressions, as the proof of strength knows them. What is not of a known kind raises NotProved."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rlvr.sandbox.inside.live import called_name
 from rlvr.verifiers.code import known
-from rlvr.verifiers.code.known import NotProved
-from rlvr.verifiers.code.scopes import Classes, Key, Loops, Scope, Variable
+from rlvr.verifiers.code.containers import Key, NotProved, State, Value
+from rlvr.verifiers.code.demands import Demands, Texts
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_DISPLAYS = (ast.Tuple, ast.List, ast.Set, ast.Dict)
+_MOST_STEPS = 200_000  # expressions; more than enough for all tests of HumanEval and MBPP together
+
+
+class Scope:
+    """One call of a function of the tests, or the module: the names that it binds."""
+
+    def __init__(self, number: int, node: Any, above: Scope | None, names: set[str]) -> None:
+        self.number, self.node, self.above, self.names = number, node, above, names
+        self.functions: dict[str, ast.FunctionDef] = {}
+        self.returned: list[Value] = []
+
+    def owner(self, name: str) -> Scope | None:
+        """Return the scope in which a name is bound."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.names:
+            scope = scope.above
+        return scope
 
 
 class Expressions:
-    """Visits expressions in the order in which they are evaluated, and notes what happens to variables.
+    """Works out expressions in the order in which Python does."""
 
-    `answers` are variables that may hold answers, `impure` functions of the tests that call the program, `immutable`
-    variables that hold nothing that can change.
-    """
-
-    def __init__(self, tree: ast.Module, names: frozenset[str]) -> None:
-        self.tree = tree
-        self.names = names
+    def __init__(self, tree: ast.Module, names: Iterable[str]) -> None:
+        self.tree, self.names = tree, frozenset(names)
         self.modules = known.imports(tree)
-        self.classes = Classes(tree, names)
-        self.variables: dict[Key, Variable] = {}
-        self.scopes: dict[str, Scope] = {}
-        self.arguments: dict[Key, list[ast.Name]] = {}
-        self.impure: frozenset[str] = frozenset()
-        self.answers: set[str] = set()
-        self.held: set[str] = set()
-        self.immutable: set[str] = set()
-        self._place = 0
-        self._loops: Loops = ()
-        self.module = self.scope = Scope(0, tree, None)
+        self.classes = known.classes(tree, self.names)
+        self.state, self.texts, self.demands = State(), Texts(), Demands()
+        self.scope = Scope(0, tree, None, set().union(*map(known.bound, tree.body)))
+        # Values of expressions when they were last worked out.
+        self.last: dict[int, Value] = {}
+        # Arguments with the containers handed over there, which of them are names, and what was read after that.
+        self.handed: dict[int, set[int]] = {}
+        self.named: set[int] = set()
+        self.seen: set[int] = set()
+        self._scopes = self._steps = 0
 
-    def _is_answer(self, node: ast.AST, answers: set[str]) -> bool:
-        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-        return bool(names & (answers | self.names | self.impure))
+    # Reading and changing.
 
-    def holds_answer(self, node: ast.AST) -> bool:
-        """As `has_answer`, but for answers that only choose an item."""
-        return self._is_answer(known.without_slices(node), self.held)
+    def use(self, value: Value) -> Value:
+        """Read a value. Raise NotProved where it may be another one in Python, or is an object."""
+        for place in self.state.reach(value.places):
+            container = self.state.containers[place]
+            if container.kind == "object":
+                raise NotProved("an object of the program is compared, or used as a value")
+            if container.kind == "answer" and container.made < self.state.calls:
+                raise NotProved("an answer is read after another call")
+            if container.altered:
+                raise NotProved("an argument is read after a call that may be made to change it")
+            if container.passed:
+                self.seen.add(place)
+        return value
 
-    def has_answer(self, node: ast.AST) -> bool:
-        """Whether an expression calls the program or reads an answer."""
-        return self._is_answer(node, self.answers)
+    def change(self, target: Value, *added: Value) -> None:
+        """Change a container of the tests, to which values may be added."""
+        if not target.places:
+            raise NotProved("what is changed is not known")
+        for place in target.places:
+            container = self.state.containers[place]
+            if container.kind != "own":
+                raise NotProved(f"an {container.kind} is changed")
+            if container.passed:
+                raise NotProved("an argument is changed after it has been handed over")
+            parts = container.parts.union(*(value.places | self.state.parts(value) for value in added))
+            self.state.containers[place] = replace(container, parts=parts, changed=True, literal=False)
 
-    def _next(self) -> int:
-        self._place += 1
-        return self._place
+    def fresh(self, parts: Iterable[int] = (), *, answer: bool = False, text: str = "", literal: bool = False) -> Value:
+        """Return a new container of the tests."""
+        return Value(self.state.make("own", parts, literal=literal), answer, text or self.texts.new())
 
-    def _variable(self, name: str) -> Variable:
-        owner = self.scope.owner(name)
-        assert owner is not None
-        return self.variables.setdefault((owner.number, name), Variable())
+    def number(self, *parts: Value) -> Value:
+        """Return a number or text, computed from others."""
+        return Value(answer=any(part.answer for part in parts), text=self.texts.new())
 
-    def _change(self, target: ast.expr, value: ast.expr | None) -> None:
-        depth = 1
-        while isinstance(target, ast.Subscript):
-            self._value(target.slice)
-            target, depth = target.value, depth + 1
-        if not isinstance(target, ast.Name) or self.scope.owner(target.id) is not self.scope:
-            raise NotProved(f"{ast.unparse(target)} is changed, which is no variable of this function")
-        if value is not None and self.has_answer(value) and not known.is_scalar(value):
-            raise NotProved(f"answers are put into {target.id}")
-        variable = self._variable(target.id)
-        variable.changes.append((self._next(), self._loops, depth, value))
+    def text(self, value: Value) -> str:
+        """Return the text of a value as it is now."""
+        changed = any(self.state.containers[place].changed for place in value.places)
+        return self.texts.new() if changed else value.text
 
-    def _calls_in(self, node: ast.AST) -> list[ast.Call]:
-        return [part for part in ast.walk(node) if isinstance(part, ast.Call) and self._calls_program(part)]
+    # Expressions.
 
-    def _calls_program(self, call: ast.Call) -> bool:
-        if isinstance(call.func, ast.Call) and self.has_answer(call.func):
-            raise NotProved("what the program has returned is called")
-        return known.root(call.func) in self.names | self.impure or self._kind_of_object(_receiver(call)) is not None
-
-    def _store(self, target: ast.expr, value: ast.expr | None, node: ast.AST, kind: str | None) -> None:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            for part in target.elts:
-                self._store(part.value if isinstance(part, ast.Starred) else part, value, node, None)
-        elif isinstance(target, ast.Name):
-            if self.scope.owner(target.id) is not self.scope or target.id in self.names:
-                raise NotProved(f"{target.id} is bound in another function, or is the program's")
-            variable = self._variable(target.id)
-            variable.binds.append((self._next(), self._loops, value, node))
-            if value is not None and not known.is_scalar(value) and not known.is_deep_copy(value):
-                variable.others |= {self._key(name) for name in known.names_in(value) if self.scope.owner(name)}
-        elif isinstance(target, ast.Subscript) and self._kind_of_object(target.value) is None:
-            self._change(target, value)
-        elif isinstance(target, (ast.Subscript, ast.Attribute)) and self._kind_of_object(target.value):
-            if isinstance(target, ast.Subscript):
-                self._argument(target.slice)
-            if value is not None:
-                self._argument(value, again=True)
-            self.scope.calls.append((self._next(), self._loops))
-        else:
-            raise NotProved(f"{ast.unparse(target)} is set")
-
-    def _key(self, name: str) -> Key:
-        owner = self.scope.owner(name)
-        assert owner is not None
-        return owner.number, name
-
-    def _value(
-        self,
-        node: ast.expr,
-        *,
-        objects: bool = False,
-        escapes: bool = True,
-        statement: bool = False,
-        reader: ast.AST | None = None,
-    ) -> str | None:
-        """Visit an expression. Return "object" for what stays with the program, else None."""
-        if self._kind_of_object(node) is not None:
-            if isinstance(node, ast.Name):
-                self._read(node, escapes=False)
-            else:
-                self._program_call(node, statement=statement)
-            if not objects and not statement:
-                raise NotProved(f"the object {ast.unparse(node)} is compared, or used as a value")
-            return "object"
-        if isinstance(node, ast.Name):
-            self._read(node, escapes=escapes, reader=reader)
-        elif isinstance(node, ast.Call):
-            self._call(node, statement=statement)
+    def value(self, node: ast.expr) -> Value:
+        """Return the value of an expression."""
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise NotProved("the tests are too long to be proved")
+        visit: Callable[[Any], Value] | None = getattr(self, f"_expr_{type(node).__name__}", None)
+        if isinstance(node, _DISPLAYS):
+            found = self._display(node)
         elif isinstance(node, _COMPREHENSIONS):
-            self._comprehension(node, reader)
-        elif isinstance(node, ast.Attribute):
-            self._attribute(node)
-        elif isinstance(node, ast.Subscript):
-            self._value(node.value, objects=True, escapes=escapes, reader=reader)
-            if self._kind_of_object(node.value):
-                self._argument(node.slice)
-                self.scope.calls.append((self._next(), self._loops))
-            else:
-                self._value(node.slice)
+            found = self._comprehension(node)
+        elif visit is not None:
+            found = visit(node)
+        elif isinstance(node, known.EXPRESSIONS):
+            parts = [self.use(self.value(part)) for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+            found = self._one_of(node, parts)
         else:
-            self._parts(node, escapes, reader)
-        return None
-
-    def _parts(self, node: ast.expr, escapes: bool, reader: ast.AST | None) -> None:
-        if not isinstance(node, known.EXPRESSIONS):
             raise NotProved(f"an expression of the kind {type(node).__name__}")
-        if isinstance(node, ast.Compare):
-            identity = any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops)
-            if identity and not all(known.is_singleton(part) for part in node.comparators):
-                raise NotProved("identities are compared")
-        inside = not isinstance(node, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.JoinedStr, ast.FormattedValue))
-        for part in ast.iter_child_nodes(node):
-            if isinstance(part, ast.expr):
-                self._value(part, escapes=escapes and inside, reader=reader)
+        self.last[id(node)] = found
+        return found
 
-    def _attribute(self, node: ast.Attribute) -> None:
-        if known.path(node, self.modules):
-            if not known.is_allowed(known.path(node, self.modules)):
+    def _one_of(self, node: ast.expr, parts: Sequence[Value]) -> Value:
+        """Return what `a or b`, `a if b else c` and `-a` are."""
+        found = self.number(*parts)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant):
+            return replace(found, text=ast.unparse(node))
+        if isinstance(node, (ast.BoolOp, ast.IfExp)):
+            return replace(found, places=frozenset().union(*(part.places for part in parts)))
+        return found
+
+    def _expr_Constant(self, node: ast.Constant) -> Value:
+        return Value(text=repr(node.value))
+
+    def _expr_Name(self, node: ast.Name) -> Value:
+        owner = self.scope.owner(node.id)
+        if owner is not None:
+            if node.id in owner.functions:
+                raise NotProved(f"the function {node.id} is used as a value")
+            # A name that is bound nowhere yet is an error in Python.
+            return self.state.variables.get((owner.number, node.id), Value())
+        if node.id in self.names:
+            raise NotProved(f"the program's {node.id} is used, and not called")
+        path = self.modules.get(node.id, "")
+        if not (node.id in known.FUNCTIONS | {"__name__"} or (path and known.is_allowed(path))):
+            raise NotProved(f"the name {node.id} is not known")
+        return Value(text=node.id)
+
+    def _display(self, node: Any) -> Value:
+        items = [*node.keys, *node.values] if isinstance(node, ast.Dict) else node.elts
+        if any(item is None for item in items):
+            raise NotProved("a display with **")
+        starred = any(isinstance(item, ast.Starred) for item in items)
+        values = [self.value(item) for item in items]
+        for value in values if isinstance(node, (ast.Set, ast.Dict)) else ():
+            self.use(value)
+        places: frozenset[int] = frozenset().union(*(value.places for value in values))
+        answer = any(value.answer for value in values)
+        texts = [self.text(value) for value in values]
+        text = self.texts.new() if starred else _text_of(node, texts)
+        if isinstance(node, ast.Tuple) and not places:
+            return Value(answer=answer, text=text)
+        literal = not answer and "?" not in text and all(self.state.containers[place].literal for place in places)
+        return self.fresh(places, answer=answer, text=text, literal=literal)
+
+    def _expr_Starred(self, node: ast.Starred) -> Value:
+        value = self.use(self.value(node.value))
+        return Value(self.state.parts(value), value.answer, self.texts.new())
+
+    def _expr_BinOp(self, node: ast.BinOp) -> Value:
+        left, right = self.value(node.left), self.value(node.right)
+        self.use(left)
+        self.use(right)
+        if not left.places | right.places:
+            return self.number(left, right)
+        return self.fresh(self.state.parts(left) | self.state.parts(right), answer=left.answer or right.answer)
+
+    def _expr_Compare(self, node: ast.Compare) -> Value:
+        sides = [self.value(part) for part in (node.left, *node.comparators)]
+        identity = any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops)
+        if identity and any(not isinstance(part, ast.Constant) or part.value not in (None, True, False)
+                            for part in node.comparators):  # fmt: skip
+            raise NotProved("identities are compared")
+        return self.number(*map(self.use, sides))
+
+    def _expr_Subscript(self, node: ast.Subscript) -> Value:
+        base = self.value(node.value)
+        index = self.use(self.value(node.slice))
+        if index.answer and any(self.state.containers[place].passed for place in base.places):
+            raise NotProved(f"{ast.unparse(node)} looks at an argument")
+        if "object" in self.state.kinds(base.places):
+            return self.operation([index])
+        self.use(base)
+        parts = self.state.parts(base)
+        answer = base.answer or index.answer
+        if isinstance(node.slice, ast.Slice):
+            # A slice of an array is a view of it.
+            view = base.places if "numpy" in self.modules.values() else frozenset()
+            return Value(self.state.make("own", parts) | view, answer, self.texts.new())
+        origin = f"{base.origin}[{index.text}]" if base.origin and isinstance(node.slice, ast.Constant) else ""
+        return Value(parts, answer, self.texts.new(), origin, base.given)
+
+    def _expr_Attribute(self, node: ast.Attribute) -> Value:
+        path = known.path(node, self.modules)
+        if path:
+            if not known.is_allowed(path):
                 raise NotProved(f"{ast.unparse(node)} is not known")
-            return
-        if self._kind_of_object(node.value):
-            self._value(node.value, objects=True)
-            self.scope.calls.append((self._next(), self._loops))
-        elif node.attr in known.ATTRIBUTES:
-            self._value(node.value)
-        else:
+            return Value(text=path)
+        base = self.value(node.value)
+        if "object" in self.state.kinds(base.places):
+            return self.operation([], ast.unparse(node))
+        if node.attr not in known.ATTRIBUTES:
             raise NotProved(f"the attribute {node.attr}")
+        self.use(base)
+        return self.fresh(self.state.parts(base) | base.places, answer=base.answer)
 
-    def _read(self, node: ast.Name, *, escapes: bool, reader: ast.AST | None = None) -> None:
-        if self.scope.owner(node.id) is None:
-            path = self.modules.get(node.id, "")
-            if node.id in self.names:
-                raise NotProved(f"the program's {node.id} is used, and not called")
-            if not (node.id in known.NAMES or (path and known.is_allowed(path))):
-                raise NotProved(f"the name {node.id} is not known")
-            return
-        if node.id in self.scopes:
-            raise NotProved(f"the function {node.id} is used as a value")
-        variable = self._variable(node.id)
-        place = self._next()
-        variable.reads.append((place, self._loops, reader))
-        if escapes:
-            variable.escapes.append((place, self._loops))
+    def _comprehension(self, node: Any) -> Value:
+        elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        found: list[Value] = []
+        self.inside(node, node.generators, lambda: found.extend(map(self.value, elements)))
+        places = frozenset().union(*(value.places for value in found))
+        kind = "lazy" if isinstance(node, ast.GeneratorExp) else "own"
+        answer = any(value.answer for value in found)
+        return Value(self.state.make(kind, places), answer, self.texts.new())  # type: ignore[arg-type]
 
-    def _call(self, node: ast.Call, *, statement: bool = False) -> None:
+    def inside(self, node: ast.AST, generators: Sequence[ast.comprehension], turn: Callable[[], None]) -> None:
+        """Execute a turn of a comprehension for the values of its generators."""
+        first, *rest = generators
+        source = self.value(first.iter)
+        above, self.scope = self.scope, self.enter(node, known.bound(first.target), self.scope)
+
+        def once() -> None:
+            if any(self.use(self.value(test)).answer for test in first.ifs):
+                raise NotProved("an answer decides what is looked at")
+            if rest:
+                self.inside(node, rest, turn)
+            else:
+                turn()
+
+        self.loop(source, first.target, once, len(self.scope.names))
+        self.scope = above
+
+    def loop(self, source: Value, target: ast.expr, turn: Callable[[], None], variables: int) -> None:
+        """Execute a turn for the items of a value: for each one of a short literal, else until nothing new can happen.
+
+        What one turn has made can move on to another variable with each turn.
+        """
+        rows = rows_of(self.text(source))
+        for row in rows or [""] * (variables + 2):
+            before = self.state.copy()
+            item = self.operation([]) if "object" in self.state.kinds(source.places) else self.use(source)
+            self.assign(target, Value(self.state.parts(item), item.answer, row or self.texts.new()))
+            turn()
+            if not rows:
+                self.state.join(before)
+
+    # Calls.
+
+    def _expr_Call(self, node: ast.Call, *, statement: bool = False) -> Value:
         if any(keyword.arg is None for keyword in node.keywords):
             raise NotProved("arguments by **")
         func = node.func
-        if self._calls_program(node) or known.root(func) in self.names:
-            self._program_call(node, statement=statement)
-            return
-        path = known.path(func, self.modules)
         name = func.id if isinstance(func, ast.Name) else ""
-        if name in self.scopes:
-            self.scopes[name].called.append(node)
-            if node.keywords or len(node.args) != len(self.scopes[name].parameters):
-                raise NotProved(f"{name} is called with unusual arguments")
-        elif path:
-            if not known.is_allowed(path) or called_name(node) in known.CHANGING_FUNCTIONS:
+        owner = self.scope.owner(name)
+        if owner is not None and name in owner.functions:
+            return self.run(owner.functions[name], owner, node)
+        if owner is None and name in self.names:
+            return self._ask(node, "object" if name in self.classes else "answer", statement=statement)
+        if isinstance(func, ast.Attribute) and self._is_of_program(func):
+            return self._ask(node, "answer", statement=statement)
+        path = known.path(func, self.modules)
+        if path:
+            if not known.is_allowed(path):
                 raise NotProved(f"{ast.unparse(func)} is not known")
-        elif isinstance(func, ast.Attribute) and func.attr in known.METHODS:
-            self._value(func.value, escapes=False)
-        elif isinstance(func, ast.Attribute) and func.attr in known.CHANGING:
-            # `x = xs.pop()`
-            self._value(func.value, escapes=False)
-            self._change(func.value, None)
-        elif not (isinstance(func, ast.Name) and self.scope.owner(name) is None and name in known.FUNCTIONS):
+            return self._library(node, [])
+        if isinstance(func, ast.Attribute):
+            base = self.value(func.value)
+            if "object" in self.state.kinds(base.places):
+                return self._ask(node, "answer")
+            if func.attr not in known.METHODS | known.CHANGING:
+                raise NotProved(f"the method {func.attr} is not known")
+            return self._library(node, [base])
+        if owner is not None or name not in known.FUNCTIONS:
             raise NotProved(f"{ast.unparse(func)} is called, which is not known")
+        return self._library(node, [])
+
+    def _is_of_program(self, node: ast.expr) -> bool:
+        """Whether `C.make` is a function of the program by its dotted name."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return isinstance(node, ast.Name) and self.scope.owner(node.id) is None and node.id in self.names
+
+    def _library(self, node: ast.Call, base: list[Value]) -> Value:
+        """Return what a builtin function, one of a module or a method of a value returns."""
+        name = called_name(node)
+        nodes = [*node.args, *(keyword.value for keyword in node.keywords)]
+        given = [self._check_lambda(part) if isinstance(part, ast.Lambda) else self.value(part) for part in nodes]
+        objects = [value for value in given if "object" in self.state.kinds(value.places)]
+        if objects and name in known.READING and isinstance(node.func, ast.Name):
+            return self.operation([], f"{name} of {ast.unparse(nodes[0])}")
+        for value in (*base, *given):
+            self.use(value)
+        answer = any(value.answer for value in (*base, *given))
+        parts: frozenset[int] = frozenset().union(*(self.state.parts(value) for value in (*base, *given)))
+        self._check_known(node, name, answer=answer)
+        if name in known.CHANGING_FUNCTIONS or (base and name in known.CHANGING):
+            target, *added = (*base, *given)
+            self.change(target, *added)
+            return Value(parts, answer, self.texts.new())
+        kept = given[0] if name in known.KEEPING and len(node.args) == 1 else base[0] if name == "copy" and base else None
+        text = self.text(kept) if kept is not None else self.texts.new()
+        origin = f"{name} of {kept.origin}" if kept is not None and kept.origin else ""
+        found = Value(answer=answer, text=text, origin=origin, given=kept.given if kept is not None else ())
+        if name in known.SCALAR:
+            return found
+        if name == "deepcopy":
+            return replace(found, places=self.state.make("own"))
+        if name in known.LAZY:
+            return replace(found, places=self.state.make("lazy", parts.union(*(value.places for value in given))))
+        made = self.state.make("own", parts)
+        arguments: frozenset[int] = frozenset().union(*(value.places for value in (*base, *given)))
+        return replace(found, places=made if name in known.FRESH else made | arguments | parts)
+
+    def _check_known(self, node: ast.Call, name: str, *, answer: bool) -> None:
+        if name == "type" and answer:
+            raise NotProved("the type of an answer")
         if name == "isinstance" and not known.is_type(node.args[-1]):
             raise NotProved("isinstance of another type than a builtin one")
-        if called_name(node) == "seed" and not self._seeds_own_draws():
+        if name == "seed" and not self._seeds_own_draws():
             raise NotProved("seeds that the program may draw from, too")
-        pure = name in known.READING or path in known.READING
-        reading = name in known.OBJECT_READING
-        for part in (*node.args, *(keyword.value for keyword in node.keywords)):
-            if isinstance(part, ast.Lambda):
-                self._lambda(part)
-                continue
-            inner = part.value if isinstance(part, ast.Starred) else part
-            if isinstance(inner, ast.Name) and inner.id in known.TYPES and self.scope.owner(inner.id) is None:
-                continue
-            if self._value(inner, objects=reading, escapes=not pure) == "object":
-                self.scope.calls.append((self._next(), self._loops))
 
     def _seeds_own_draws(self) -> bool:
         """Whether a seed is set once, for what the tests draw, and the program is given arguments to each call."""
         calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
-        seeds = [node for node in calls if called_name(node) == "seed"]
-        draws = [node for node in calls if called_name(node) in known.RANDOM - {"seed"}]
-        return len(seeds) == 1 and bool(draws) and all(call.args for call in self._calls_in(self.tree))
+        drawing = [node for node in calls if known.path(node.func, self.modules).split(".")[0] == "random"]
+        theirs = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id in self.names]
+        seeds = sum(called_name(node) == "seed" for node in calls)
+        return seeds == 1 and len(drawing) > 1 and all(node.args for node in theirs)
 
-    def _lambda(self, node: ast.Lambda) -> None:
+    def _check_lambda(self, node: ast.Lambda) -> Value:
         own = {argument.arg for argument in node.args.args}
         for part in ast.walk(node.body):
             if isinstance(part, ast.Name) and part.id not in own | known.FUNCTIONS:
@@ -238,72 +340,80 @@ class Expressions:
                 raise NotProved("a lambda of an unknown kind")
             if isinstance(part, ast.Attribute) and part.attr not in known.METHODS | known.ATTRIBUTES:
                 raise NotProved("a lambda that reads an attribute")
+        return Value()
 
-    def _comprehension(self, node: Any, reader: ast.AST | None) -> None:
-        elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        self._loops = (*self._loops, node)
-        for part in node.generators:
-            self._value(part.iter, escapes=False)
-            self._store(part.target, part.iter, node, None)
-            for test in part.ifs:
-                if self.has_answer(test):
-                    raise NotProved("an answer decides what is looked at")
-                self._value(test)
-        for element in elements:
-            if self._calls_in(element) and not known.is_scalar(element) and reader is None:
-                raise NotProved("answers of several calls are kept together")
-            for atom in known.atoms(element):
-                self._value(atom)
-        self._loops = self._loops[:-1]
+    def _ask(self, node: ast.Call, kind: str, *, statement: bool = False) -> Value:
+        """Return what a function, class or method of the program returns."""
+        nodes = [*node.args, *(keyword.value for keyword in node.keywords)]
+        values: list[Value] = []
+        for part in nodes:
+            if isinstance(part, ast.Lambda):
+                raise NotProved("a function is handed to the program")
+            values.append(self.value(part))
+            self.handed.setdefault(id(part), set()).update(self.state.reach(values[-1].places))
+            if isinstance(part, ast.Name):
+                self.named.add(id(part))
+                if self.scope.owner(part.id) is None and part.id not in known.TYPES:
+                    raise NotProved("a function is handed to the program")
+        made = self.operation(values, ast.unparse(node.func))
+        if statement and isinstance(node.func, ast.Name) and kind == "answer":
+            self.state.mark(self._own(values), altered=True)
+        return replace(made, places=self.state.make("object")) if kind == "object" else made
 
-    def _kind_of_object(self, node: ast.AST | None) -> str | None:
-        """Return the class of which an expression is an object that stays with the program."""
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.classes.names:
-            return node.func.id
-        owner = self.scope.owner(node.id) if isinstance(node, ast.Name) else None
-        if owner is None or not isinstance(node, ast.Name):
-            return None
-        found = self.classes.bound.get(node.id, set())
-        return next(iter(found)) if found else None
+    def _own(self, values: Iterable[Value]) -> list[int]:
+        reached = self.state.reach(place for value in values for place in value.places)
+        return [place for place in reached if self.state.containers[place].kind == "own"]
 
-    def _program_call(self, node: ast.Call | ast.expr, *, statement: bool) -> None:
-        assert isinstance(node, ast.Call)
-        function = isinstance(node.func, ast.Name) and node.func.id not in self.classes.names
-        if isinstance(node.func, ast.Attribute) and known.root(node.func) not in self.names:
-            self._value(node.func.value, objects=True)
-        helper = node.func.id if isinstance(node.func, ast.Name) and node.func.id in self.scopes else ""
-        if helper:
-            self.scopes[helper].called.append(node)
-            if node.keywords or len(node.args) != len(self.scopes[helper].parameters):
-                raise NotProved(f"{helper} is called with unusual arguments")
-        for part in (*node.args, *(keyword.value for keyword in node.keywords)):
-            self._argument(part, in_place=statement and function and not helper, again=True)
-        self.scope.calls.append((self._next(), self._loops))
+    def operation(self, given: Sequence[Value], origin: str = "") -> Value:
+        """Return what the program answers when it is given values."""
+        for value in given:
+            if "lazy" in self.state.kinds(self.state.reach(value.places)):
+                raise NotProved("an iterator is handed to the program")
+        self.state.calls += 1
+        self.state.mark(self._own(given), passed=self.state.calls)
+        # Of an answer that is handed back: the arguments that it was given for.
+        texts = tuple(text for value in given for text in (self.text(value), *value.given))
+        return Value(self.state.make("answer"), True, self.texts.new(), origin, texts)
 
-    def _argument(self, node: ast.expr, *, in_place: bool = False, again: bool = False) -> None:
-        """What is handed to the program: a plain value that it has not made, or an object of its own."""
-        if isinstance(node, ast.Starred):
-            node = node.value
-        if self.has_answer(node) and self._kind_of_object(node) is None and not known.is_scalar(node):
-            raise NotProved("an answer is handed back to the program")
-        if isinstance(node, (ast.Lambda, ast.GeneratorExp)):
-            raise NotProved("a function or generator is handed to the program")
-        called = {id(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
-        for part in ast.walk(node):
-            function = (
-                isinstance(part, ast.Name) and id(part) not in called and part.id in known.FUNCTIONS - known.TYPES
-            )
-            if isinstance(part, ast.Name) and self.scope.owner(part.id) is None and (function or part.id in known.LAZY):
-                raise NotProved("an iterator or a function is handed to the program")
-        self._value(node, objects=True, escapes=not known.is_deep_copy(node))
-        if not known.is_deep_copy(node) and not known.is_scalar(node):
-            for name in known.names_in(node):
-                if self.scope.owner(name) is not None and self._kind_of_object(ast.Name(name, ast.Load())) is None:
-                    direct = isinstance(node, ast.Name)
-                    self._variable(name).passes.append((self._place, self._loops, in_place, direct))
-                    if isinstance(node, ast.Name):
-                        self.arguments.setdefault(self._key(name), []).append(node)
+    # What statements do.
+
+    def enter(self, node: Any, names: set[str], above: Scope) -> Scope:
+        """Return a scope of its own."""
+        self._scopes += 1
+        return Scope(self._scopes, node, above, names)
+
+    def assign(self, target: ast.expr, value: Value) -> None:
+        """Bind names, or set an item. Implemented with the statements."""
+        raise NotImplementedError
+
+    def run(self, function: ast.FunctionDef, above: Scope, node: ast.Call) -> Value:
+        """Return what a function of the tests returns. Implemented with the statements."""
+        raise NotImplementedError
+
+    def key(self, name: str) -> Key:
+        """Return the variable that a name is."""
+        owner = self.scope.owner(name)
+        assert owner is not None
+        return owner.number, name
 
 
-def _receiver(call: ast.Call) -> ast.expr | None:
-    return call.func.value if isinstance(call.func, ast.Attribute) else None
+def _text_of(node: Any, texts: list[str]) -> str:
+    if isinstance(node, ast.Dict):
+        half = len(texts) // 2
+        return "{" + ", ".join(f"{key}: {item}" for key, item in zip(texts[:half], texts[half:])) + "}"
+    inner = ", ".join(texts)
+    if isinstance(node, ast.Tuple):
+        return f"({inner},)" if len(texts) == 1 else f"({inner})"
+    return f"[{inner}]" if isinstance(node, ast.List) else f"{{{inner}}}"
+
+
+_MOST_ROWS = 40
+
+
+def rows_of(text: str) -> list[str]:
+    """Return the texts of the items of a literal, if they are not too many."""
+    try:
+        found = ast.literal_eval(text) if "?" not in text and len(text) < 10_000 else None
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return []
+    return [repr(item) for item in found] if isinstance(found, (list, tuple, str)) and len(found) <= _MOST_ROWS else []

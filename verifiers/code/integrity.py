@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlvr.verifiers.code import passing
-from rlvr.verifiers.code.plans import CallsPlan, OutputPlan, SplitPlan, WholePlan, make_plan
+from rlvr.verifiers.code.plans import CallsPlan, OutputPlan, WholePlan, make_plan
 
 
 def integrity(reference: Any) -> str:
@@ -27,6 +27,4 @@ def why_weak(reference: Any) -> str:
         found = passing.passing_output(plan.cases, plan.rule)
     elif isinstance(plan, CallsPlan):
         found = passing.passing_value([(call.args, value) for call, value in zip(plan.calls, plan.expected)], plan.same)
-    elif isinstance(plan, SplitPlan):
-        found = passing.passing_constants(plan.split)
     return f"a program that answers with {found} passes" if found else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr.verifiers.code import split as code_split
+from rlvr.verifiers.code import testcode
 from rlvr.verifiers.code.passing import PRINTED
 
 _VALUES = (
@@ -54,4 +54,4 @@ def _names(reference: Mapping[str, Any]) -> tuple[str, ...]:
     if reference["type"] == "calls":
         return (entry,)
     prelude = "\n".join(reference.get(key, "") for key in ("prelude", "setup"))
-    return code_split.program_names(code_split.of_program(reference["code"]), entry, prelude)
+    return testcode.program_names(testcode.of_program(reference["code"]), entry, prelude)

@@ -17,11 +17,9 @@ from rlvr.sandbox.inside.live import called_name
 from rlvr.sandbox.inside.pytest_names import FIXTURES
 from rlvr.sandbox.inside.standins import CutShort
 from rlvr.sandbox.limits import BYTES, encode
-from rlvr.verifiers.code import equality
-from rlvr.verifiers.code import split as code_split
-from rlvr.verifiers.code.demands import demands
+from rlvr.verifiers.code import equality, testcode
 from rlvr.verifiers.code.evalplus import read_cases, same_result
-from rlvr.verifiers.code.known import NotProved
+from rlvr.verifiers.code.containers import NotProved
 from rlvr.verifiers.code.outcomes import MAX_EXPECTED, Outcome, TooLarge, outcome_of, size_of
 from rlvr.verifiers.code.strength import Proof
 
@@ -41,41 +39,6 @@ class TestPlan(Protocol):
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Return the outcome of the first jobs' results, in order; later ones may be missing."""
         ...
-
-
-@dataclass(frozen=True)
-class SplitPlan:
-    """Calls answered by the program, asserts decided here."""
-
-    split: code_split.Split
-    prelude: str
-    setup: str
-    defined: tuple[str, ...] = ()
-
-    def jobs(self, program: str, limits: Limits) -> list[Job]:
-        """Return one job with every call."""
-        calls = tuple(Call(expression=call) for call in self.split.calls)
-        setup = "\n".join(part for part in (self.setup, self.split.setup) if part)
-        return [Job(program, calls=calls, setup=setup, limits=limits, prelude=self.prelude)]
-
-    def outcome(self, results: Sequence[Result]) -> Outcome:
-        """Count the tests of which all calls were answered and the assert holds."""
-        (result,) = results
-        return outcome_of([self._wrong(check, result) for check in self.split.checks], result)
-
-    def _wrong(self, check: code_split.Check, result: Result) -> str | TooLarge:
-        for number in check.calls:
-            call = _short(self.split.calls[number])
-            if number >= len(result.returned):
-                return f"{call} gave no answer"
-            if result.returned[number].raised:
-                return f"{call} raised {result.returned[number].raised}"
-        calls = ", ".join(_short(self.split.calls[number]) for number in check.calls)
-        holds = self.split.decide(check, [returned.value for returned in result.returned])
-        if holds:
-            return ""
-        large = holds is None or any(result.returned[number].too_large for number in check.calls)
-        return TooLarge(f"too large: {calls}") if large else f"wrong answer of {calls}"
 
 
 @dataclass(frozen=True)
@@ -190,10 +153,6 @@ def _enough(limits: Limits, output: str) -> Limits:
     return replace(limits, output_kb=needed) if needed > limits.output_kb else limits
 
 
-def _short(call: str) -> str:
-    return call if len(call) <= 120 else call[:117] + "..."
-
-
 def _text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> str:
     value = reference.get(key, "")
     if not isinstance(value, str):
@@ -210,22 +169,17 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     if cases is not None and (entry or cases.entry):
         calls = tuple(Call(cases.entry or entry, tuple(row)) for row in cases.inputs)
         return _cases_plan(cases.entry or entry, calls, cases.results, reference, cases.tolerance, same_result)
-    code = code_split.of_program(code)
-    tree = code_split.parse(code)
+    code = testcode.of_program(code)
+    tree = testcode.parse(code)
     if prelude:
-        code_split.parse(prelude)
+        testcode.parse(prelude)
     # What the setup defines for the tests is theirs: it runs in their sandbox too.
-    used = code_split.defined_in(code_split.parse(setup)) - {entry} if setup else set()
-    ours = f"{prelude}\n{setup}" if used & code_split.loaded_in(tree) else prelude
-    names = code_split.program_names(code, entry, ours)
+    used = testcode.defined_in(testcode.parse(setup)) - {entry} if setup else set()
+    ours = f"{prelude}\n{setup}" if used & testcode.loaded_in(tree) else prelude
+    names = testcode.program_names(code, entry, ours)
     if not names or not instrument.can_fail(tree):
         raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")
-    code = code_split.implied_imports(tree) + code
-    split = code_split.split(code, entry, ours)
-    if split is not None and not split.calls:
-        raise ValueError("no assert of the tests that uses the program can fail: every program would pass")
-    if split is not None:
-        return SplitPlan(split, prelude, setup, names)
+    code = testcode.implied_imports(tree) + code
     try:
         test, classes = strong_test(code, ours, entry, names)
     except NotProved as reason:
@@ -237,17 +191,15 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
 
 def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return test code that may run beside a program, and the program's names that are classes. Raise NotProved."""
-    tree = code_split.parse(f"{ours}\n{code}")
+    tree = testcode.parse(f"{ours}\n{code}")
     if entry:
-        tree = code_split.parse(ast.unparse(code_split.with_entry(tree, entry)))
+        tree = testcode.parse(ast.unparse(testcode.with_entry(tree, entry)))
     try:
-        proof = Proof(tree, names, code_split.defined_in(code_split.parse(ours)))
+        proof = Proof(tree, names, testcode.defined_in(testcode.parse(ours)))
     except RecursionError:
         raise NotProved("the test code is nested too deeply") from None
-    if not demands(proof):
-        raise NotProved("a program that solves nothing may pass")
     test = ast.unparse(ast.fix_missing_locations(_After(proof.settled).visit(tree)))
-    return test, tuple(sorted(proof.classes.names))
+    return test, tuple(sorted(proof.classes))
 
 
 class _After(ast.NodeTransformer):
@@ -315,7 +267,7 @@ def _check_plan(reference: Mapping[str, Any]) -> TestPlan:
     entry = _text(reference, "entry", needed=True)
     if not entry.isidentifier():
         raise ValueError(f"reference entry {entry!r} is not a name")
-    tree = code_split.parse(_text(reference, "code", needed=True))
+    tree = testcode.parse(_text(reference, "code", needed=True))
     if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
         raise ValueError("the test code defines no check(candidate)")
     return _tests_plan(reference, entry)

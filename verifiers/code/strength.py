@@ -1,21 +1,32 @@
-"""Whether test code is strong: proved to behave beside a program, with plain values alone, as in one process with it.
+"""Whether test code is strong: proved to mean beside a program, with plain values alone, what it means in one process.
 
-Every statement and expression is of a known kind. Names of the program are only called. What tests hand over or get
-back they do not change, and they read it only while no other call can have changed it; what they compute for
-themselves is theirs. Anything else raises NotProved, and the tests are weak.
+The code is executed with what is known of its values (containers.py): statement by statement, both branches of each
+`if`, loops until nothing new can happen, functions where they are called. The rules, of which the first that does not
+hold raises NotProved:
+
+- Every statement, expression and name is of a known kind; names of the program are only called.
+- Tests do not change what they have handed over, nor an answer.
+- An answer is read before the next call, or is equal to a constant.
+- An argument is looked at after its call only as an answer of its own: `sort(xs)`, `assert xs == [1, 2]` (`settled`).
+- An object of the program is only called, read, and handed back.
+- Asserts that are executed in any case demand more than a constant or an argument (demands.py).
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+from rlvr.sandbox.inside import live
 from rlvr.sandbox.inside.live import called_name
-from rlvr.verifiers.code import known, sharing
-from rlvr.verifiers.code.expressions import Expressions
-from rlvr.verifiers.code.known import NotProved
-from rlvr.verifiers.code.scopes import Key, Scope
+from rlvr.verifiers.code import known
+from rlvr.verifiers.code.containers import NotProved, Value
+from rlvr.verifiers.code.expressions import Expressions, Scope, rows_of
+
+_CLOSE = frozenset("isclose allclose array_equal".split())
+_DEEPEST = 3  # calls of one function inside each other
 
 
 class Proof(Expressions):
@@ -26,207 +37,221 @@ class Proof(Expressions):
     """
 
     def __init__(self, tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> None:
-        super().__init__(tree, frozenset(names))
+        super().__init__(tree, names)
         self.settled: set[int] = set()
-        self.subjects: list[tuple[Key, ast.expr, int]] = []
-        self._collect(tree, self.module)
+        self.conditional = 0
+        self._weakly = 0
+        self._active: list[str] = []
         self._refuse_unused(frozenset(shared))
-        self.impure = self._impure()
-        pairs = known.assigned(tree)
-        self.answers = self._spread(pairs)
-        self.held = self._spread([(bound, known.without_slices(value)) for bound, value in pairs])
-        self.immutable = known.immutables(tree, self.answers)
-        for scope in (self.module, *self.scopes.values()):
-            self.scope, self._loops = scope, ()
-            for parameter in scope.parameters:
-                self._variable(parameter).binds.append((self._next(), (), None, scope.node))
-            self._block(scope.node.body)
-        sharing.check(self)
-
-    # Scopes, and which names hold answers.
-
-    def _collect(self, node: ast.Module | ast.FunctionDef, scope: Scope) -> None:
-        for function in scope.functions.values():
-            arguments = function.args
-            plain = not (arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs)
-            if function.decorator_list or not plain or arguments.defaults or function.name in self.scopes:
-                raise NotProved(f"the function {function.name} has decorators, defaults or unusual parameters")
-            self.scopes[function.name] = Scope(len(self.scopes) + 1, function, scope)
-            self._collect(function, self.scopes[function.name])
+        self.block(tree.body)
+        for name, function in list(self.scope.functions.items()):
+            if name.startswith("test"):
+                # As a runner of tests does.
+                self.run(function, self.scope, ast.Call(ast.Name(name, ast.Load()), [], []))
+        if any(self.handed.get(node, set()) & self.seen for node in self.settled):
+            raise NotProved("an argument is read both as it was and as it is after the call")
+        if not self.demands.firm():
+            raise NotProved("a program that solves nothing may pass")
 
     def _refuse_unused(self, shared: frozenset[str]) -> None:
         """Refuse functions of the tests for the program to call: it finds those of prelude and setup alone."""
         used = {part.id for part in ast.walk(self.tree) if isinstance(part, ast.Name)}
-        unused = self.scopes.keys() - used - shared
-        if any(not name.startswith("test") for name in unused):
-            raise NotProved(f"the tests do not call {', '.join(sorted(unused))}, which the program may")
+        functions = {part.name for part in ast.walk(self.tree) if isinstance(part, ast.FunctionDef)}
+        unused = sorted(name for name in functions - used - shared if not name.startswith("test"))
+        if unused:
+            raise NotProved(f"the tests do not call {', '.join(unused)}, which the program may")
 
-    def _impure(self) -> frozenset[str]:
-        """Return the functions of the tests that call the program."""
-        found: set[str] = set()
-        size = -1
-        while len(found) > size:
-            size = len(found)
-            for name, scope in self.scopes.items():
-                used = {part.id for part in ast.walk(scope.node) if isinstance(part, ast.Name)}
-                if used & (self.names | found):
-                    found.add(name)
-        return frozenset(found)
-
-    def _spread(self, pairs: Sequence[tuple[set[str], ast.AST]]) -> set[str]:
-        found: set[str] = set()
-        size = -1
-        while len(found) > size:
-            size = len(found)
-            for bound, value in pairs:
-                if self._is_answer(value, found):
-                    found |= bound
-        return found
-
-    # The walk: kinds of statements and expressions, and what happens to variables.
-
-    def _block(self, body: list[ast.stmt]) -> None:
+    def block(self, body: list[ast.stmt]) -> None:
+        """Execute statements."""
         for statement in body:
             visit = getattr(self, f"_stmt_{type(statement).__name__}", None)
             if visit is None:
                 raise NotProved(f"a statement of the kind {type(statement).__name__}")
             visit(statement)
 
-    def _stmt_Pass(self, node: ast.Pass) -> None:
-        """Nothing."""
+    def _stmt_Pass(self, node: ast.stmt) -> None:
+        """Nothing; what comes after a `break` is executed here all the same."""
 
     _stmt_Break = _stmt_Continue = _stmt_Import = _stmt_ImportFrom = _stmt_Pass
 
     def _stmt_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """Its body is visited as a scope of its own."""
-        if known.is_generator(node):
+        arguments = node.args
+        unusual = arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs
+        if node.decorator_list or unusual or arguments.defaults or node.name in self.scope.functions:
+            raise NotProved(f"the function {node.name} has decorators, defaults or unusual parameters")
+        if known.leaves(node, (ast.Yield, ast.YieldFrom, ast.Await)):
             raise NotProved(f"the generator {node.name}")
+        self.scope.functions[node.name] = node
 
-    def _stmt_Expr(self, node: ast.Expr) -> None:
-        method = isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute)
-        if not (method and self._changes_in_place(node.value)):  # type: ignore[arg-type]
-            self._value(node.value, statement=True)
+    def run(self, function: ast.FunctionDef, above: Scope, node: ast.Call) -> Value:
+        """Return what a function of the tests returns."""
+        parameters = [argument.arg for argument in function.args.args]
+        if node.keywords or len(node.args) != len(parameters):
+            raise NotProved(f"{function.name} is called with unusual arguments")
+        values = [self.value(part) for part in node.args]
+        if self._active.count(function.name) == _DEEPEST:
+            return self._run_deeper(function, values)
+        self._active.append(function.name)
+        names = set(parameters).union(*map(known.bound, function.body))
+        outside, self.scope = self.scope, self.enter(function, names, above)
+        for parameter, value in zip(parameters, values):
+            self.state.variables[self.key(parameter)] = value
+        self.block(function.body)
+        returned = self.scope.returned
+        self.scope = outside
+        self._active.pop()
+        if len(returned) == 1:
+            return returned[0]
+        places: frozenset[int] = frozenset().union(*(value.places for value in returned))
+        return Value(places, any(value.answer for value in returned), self.texts.new())
 
-    def _changes_in_place(self, call: ast.Call) -> bool:
-        """`xs.append(1)`, `grid[0].append(1)`, `random.shuffle(xs)`, `heapq.heappush(heap, 1)`."""
-        assert isinstance(call.func, ast.Attribute)
-        if called_name(call) in known.CHANGING_FUNCTIONS and call.args:
-            target, values = call.args[0], call.args[1:]
-        elif called_name(call) in known.CHANGING and self._kind_of_object(call.func.value) is None:
-            target, values = call.func.value, call.args
-        else:
-            return False
-        for value in (*values, *(keyword.value for keyword in call.keywords)):
-            self._value(value)
-        self._change(target, values[-1] if values else None)
-        return True
-
-    def _stmt_Assert(self, node: ast.Assert) -> None:
-        for atom in known.atoms(node.test):
-            self._assert_atom(atom)
-        if node.msg is not None:
-            self._value(node.msg)
-
-    def _assert_atom(self, atom: ast.expr) -> None:
-        if known.shows_object(atom) and self.has_answer(atom):
-            raise NotProved("the text of what may be an object")
-        if not self.holds_answer(atom):
-            named = {part.id for part in ast.walk(atom) if isinstance(part, ast.Name)} & self._bound_here()
-            named -= self.scopes.keys()
-            for name in named:
-                owner = self.scope.owner(name)
-                if owner is not None:
-                    self.subjects.append(((owner.number, name), atom, self._place))
-        calls = self._calls_in(atom)
-        if len(calls) > 1 and not known.nested(calls) and known.immutable_side(atom) is None:
-            raise NotProved("several answers in one comparison")
-        constant = known.immutable_side(atom)
-        if constant is None:
-            self._value(atom)
-            return
-        for part in constant[1]:
-            direct = isinstance(part, (ast.Name, ast.ListComp))
-            self._value(part, reader=constant[0] if direct else None)
-
-    def _bound_here(self) -> set[str]:
-        found: set[str] = set()
-        scope: Scope | None = self.scope
-        while scope is not None:
-            found |= scope.bound
-            scope = scope.above
-        return found
-
-    def _stmt_Assign(self, node: ast.Assign) -> None:
-        kind = self._value(node.value, objects=True)
-        for target in node.targets:
-            self._store(target, node.value, node, kind)
-
-    def _stmt_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self._store(node.target, node.value, node, self._value(node.value, objects=True))
-
-    def _stmt_AugAssign(self, node: ast.AugAssign) -> None:
-        self._value(node.value)
-        if isinstance(node.target, ast.Name):
-            self._read(node.target, escapes=False)
-            if not known.is_scalar(node.value) and node.target.id not in self.immutable:
-                # Of a list it is a change.
-                self._change(node.target, node.value)
-            else:
-                self._store(node.target, node.value, node, None)
-        else:
-            self._store(node.target, node.value, node, None)
-
-    def _stmt_For(self, node: ast.For) -> None:
-        self._loops = (*self._loops, node)
-        # In the loop: what it goes through is read again before each turn.
-        self._value(node.iter, escapes=False, objects=True)
-        self._store(node.target, node.iter, node, None)
-        self._block(node.body)
-        self._loops = self._loops[:-1]
-        self._block(node.orelse)
-
-    def _stmt_While(self, node: ast.While) -> None:
-        if self.has_answer(node.test):
-            raise NotProved("a loop whose end an answer decides")
-        self._loops = (*self._loops, node)
-        self._value(node.test)
-        self._block(node.body)
-        self._loops = self._loops[:-1]
-        self._block(node.orelse)
-
-    def _stmt_If(self, node: ast.If) -> None:
-        self._value(node.test)
-        if self.has_answer(node.test) and known.leaves(node):
-            raise NotProved("an answer decides whether the tests go on")
-        self._block(node.body)
-        self._block(node.orelse)
+    def _run_deeper(self, function: ast.FunctionDef, values: list[Value]) -> Value:
+        """Return what a function that calls itself returns: a number or anything of its arguments, if it changes none."""
+        parts = list(ast.walk(function))
+        called = {called_name(part) for part in parts if isinstance(part, ast.Call)} - {function.name}
+        helpers = {part.name for part in ast.walk(self.tree) if isinstance(part, ast.FunctionDef)}
+        sets = any(isinstance(part, (ast.Subscript, ast.AugAssign)) and not _is_read(part) for part in parts)
+        if sets or called & (helpers | self.names | known.CHANGING | known.CHANGING_FUNCTIONS):
+            raise NotProved(f"{function.name} calls itself, and may change something")
+        places: frozenset[int] = frozenset().union(*(value.places for value in values))
+        reached = frozenset(self.state.reach(places))
+        return Value(reached | self.state.make("own", reached), any(value.answer for value in values), self.texts.new())
 
     def _stmt_Return(self, node: ast.Return) -> None:
         if node.value is not None:
-            self._value(node.value)
+            self.scope.returned.append(self.value(node.value))
+
+    def _stmt_Expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Call):
+            self._expr_Call(node.value, statement=True)
+        else:
+            self.value(node.value)
+
+    # Names.
+
+    def _stmt_Assign(self, node: ast.Assign) -> None:
+        value = self.value(node.value)
+        for target in node.targets:
+            pairs = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            if pairs and len(target.elts) == len(node.value.elts):  # type: ignore[attr-defined]
+                for part, item in zip(target.elts, node.value.elts):  # type: ignore[attr-defined]
+                    self.assign(part, self.last[id(item)])
+            else:
+                self.assign(target, value)
+
+    def _stmt_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.assign(node.target, self.value(node.value))
+
+    def _stmt_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Attribute):
+            raise NotProved(f"{ast.unparse(node.target)} is set")
+        held = self.value(ast.parse(ast.unparse(node.target), mode="eval").body)
+        value = self.use(self.value(node.value))
+        self.use(held)
+        if held.places:
+            # Of a list it is a change.
+            self.change(held, value)
+        made = self.fresh(self.state.parts(value)).places if value.places else frozenset()
+        self.assign(node.target, Value(held.places | made, held.answer or value.answer, self.texts.new()))
+
+    def assign(self, target: ast.expr, value: Value) -> None:
+        """Bind names, or set an item or attribute."""
+        if isinstance(target, ast.Name):
+            if self.scope.owner(target.id) is not self.scope or target.id in self.names:
+                raise NotProved(f"{target.id} is bound in another function, or is the program's")
+            key = self.key(target.id)
+            held = self.state.variables.get(key)
+            if self._weakly and held is not None:
+                value = replace(value, places=value.places | held.places)
+            self.state.variables[key] = value
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            self._unpack(target.elts, value)
+        elif isinstance(target, ast.Starred):
+            self.assign(target.value, self.fresh(value.places, answer=value.answer))
+        elif isinstance(target, (ast.Subscript, ast.Attribute)):
+            held = self.value(target.value)
+            index = [self.use(self.value(target.slice))] if isinstance(target, ast.Subscript) else []
+            if "object" in self.state.kinds(held.places):
+                self.operation([*index, value])
+            elif isinstance(target, ast.Subscript):
+                self.change(held, *index, value)
+            else:
+                raise NotProved(f"{ast.unparse(target)} is set")
+        else:
+            raise NotProved(f"{ast.unparse(target)} is set")
+
+    def _unpack(self, targets: list[ast.expr], value: Value) -> None:
+        self.use(value)
+        texts = rows_of(self.text(value))
+        parts = self.state.parts(value)
+        for number, target in enumerate(targets):
+            text = texts[number] if len(texts) == len(targets) else self.texts.new()
+            origin = f"{value.origin}[{number}]" if value.origin else ""
+            self.assign(target, Value(parts, value.answer, text, origin, value.given))
+
+    # Loops and branches.
+
+    def _stmt_For(self, node: ast.For) -> None:
+        source = self.value(node.iter)
+        if node.body in live.blocks(node):
+            self.conditional += source.answer
+            self._turns(node, lambda: self.loop(source, node.target, lambda: self.block(node.body), _count(node)))
+            self.conditional -= source.answer
+        self.block(node.orelse)
+
+    def _stmt_While(self, node: ast.While) -> None:
+        def turn() -> None:
+            if self.use(self.value(node.test)).answer:
+                raise NotProved("a loop whose end an answer decides")
+            self.block(node.body)
+
+        self.conditional += 1
+        nothing = ast.Tuple([], ast.Store())
+        self._turns(node, lambda: self.loop(Value(text=self.texts.new()), nothing, turn, _count(node)))
+        self.conditional -= 1
+        self.block(node.orelse)
+
+    def _turns(self, node: ast.stmt, execute: Any) -> None:
+        """Execute a loop; where it may be left or gone on with early, what names were bound to before may stay."""
+        early = known.leaves(node, (ast.Break, ast.Continue))
+        self._weakly += early
+        execute()
+        self._weakly -= early
+
+    def _stmt_If(self, node: ast.If) -> None:
+        test = self.use(self.value(node.test))
+        if test.answer and known.leaves(node):
+            raise NotProved("an answer decides whether the tests go on")
+        self.conditional += 1
+        before = self.state.copy()
+        self.block(node.body)
+        after, self.state = self.state, before
+        self.block(node.orelse)
+        self.state.join(after)
+        self.conditional -= 1
 
     def _stmt_Raise(self, node: ast.Raise) -> None:
-        if node.exc is None or known.root(node.exc) not in known.EXCEPTIONS:
+        if node.exc is None or called_name(node.exc) not in known.EXCEPTIONS:
             raise NotProved("raise of something else than a builtin exception")
-        raised: list[ast.expr] = node.exc.args if isinstance(node.exc, ast.Call) else []
-        for part in raised:
-            self._value(part)
+        for part in node.exc.args if isinstance(node.exc, ast.Call) else []:
+            self.use(self.value(part))
 
     def _stmt_Try(self, node: ast.Try) -> None:
         """`try: f(0); assert False` with handlers that only look at the exception."""
         if node.finalbody or known.leaves(node) or known.bound(node) - {h.name for h in node.handlers}:
             raise NotProved("a try that binds names, or goes on elsewhere")
+        self.conditional += 1
+        self.block(node.body)
         for handler in node.handlers:
             kinds: list[Any] = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
             if not all(isinstance(kind, ast.Name) and kind.id in known.EXCEPTIONS for kind in kinds):
                 raise NotProved("a handler of something else than builtin exceptions")
             if handler.name:
-                self._variable(handler.name).binds.append((self._next(), self._loops, None, handler))
-        self._block(node.body)
-        for handler in node.handlers:
-            self._block(handler.body)
-        self._block(node.orelse)
+                self.assign(ast.Name(handler.name, ast.Store()), Value(answer=True, text=self.texts.new()))
+            self.block(handler.body)
+        self.block(node.orelse)
+        self.conditional -= 1
 
     def _stmt_With(self, node: ast.With) -> None:
         """`with pytest.raises(ValueError): f(0)`."""
@@ -234,8 +259,120 @@ class Proof(Expressions):
         raises = isinstance(call, ast.Call) and known.path(call.func, self.modules) == "pytest.raises"
         given = call.args if raises and isinstance(call, ast.Call) else []
         kinds = given and all(isinstance(arg, ast.Name) and arg.id in known.EXCEPTIONS for arg in given)
-        if not kinds or len(node.items) > 1 or node.items[0].optional_vars or len(node.body) > 1:
+        one = len(node.items) == 1 and node.items[0].optional_vars is None and len(node.body) == 1
+        if not (kinds and one and isinstance(node.body[0], ast.Expr)):
             raise NotProved("a context other than pytest.raises around one call")
-        if not isinstance(node.body[0], ast.Expr):
-            raise NotProved("pytest.raises around a statement that is no call")
-        self._block(node.body)
+        self.block(node.body)
+
+    # Asserts.
+
+    def _stmt_Assert(self, node: ast.Assert) -> None:
+        for atom in known.atoms(node.test):
+            self._atom(atom)
+
+    def _atom(self, atom: ast.expr) -> None:
+        constant = known.constant_side(atom)
+        inner = atom.args[0] if isinstance(atom, ast.Call) and called_name(atom) == "all" and atom.args else None
+        if constant is not None:
+            self._equal_to_constants(*constant)
+        elif isinstance(inner, (ast.GeneratorExp, ast.ListComp)) and not inner.generators[0].ifs:
+            self.inside(inner, inner.generators, lambda: self._atom(inner.elt))  # type: ignore[union-attr]
+        elif not self._is_settled(atom):
+            value = self.use(self.value(atom))
+            if value.answer and known.shows_object(atom):
+                raise NotProved("the text of what may be an object")
+            if not value.answer and any(container.passed for container in self._read_by(atom)):
+                raise NotProved(f"{ast.unparse(atom)} looks at an argument")
+            if not self.conditional:
+                self._demand(atom)
+
+    def _equal_to_constants(self, constants: list[ast.expr], parts: list[ast.expr]) -> None:
+        """`(a, b) == (1, 2)`: the answers may have been given long ago."""
+        for part in parts:
+            value = self.value(part)
+            kinds = self.state.kinds(self.state.reach(value.places))
+            if "object" in kinds or (isinstance(part, ast.Name) and self.state.kinds(value.places) == {"own"}
+                                     and any(container.passed for container in self._read_by(part))):  # fmt: skip
+                raise NotProved(f"{ast.unparse(part)} is an object, or looks at an argument")
+        if self.conditional:
+            return
+        for part, constant in zip(parts, constants):
+            found = self.last[id(part)]
+            if isinstance(part, ast.ListComp):
+                for number, wanted in enumerate(constants):
+                    origin = self.last[id(part.elt)].origin if isinstance(part.elt, ast.Call) else ""
+                    self.demands.add(replace(found, origin=origin, given=()), Value(text=f"{ast.unparse(wanted)}"))
+            else:
+                self.demands.add(found, Value(text=ast.unparse(constant)))
+
+    def _read_by(self, node: ast.expr) -> list[Any]:
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and self.scope.owner(part.id)}
+        values = [self.state.variables.get(self.key(name), Value()) for name in names]
+        reached = self.state.reach(place for value in values for place in value.places)
+        return [self.state.containers[place] for place in reached]
+
+    def _demand(self, atom: ast.expr) -> None:
+        """Note what an assert demands, if it compares an answer with a value, or asks for its truth."""
+        wanted = "True"
+        if isinstance(atom, ast.UnaryOp) and isinstance(atom.op, ast.Not):
+            atom, wanted = atom.operand, "False"
+        sides: list[ast.expr] = []
+        if isinstance(atom, ast.Compare) and len(atom.ops) == 1:
+            left, op = atom.left, atom.ops[0]
+            inner = left.args[0] if called_name(left) in ("abs", "fabs") and isinstance(left, ast.Call) else None
+            if isinstance(op, (ast.Eq, ast.Is)):
+                sides = [left, atom.comparators[0]]
+            elif isinstance(op, (ast.Lt, ast.LtE)) and isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub):
+                sides = [inner.left, inner.right]
+        elif isinstance(atom, ast.Call) and called_name(atom) in _CLOSE and len(atom.args) > 1:
+            sides = atom.args[:2]
+        if not sides:
+            self.demands.add(self.last[id(atom)], Value(text=wanted))
+        elif wanted == "True":
+            one, other = (self.last[id(side.args[0] if called_name(side) == "approx" and isinstance(side, ast.Call)
+                                           else side)] for side in sides)  # fmt: skip
+            self.demands.add(replace(one, text=self.text(one)), replace(other, text=self.text(other)))
+
+    def _is_settled(self, atom: ast.expr) -> bool:
+        """Whether an assert compares an argument after its call with a literal; the call is then asked for it."""
+        if not isinstance(atom, ast.Compare) or len(atom.ops) != 1 or not isinstance(atom.ops[0], ast.Eq):
+            return False
+        side = atom.left
+        if isinstance(side, ast.Call) and called_name(side) == "len" and len(side.args) == 1:
+            side = side.args[0]
+        if isinstance(side, ast.Subscript) and isinstance(side.slice, ast.Constant):
+            side = side.value
+        if not isinstance(side, ast.Name) or self.scope.owner(side.id) is not self.scope:
+            return False
+        value = self.value(side)
+        nodes = [node for node, handed in self.handed.items() if handed & value.places]
+        container = self.state.containers[min(value.places)] if len(value.places) == 1 else None
+        if container is None or not container.passed or len(nodes) != 1:
+            return False
+        wanted = self.value(atom.comparators[0]) if _is_literal(atom.comparators[0]) else None
+        alone = all(self.state.holders(place) == 1 for place in self.state.reach(value.places))
+        now = container.literal and container.passed == self.state.calls
+        if wanted is None or not (alone and now and nodes[0] in self.named):
+            return False
+        self.settled.add(nodes[0])
+        self.state.mark(value.places, altered=True)
+        if not self.conditional and atom.left is side:
+            given = (self.text(value),)
+            self.demands.add(Value(origin=f"{side.id} after the call", given=given), Value(text=wanted.text))
+        return True
+
+
+def _is_literal(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _is_read(node: ast.AST) -> bool:
+    return isinstance(getattr(node, "ctx", None), ast.Load)
+
+
+def _count(node: ast.AST) -> int:
+    return len({name for part in ast.iter_child_nodes(node) for name in known.bound(part)})

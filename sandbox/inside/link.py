@@ -92,12 +92,12 @@ class Link:
             raise TypeError(f"a {type(value).__name__} of the tests cannot be passed to the program")
         if isinstance(value, plain.Opaque) and value.handle is not None:
             return ["*", value.handle]
-        if isinstance(value, (plain.Opaque, plain.Yielded)):
-            raise TypeError("what the program has answered cannot be handed back to it")
         if isinstance(value, _IMMUTABLE):
             return None
         if id(value) in self._given:
             return ["*", self._given[id(value)][0]]
+        if isinstance(value, (plain.Opaque, plain.Yielded)):
+            raise TypeError("what the program has answered cannot be handed back to it")
         written = encoder.written(value, depth)
         number = next(self._numbers)
         self._given[id(value)] = number, value

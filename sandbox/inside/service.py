@@ -10,7 +10,7 @@ import itertools
 import operator
 import os
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from rlvr.sandbox.inside import bounds, plain, telling
@@ -62,7 +62,7 @@ _READ = frozenset(
 
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range))
-_NUMBERED = frozenset(("o", "l", "d", "C", "s", "B", "Q", "A", "a"))
+_NUMBERED = frozenset(("o", "l", "d", "C", "s", "B", "Q", "A", "a", "y"))
 
 
 def _acts_otherwise(kind: type) -> bool:
@@ -164,6 +164,11 @@ class Server:
             return None
         if _acts_otherwise(kind):
             written = encoder.opaque(value)
+        elif isinstance(value, Iterator):
+            # Handed back, it starts with what has been read of it here.
+            read: list[Any] = []
+            written = encoder.written((read.append(item) or item for item in value), depth)
+            value = itertools.chain(read, value)
         elif kind.__module__ == "numpy" and getattr(value, "shape", None) == () and not isinstance(value, plain.BASES):
             return ["A", value.dtype.str, [], [value.item()]] if value.dtype.kind in "biuf" else None
         else:

@@ -183,7 +183,9 @@ class Expressions:
         if index.answer and any(self.state.containers[place].passed for place in base.places):
             raise NotProved(f"{ast.unparse(node)} looks at an argument")
         if "object" in self.state.kinds(base.places):
-            return self.operation([index])
+            if isinstance(node.slice, ast.Slice):
+                raise NotProved("a slice is handed to the program")
+            return self.operation([index], f"{ast.unparse(node.value)}[]")
         self.use(base)
         parts = self.state.parts(base)
         answer = base.answer or index.answer

@@ -68,6 +68,7 @@ FRESH = frozenset(
 )
 # What may read an object of the program: an operation of it.
 READING = frozenset("len str repr list tuple sorted set sum max min enumerate any all dict".split())
+_CONVERTING = frozenset("int float complex bool abs round hash isinstance".split())
 # What keeps the value that it is given, but for its order or its type.
 KEEPING = frozenset("sorted list tuple round str repr int float copy deepcopy array".split())
 EXPRESSIONS = (ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Slice, ast.JoinedStr, ast.FormattedValue, ast.Index)
@@ -180,7 +181,7 @@ def classes(tree: ast.Module, names: frozenset[str]) -> frozenset[str]:
         looked: list[ast.expr] = []
         if isinstance(node, (ast.Attribute, ast.Subscript)):
             looked = [node.value]
-        elif isinstance(node, ast.Call) and called_name(node) in READING and isinstance(node.func, ast.Name):
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in READING | _CONVERTING:
             looked = node.args
         for part in looked:
             if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):

@@ -186,7 +186,8 @@ class Result:
     """Outcome of a run. `returned` has one entry per answered call, in order.
 
     `level` is the isolation it ran under (see Level); `seconds` is wall-clock time. `tests_passed` is set for a TestJob
-    only: None if the test program did not finish. `detail` says in one line what went wrong, control characters as
+    only: None if the test program did not finish; `checks`: how many of its asserts held, how many there are, and the
+    number of the first that did not. Tests that run together with the program count as one. `detail` says in one line what went wrong, control characters as
     escapes such as \\x1b.
     """
 
@@ -200,6 +201,7 @@ class Result:
     cpu_seconds: float = 0.0
     detail: str = ""
     tests_passed: bool | None = None
+    checks: tuple[int, int, int] = (0, 1, 1)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "detail", in_one_line(self.detail)[:MAX_DETAIL])

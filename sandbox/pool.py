@@ -259,7 +259,7 @@ def _run_tests(slot: _Slot, tests: TestJob) -> Result:
         if not tester.status_bytes.startswith(b"R"):
             return result_of(tester, ())
         result = result_of(program, ())
-        return _with_tests(result, *_verdict(tester))
+        return _with_tests(result, _verdict(tester))
     finally:
         for run in (program, tester):
             run.close()
@@ -272,32 +272,39 @@ def _run_together(slot: _Slot, tests: TestJob) -> Result:
     try:
         run.start(results=True)
         supervise([run])
-        return _with_tests(result_of(run, ()), *_verdict(run))
+        return _with_tests(result_of(run, ()), _verdict(run))
     finally:
         run.close()
 
 
-def _verdict(tester: Run) -> tuple[RunStatus, bool | None, str]:
-    """Return (status, passed, detail) as the tests report them: a program in whose process they ran can forge that."""
+def _verdict(tester: Run) -> dict[str, Any]:
+    """Return fields of the result as the tests report them: a program in whose process they ran can forge them."""
     try:
         message = plain.loads(tester.result_bytes)
     except plain.PlainError:
         message = None
     if type(message) is not dict or type(message.get("passed")) is not bool:
-        return RunStatus.OK, None, "the tests did not finish"
+        return {"detail": "the tests did not finish"}
+    checks = message.get("checks")
+    counts = (*checks, message.get("number")) if type(checks) is list and len(checks) == 2 else ()
+    known = all(type(count) is int and 0 <= count for count in counts) and counts and counts[0] <= counts[1]
+    found: dict[str, Any] = {"tests_passed": message["passed"], "checks": counts if known else (0, 1, 1)}
     if message["passed"]:
-        return RunStatus.OK, True, ""
-    detail = f"{message.get('error')} at line {message.get('line')} of the tests"
+        return found
+    error, calls = message.get("error"), message.get("text")
+    found["detail"] = f"{error} at line {message.get('line')} of the tests"
+    if calls:
+        found["detail"] = f"wrong answer of {calls}" if error == "AssertionError" else f"{calls} raised {error}"
     if message.get("too_large"):
-        return RunStatus.OUTPUT_LIMIT, False, f"{detail}, after a value that was too large"
-    return RunStatus.OK, False, detail
+        found |= {"status": RunStatus.OUTPUT_LIMIT, "detail": f"{found['detail']}, after a value that was too large"}
+    return found
 
 
-def _with_tests(result: Result, status: RunStatus, passed: bool | None, detail: str) -> Result:
+def _with_tests(result: Result, found: dict[str, Any]) -> Result:
     if result.status is not RunStatus.OK:
         # A program that ended or was stopped before its tests finished has not passed them.
-        return result
-    return dataclasses.replace(result, status=status, tests_passed=passed, detail=detail)
+        return dataclasses.replace(result, checks=found.get("checks", result.checks))
+    return dataclasses.replace(result, **found)
 
 
 def _returned(data: bytes, calls: int) -> tuple[Returned, ...]:

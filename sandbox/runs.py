@@ -145,11 +145,16 @@ class Run:
         return bytes(self.streams[3].data) if len(self.streams) > 3 else b""
 
 
+_ENDING = 1.0  # seconds for a program that ends
+
+
 def supervise(runs: list[Run]) -> None:
     """Wait for the reports of all runs. Raises ServerDied if a server ends or does not answer in time.
 
-    When the first run ends the others are killed: they only serve it.
+    When the first run ends the others are killed: they only serve it. One that has ended by itself, as the first has
+    found, has a moment to tell how.
     """
+    until = 0.0
     poll = select.poll()
     owner = {}
     for run in runs:
@@ -160,13 +165,15 @@ def supervise(runs: list[Run]) -> None:
         left = min(run.deadline for run in runs if run.report is None) - time.monotonic()
         if left <= 0:
             raise ServerDied("the fork server does not answer")
-        for descriptor, _ in poll.poll(left * 1000 + 1):
+        waits = min(left, max(until - time.monotonic(), 0.0)) if until else left
+        for descriptor, _ in poll.poll(waits * 1000 + 1):
             run = owner[descriptor]
             if not run.read(descriptor):
                 poll.unregister(descriptor)
         if runs[0].report is not None:
+            until = until or time.monotonic() + (_ENDING if b"ProgramEnded" in runs[0].result_bytes else 0.0)
             for run in runs[1:]:
-                if run.report is None:
+                if run.report is None and time.monotonic() >= until:
                     run.kill()
     for run in runs:
         run.finish()

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from typing import Any
 
 from rlvr.sandbox.inside import live
 from rlvr.sandbox.inside.live import called_name
 
-CHECKED = "_checked"
+CHECKED, FAILED, ERROR = "_checked", "_failed", "_Exception"
+_LONGEST_TEXT = 160  # characters of calls
 _RUN_BY_THEMSELVES = frozenset("setUp tearDown setUpClass tearDownClass asyncSetUp asyncTearDown main check".split())
 _RUNNERS = ("unittest", "pytest")
 _EXPECTS = frozenset("raises warns assertRaises assertRaisesRegex assertWarns assertLogs".split())
 
 
-def instrument(tree: ast.Module) -> ast.Module:
-    """Return the tree with a call of CHECKED after each assert, expected exception, and `if` that raises."""
+def instrument(tree: ast.Module, names: Collection[str] | None = None) -> ast.Module:
+    """Return the tree with a call of CHECKED after each assert, expected exception, and `if` that raises.
+
+    With the names of a program an assert that fails, outside `try` and `with`, does not end the tests, but becomes a
+    call of FAILED with the calls of the program in it, as text.
+    """
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module in _RUNNERS]
     mains = {alias.asname or alias.name for node in imports for alias in node.names if alias.name == "main"}
-    return ast.fix_missing_locations(_Instrument(mains).visit(tree))
+    return ast.fix_missing_locations(_Instrument(mains, names).visit(tree))
 
 
 def is_check(node: ast.stmt) -> bool:
@@ -59,17 +65,29 @@ def can_fail(tree: ast.Module) -> bool:
 
 
 class _Instrument(ast.NodeTransformer):
-    def __init__(self, mains: set[str]) -> None:
-        self.mains = mains
+    def __init__(self, mains: set[str], names: Collection[str] | None) -> None:
+        self.mains, self.names, self.going_on = mains, names or (), names is not None
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.Expr) and self._is_main_call(node.value):
             return ast.copy_location(ast.Pass(), node)
         checks = isinstance(node, ast.stmt) and is_check(node)
+        before, self.going_on = self.going_on, self.going_on and not isinstance(node, (ast.Try, ast.With))
         changed = self.generic_visit(node)
+        self.going_on = before
         if not checks:
             return changed
-        return [changed, ast.copy_location(ast.Expr(ast.Call(ast.Name(CHECKED, ast.Load()), [], [])), node)]
+        found = [changed, ast.copy_location(_call(CHECKED), node)]
+        if not (self.going_on and isinstance(node, ast.Assert)):
+            return found
+        calls = [part for part in ast.walk(node.test) if isinstance(part, ast.Call) and self._is_of_program(part.func)]
+        text = ", ".join(map(ast.unparse, calls))
+        short = text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "..."
+        handler = ast.ExceptHandler(ast.Name(ERROR, ast.Load()), None, [_call(FAILED, ast.Constant(short))])
+        return ast.copy_location(ast.Try(found, [handler], [], []), node)
+
+    def _is_of_program(self, func: ast.expr) -> bool:
+        return isinstance(func, ast.Name) and func.id in self.names
 
     def _is_main_call(self, node: ast.expr) -> bool:
         """`unittest.main()`, `sys.exit(pytest.main())`: the tests are run after the code in any case."""
@@ -81,3 +99,7 @@ class _Instrument(ast.NodeTransformer):
             return node.func.id in self.mains
         module = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "main" else None
         return isinstance(module, ast.Name) and module.id in _RUNNERS
+
+
+def _call(name: str, *args: ast.expr) -> ast.Expr:
+    return ast.Expr(ast.Call(ast.Name(name, ast.Load()), list(args), []))

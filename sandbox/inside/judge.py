@@ -25,18 +25,30 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     sys.modules["__main__"] = module
     pytest_names.provide_pytest()
     checks: list[bool] = []
+    failures: list[tuple[str, int, str, int]] = []
+
+    def failed(text: str) -> None:
+        error = sys.exc_info()[1]
+        assert error is not None
+        failures.append((type(error).__name__, _line_of(error), text, len(checks) + len(failures) + 1))
+
     space = module.__dict__
     space.update({name: Named(link, name, "new" if name in job["classes"] else "call") for name in job["names"]})
     space.update({instrument.CHECKED: lambda: checks.append(link.answered > 0), "_after": After})
+    space.update({instrument.FAILED: failed, instrument.ERROR: Exception})
+    tree = ast.parse(job["test"])
+    written = sum(isinstance(node, ast.Assert) for node in ast.walk(tree))
     try:
-        _execute(job["test"], space)
+        _execute(tree, space, job["names"])
         for name, found in list(space.items()):
             if isinstance(found, types.FunctionType) and testing.is_test_name(name):
                 found()
-        failure = ("ProgramEnded", 0) if link.ended else None if any(checks) else ("NoAssertExecuted", 0)
+        if link.ended or not (failures or any(checks)):
+            failures.insert(0, ("ProgramEnded" if link.ended else "NoAssertExecuted", 0, "", 1))
     except (Exception, ProgramEnded, SystemExit) as error:
-        failure = type(error).__name__, _line_of(error)
-    _report(verdict, failure, link.too_large)
+        failures.append((type(error).__name__, _line_of(error), "", len(checks) + len(failures) + 1))
+    counts = len(checks), max(len(checks) + len(failures), written)
+    _report(verdict, failures[0] if failures else None, link.too_large, counts)
     os._exit(0)
 
 
@@ -54,7 +66,7 @@ def run_together(names: dict[str, Any], job: dict[str, Any], verdict: int, end_c
     failures: list[bool] = []
     testing.watch_suites(lambda: failures.append(True))
     try:
-        _execute(job["test"], names)
+        _execute(ast.parse(job["test"]), names)
         own = {name: found for name, found in names.items() if before.get(name) is not found or name[:2] == "__"}
         testing.run_defined(own)
         failure = ("AssertionError", 0) if failures else None if checks else ("NoAssertExecuted", 0)
@@ -64,14 +76,16 @@ def run_together(names: dict[str, Any], job: dict[str, Any], verdict: int, end_c
     _report(verdict, failure, False)
 
 
-def _execute(test: str, space: dict[str, Any]) -> None:
-    tree = instrument.instrument(ast.parse(test))
-    exec(compile(tree, "test.py", "exec", dont_inherit=True), space)
+def _execute(tree: ast.Module, space: dict[str, Any], names: list[str] | None = None) -> None:
+    instrumented = instrument.instrument(tree, names)
+    exec(compile(instrumented, "test.py", "exec", dont_inherit=True), space)
 
 
-def _report(verdict: int, failure: tuple[str, int] | None, too_large: bool) -> None:
-    error, line = failure or ("", 0)
-    service.send(verdict, {"passed": failure is None, "error": error, "line": line, "too_large": too_large})
+def _report(verdict: int, failure: tuple[Any, ...] | None, too_large: bool, counts: tuple[int, int] = (0, 1)) -> None:
+    """Report the first failure, if any: an exception's type, a line, calls in the assert and its number."""
+    error, line, text, number = (*failure, "", 1)[:4] if failure else ("", 0, "", 0)
+    found = {"error": error, "line": line, "text": text, "number": number, "checks": counts}
+    service.send(verdict, {"passed": failure is None, "too_large": too_large, **found})
 
 
 def _line_of(error: BaseException) -> int:

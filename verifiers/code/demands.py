@@ -6,7 +6,6 @@ Only asserts that are executed in any case count. An exception demands nothing, 
 from __future__ import annotations
 
 import ast
-import itertools
 
 from rlvr.verifiers.code.containers import Value
 
@@ -45,14 +44,3 @@ def _same(one: str, other: str) -> bool:
         return bool(ast.literal_eval(one) == ast.literal_eval(other))
     except (ValueError, SyntaxError, TypeError):
         return False
-
-
-class Texts:
-    """Texts of values: literals as they are written, a name of its own for each value that is not known."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-
-    def new(self) -> str:
-        """Return the text of a value that is not known."""
-        return f"?{next(self._numbers)}"

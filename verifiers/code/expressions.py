@@ -10,7 +10,7 @@ from typing import Any
 from rlvr.sandbox.inside.live import called_name
 from rlvr.verifiers.code import known
 from rlvr.verifiers.code.containers import Key, NotProved, State, Value
-from rlvr.verifiers.code.demands import Demands, Texts
+from rlvr.verifiers.code.demands import Demands
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _DISPLAYS = (ast.Tuple, ast.List, ast.Set, ast.Dict)
@@ -40,7 +40,7 @@ class Expressions:
         self.tree, self.names = tree, frozenset(names)
         self.modules = known.imports(tree)
         self.classes = known.classes(tree, self.names)
-        self.state, self.texts, self.demands = State(), Texts(), Demands()
+        self.state, self.demands = State(), Demands()
         self.scope = Scope(0, tree, None, set().union(*map(known.bound, tree.body)))
         # Values of expressions when they were last worked out.
         self.last: dict[int, Value] = {}
@@ -48,17 +48,20 @@ class Expressions:
         self.handed: dict[int, set[int]] = {}
         self.named: set[int] = set()
         self.seen: set[int] = set()
-        self._scopes = self._steps = 0
+        self._scopes = self._steps = self._unknown = 0
 
     # Reading and changing.
 
-    def use(self, value: Value) -> Value:
-        """Read a value. Raise NotProved where it may be another one in Python, or is an object."""
+    def use(self, value: Value, late: frozenset[int] = frozenset()) -> Value:
+        """Read a value. Raise NotProved where it may be another one in Python, or is an object.
+
+        `late`: answers that may be read after other calls.
+        """
         for place in self.state.reach(value.places):
             container = self.state.containers[place]
             if container.kind == "object":
                 raise NotProved("an object of the program is compared, or used as a value")
-            if container.kind == "answer" and container.made < self.state.calls:
+            if container.kind == "answer" and container.made < self.state.calls and place not in late:
                 raise NotProved("an answer is read after another call")
             if container.altered:
                 raise NotProved("an argument is read after a call that may be made to change it")
@@ -81,16 +84,21 @@ class Expressions:
 
     def fresh(self, parts: Iterable[int] = (), *, answer: bool = False, text: str = "", literal: bool = False) -> Value:
         """Return a new container of the tests."""
-        return Value(self.state.make("own", parts, literal=literal), answer, text or self.texts.new())
+        return Value(self.state.make("own", parts, literal=literal), answer, text or self.unknown())
 
     def number(self, *parts: Value) -> Value:
         """Return a number or text, computed from others."""
-        return Value(answer=any(part.answer for part in parts), text=self.texts.new())
+        return Value(answer=any(part.answer for part in parts), text=self.unknown())
+
+    def unknown(self) -> str:
+        """Return the text of a value that is not known."""
+        self._unknown += 1
+        return f"?{self._unknown}"
 
     def text(self, value: Value) -> str:
         """Return the text of a value as it is now."""
         changed = any(self.state.containers[place].changed for place in value.places)
-        return self.texts.new() if changed else value.text
+        return self.unknown() if changed else value.text
 
     # Expressions.
 
@@ -151,7 +159,7 @@ class Expressions:
         places: frozenset[int] = frozenset().union(*(value.places for value in values))
         answer = any(value.answer for value in values)
         texts = [self.text(value) for value in values]
-        text = self.texts.new() if starred else _text_of(node, texts)
+        text = self.unknown() if starred else _text_of(node, texts)
         if isinstance(node, ast.Tuple) and not places:
             return Value(answer=answer, text=text)
         literal = not answer and "?" not in text and all(self.state.containers[place].literal for place in places)
@@ -159,7 +167,7 @@ class Expressions:
 
     def _expr_Starred(self, node: ast.Starred) -> Value:
         value = self.use(self.value(node.value))
-        return Value(self.state.parts(value), value.answer, self.texts.new())
+        return Value(self.state.parts(value), value.answer, self.unknown())
 
     def _expr_BinOp(self, node: ast.BinOp) -> Value:
         left, right = self.value(node.left), self.value(node.right)
@@ -171,11 +179,20 @@ class Expressions:
 
     def _expr_Compare(self, node: ast.Compare) -> Value:
         sides = [self.value(part) for part in (node.left, *node.comparators)]
-        identity = any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops)
-        if identity and any(not isinstance(part, ast.Constant) or part.value not in (None, True, False)
-                            for part in node.comparators):  # fmt: skip
+        singletons = all(isinstance(part, ast.Constant) and part.value in (None, True, False) for part in node.comparators)
+        if any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops) and not singletons:
             raise NotProved("identities are compared")
-        return self.number(*map(self.use, sides))
+        late: frozenset[int] = frozenset()
+        if isinstance(node.ops[0], (ast.Eq, ast.Is)) and len(sides) == 2:
+            late = self._equal_to_constant(*sides) | self._equal_to_constant(*reversed(sides))
+        return self.number(*(self.use(side, late) for side in sides))
+
+    def _equal_to_constant(self, theirs: Value, ours: Value) -> frozenset[int]:
+        """Return the answers that are equal to numbers or texts: `a == 1`, `[a, f(2)] == [1, 2]`. These cannot change."""
+        if not ours.places:
+            return theirs.places
+        flat = all(self.state.containers[place].kind == "own" for place in theirs.places | ours.places)
+        return self.state.parts(theirs) if flat and not self.state.parts(ours) else frozenset()
 
     def _expr_Subscript(self, node: ast.Subscript) -> Value:
         base = self.value(node.value)
@@ -192,9 +209,9 @@ class Expressions:
         if isinstance(node.slice, ast.Slice):
             # A slice of an array is a view of it.
             view = base.places if "numpy" in self.modules.values() else frozenset()
-            return Value(self.state.make("own", parts) | view, answer, self.texts.new())
+            return Value(self.state.make("own", parts) | view, answer, self.unknown())
         origin = f"{base.origin}[{index.text}]" if base.origin and isinstance(node.slice, ast.Constant) else ""
-        return Value(parts, answer, self.texts.new(), origin, base.given)
+        return Value(parts, answer, self.unknown(), origin, base.given)
 
     def _expr_Attribute(self, node: ast.Attribute) -> Value:
         path = known.path(node, self.modules)
@@ -217,7 +234,7 @@ class Expressions:
         places = frozenset().union(*(value.places for value in found))
         kind = "lazy" if isinstance(node, ast.GeneratorExp) else "own"
         answer = any(value.answer for value in found)
-        return Value(self.state.make(kind, places), answer, self.texts.new())  # type: ignore[arg-type]
+        return Value(self.state.make(kind, places), answer, self.unknown())  # type: ignore[arg-type]
 
     def inside(self, node: ast.AST, generators: Sequence[ast.comprehension], turn: Callable[[], None]) -> None:
         """Execute a turn of a comprehension for the values of its generators."""
@@ -245,7 +262,7 @@ class Expressions:
         for row in rows or [""] * (variables + 2):
             before = self.state.copy()
             item = self.operation([]) if "object" in self.state.kinds(source.places) else self.use(source)
-            self.assign(target, Value(self.state.parts(item), item.answer, row or self.texts.new()))
+            self.assign(target, Value(self.state.parts(item), item.answer, row or self.unknown()))
             turn()
             if not rows:
                 self.state.join(before)
@@ -302,9 +319,9 @@ class Expressions:
         if name in known.CHANGING_FUNCTIONS or (base and name in known.CHANGING):
             target, *added = (*base, *given)
             self.change(target, *added)
-            return Value(parts, answer, self.texts.new())
+            return Value(parts, answer, self.unknown())
         kept = given[0] if name in known.KEEPING and len(node.args) == 1 else base[0] if name == "copy" and base else None
-        text = self.text(kept) if kept is not None else self.texts.new()
+        text = self.text(kept) if kept is not None else self.unknown()
         origin = f"{name} of {kept.origin}" if kept is not None and kept.origin else ""
         found = Value(answer=answer, text=text, origin=origin, given=kept.given if kept is not None else ())
         if name in known.SCALAR:
@@ -322,16 +339,10 @@ class Expressions:
             raise NotProved("the type of an answer")
         if name == "isinstance" and not known.is_type(node.args[-1]):
             raise NotProved("isinstance of another type than a builtin one")
-        if name == "seed" and not self._seeds_own_draws():
+        if name == "seed":
             raise NotProved("seeds that the program may draw from, too")
-
-    def _seeds_own_draws(self) -> bool:
-        """Whether a seed is set once, for what the tests draw, and the program is given arguments to each call."""
-        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
-        drawing = [node for node in calls if known.path(node.func, self.modules).split(".")[0] == "random"]
-        theirs = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id in self.names]
-        seeds = sum(called_name(node) == "seed" for node in calls)
-        return seeds == 1 and len(drawing) > 1 and all(node.args for node in theirs)
+        if name in ("str", "repr") and answer and isinstance(node.func, ast.Name):
+            raise NotProved("the text of what may be an object")
 
     def _check_lambda(self, node: ast.Lambda) -> Value:
         own = {argument.arg for argument in node.args.args}
@@ -375,7 +386,7 @@ class Expressions:
         self.state.mark(self._own(given), passed=self.state.calls)
         # Of an answer that is handed back: the arguments that it was given for.
         texts = tuple(text for value in given for text in (self.text(value), *value.given))
-        return Value(self.state.make("answer"), True, self.texts.new(), origin, texts)
+        return Value(self.state.make("answer"), True, self.unknown(), origin, texts)
 
     # What statements do.
 

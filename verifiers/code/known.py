@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
@@ -123,11 +122,6 @@ def leaves(node: ast.AST, kinds: tuple[type[ast.AST], ...] = (ast.Break, ast.Con
     return any(isinstance(part, kinds) for part in ast.walk(node))
 
 
-def is_constant(node: ast.expr) -> bool:
-    """Whether an expression is a number or text, or None, True or False."""
-    return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
-
-
 def is_type(node: ast.expr) -> bool:
     """Whether an expression names a builtin type, or is a tuple of such."""
     if isinstance(node, ast.Tuple):
@@ -142,30 +136,6 @@ def atoms(node: ast.expr) -> Iterator[ast.expr]:
             yield from atoms(value)
     else:
         yield node
-
-
-def shows_object(node: ast.expr) -> bool:
-    """Whether a text is compared with that of an object: `repr(f(1)) == "P(1)"`."""
-    texts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
-    reads = any(isinstance(part, ast.Call) and called_name(part) in ("str", "repr") for part in ast.walk(node))
-    return reads and any(re.search(r"[A-Za-z_]\w*\(.*\)|<", text) for text in texts)
-
-
-def constant_side(atom: ast.expr) -> tuple[list[ast.expr], list[ast.expr]] | None:
-    """Return both sides of `a == 1`, `(a, f(2)) == (1, 2)`, `[f(n) for n in ns] == [1, 2]`: constants, other parts.
-
-    What is equal to a constant cannot have been changed since it was answered.
-    """
-    if not isinstance(atom, ast.Compare) or len(atom.ops) != 1 or not isinstance(atom.ops[0], ast.Eq):
-        return None
-    for side, other in ((atom.comparators[0], atom.left), (atom.left, atom.comparators[0])):
-        shown = isinstance(side, (ast.List, ast.Tuple))
-        constants = side.elts if isinstance(side, (ast.List, ast.Tuple)) else [side]
-        parts = other.elts if shown and isinstance(other, (ast.List, ast.Tuple)) else [other]
-        direct = isinstance(other, (ast.List, ast.Tuple, ast.ListComp)) if shown else isinstance(other, ast.Name)
-        if direct and constants and all(map(is_constant, constants)):
-            return constants, parts
-    return None
 
 
 def classes(tree: ast.Module, names: frozenset[str]) -> frozenset[str]:

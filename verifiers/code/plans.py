@@ -66,11 +66,12 @@ class WholePlan:
         return [TestJob(job, self.test, self.names, self.classes, together=bool(self.weak))]
 
     def outcome(self, results: Sequence[Result]) -> Outcome:
-        """Count all tests as one."""
+        """Count the asserts; tests that run in one process with the program are one."""
         (result,) = results
+        held, total, first = result.checks
         if result.tests_passed:
-            return Outcome(1, 1)
-        return Outcome(0, 1, result.status, 1, result.detail or "the tests did not finish")
+            return Outcome(total, total)
+        return Outcome(min(held, total - 1), total, result.status, first, result.detail or "the tests did not finish")
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,8 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
 
 def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return test code that may run beside a program, and the program's names that are classes. Raise NotProved."""
-    tree = testcode.parse(f"{ours}\n{code}")
+    # A tree of its own, since it is changed.
+    tree = ast.parse(f"{ours}\n{code}")
     if entry:
         tree = testcode.parse(ast.unparse(testcode.with_entry(tree, entry)))
     try:

@@ -15,7 +15,7 @@ hold raises NotProved:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,6 @@ from rlvr.verifiers.code.containers import NotProved, Value
 from rlvr.verifiers.code.expressions import Expressions, Scope, rows_of
 
 _CLOSE = frozenset("isclose allclose array_equal".split())
-_DEEPEST = 3  # calls of one function inside each other
 
 
 class Proof(Expressions):
@@ -89,8 +88,8 @@ class Proof(Expressions):
         if node.keywords or len(node.args) != len(parameters):
             raise NotProved(f"{function.name} is called with unusual arguments")
         values = [self.value(part) for part in node.args]
-        if self._active.count(function.name) == _DEEPEST:
-            return self._run_deeper(function, values)
+        if function.name in self._active:
+            raise NotProved(f"{function.name} calls itself")
         self._active.append(function.name)
         names = set(parameters).union(*map(known.bound, function.body))
         outside, self.scope = self.scope, self.enter(function, names, above)
@@ -103,19 +102,7 @@ class Proof(Expressions):
         if len(returned) == 1:
             return returned[0]
         places: frozenset[int] = frozenset().union(*(value.places for value in returned))
-        return Value(places, any(value.answer for value in returned), self.texts.new())
-
-    def _run_deeper(self, function: ast.FunctionDef, values: list[Value]) -> Value:
-        """Return what a function that calls itself returns: a number or anything of its arguments, if it changes none."""
-        parts = list(ast.walk(function))
-        called = {called_name(part) for part in parts if isinstance(part, ast.Call)} - {function.name}
-        helpers = {part.name for part in ast.walk(self.tree) if isinstance(part, ast.FunctionDef)}
-        sets = any(isinstance(part, (ast.Subscript, ast.AugAssign)) and not _is_read(part) for part in parts)
-        if sets or called & (helpers | self.names | known.CHANGING | known.CHANGING_FUNCTIONS):
-            raise NotProved(f"{function.name} calls itself, and may change something")
-        places: frozenset[int] = frozenset().union(*(value.places for value in values))
-        reached = frozenset(self.state.reach(places))
-        return Value(reached | self.state.make("own", reached), any(value.answer for value in values), self.texts.new())
+        return Value(places, any(value.answer for value in returned), self.unknown())
 
     def _stmt_Return(self, node: ast.Return) -> None:
         if node.value is not None:
@@ -153,7 +140,7 @@ class Proof(Expressions):
             # Of a list it is a change.
             self.change(held, value)
         made = self.fresh(self.state.parts(value)).places if value.places else frozenset()
-        self.assign(node.target, Value(held.places | made, held.answer or value.answer, self.texts.new()))
+        self.assign(node.target, Value(held.places | made, held.answer or value.answer, self.unknown()))
 
     def assign(self, target: ast.expr, value: Value) -> None:
         """Bind names, or set an item or attribute."""
@@ -186,7 +173,7 @@ class Proof(Expressions):
         texts = rows_of(self.text(value))
         parts = self.state.parts(value)
         for number, target in enumerate(targets):
-            text = texts[number] if len(texts) == len(targets) else self.texts.new()
+            text = texts[number] if len(texts) == len(targets) else self.unknown()
             origin = f"{value.origin}[{number}]" if value.origin else ""
             self.assign(target, Value(parts, value.answer, text, origin, value.given))
 
@@ -208,7 +195,7 @@ class Proof(Expressions):
 
         self.conditional += 1
         nothing = ast.Tuple([], ast.Store())
-        self._turns(node, lambda: self.loop(Value(text=self.texts.new()), nothing, turn, _count(node)))
+        self._turns(node, lambda: self.loop(Value(text=self.unknown()), nothing, turn, _count(node)))
         self.conditional -= 1
         self.block(node.orelse)
 
@@ -248,7 +235,7 @@ class Proof(Expressions):
             if not all(isinstance(kind, ast.Name) and kind.id in known.EXCEPTIONS for kind in kinds):
                 raise NotProved("a handler of something else than builtin exceptions")
             if handler.name:
-                self.assign(ast.Name(handler.name, ast.Store()), Value(answer=True, text=self.texts.new()))
+                self.assign(ast.Name(handler.name, ast.Store()), Value(answer=True, text=self.unknown()))
             self.block(handler.body)
         self.block(node.orelse)
         self.conditional -= 1
@@ -271,39 +258,15 @@ class Proof(Expressions):
             self._atom(atom)
 
     def _atom(self, atom: ast.expr) -> None:
-        constant = known.constant_side(atom)
         inner = atom.args[0] if isinstance(atom, ast.Call) and called_name(atom) == "all" and atom.args else None
-        if constant is not None:
-            self._equal_to_constants(*constant)
-        elif isinstance(inner, (ast.GeneratorExp, ast.ListComp)) and not inner.generators[0].ifs:
+        if isinstance(inner, (ast.GeneratorExp, ast.ListComp)) and not inner.generators[0].ifs:
             self.inside(inner, inner.generators, lambda: self._atom(inner.elt))  # type: ignore[union-attr]
         elif not self._is_settled(atom):
             value = self.use(self.value(atom))
-            if value.answer and known.shows_object(atom):
-                raise NotProved("the text of what may be an object")
             if not value.answer and any(container.passed for container in self._read_by(atom)):
                 raise NotProved(f"{ast.unparse(atom)} looks at an argument")
             if not self.conditional:
                 self._demand(atom)
-
-    def _equal_to_constants(self, constants: list[ast.expr], parts: list[ast.expr]) -> None:
-        """`(a, b) == (1, 2)`: the answers may have been given long ago."""
-        for part in parts:
-            value = self.value(part)
-            kinds = self.state.kinds(self.state.reach(value.places))
-            if "object" in kinds or (isinstance(part, ast.Name) and self.state.kinds(value.places) == {"own"}
-                                     and any(container.passed for container in self._read_by(part))):  # fmt: skip
-                raise NotProved(f"{ast.unparse(part)} is an object, or looks at an argument")
-        if self.conditional:
-            return
-        for part, constant in zip(parts, constants):
-            found = self.last[id(part)]
-            if isinstance(part, ast.ListComp):
-                for number, wanted in enumerate(constants):
-                    origin = self.last[id(part.elt)].origin if isinstance(part.elt, ast.Call) else ""
-                    self.demands.add(replace(found, origin=origin, given=()), Value(text=f"{ast.unparse(wanted)}"))
-            else:
-                self.demands.add(found, Value(text=ast.unparse(constant)))
 
     def _read_by(self, node: ast.expr) -> list[Any]:
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and self.scope.owner(part.id)}
@@ -324,14 +287,29 @@ class Proof(Expressions):
                 sides = [left, atom.comparators[0]]
             elif isinstance(op, (ast.Lt, ast.LtE)) and isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub):
                 sides = [inner.left, inner.right]
+            elif isinstance(op, (ast.Lt, ast.LtE)) and isinstance(inner, ast.Call) and len(inner.args) > 1:
+                # `abs(poly(xs, f(xs))) < 1e-4`: a function of the tests computes with the answer.
+                self.demands.add(Value(origin=ast.unparse(inner.func)), Value(text=self.unknown()))
+                return
         elif isinstance(atom, ast.Call) and called_name(atom) in _CLOSE and len(atom.args) > 1:
             sides = atom.args[:2]
         if not sides:
             self.demands.add(self.last[id(atom)], Value(text=wanted))
         elif wanted == "True":
-            one, other = (self.last[id(side.args[0] if called_name(side) == "approx" and isinstance(side, ast.Call)
-                                           else side)] for side in sides)  # fmt: skip
-            self.demands.add(replace(one, text=self.text(one)), replace(other, text=self.text(other)))
+            for one, other in self._pairs(*sides):
+                self.demands.add(replace(one, text=self.text(one)), replace(other, text=self.text(other)))
+
+    def _pairs(self, one: ast.expr, other: ast.expr) -> Iterator[tuple[Value, Value]]:
+        """Yield the values that must be equal for both sides to be: for `(a, f(2)) == (1, 2)` each of two."""
+        if isinstance(other, ast.Call) and called_name(other) == "approx" and other.args:
+            other = other.args[0]
+        if isinstance(other, (ast.Tuple, ast.List)) and isinstance(one, (ast.Tuple, ast.List, ast.ListComp)):
+            ours = other.elts
+            theirs = one.elts if isinstance(one, (ast.Tuple, ast.List)) else [one.elt] * len(ours)
+            for part, wanted in zip(theirs, ours):
+                yield from self._pairs(part, wanted)
+        else:
+            yield self.last[id(one)], self.last[id(other)]
 
     def _is_settled(self, atom: ast.expr) -> bool:
         """Whether an assert compares an argument after its call with a literal; the call is then asked for it."""

@@ -1,19 +1,23 @@
-"""Count the checks of test code that are executed, and leave out its calls of test runners, which run by themselves."""
+"""Count the checks of test code that are executed, leave out its calls of test runners, refuse unknown fixtures."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rlvr.sandbox.inside import live
 from rlvr.sandbox.inside.live import called_name
+from rlvr.sandbox.inside.pytest_names import FIXTURES
 
 CHECKED, FAILED, ERROR = "_checked", "_failed", "_Exception"
 _LONGEST_TEXT = 160  # characters of calls
 _RUN_BY_THEMSELVES = frozenset("setUp tearDown setUpClass tearDownClass asyncSetUp asyncTearDown main check".split())
 _RUNNERS = ("unittest", "pytest")
 _EXPECTS = frozenset("raises warns assertRaises assertRaisesRegex assertWarns assertLogs".split())
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_MARKS = frozenset("parametrize skip skipif usefixtures xfail".split())
+_PYTEST = tuple("MonkeyPatch approx fail fixture importorskip main mark param raises skip warns xfail".split())
 
 
 def instrument(tree: ast.Module, names: Collection[str] | None = None) -> ast.Module:
@@ -64,6 +68,53 @@ def can_fail(tree: ast.Module) -> bool:
     return checks(tree.body)
 
 
+def refuse_fixtures(tree: ast.Module) -> None:
+    """Raise ValueError for what a test runner would provide, and the stand-in for pytest does not."""
+    for node in ast.walk(tree):
+        path = ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else [""]
+        if path[0] == "pytest" and len(path) == 2 and path[1] not in _PYTEST:
+            raise ValueError(f"the tests use pytest.{path[1]}; only {', '.join(_PYTEST)} are provided")
+    functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
+    known = {"request", *FIXTURES}
+    for function in functions:
+        for mark in function.decorator_list:
+            if called_name(mark) == "fixture":
+                named = [k.value for k in getattr(mark, "keywords", ()) if k.arg == "name"]
+                known |= {
+                    function.name,
+                    *(ast.literal_eval(value) for value in named if isinstance(value, ast.Constant)),
+                }
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    owned = [(owner, node) for owner in classes for node in owner.body]
+    for owner, node in [*((None, node) for node in tree.body), *owned]:
+        if isinstance(node, _FUNCTIONS) and node.name.startswith("test") and not _calls(tree, node.name):
+            needed = [argument.arg for argument in node.args.args][: len(node.args.args) - len(node.args.defaults)]
+            marks = [*node.decorator_list, *(owner.decorator_list if owner is not None else ())]
+            others = any(called_name(mark) not in _MARKS for mark in marks)
+            unknown = (
+                set(needed) - known - _parametrized(marks) - ({needed[0]} if owner is not None and needed else set())
+            )
+            if unknown and not others:
+                raise ValueError(
+                    f"the test {node.name} takes fixtures that are not provided: {', '.join(sorted(unknown))}"
+                )
+
+
+def _parametrized(marks: Sequence[ast.expr]) -> set[str]:
+    """Return the names that `pytest.mark.parametrize` gives values."""
+    found: set[str] = set()
+    for mark in marks:
+        if isinstance(mark, ast.Call) and called_name(mark) == "parametrize":
+            names = [mark.args[0]] if mark.args else [k.value for k in mark.keywords if k.arg == "argnames"]
+            texts = [part.value for name in names for part in ast.walk(name) if isinstance(part, ast.Constant)]
+            found |= {name.strip() for text in texts if isinstance(text, str) for name in text.split(",")}
+    return found
+
+
+def _calls(tree: ast.Module, name: str) -> bool:
+    return any(isinstance(node, ast.Call) and called_name(node) == name for node in ast.walk(tree))
+
+
 class _Instrument(ast.NodeTransformer):
     def __init__(self, mains: set[str], names: Collection[str] | None) -> None:
         self.mains, self.names, self.going_on = mains, names or (), names is not None
@@ -77,7 +128,7 @@ class _Instrument(ast.NodeTransformer):
         self.going_on = before
         if not checks:
             return changed
-        found = [changed, ast.copy_location(_call(CHECKED), node)]
+        found: list[ast.stmt] = [changed, ast.copy_location(_call(CHECKED), node)]  # type: ignore[list-item]
         if not (self.going_on and isinstance(node, ast.Assert)):
             return found
         calls = [part for part in ast.walk(node.test) if isinstance(part, ast.Call) and self._is_of_program(part.func)]

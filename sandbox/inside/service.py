@@ -61,6 +61,12 @@ _READ = frozenset(
 )
 
 
+def _remembering(items: Iterator[Any], read: list[Any]) -> Iterator[Any]:
+    for item in items:
+        read.append(item)
+        yield item
+
+
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range))
 _NUMBERED = frozenset(("o", "l", "d", "C", "s", "B", "Q", "A", "a", "y"))
 
@@ -167,7 +173,7 @@ class Server:
         elif isinstance(value, Iterator):
             # Handed back, it starts with what has been read of it here.
             read: list[Any] = []
-            written = encoder.written((read.append(item) or item for item in value), depth)
+            written = encoder.written(_remembering(value, read), depth)
             value = itertools.chain(read, value)
         elif kind.__module__ == "numpy" and getattr(value, "shape", None) == () and not isinstance(value, plain.BASES):
             return ["A", value.dtype.str, [], [value.item()]] if value.dtype.kind in "biuf" else None

@@ -149,7 +149,7 @@ class Expressions:
         return Value(text=node.id)
 
     def _display(self, node: Any) -> Value:
-        items = [*node.keys, *node.values] if isinstance(node, ast.Dict) else node.elts
+        items: list[Any] = [*node.keys, *node.values] if isinstance(node, ast.Dict) else node.elts
         if any(item is None for item in items):
             raise NotProved("a display with **")
         starred = any(isinstance(item, ast.Starred) for item in items)
@@ -200,7 +200,7 @@ class Expressions:
         if index.answer and any(self.state.containers[place].passed for place in base.places):
             raise NotProved(f"{ast.unparse(node)} looks at an argument")
         if "object" in self.state.kinds(base.places):
-            if isinstance(node.slice, ast.Slice):
+            if any(isinstance(part, ast.Slice) for part in ast.walk(node.slice)):
                 raise NotProved("a slice is handed to the program")
             return self.operation([index], f"{ast.unparse(node.value)}[]")
         self.use(base)

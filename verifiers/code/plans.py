@@ -13,8 +13,6 @@ from typing import Any, Protocol
 from rlvr.printable import kind_of
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
 from rlvr.sandbox.inside import instrument
-from rlvr.sandbox.inside.live import called_name
-from rlvr.sandbox.inside.pytest_names import FIXTURES
 from rlvr.sandbox.inside.standins import CutShort
 from rlvr.sandbox.limits import BYTES, encode
 from rlvr.verifiers.code import equality, testcode
@@ -22,11 +20,6 @@ from rlvr.verifiers.code.evalplus import read_cases, same_result
 from rlvr.verifiers.code.containers import NotProved
 from rlvr.verifiers.code.outcomes import MAX_EXPECTED, Outcome, TooLarge, outcome_of, size_of
 from rlvr.verifiers.code.strength import Proof
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_MARKS = frozenset("parametrize skip skipif usefixtures xfail".split())
-_PYTEST = tuple("MonkeyPatch approx fail fixture importorskip main mark param raises skip warns xfail".split())
-
 
 class TestPlan(Protocol):
     """The tests of one reference. `defined`: names that they use, of which a program defines at least one."""
@@ -184,7 +177,7 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
     try:
         test, classes = strong_test(code, ours, entry, names)
     except NotProved as reason:
-        _refuse_fixtures(tree)
+        instrument.refuse_fixtures(tree)
         called = f"\ncheck({entry})\n" if entry else ""
         return WholePlan(code + called, names, (), prelude, setup, str(reason))
     return WholePlan(test, names, classes, prelude, setup)
@@ -212,53 +205,6 @@ class _After(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Call(ast.Name("_after", ast.Load()), [node], []) if id(node) in self.settled else node
-
-
-def _refuse_fixtures(tree: ast.Module) -> None:
-    """Raise ValueError for what a test runner would provide, and the stand-in for pytest does not."""
-    for node in ast.walk(tree):
-        path = ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else [""]
-        if path[0] == "pytest" and len(path) == 2 and path[1] not in _PYTEST:
-            raise ValueError(f"the tests use pytest.{path[1]}; only {', '.join(_PYTEST)} are provided")
-    functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
-    known = {"request", *FIXTURES}
-    for function in functions:
-        for mark in function.decorator_list:
-            if called_name(mark) == "fixture":
-                named = [k.value for k in getattr(mark, "keywords", ()) if k.arg == "name"]
-                known |= {
-                    function.name,
-                    *(ast.literal_eval(value) for value in named if isinstance(value, ast.Constant)),
-                }
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    owned = [(owner, node) for owner in classes for node in owner.body]
-    for owner, node in [*((None, node) for node in tree.body), *owned]:
-        if isinstance(node, _FUNCTIONS) and node.name.startswith("test") and not _calls(tree, node.name):
-            needed = [argument.arg for argument in node.args.args][: len(node.args.args) - len(node.args.defaults)]
-            marks = [*node.decorator_list, *(owner.decorator_list if owner is not None else ())]
-            others = any(called_name(mark) not in _MARKS for mark in marks)
-            unknown = (
-                set(needed) - known - _parametrized(marks) - ({needed[0]} if owner is not None and needed else set())
-            )
-            if unknown and not others:
-                raise ValueError(
-                    f"the test {node.name} takes fixtures that are not provided: {', '.join(sorted(unknown))}"
-                )
-
-
-def _parametrized(marks: Sequence[ast.expr]) -> set[str]:
-    """Return the names that `pytest.mark.parametrize` gives values."""
-    found: set[str] = set()
-    for mark in marks:
-        if isinstance(mark, ast.Call) and called_name(mark) == "parametrize":
-            names = [mark.args[0]] if mark.args else [k.value for k in mark.keywords if k.arg == "argnames"]
-            texts = [part.value for name in names for part in ast.walk(name) if isinstance(part, ast.Constant)]
-            found |= {name.strip() for text in texts if isinstance(text, str) for name in text.split(",")}
-    return found
-
-
-def _calls(tree: ast.Module, name: str) -> bool:
-    return any(isinstance(node, ast.Call) and called_name(node) == name for node in ast.walk(tree))
 
 
 def _assert_plan(reference: Mapping[str, Any]) -> TestPlan:

@@ -260,7 +260,7 @@ class Proof(Expressions):
     def _atom(self, atom: ast.expr) -> None:
         inner = atom.args[0] if isinstance(atom, ast.Call) and called_name(atom) == "all" and atom.args else None
         if isinstance(inner, (ast.GeneratorExp, ast.ListComp)) and not inner.generators[0].ifs:
-            self.inside(inner, inner.generators, lambda: self._atom(inner.elt))  # type: ignore[union-attr]
+            self.inside(inner, inner.generators, lambda: self._atom(inner.elt))
         elif not self._is_settled(atom):
             value = self.use(self.value(atom))
             if not value.answer and any(container.passed for container in self._read_by(atom)):

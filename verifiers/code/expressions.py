@@ -259,12 +259,12 @@ class Expressions:
         What one turn has made can move on to another variable with each turn.
         """
         rows = rows_of(self.text(source))
-        for row in rows or [""] * (variables + 2):
+        for row in [""] * (variables + 2) if rows is None else rows:
             before = self.state.copy()
             item = self.operation([]) if "object" in self.state.kinds(source.places) else self.use(source)
             self.assign(target, Value(self.state.parts(item), item.answer, row or self.unknown()))
             turn()
-            if not rows:
+            if rows is None:
                 self.state.join(before)
 
     # Calls.
@@ -423,10 +423,11 @@ def _text_of(node: Any, texts: list[str]) -> str:
 _MOST_ROWS = 40
 
 
-def rows_of(text: str) -> list[str]:
-    """Return the texts of the items of a literal, if they are not too many."""
+def rows_of(text: str) -> list[str] | None:
+    """Return the texts of the items of a literal; None where it is not one, or has too many."""
     try:
         found = ast.literal_eval(text) if "?" not in text and len(text) < 10_000 else None
     except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return []
-    return [repr(item) for item in found] if isinstance(found, (list, tuple, str)) and len(found) <= _MOST_ROWS else []
+        return None
+    short = isinstance(found, (list, tuple, str)) and len(found) <= _MOST_ROWS
+    return [repr(item) for item in found] if short else None  # type: ignore[union-attr]

@@ -61,15 +61,20 @@ class Proof(Expressions):
             raise NotProved(f"the tests do not call {', '.join(unused)}, which the program may")
 
     def block(self, body: list[ast.stmt]) -> None:
-        """Execute statements."""
+        """Execute statements. After one that may leave, asserts are not executed in any case."""
+        before = self.conditional
         for statement in body:
             visit = getattr(self, f"_stmt_{type(statement).__name__}", None)
             if visit is None:
                 raise NotProved(f"a statement of the kind {type(statement).__name__}")
             visit(statement)
+            if isinstance(statement, live.ENDS):
+                break
+            self.conditional += known.leaves(statement) and not isinstance(statement, ast.FunctionDef)
+        self.conditional = before
 
     def _stmt_Pass(self, node: ast.stmt) -> None:
-        """Nothing; what comes after a `break` is executed here all the same."""
+        """Nothing: what the loop does after a `break` is executed here all the same."""
 
     _stmt_Break = _stmt_Continue = _stmt_Import = _stmt_ImportFrom = _stmt_Pass
 
@@ -170,7 +175,7 @@ class Proof(Expressions):
 
     def _unpack(self, targets: list[ast.expr], value: Value) -> None:
         self.use(value)
-        texts = rows_of(self.text(value))
+        texts = rows_of(self.text(value)) or []
         parts = self.state.parts(value)
         for number, target in enumerate(targets):
             text = texts[number] if len(texts) == len(targets) else self.unknown()
@@ -181,10 +186,9 @@ class Proof(Expressions):
 
     def _stmt_For(self, node: ast.For) -> None:
         source = self.value(node.iter)
-        if node.body in live.blocks(node):
-            self.conditional += source.answer
-            self._turns(node, lambda: self.loop(source, node.target, lambda: self.block(node.body), _count(node)))
-            self.conditional -= source.answer
+        self.conditional += source.answer
+        self._turns(node, lambda: self.loop(source, node.target, lambda: self.block(node.body), _count(node)))
+        self.conditional -= source.answer
         self.block(node.orelse)
 
     def _stmt_While(self, node: ast.While) -> None:

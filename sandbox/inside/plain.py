@@ -43,7 +43,10 @@ def encode(
     Parts beyond the bounds are left out, or, with `whole`, raise TooLarge.
     """
     encoder = _Encoder(other)
-    data = encoder.any(value, 0)
+    try:
+        data = encoder.any(value, 0)
+    except RecursionError:
+        raise TooLarge(bounds.TOO_LARGE) from None
     if whole and encoder.cut:
         raise TooLarge(bounds.TOO_LARGE)
     return data
@@ -215,6 +218,8 @@ def decode(
         return _Decoder(opaque, array, other).any(data, 0)
     except TooLarge:
         raise
+    except RecursionError:
+        raise TooLarge(bounds.TOO_LARGE) from None
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         raise PlainError(f"malformed plain data: {type(error).__name__}") from error
 

@@ -56,8 +56,7 @@ def array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
 
 
 _READ = frozenset(
-    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ __len__ __iter__ __getitem__ __contains__ __bool__ __str__ "
-    "__repr__".split()
+    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ __len__ __iter__ __getitem__ __contains__ __bool__".split()
 )
 
 
@@ -72,11 +71,10 @@ _NUMBERED = frozenset(("o", "l", "d", "C", "s", "B", "Q", "A", "a", "y"))
 
 
 def _acts_otherwise(kind: type) -> bool:
-    """Whether a class of the program compares or shows its values otherwise than the builtin type that it extends."""
+    """Whether a class of the program compares or reads its values otherwise than the builtin type that it extends."""
     if kind.__module__ != "solution" or not issubclass(kind, plain.BASES) or type(kind).__module__ == "enum":
         return False
-    names = {name for base in kind.__mro__ if base.__module__ == "solution" for name in vars(base)} & _READ
-    return bool(names) and not (hasattr(kind, "_fields") and names == {"__repr__"})
+    return any(base.__module__ == "solution" and not _READ.isdisjoint(vars(base)) for base in kind.__mro__)
 
 
 def send(descriptor: int, message: Any) -> None:
@@ -143,13 +141,21 @@ class Server:
         args, kwargs = plain.decode(request["with"], array=array, other=self._object)
         try:
             value = self._operations[request["do"]](request["on"])(*args, **kwargs)
-            answer = self._made(value) if request["do"] == "new" else {"v": telling.written(value, whole=True, other=self._written)}
+            answer = (
+                self._made(value)
+                if request["do"] == "new"
+                else {"v": telling.written(value, whole=True, other=self._written)}
+            )
         except (Exception, SystemExit) as error:
             answer = telling.told(error)
         for number in request["drop"]:
             del self._given[number]
         after = [args[place] if isinstance(place, int) else kwargs[place] for place in request["after"]]
-        return {**answer, "a": [telling.written(value, whole=True, other=self._written) for value in after]} if after else answer
+        return (
+            {**answer, "a": [telling.written(value, whole=True, other=self._written) for value in after]}
+            if after
+            else answer
+        )
 
     def _made(self, value: Any) -> dict[str, Any]:
         """A function that has the name of a class may return a plain value."""
@@ -162,7 +168,7 @@ class Server:
     def _written(self, value: Any, encoder: Any, depth: int) -> Any:
         """Encode what is more than its data: containers and objects, which tests may hand back, with a number.
 
-        A number of numpy keeps its type. An object of a class of the program that compares or shows its values
+        A number of numpy keeps its type. An object of a class of the program that compares or reads its values
         otherwise than its base class is no plain value.
         """
         kind = type(value)

@@ -95,7 +95,7 @@ class Stack:
     test = """
 a = [1]
 assert f(a) == 2 and a == [1]
-assert f(_after(a)) == 2 and a == [1, 3]
+assert f(_after(a)) == 2 and a == [1, 3, 3]
 s = Stack()
 s.push(a)
 assert len(s) == 1 and s.items == [[1, 3]] and list(s.items) == [[1, 3]] and s.pop() == [1, 3]
@@ -194,7 +194,7 @@ def default(): return collections.defaultdict(lambda: 5)
         ("assert abs(Box().get() - 5) < 1", False),
         ("assert Box() == Box()", False),
         ("assert Box().me() == Box()", False),
-        ("assert made('Counted') == {}", True),
+        ("assert made('Counted') == {}", False),
         ("assert len(Box().label) == 3 and Box().label == 'abc'", True),
     ],
 )

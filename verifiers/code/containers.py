@@ -19,8 +19,8 @@ class NotProved(Exception):
 class Value:
     """A value: the containers that it may be, by number; numbers, texts and tuples of them are none.
 
-    `answer`: computed from what the program has answered. `text`: the literal, or a name of its own ("?7") where the
-    value is not known. `origin`: the function or method of the program that it is an answer of, and `given` the texts
+    `answer`: computed from what the program has answered. `text`: the literal, how it was computed, or a name of its own
+    where it is not known ("?7", a number or text "?n7", one drawn at random "?r7"). `origin`: the function or method of the program that it is an answer of, and `given` the texts
     of the arguments.
     """
 
@@ -118,8 +118,14 @@ class State:
         return named + sum(place in container.parts for container in self.containers.values())
 
 
+def is_scalar(value: Value) -> bool:
+    """Whether a value is known to be a number or text, or None."""
+    return not value.places and (value.text[:1] not in "?({[" or value.text[:2] in ("?n", "?r"))
+
+
 def either(one: Value, other: Value) -> Value:
     """Return a value that is one of two."""
     same = one.text == other.text
-    text, origin = (one.text, one.origin) if same else (f"({one.text}|{other.text})", "")
+    kind = "?n" if is_scalar(one) and is_scalar(other) else "?"
+    text, origin = (one.text, one.origin) if same else (f"{kind}({one.text}|{other.text})", "")
     return Value(one.places | other.places, one.answer or other.answer, text, origin, one.given if same else ())

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlvr.sandbox.inside.live import called_name
 from rlvr.verifiers.code import known
-from rlvr.verifiers.code.containers import Key, NotProved, State, Value
+from rlvr.verifiers.code.containers import Key, NotProved, State, Value, is_scalar
 from rlvr.verifiers.code.demands import Demands
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -79,6 +79,8 @@ class Expressions:
                 raise NotProved(f"an {container.kind} is changed")
             if container.passed:
                 raise NotProved("an argument is changed after it has been handed over")
+            if any(place in self.state.reach(value.places) for value in added):
+                raise NotProved("a container is put into itself")
             parts = container.parts.union(*(value.places | self.state.parts(value) for value in added))
             self.state.containers[place] = replace(container, parts=parts, changed=True, literal=False)
 
@@ -88,12 +90,12 @@ class Expressions:
 
     def number(self, *parts: Value) -> Value:
         """Return a number or text, computed from others."""
-        return Value(answer=any(part.answer for part in parts), text=self.unknown())
+        return Value(answer=any(part.answer for part in parts), text=self.unknown("?n"))
 
-    def unknown(self) -> str:
+    def unknown(self, kind: str = "?") -> str:
         """Return the text of a value that is not known."""
         self._unknown += 1
-        return f"?{self._unknown}"
+        return f"{kind}{self._unknown}"
 
     def text(self, value: Value) -> str:
         """Return the text of a value as it is now."""
@@ -116,6 +118,8 @@ class Expressions:
             found = visit(node)
         elif isinstance(node, known.EXPRESSIONS):
             parts = [self.use(self.value(part)) for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+            if isinstance(node, ast.FormattedValue) and any(part.answer and part.places for part in parts):
+                raise NotProved("the text of what may be an object")
             found = self._one_of(node, parts)
         else:
             raise NotProved(f"an expression of the kind {type(node).__name__}")
@@ -170,16 +174,22 @@ class Expressions:
         return Value(self.state.parts(value), value.answer, self.unknown())
 
     def _expr_BinOp(self, node: ast.BinOp) -> Value:
-        left, right = self.value(node.left), self.value(node.right)
-        self.use(left)
-        self.use(right)
-        if not left.places | right.places:
+        return self.combine(node.op, self.use(self.value(node.left)), self.use(self.value(node.right)))
+
+    def combine(self, op: ast.operator, left: Value, right: Value) -> Value:
+        """Return what an operator makes of two values: with a number or text it is one, but for a sequence times n."""
+        if isinstance(op, ast.Mod) and right.answer and left.text[:1] in "'\"":
+            raise NotProved("the text of what may be an object")
+        scalar = is_scalar(left) or is_scalar(right)
+        if not left.places | right.places or (scalar and not isinstance(op, ast.Mult)):
             return self.number(left, right)
         return self.fresh(self.state.parts(left) | self.state.parts(right), answer=left.answer or right.answer)
 
     def _expr_Compare(self, node: ast.Compare) -> Value:
         sides = [self.value(part) for part in (node.left, *node.comparators)]
-        singletons = all(isinstance(part, ast.Constant) and part.value in (None, True, False) for part in node.comparators)
+        singletons = all(
+            isinstance(part, ast.Constant) and part.value in (None, True, False) for part in node.comparators
+        )
         if any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops) and not singletons:
             raise NotProved("identities are compared")
         late: frozenset[int] = frozenset()
@@ -234,7 +244,8 @@ class Expressions:
         places = frozenset().union(*(value.places for value in found))
         kind = "lazy" if isinstance(node, ast.GeneratorExp) else "own"
         answer = any(value.answer for value in found)
-        return Value(self.state.make(kind, places), answer, self.unknown())  # type: ignore[arg-type]
+        text = self.unknown("?r" if any("?r" in self.text(value) for value in found) else "?")
+        return Value(self.state.make(kind, places), answer, text)  # type: ignore[arg-type]
 
     def inside(self, node: ast.AST, generators: Sequence[ast.comprehension], turn: Callable[[], None]) -> None:
         """Execute a turn of a comprehension for the values of its generators."""
@@ -311,38 +322,53 @@ class Expressions:
         objects = [value for value in given if "object" in self.state.kinds(value.places)]
         if objects and name in known.READING and isinstance(node.func, ast.Name):
             return self.operation([], f"{name} of {ast.unparse(nodes[0])}")
-        for value in (*base, *given):
+        changes = name in known.CHANGING_FUNCTIONS or (base and name in known.CHANGING)
+        target, *added = (*base, *given) or (Value(),)
+        for value in added if changes and name in known.ADDING else (target, *added):
             self.use(value)
         answer = any(value.answer for value in (*base, *given))
         parts: frozenset[int] = frozenset().union(*(self.state.parts(value) for value in (*base, *given)))
-        self._check_known(node, name, answer=answer)
-        if name in known.CHANGING_FUNCTIONS or (base and name in known.CHANGING):
-            target, *added = (*base, *given)
+        self._check_known(node, name, shown=any(value.answer and value.places for value in (*base, *given)))
+        if changes:
             self.change(target, *added)
             return Value(parts, answer, self.unknown())
-        kept = given[0] if name in known.KEEPING and len(node.args) == 1 else base[0] if name == "copy" and base else None
-        text = self.text(kept) if kept is not None else self.unknown()
-        origin = f"{name} of {kept.origin}" if kept is not None and kept.origin else ""
-        found = Value(answer=answer, text=text, origin=origin, given=kept.given if kept is not None else ())
+        found = self._computed(node, name, target, added, answer=answer)
         if name in known.SCALAR:
-            return found
+            return found if is_scalar(found) else replace(found, text=self.unknown("?n"))
         if name == "deepcopy":
             return replace(found, places=self.state.make("own"))
-        if name in known.LAZY:
-            return replace(found, places=self.state.make("lazy", parts.union(*(value.places for value in given))))
-        made = self.state.make("own", parts)
         arguments: frozenset[int] = frozenset().union(*(value.places for value in (*base, *given)))
+        if name in known.LAZY:
+            return replace(found, places=self.state.make("lazy", parts | arguments))
+        made = self.state.make("own", parts)
         return replace(found, places=made if name in known.FRESH else made | arguments | parts)
 
-    def _check_known(self, node: ast.Call, name: str, *, answer: bool) -> None:
-        if name == "type" and answer:
+    def _computed(self, node: ast.Call, name: str, target: Value, others: Sequence[Value], *, answer: bool) -> Value:
+        """Return what is computed from a value, with others: how, and what answer it was."""
+        random = known.path(node.func, self.modules).split(".")[0] == "random" or name in (
+            "randint",
+            "choice",
+            "sample",
+        )
+        if random or not (node.args or isinstance(node.func, ast.Attribute)):
+            return Value(answer=answer, text=self.unknown("?r" if random else "?"))
+        text = self.text(target)
+        # What is drawn at random is not sorted yet.
+        if (name in known.KEEPING and not others) or (name == "sorted" and "?r" not in text):
+            return Value(answer=answer, text=text, origin=target.origin, given=target.given)
+        how = f"{name}({', '.join(map(self.text, others))}) of "
+        origin = how + target.origin if target.origin and name not in known.SIZES else ""
+        return Value(answer=answer, text=how + text, origin=origin, given=tuple(how + text for text in target.given))
+
+    def _check_known(self, node: ast.Call, name: str, *, shown: bool) -> None:
+        if name == "type" and shown:
             raise NotProved("the type of an answer")
+        if name in known.SHOWING and shown:
+            raise NotProved("the text of what may be an object")
         if name == "isinstance" and not known.is_type(node.args[-1]):
             raise NotProved("isinstance of another type than a builtin one")
         if name == "seed":
             raise NotProved("seeds that the program may draw from, too")
-        if name in ("str", "repr") and answer and isinstance(node.func, ast.Name):
-            raise NotProved("the text of what may be an object")
 
     def _check_lambda(self, node: ast.Lambda) -> Value:
         own = {argument.arg for argument in node.args.args}

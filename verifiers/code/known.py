@@ -68,8 +68,13 @@ FRESH = frozenset(
 # What may read an object of the program: an operation of it.
 READING = frozenset("len str repr list tuple sorted set sum max min enumerate any all dict".split())
 _CONVERTING = frozenset("int float complex bool abs round hash isinstance".split())
-# What keeps the value that it is given, but for its order or its type.
-KEEPING = frozenset("sorted list tuple round str repr int float copy deepcopy array".split())
+# What keeps the value that it is given, but for its type.
+KEEPING = frozenset("list tuple round str repr int float copy deepcopy array".split())
+# What shows an object, by methods of its own; what tells only its size or kind.
+SHOWING = frozenset("str repr format ascii format_map".split())
+SIZES = frozenset("len bool set frozenset type isinstance any all hash callable".split())
+# What adds to a container, and reads nothing of it.
+ADDING = frozenset("append appendleft extend extendleft insert".split())
 EXPRESSIONS = (ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Slice, ast.JoinedStr, ast.FormattedValue, ast.Index)
 
 

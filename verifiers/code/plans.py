@@ -21,6 +21,7 @@ from rlvr.verifiers.code.containers import NotProved
 from rlvr.verifiers.code.outcomes import MAX_EXPECTED, Outcome, TooLarge, outcome_of, size_of
 from rlvr.verifiers.code.strength import Proof
 
+
 class TestPlan(Protocol):
     """The tests of one reference. `defined`: names that they use, of which a program defines at least one."""
 

@@ -144,8 +144,8 @@ class Proof(Expressions):
         if held.places:
             # Of a list it is a change.
             self.change(held, value)
-        made = self.fresh(self.state.parts(value)).places if value.places else frozenset()
-        self.assign(node.target, Value(held.places | made, held.answer or value.answer, self.unknown()))
+        made = self.combine(node.op, held, value)
+        self.assign(node.target, replace(made, places=held.places or made.places))
 
     def assign(self, target: ast.expr, value: Value) -> None:
         """Bind names, or set an item or attribute."""

@@ -287,7 +287,7 @@ def _verdict(tester: Run) -> dict[str, Any]:
         return {"detail": "the tests did not finish"}
     checks = message.get("checks")
     counts = (*checks, message.get("number")) if type(checks) is list and len(checks) == 2 else ()
-    known = all(type(count) is int and 0 <= count for count in counts) and counts and counts[0] <= counts[1]
+    known = all(type(count) is int and count >= 0 for count in counts) and counts and counts[0] <= counts[1]
     found: dict[str, Any] = {"tests_passed": message["passed"], "checks": counts if known else (0, 1, 1)}
     if message["passed"]:
         return found

@@ -10,7 +10,7 @@ MAX_DEPTH = 160
 MAX_ITEMS = 4_000_000
 MAX_LINE = 16 << 20  # bytes of a message between tests and program
 # Iterators are read to their end only up to here, and beyond the first number only for so long.
-MAX_YIELDED, ALWAYS_YIELDED, YIELD_SECONDS = 200_000, 10_000, 0.5
+MAX_YIELDED, ALWAYS_YIELDED, YIELD_SECONDS = 200_000, 100, 1.0
 MAX_YIELDED_BYTES = 1 << 20
 # The type in the place of what is beyond these bounds.
 TOO_LARGE = "too large"

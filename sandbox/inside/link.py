@@ -16,7 +16,6 @@ from typing import Any
 
 from rlvr.sandbox.inside import bounds, plain, service
 
-
 _IMMUTABLE = (str, bytes, int, float, complex, tuple, frozenset, range, type, type(None))
 
 

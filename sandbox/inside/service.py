@@ -90,9 +90,9 @@ def send(descriptor: int, message: Any) -> None:
 class Server:
     """Answers requests until their pipe is closed.
 
-    A request is {"do", "on", "with", "after", "drop"}: an operation, the name or the number of an object (with an attribute's
-    name: [number, name]), encoded [args, kwargs], and the arguments whose values after the call are asked for. In it
-    ["&", n, data] is a container that is later called ["*", n], until n is among those to "drop"; in an answer too. An
+    A request is {"do", "on", "with", "after", "drop"}: an operation, the name or the number of an object (with an
+    attribute's name: [number, name]), encoded [args, kwargs], and the arguments whose values after the call are asked
+    for. In it, and in an answer, ["&", n, data] is a container that is later called ["*", n], until n is dropped. An
     answer is {"v"}: the value; {"h"}: the number of what a class has made; or {"x", "m", "s"}: the names of an
     exception's types, its arguments and its text. "a" are the arguments after the call.
     """

@@ -95,10 +95,10 @@ class Stack:
     test = """
 a = [1]
 assert f(a) == 2 and a == [1]
-assert f(_after(a)) == 2 and a == [1, 3, 3]
+assert f(_after(a)) == 3 and a == [1, 3, 3]
 s = Stack()
 s.push(a)
-assert len(s) == 1 and s.items == [[1, 3]] and list(s.items) == [[1, 3]] and s.pop() == [1, 3]
+assert len(s) == 1 and s.items == [[1, 3, 3]] and list(s.items) == [[1, 3, 3]] and s.pop() == [1, 3, 3]
 assert s != 5 and not s == 5 and not s == Stack()
 try:
     s.pop()

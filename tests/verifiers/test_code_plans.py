@@ -22,7 +22,7 @@ def test_names_of_the_program():
         ("x = f(1)\nassert x is None and isinstance(x, int)", "weak"),
         ("s = Stack()\ns.push(1)\nassert s.pop() == 1", "strong"),
         ("for w in 'ab':\n    assert f(w).startswith(w + w)", "weak"),
-        ("for w in 'ab':\n    assert f(w).tolist() == [w]", "weak"),
+        ("for w in 'ab':\n    assert f(w).tolist() == [w]", "strong"),
         ("assert isinstance(f(1), A)", "weak"),
         ("assert f(1) == 2\nassert isinstance(f(1), A)", "weak"),
         ("a = A()\nassert isinstance(a, A)", "weak"),

@@ -19,16 +19,17 @@ class NotProved(Exception):
 class Value:
     """A value: the containers that it may be, by number; numbers, texts and tuples of them are none.
 
-    `answer`: computed from what the program has answered. `text`: the literal, how it was computed, or a name of its own
-    where it is not known ("?7", a number or text "?n7", one drawn at random "?r7"). `origin`: the function or method of the program that it is an answer of, and `given` the texts
-    of the arguments.
+    `answer`: computed from what the program has answered. `text`: the literal, how it was computed, or a name of its
+    own where it is not known ("?7"; for a number or text "?n7", for what is drawn at random "?r7"). `origin`: the
+    function or method of the program that it is an answer of; `given`: the texts of its arguments, and what the same
+    computation makes of them.
     """
 
     places: frozenset[int] = frozenset()
     answer: bool = False
     text: str = ""
     origin: str = ""
-    given: tuple[str, ...] = ()
+    given: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Container:
     """One container. `made`: how many calls of the program there were before; `parts`: the containers that it holds.
 
     "own" ones were made by the tests, "lazy" ones are iterators of theirs; an "answer" is whatever the program has
-    returned; an "object" stays with the program. `passed`: the number of the call that an own one was last handed to. `altered`: it may have
-    another value in Python now. `literal`: nothing else can hold its parts.
+    returned; an "object" stays with the program. `passed`: the number of the call that an own one was last handed to.
+    `altered`: it may have another value in Python now. `literal`: nothing else can hold its parts.
     """
 
     kind: Kind

@@ -23,7 +23,9 @@ class Demands:
         if not theirs.origin and ours.origin:
             theirs, ours = ours, theirs
         if theirs.origin and not ours.answer:
-            echoed = {number for number, text in enumerate(theirs.given) if _same(text, ours.text)}
+            echoed = {
+                number for number, texts in enumerate(theirs.given) if any(_same(text, ours.text) for text in texts)
+            }
             self._wanted.setdefault(theirs.origin, []).append((ours.text, echoed))
 
     def firm(self) -> bool:

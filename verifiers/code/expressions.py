@@ -1,4 +1,4 @@
-"""Values of test code's expressions, as the proof of strength knows them. What is not of a known kind raises NotProved."""
+"""Values of test code's expressions, as the proof of strength knows them. An unknown kind raises NotProved."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class Expressions:
         return self.number(*(self.use(side, late) for side in sides))
 
     def _equal_to_constant(self, theirs: Value, ours: Value) -> frozenset[int]:
-        """Return the answers that are equal to numbers or texts: `a == 1`, `[a, f(2)] == [1, 2]`. These cannot change."""
+        """Return answers that are equal to numbers or texts, and so cannot change: `a == 1`, `[a, f(2)] == [1, 2]`."""
         if not ours.places:
             return theirs.places
         flat = all(self.state.containers[place].kind == "own" for place in theirs.places | ours.places)
@@ -358,7 +358,12 @@ class Expressions:
             return Value(answer=answer, text=text, origin=target.origin, given=target.given)
         how = f"{name}({', '.join(map(self.text, others))}) of "
         origin = how + target.origin if target.origin and name not in known.SIZES else ""
-        return Value(answer=answer, text=how + text, origin=origin, given=tuple(how + text for text in target.given))
+        return Value(
+            answer=answer,
+            text=how + text,
+            origin=origin,
+            given=tuple((*texts, *(how + text for text in texts)) for texts in target.given),
+        )
 
     def _check_known(self, node: ast.Call, name: str, *, shown: bool) -> None:
         if name == "type" and shown:
@@ -411,7 +416,7 @@ class Expressions:
         self.state.calls += 1
         self.state.mark(self._own(given), passed=self.state.calls)
         # Of an answer that is handed back: the arguments that it was given for.
-        texts = tuple(text for value in given for text in (self.text(value), *value.given))
+        texts = tuple(texts for value in given for texts in ((self.text(value),), *value.given))
         return Value(self.state.make("answer"), True, self.unknown(), origin, texts)
 
     # What statements do.

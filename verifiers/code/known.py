@@ -1,4 +1,4 @@
-"""What the proof of strength knows of Python: what computes and changes nothing, and what changes its first argument."""
+"""What the proof of strength knows of Python: what computes and changes nothing, what changes its first argument."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def atoms(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def classes(tree: ast.Module, names: frozenset[str]) -> frozenset[str]:
-    """Return the program's names that tests use as classes: they have a capital letter, and an object is looked into."""
+    """Return the program's names that tests use as classes: with a capital letter, and an object is looked into."""
     capital = {name for name in names if name[:1].isupper()}
     made: dict[str, set[str]] = {}
     for node in ast.walk(tree):

@@ -16,8 +16,8 @@ from rlvr.sandbox.inside import instrument
 from rlvr.sandbox.inside.standins import CutShort
 from rlvr.sandbox.limits import BYTES, encode
 from rlvr.verifiers.code import equality, testcode
-from rlvr.verifiers.code.evalplus import read_cases, same_result
 from rlvr.verifiers.code.containers import NotProved
+from rlvr.verifiers.code.evalplus import read_cases, same_result
 from rlvr.verifiers.code.outcomes import MAX_EXPECTED, Outcome, TooLarge, outcome_of, size_of
 from rlvr.verifiers.code.strength import Proof
 

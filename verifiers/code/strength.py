@@ -339,7 +339,7 @@ class Proof(Expressions):
         self.settled.add(nodes[0])
         self.state.mark(value.places, altered=True)
         if not self.conditional and atom.left is side:
-            given = (self.text(value),)
+            given = ((self.text(value),),)
             self.demands.add(Value(origin=f"{side.id} after the call", given=given), Value(text=wanted.text))
         return True
 

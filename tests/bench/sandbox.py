@@ -1,6 +1,6 @@
 """Speed of the sandbox, and of HumanEval through it.
 
-    python tests/bench/sandbox.py [DATA]
+    python tests/bench/sandbox.py [DATA]      # with a folder that has HumanEval.jsonl: all of it, eight times
 
 Everything is measured in one run: compare the ratios. CPU time is that of this process and all it started, servers
 included. The baseline is what a careful script does: `python -c` in a fresh process, with the same imports.
@@ -8,6 +8,7 @@ included. The baseline is what a careful script does: `python -c` in a fresh pro
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
 import subprocess
@@ -110,12 +111,15 @@ def humaneval(data: Path, completions: int) -> None:
 
 
 def main() -> None:
-    """Print all of it."""
+    """Read the command line and print all of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", type=Path, help="folder of code data sets, for HumanEval")
+    args = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {host.interpreter()}")
     compare("no extra imports", ())
     compare("numpy preloaded", ("numpy",))
-    if len(sys.argv) > 1:
-        humaneval(Path(sys.argv[1]), 8)
+    if args.data is not None:
+        humaneval(args.data, 8)
 
 
 if __name__ == "__main__":

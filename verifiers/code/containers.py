@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+_LONGEST = 300  # characters
+
 Key = tuple[int, str]  # a variable: the number of its scope, its name
 Kind = Literal["own", "answer", "object", "lazy"]
 
@@ -113,10 +115,20 @@ class State:
         """Return the kinds of containers."""
         return {self.containers[place].kind for place in places}
 
+    def forget(self, others: Iterable[Value]) -> None:
+        """Drop the containers that neither variables nor other values hold."""
+        kept = self.reach(place for value in (*self.variables.values(), *others) for place in value.places)
+        self.containers = {place: self.containers[place] for place in kept}
+
     def holders(self, place: int) -> int:
         """Return how many variables and containers hold a container."""
         named = sum(place in value.places for value in self.variables.values())
         return named + sum(place in container.parts for container in self.containers.values())
+
+
+def short(text: str) -> str:
+    """Return a text that is not a literal, or where it is long another one for it: texts are only compared."""
+    return text if len(text) < _LONGEST or "?" not in text else f"{text[:2]}{hash(text)}"
 
 
 def is_scalar(value: Value) -> bool:
@@ -128,5 +140,5 @@ def either(one: Value, other: Value) -> Value:
     """Return a value that is one of two."""
     same = one.text == other.text
     kind = "?n" if is_scalar(one) and is_scalar(other) else "?"
-    text, origin = (one.text, one.origin) if same else (f"{kind}({one.text}|{other.text})", "")
+    text, origin = (one.text, one.origin) if same else (short(f"{kind}({one.text}|{other.text})"), "")
     return Value(one.places | other.places, one.answer or other.answer, text, origin, one.given if same else ())

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlvr.sandbox.inside.live import called_name
 from rlvr.verifiers.code import known
-from rlvr.verifiers.code.containers import Key, NotProved, State, Value, is_scalar
+from rlvr.verifiers.code.containers import Key, NotProved, State, Value, is_scalar, short
 from rlvr.verifiers.code.demands import Demands
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -48,6 +48,9 @@ class Expressions:
         self.handed: dict[int, set[int]] = {}
         self.named: set[int] = set()
         self.seen: set[int] = set()
+        # What loops go through, and how many expressions around a loop hold values of their own.
+        self.sources: list[Value] = []
+        self.within = 0
         self._scopes = self._steps = self._unknown = 0
 
     # Reading and changing.
@@ -153,6 +156,9 @@ class Expressions:
         return Value(text=node.id)
 
     def _display(self, node: Any) -> Value:
+        if isinstance(node, ast.List) and all(isinstance(item, ast.Constant) for item in node.elts):
+            # A long one is read at once.
+            return self.fresh(text=ast.unparse(node), literal=True)
         items: list[Any] = [*node.keys, *node.values] if isinstance(node, ast.Dict) else node.elts
         if any(item is None for item in items):
             raise NotProved("a display with **")
@@ -163,7 +169,7 @@ class Expressions:
         places: frozenset[int] = frozenset().union(*(value.places for value in values))
         answer = any(value.answer for value in values)
         texts = [self.text(value) for value in values]
-        text = self.unknown() if starred else _text_of(node, texts)
+        text = self.unknown() if starred else short(_text_of(node, texts))
         if isinstance(node, ast.Tuple) and not places:
             return Value(answer=answer, text=text)
         literal = not answer and "?" not in text and all(self.state.containers[place].literal for place in places)
@@ -251,6 +257,7 @@ class Expressions:
         """Execute a turn of a comprehension for the values of its generators."""
         first, *rest = generators
         source = self.value(first.iter)
+        self.within += 1
         above, self.scope = self.scope, self.enter(node, known.bound(first.target), self.scope)
 
         def once() -> None:
@@ -262,6 +269,7 @@ class Expressions:
                 turn()
 
         self.loop(source, first.target, once, len(self.scope.names))
+        self.within -= 1
         self.scope = above
 
     def loop(self, source: Value, target: ast.expr, turn: Callable[[], None], variables: int) -> None:
@@ -270,6 +278,7 @@ class Expressions:
         What one turn has made can move on to another variable with each turn.
         """
         rows = rows_of(self.text(source))
+        self.sources.append(source)
         for row in [""] * (variables + 2) if rows is None else rows:
             before = self.state.copy()
             item = self.operation([]) if "object" in self.state.kinds(source.places) else self.use(source)
@@ -277,6 +286,9 @@ class Expressions:
             turn()
             if rows is None:
                 self.state.join(before)
+            if not self.within:
+                self.state.forget(self.sources)
+        self.sources.pop()
 
     # Calls.
 
@@ -358,12 +370,8 @@ class Expressions:
             return Value(answer=answer, text=text, origin=target.origin, given=target.given)
         how = f"{name}({', '.join(map(self.text, others))}) of "
         origin = how + target.origin if target.origin and name not in known.SIZES else ""
-        return Value(
-            answer=answer,
-            text=how + text,
-            origin=origin,
-            given=tuple((*texts, *(how + text for text in texts)) for texts in target.given),
-        )
+        given = tuple((*texts, *(short(how + text) for text in texts)) for texts in target.given)
+        return Value(answer=answer, text=short(how + text), origin=origin, given=given)
 
     def _check_known(self, node: ast.Call, name: str, *, shown: bool) -> None:
         if name == "type" and shown:

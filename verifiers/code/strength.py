@@ -98,11 +98,13 @@ class Proof(Expressions):
         self._active.append(function.name)
         names = set(parameters).union(*map(known.bound, function.body))
         outside, self.scope = self.scope, self.enter(function, names, above)
+        self.within += 1
         for parameter, value in zip(parameters, values):
             self.state.variables[self.key(parameter)] = value
         self.block(function.body)
         returned = self.scope.returned
         self.scope = outside
+        self.within -= 1
         self._active.pop()
         if len(returned) == 1:
             return returned[0]
@@ -313,7 +315,8 @@ class Proof(Expressions):
             for part, wanted in zip(theirs, ours):
                 yield from self._pairs(part, wanted)
         else:
-            yield self.last[id(one)], self.last[id(other)]
+            wanted = Value(text=repr(other.value)) if isinstance(other, ast.Constant) else self.last[id(other)]
+            yield self.last[id(one)], wanted
 
     def _is_settled(self, atom: ast.expr) -> bool:
         """Whether an assert compares an argument after its call with a literal; the call is then asked for it."""
@@ -327,9 +330,11 @@ class Proof(Expressions):
         if not isinstance(side, ast.Name) or self.scope.owner(side.id) is not self.scope:
             return False
         value = self.value(side)
-        nodes = [node for node, handed in self.handed.items() if handed & value.places]
         container = self.state.containers[min(value.places)] if len(value.places) == 1 else None
-        if container is None or not container.passed or len(nodes) != 1:
+        if container is None or not container.passed:
+            return False
+        nodes = [node for node, handed in self.handed.items() if handed & value.places]
+        if len(nodes) != 1:
             return False
         wanted = self.value(atom.comparators[0]) if _is_literal(atom.comparators[0]) else None
         alone = all(self.state.holders(place) == 1 for place in self.state.reach(value.places))

@@ -300,7 +300,7 @@ class Proof(Expressions):
         elif isinstance(atom, ast.Call) and called_name(atom) in _CLOSE and len(atom.args) > 1:
             sides = atom.args[:2]
         if not sides:
-            self.demands.add(self.last[id(atom)], Value(text=wanted))
+            self.demands.add(self._found(atom), Value(text=wanted))
         elif wanted == "True":
             for one, other in self._pairs(*sides):
                 self.demands.add(replace(one, text=self.text(one)), replace(other, text=self.text(other)))
@@ -315,8 +315,11 @@ class Proof(Expressions):
             for part, wanted in zip(theirs, ours):
                 yield from self._pairs(part, wanted)
         else:
-            wanted = Value(text=repr(other.value)) if isinstance(other, ast.Constant) else self.last[id(other)]
-            yield self.last[id(one)], wanted
+            yield self._found(one), self._found(other)
+
+    def _found(self, node: ast.expr) -> Value:
+        """Return the value that an expression had; of a loop without a turn it had none."""
+        return Value(text=repr(node.value)) if isinstance(node, ast.Constant) else self.last.get(id(node), Value())
 
     def _is_settled(self, atom: ast.expr) -> bool:
         """Whether an assert compares an argument after its call with a literal; the call is then asked for it."""

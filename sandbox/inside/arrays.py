@@ -62,7 +62,12 @@ def _is_empty(value: Any) -> bool:
         return all(_is_empty(item) for item in value)
     if isinstance(value, (range, bytearray)) or _is(value, "array", "array"):
         return len(value) == 0
-    return _is(value, "numpy", "ndarray") and value.size == 0
+    return is_array(value) and value.size == 0
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is an array of numpy's."""
+    return _is(value, "numpy", "ndarray")
 
 
 def _is(value: Any, module: str, name: str) -> bool:

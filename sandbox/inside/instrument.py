@@ -11,6 +11,8 @@ from rlvr.sandbox.inside.live import called_name
 from rlvr.sandbox.inside.pytest_names import FIXTURES
 
 CHECKED, FAILED, ERROR = "_checked", "_failed", "_Exception"
+# Of an argument: its value after the call is an answer. Of an answer that is compared late: it must not be changeable.
+AFTER, UNCHANGING = "_after", "_refuse_changeable"
 _LONGEST_TEXT = 160  # characters of calls
 _RUN_BY_THEMSELVES = frozenset("setUp tearDown setUpClass tearDownClass asyncSetUp asyncTearDown main check".split())
 _RUNNERS = ("unittest", "pytest")

@@ -34,7 +34,8 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
 
     space = module.__dict__
     space.update({name: Named(link, name, "new" if name in job["classes"] else "call") for name in job["names"]})
-    space.update({instrument.CHECKED: lambda: checks.append(link.answered > 0), "_after": After})
+    space.update({instrument.CHECKED: lambda: checks.append(link.answered > 0), instrument.AFTER: After})
+    space[instrument.UNCHANGING] = _refuse_changeable
     space.update({instrument.FAILED: failed, instrument.ERROR: Exception})
     tree = ast.parse(job["test"])
     written = sum(isinstance(node, ast.Assert) for node in ast.walk(tree))
@@ -74,6 +75,18 @@ def run_together(names: dict[str, Any], job: dict[str, Any], verdict: int, end_c
         failure = type(error).__name__, _line_of(error)
     end_copies()
     _report(verdict, failure, False)
+
+
+def _refuse_changeable(value: Any) -> Any:
+    """Return an answer that is read after later calls of the program. Raises TypeError for one that can change.
+
+    Such tests compare it with a number, a text or a tuple of them: lists and dicts are not equal to one, but arrays are.
+    """
+    for item in value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else ():
+        _refuse_changeable(item)
+    if isinstance(value, bytearray) or arrays.is_array(value):
+        raise TypeError(f"a {type(value).__name__} of an earlier call may have been changed since")
+    return value
 
 
 def _execute(tree: ast.Module, space: dict[str, Any], names: list[str] | None = None) -> None:

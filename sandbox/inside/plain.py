@@ -171,7 +171,7 @@ _WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
     (complex, lambda e, v, d: ["c", complex(v).real, complex(v).imag]),
     (range, lambda e, v, d: ["r", *(e.integer(n, d) for n in (v.start, v.stop, v.step))]),
     (deque, lambda e, v, d: ["Q", e.items(deque.__iter__(v), d), v.maxlen]),
-    (memoryview, lambda e, v, d: ["b", v.hex()] if v.format == "B" else e.opaque(v)),
+    (memoryview, lambda e, v, d: ["b", v.hex()] if v.format == "B" and v.readonly else e.opaque(v)),
     (type({}.keys()), lambda e, v, d: ["v", e.items(v, d)]),
     (type({}.items()), lambda e, v, d: ["w", e.all(v, d)]),
     (_ITERATORS, _Encoder.iterator),

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from rlvr.types import Problem
 from rlvr.verifiers.unit_tests import UnitTests, integrity
 from tests.helpers.files import GOLDEN
@@ -35,6 +37,20 @@ ALIASES = {
     "assert [box(0), box(1)][0][0] == 0\nassert box(3) == [3]": "A = [0]\ndef box(n):\n    A[0] = n\n    return A",
     "assert sum([box(1), box(2)], []) == [1, 2]": "A = [0]\ndef box(n):\n    A[0] = n\n    return A",
     "assert (box(1) + box(2))[0] == 1\nassert box(4) == [4]": "A = [0]\ndef box(n):\n    A[0] = n\n    return A",
+    "a = vec(1)\nb = vec(2)\nassert a == 5\nassert b == 7": "import numpy as np\nA = np.zeros(1)\n"
+    "def vec(n):\n    A[0] = 2 * n + 3\n    return A",
+    "a = vec(1)\nassert [a, vec(2)] == [5, 7]": "import numpy as np\nA = np.zeros(1)\n"
+    "def vec(n):\n    A[0] = 2 * n + 3\n    return A",
+    "a = vec(1)\nb = vec(2)\nassert a == (5, 5)\nassert b == (7, 7)": "import numpy as np\nA = np.zeros(1)\n"
+    "def vec(n):\n    A[0] = 2 * n + 3\n    return A, A",
+    "a = low('X')\nb = low('Y')\nassert a == b'x'\nassert b == b'y'": "A = bytearray()\n"
+    "def low(s):\n    A[:] = s.lower().encode()\n    return A",
+    "a = low('X')\nb = low('Y')\nassert a == b'x'\nassert b == b'y'\nassert low('Z') == b'z'": "A = bytearray(b'x')\n"
+    "def low(s):\n    A[:] = s.lower().encode()\n    return memoryview(A)",
+    "t = ((1,) or (2,)) + box(1)\nbox(2)\nassert t[1] == [1]\nassert box(3) == ([3],)": "A = [0]\n"
+    "def box(n):\n    A[0] = n\n    return (A,)",
+    "x = (1,) + (2,)\nt = x + box(1)\nbox(2)\nassert t[2] == [1]\nassert box(3) == ([3],)": "A = [0]\n"
+    "def box(n):\n    A[0] = n\n    return (A,)",
     "xs = [3, 1]\nassert srt(xs) == [1, 3]\nassert xs == [3, 1]": "def srt(xs):\n    xs.sort()\n    return xs",
     "xs = [2, 1]\nassert least(xs) == 1\nassert first(xs) == 2": "def least(xs):\n    xs.sort()\n    return xs[0]\n"
     "def first(xs): return xs[0]",
@@ -69,6 +85,21 @@ def test_aliasing_bugs_pass_no_strong_tests(verifier: UnitTests) -> None:
         if passes(verifier, code, program) and integrity(asserts(code)) == "strong"
     ]
     assert found == []
+
+
+@runs_programs
+@pytest.mark.parametrize(
+    "program",
+    [
+        "def f(n): return 2 * n + 3",
+        "import numpy as np\ndef f(n): return np.int64(2 * n + 3)",
+        "class N(int): pass\ndef f(n): return N(2 * n + 3)",
+    ],
+)
+def test_numbers_are_read_after_later_calls(verifier: UnitTests, program: str) -> None:
+    code = "a = f(1)\nb = f(2)\nassert (a, b) == (5, 7)\nassert a == 5\nassert b == 7"
+    assert integrity(asserts(code)) == "strong"
+    assert passes(verifier, code, program)
 
 
 @runs_programs

@@ -22,7 +22,7 @@ class Value:
     """A value: the containers that it may be, by number; numbers, texts and tuples of them are none.
 
     `answer`: computed from what the program has answered. `text`: the literal, how it was computed, or a name of its
-    own where it is not known ("?7"; for a number or text "?n7", for what is drawn at random "?r7"). `origin`: the
+    own where it is not known ("?7"; for a number or text "?n7", drawn at random "?r7" and "?rn7"). `origin`: the
     function or method of the program that it is an answer of; `given`: the texts of its arguments, and what the same
     computation makes of them.
     """
@@ -78,6 +78,7 @@ class State:
                 passed=max(ours.passed, theirs.passed),
                 altered=ours.altered or theirs.altered,
                 changed=ours.changed or theirs.changed,
+                literal=ours.literal and theirs.literal,
             )
         self.calls = max(self.calls, other.calls)
 
@@ -133,7 +134,7 @@ def short(text: str) -> str:
 
 def is_scalar(value: Value) -> bool:
     """Whether a value is known to be a number or text, or None."""
-    return not value.places and (value.text[:1] not in "?({[" or value.text[:2] in ("?n", "?r"))
+    return not value.places and (value.text[:1] not in "?({[" or value.text.startswith(("?n", "?rn")))
 
 
 def either(one: Value, other: Value) -> Value:

@@ -20,8 +20,8 @@ _MOST_STEPS = 200_000  # expressions; more than enough for all tests of HumanEva
 class Scope:
     """One call of a function of the tests, or the module: the names that it binds."""
 
-    def __init__(self, number: int, node: Any, above: Scope | None, names: set[str]) -> None:
-        self.number, self.node, self.above, self.names = number, node, above, names
+    def __init__(self, number: int, above: Scope | None, names: set[str]) -> None:
+        self.number, self.above, self.names = number, above, names
         self.functions: dict[str, ast.FunctionDef] = {}
         self.returned: list[Value] = []
 
@@ -41,13 +41,15 @@ class Expressions:
         self.modules = known.imports(tree)
         self.classes = known.classes(tree, self.names)
         self.state, self.demands = State(), Demands()
-        self.scope = Scope(0, tree, None, set().union(*map(known.bound, tree.body)))
+        self.scope = Scope(0, None, set().union(*map(known.bound, tree.body)))
         # Values of expressions when they were last worked out.
         self.last: dict[int, Value] = {}
         # Arguments with the containers handed over there, which of them are names, and what was read after that.
         self.handed: dict[int, set[int]] = {}
         self.named: set[int] = set()
         self.seen: set[int] = set()
+        # Answers that are read after other calls, since they are equal to constants: those that can change are refused.
+        self.late: set[int] = set()
         # What loops go through, and how many expressions around a loop hold values of their own.
         self.sources: list[Value] = []
         self.within = 0
@@ -135,7 +137,8 @@ class Expressions:
         if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant):
             return replace(found, text=ast.unparse(node))
         if isinstance(node, (ast.BoolOp, ast.IfExp)):
-            return replace(found, places=frozenset().union(*(part.places for part in parts)))
+            text = found.text if all(map(is_scalar, parts)) else self.unknown()
+            return replace(found, text=text, places=frozenset().union(*(part.places for part in parts)))
         return found
 
     def _expr_Constant(self, node: ast.Constant) -> Value:
@@ -184,12 +187,15 @@ class Expressions:
 
     def combine(self, op: ast.operator, left: Value, right: Value) -> Value:
         """Return what an operator makes of two values: with a number or text it is one, but for a sequence times n."""
+        answer = left.answer or right.answer
         if isinstance(op, ast.Mod) and right.answer and left.text[:1] in "'\"":
             raise NotProved("the text of what may be an object")
-        scalar = is_scalar(left) or is_scalar(right)
-        if not left.places | right.places or (scalar and not isinstance(op, ast.Mult)):
+        scalars = is_scalar(left) + is_scalar(right)
+        if scalars == 2 or (scalars and not isinstance(op, ast.Mult)):
             return self.number(left, right)
-        return self.fresh(self.state.parts(left) | self.state.parts(right), answer=left.answer or right.answer)
+        if not left.places | right.places:
+            return Value(answer=answer, text=self.unknown())
+        return self.fresh(self.state.parts(left) | self.state.parts(right), answer=answer)
 
     def _expr_Compare(self, node: ast.Compare) -> Value:
         sides = [self.value(part) for part in (node.left, *node.comparators)]
@@ -201,12 +207,18 @@ class Expressions:
         late: frozenset[int] = frozenset()
         if isinstance(node.ops[0], (ast.Eq, ast.Is)) and len(sides) == 2:
             late = self._equal_to_constant(*sides) | self._equal_to_constant(*reversed(sides))
+            stale = {place for place in late if self.state.containers[place].made < self.state.calls}
+            parts = zip((node.left, *node.comparators), sides)
+            self.late |= {id(part) for part, side in parts if stale & self.state.reach(side.places)}
         return self.number(*(self.use(side, late) for side in sides))
 
     def _equal_to_constant(self, theirs: Value, ours: Value) -> frozenset[int]:
-        """Return answers that are equal to numbers or texts, and so cannot change: `a == 1`, `[a, f(2)] == [1, 2]`."""
+        """Return answers that are equal to numbers or texts: `a == 1`, `[a, f(2)] == [1, 2]`.
+
+        Only arrays and bytearrays can be so and change; the judge refuses those (`late`).
+        """
         if not ours.places:
-            return theirs.places
+            return theirs.places | self.state.parts(theirs)
         flat = all(self.state.containers[place].kind == "own" for place in theirs.places | ours.places)
         return self.state.parts(theirs) if flat and not self.state.parts(ours) else frozenset()
 
@@ -258,7 +270,7 @@ class Expressions:
         first, *rest = generators
         source = self.value(first.iter)
         self.within += 1
-        above, self.scope = self.scope, self.enter(node, known.bound(first.target), self.scope)
+        above, self.scope = self.scope, self.enter(known.bound(first.target), self.scope)
 
         def once() -> None:
             if any(self.use(self.value(test)).answer for test in first.ifs):
@@ -344,7 +356,7 @@ class Expressions:
         if changes:
             self.change(target, *added)
             return Value(parts, answer, self.unknown())
-        found = self._computed(node, name, target, added, answer=answer)
+        found = self._compute(node, name, target, added, answer=answer)
         if name in known.SCALAR:
             return found if is_scalar(found) else replace(found, text=self.unknown("?n"))
         if name == "deepcopy":
@@ -355,15 +367,15 @@ class Expressions:
         made = self.state.make("own", parts)
         return replace(found, places=made if name in known.FRESH else made | arguments | parts)
 
-    def _computed(self, node: ast.Call, name: str, target: Value, others: Sequence[Value], *, answer: bool) -> Value:
+    def _compute(self, node: ast.Call, name: str, target: Value, others: Sequence[Value], *, answer: bool) -> Value:
         """Return what is computed from a value, with others: how, and what answer it was."""
-        random = known.path(node.func, self.modules).split(".")[0] == "random" or name in (
-            "randint",
-            "choice",
-            "sample",
-        )
-        if random or not (node.args or isinstance(node.func, ast.Attribute)):
-            return Value(answer=answer, text=self.unknown("?r" if random else "?"))
+        random = known.path(node.func, self.modules).split(".")[0] == "random" or name in known.RANDOM
+        if random:
+            rows = rows_of(self.text(target)) if name == "choice" else None
+            flat = rows is not None and all(row[0] not in "([{" for row in rows)
+            return Value(answer=answer, text=self.unknown("?rn" if flat or name in known.SCALAR else "?r"))
+        if not (node.args or isinstance(node.func, ast.Attribute)):
+            return Value(answer=answer, text=self.unknown())
         text = self.text(target)
         # What is drawn at random is not sorted yet.
         if (name in known.KEEPING and not others) or (name == "sorted" and "?r" not in text):
@@ -429,10 +441,10 @@ class Expressions:
 
     # What statements do.
 
-    def enter(self, node: Any, names: set[str], above: Scope) -> Scope:
+    def enter(self, names: set[str], above: Scope) -> Scope:
         """Return a scope of its own."""
         self._scopes += 1
-        return Scope(self._scopes, node, above, names)
+        return Scope(self._scopes, above, names)
 
     def assign(self, target: ast.expr, value: Value) -> None:
         """Bind names, or set an item. Implemented with the statements."""
@@ -468,5 +480,6 @@ def rows_of(text: str) -> list[str] | None:
         found = ast.literal_eval(text) if "?" not in text and len(text) < 10_000 else None
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
-    short = isinstance(found, (list, tuple, str)) and len(found) <= _MOST_ROWS
-    return [repr(item) for item in found] if short else None  # type: ignore[union-attr]
+    if not isinstance(found, (list, tuple, str)) or len(found) > _MOST_ROWS:
+        return None
+    return [repr(item) for item in found]

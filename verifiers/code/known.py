@@ -38,8 +38,8 @@ CHANGING = frozenset(
 )
 _KINDS: tuple[Any, ...] = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, deque, Counter, range)
 _KINDS += (Fraction, Decimal, date, datetime, timedelta)
-_RANDOM = frozenset("random randint randrange choice choices sample uniform gauss getrandbits seed".split())
-METHODS = frozenset(name for kind in _KINDS for name in dir(kind) if name[0] != "_") - CHANGING | _RANDOM
+RANDOM = frozenset("random randint randrange choice choices sample uniform gauss getrandbits seed".split())
+METHODS = frozenset(name for kind in _KINDS for name in dir(kind) if name[0] != "_") - CHANGING | RANDOM
 METHODS |= frozenset("tolist sum mean all any max min reshape flatten group groups".split())
 ATTRIBUTES = frozenset(
     "real imag numerator denominator shape size ndim dtype T year month day hour minute second days seconds value "
@@ -58,7 +58,7 @@ LAZY = frozenset("map filter zip enumerate reversed".split())
 SCALAR = frozenset(
     "len all any str repr print isinstance hash round int float bool ord chr bin hex oct complex format ascii isclose "
     "allclose array_equal join randint randrange uniform gcd sqrt factorial isdigit isalpha count index startswith "
-    "endswith lower upper strip".split()
+    "endswith lower upper strip random gauss getrandbits".split()
 )
 # What returns a container of its own, which holds parts of its arguments.
 FRESH = frozenset(
@@ -75,7 +75,7 @@ SHOWING = frozenset("str repr format ascii format_map".split())
 SIZES = frozenset("len bool set frozenset type isinstance any all hash callable".split())
 # What adds to a container, and reads nothing of it.
 ADDING = frozenset("append appendleft extend extendleft insert".split())
-EXPRESSIONS = (ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Slice, ast.JoinedStr, ast.FormattedValue, ast.Index)
+EXPRESSIONS = (ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Slice, ast.JoinedStr, ast.FormattedValue)
 
 
 def imports(tree: ast.Module) -> dict[str, str]:

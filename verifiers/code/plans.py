@@ -194,18 +194,21 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
         proof = Proof(tree, names, testcode.defined_in(testcode.parse(ours)))
     except RecursionError:
         raise NotProved("the test code is nested too deeply") from None
-    test = ast.unparse(ast.fix_missing_locations(_After(proof.settled).visit(tree)))
+    marks = dict.fromkeys(proof.settled, instrument.AFTER) | dict.fromkeys(proof.late, instrument.UNCHANGING)
+    test = ast.unparse(ast.fix_missing_locations(_Mark(marks).visit(tree)))
     return test, tuple(sorted(proof.classes))
 
 
-class _After(ast.NodeTransformer):
-    """Mark the arguments whose value after the call is an answer."""
+class _Mark(ast.NodeTransformer):
+    """Call a function of the judge with the values of some expressions, given by their ids."""
 
-    def __init__(self, settled: set[int]) -> None:
-        self.settled = settled
+    def __init__(self, functions: Mapping[int, str]) -> None:
+        self.functions = functions
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Call(ast.Name("_after", ast.Load()), [node], []) if id(node) in self.settled else node
+    def visit(self, node: ast.AST) -> Any:
+        function = self.functions.get(id(node))
+        visited = self.generic_visit(node)
+        return ast.Call(ast.Name(function, ast.Load()), [visited], []) if function else visited
 
 
 def _assert_plan(reference: Mapping[str, Any]) -> TestPlan:

@@ -32,7 +32,7 @@ class Proof(Expressions):
     """The proof for one test code; `names` are the program's. Raises NotProved, with the reason in words.
 
     `shared` are names of the tests that the program has, too. `settled`: the ids of arguments in the tree whose value
-    after the call is an answer of its own.
+    after the call is an answer of its own; `late`: of answers that must not be such as can change.
     """
 
     def __init__(self, tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> None:
@@ -97,7 +97,7 @@ class Proof(Expressions):
             raise NotProved(f"{function.name} calls itself")
         self._active.append(function.name)
         names = set(parameters).union(*map(known.bound, function.body))
-        outside, self.scope = self.scope, self.enter(function, names, above)
+        outside, self.scope = self.scope, self.enter(names, above)
         self.within += 1
         for parameter, value in zip(parameters, values):
             self.state.variables[self.key(parameter)] = value
@@ -293,17 +293,23 @@ class Proof(Expressions):
                 sides = [left, atom.comparators[0]]
             elif isinstance(op, (ast.Lt, ast.LtE)) and isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub):
                 sides = [inner.left, inner.right]
-            elif isinstance(op, (ast.Lt, ast.LtE)) and isinstance(inner, ast.Call) and len(inner.args) > 1:
+            elif isinstance(op, (ast.Lt, ast.LtE)) and isinstance(inner, ast.Call) and self._computes_with_answer(inner):
                 # `abs(poly(xs, f(xs))) < 1e-4`: a function of the tests computes with the answer.
                 self.demands.add(Value(origin=ast.unparse(inner.func)), Value(text=self.unknown()))
                 return
         elif isinstance(atom, ast.Call) and called_name(atom) in _CLOSE and len(atom.args) > 1:
             sides = atom.args[:2]
         if not sides:
-            self.demands.add(self._found(atom), Value(text=wanted))
+            self.demands.add(self._find_value(atom), Value(text=wanted))
         elif wanted == "True":
             for one, other in self._pairs(*sides):
                 self.demands.add(replace(one, text=self.text(one)), replace(other, text=self.text(other)))
+
+    def _computes_with_answer(self, node: ast.Call) -> bool:
+        """Whether a function of the tests is given an answer and something else."""
+        owner = self.scope.owner(called_name(node))
+        ours = isinstance(node.func, ast.Name) and owner is not None and node.func.id in owner.functions
+        return ours and len(node.args) > 1 and any(self._find_value(part).answer for part in node.args)
 
     def _pairs(self, one: ast.expr, other: ast.expr) -> Iterator[tuple[Value, Value]]:
         """Yield the values that must be equal for both sides to be: for `(a, f(2)) == (1, 2)` each of two."""
@@ -315,9 +321,9 @@ class Proof(Expressions):
             for part, wanted in zip(theirs, ours):
                 yield from self._pairs(part, wanted)
         else:
-            yield self._found(one), self._found(other)
+            yield self._find_value(one), self._find_value(other)
 
-    def _found(self, node: ast.expr) -> Value:
+    def _find_value(self, node: ast.expr) -> Value:
         """Return the value that an expression had; of a loop without a turn it had none."""
         return Value(text=repr(node.value)) if isinstance(node, ast.Constant) else self.last.get(id(node), Value())
 
@@ -358,10 +364,6 @@ def _is_literal(node: ast.expr) -> bool:
     except (ValueError, TypeError, RecursionError, MemoryError):
         return False
     return True
-
-
-def _is_read(node: ast.AST) -> bool:
-    return isinstance(getattr(node, "ctx", None), ast.Load)
 
 
 def _count(node: ast.AST) -> int:

@@ -106,19 +106,11 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call to make after the program: `entry` (dotted name) with `args` and `kwargs`, or an expression's source.
+    """A call of a function after the program, by its dotted name. Arguments are plain data (see inside/plain.py)."""
 
-    Evaluated in the program's namespace. Arguments are plain data (see inside/plain.py).
-    """
-
-    entry: str = ""
+    entry: str
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    expression: str = ""
-
-    def __post_init__(self) -> None:
-        if bool(self.entry) == bool(self.expression):
-            raise ValueError("a call has either an entry or an expression")
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,7 +202,6 @@ def _payload(job: Job) -> dict[str, Any]:
     calls = [
         {
             "entry": c.entry,
-            "expression": c.expression,
             "args": plain.encode(list(c.args)),
             "kwargs": _keywords(c.kwargs),
         }

@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import interpreter, plain, service, telling
+from rlvr.sandbox.inside import interpreter, plain, service
 from rlvr.sandbox.inside.isolation import Isolation, Layers
 
 # Descriptors of the status pipe, and the first of the channels for answers.
@@ -228,11 +228,9 @@ def _answer_calls(names: dict[str, Any], job: dict[str, Any]) -> None:
     asked = _getpid()
     for number, call in enumerate(job["calls"]):
         try:
-            if call["expression"]:
-                value = eval(compile(call["expression"], "call.py", "eval", dont_inherit=True), names)
-            else:
-                value = service.entry(names, call["entry"])(*plain.decode(call["args"]), **plain.decode(call["kwargs"]))
-            answer = {"n": number, "v": telling.written(value, whole=True)}
+            args, kwargs = plain.decode(call["args"]), plain.decode(call["kwargs"])
+            value = service.find_entry(names, call["entry"])(*args, **kwargs)
+            answer = {"n": number, "v": plain.encode_value(value, whole=True)}
         except Exception as error:
             answer = {"n": number, "x": type(error).__name__}
         _end_copies(asked)

@@ -94,7 +94,7 @@ def refuse_fixtures(tree: ast.Module) -> None:
             marks = [*node.decorator_list, *(owner.decorator_list if owner is not None else ())]
             others = any(called_name(mark) not in _MARKS for mark in marks)
             unknown = (
-                set(needed) - known - _parametrized(marks) - ({needed[0]} if owner is not None and needed else set())
+                set(needed) - known - _find_parameters(marks) - ({needed[0]} if owner is not None and needed else set())
             )
             if unknown and not others:
                 raise ValueError(
@@ -102,7 +102,7 @@ def refuse_fixtures(tree: ast.Module) -> None:
                 )
 
 
-def _parametrized(marks: Sequence[ast.expr]) -> set[str]:
+def _find_parameters(marks: Sequence[ast.expr]) -> set[str]:
     """Return the names that `pytest.mark.parametrize` gives values."""
     found: set[str] = set()
     for mark in marks:

@@ -27,7 +27,7 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     checks: list[bool] = []
     failures: list[tuple[str, int, str, int]] = []
 
-    def failed(text: str) -> None:
+    def note_failure(text: str) -> None:
         error = sys.exc_info()[1]
         assert error is not None
         failures.append((type(error).__name__, _line_of(error), text, len(checks) + len(failures) + 1))
@@ -36,7 +36,7 @@ def run_tests(job: dict[str, Any], *, requests: int, replies: int, verdict: int)
     space.update({name: Named(link, name, "new" if name in job["classes"] else "call") for name in job["names"]})
     space.update({instrument.CHECKED: lambda: checks.append(link.answered > 0), instrument.AFTER: After})
     space[instrument.UNCHANGING] = _refuse_changeable
-    space.update({instrument.FAILED: failed, instrument.ERROR: Exception})
+    space.update({instrument.FAILED: note_failure, instrument.ERROR: Exception})
     tree = ast.parse(job["test"])
     written = sum(isinstance(node, ast.Assert) for node in ast.walk(tree))
     try:
@@ -80,7 +80,7 @@ def run_together(names: dict[str, Any], job: dict[str, Any], verdict: int, end_c
 def _refuse_changeable(value: Any) -> Any:
     """Return an answer that is read after later calls of the program. Raises TypeError for one that can change.
 
-    Such tests compare it with a number, a text or a tuple of them: lists and dicts are not equal to one, but arrays are.
+    Such tests compare it with a number, a text or a tuple of them. Lists and dicts never equal one; arrays may.
     """
     for item in value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else ():
         _refuse_changeable(item)

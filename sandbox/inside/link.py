@@ -55,6 +55,8 @@ class Link:
         self._replies: io.BufferedReader = open(replies, "rb", closefd=False)  # noqa: SIM115
         # Containers that both sides have, by id: their numbers there, and they themselves.
         self._given: dict[int, tuple[int, Any]] = {}
+        # Those of the message that is being made.
+        self._new: dict[int, tuple[int, Any]] = {}
         self._numbers = itertools.count()
         self._most_given = 64
 
@@ -66,21 +68,23 @@ class Link:
         after: list[Any] = [place for place, value in (*enumerate(args), *kwargs.items()) if isinstance(value, After)]
         given = [value.value if isinstance(value, After) else value for value in args]
         named = {name: value.value if isinstance(value, After) else value for name, value in kwargs.items()}
+        self._new.clear()
         try:
-            encoded = plain.encode([given, named], other=self._encoded, whole=True)
+            encoded = plain.encode([given, named], other=self._encode_value, whole=True)
         except plain.TooLarge:
             self.too_large = True
             raise
-        service.send(self._requests, {"do": do, "on": on, "with": encoded, "after": after, "drop": self._dropped()})
+        self._given.update(self._new)
+        service.send(self._requests, {"do": do, "on": on, "with": encoded, "after": after, "drop": self._drop_unused()})
         answer = self._answer()
         for place, data in zip(after, answer.get("a", ())):
             replaced: Any = args[place] if isinstance(place, int) else kwargs[place]
             _replace(replaced.value, self._read(data))
         if "x" in answer:
-            raise self._raised(answer)
+            raise self._make_exception(answer)
         return Handle(self, answer["h"]) if type(answer.get("h")) is int else self._read(answer["v"])
 
-    def _encoded(self, value: Any, encoder: Any, depth: int) -> Any:
+    def _encode_value(self, value: Any, encoder: Any, depth: int) -> Any:
         """Encode an object of the program as its number; of other functions and objects none can cross.
 
         A container that the program has been given before is the one that it has; parts of it may be shared.
@@ -93,16 +97,17 @@ class Link:
             return ["*", value.handle]
         if isinstance(value, _IMMUTABLE):
             return None
-        if id(value) in self._given:
-            return ["*", self._given[id(value)][0]]
+        known = self._given.get(id(value)) or self._new.get(id(value))
+        if known is not None:
+            return ["*", known[0]]
         if isinstance(value, (plain.Opaque, plain.Yielded)):
             raise TypeError("what the program has answered cannot be handed back to it")
-        written = encoder.written(value, depth)
+        written = encoder.write(value, depth)
         number = next(self._numbers)
-        self._given[id(value)] = number, value
+        self._new[id(value)] = number, value
         return ["&", number, written]
 
-    def _dropped(self) -> list[int]:
+    def _drop_unused(self) -> list[int]:
         """Forget containers that the tests no longer have; return their numbers."""
         if len(self._given) <= self._most_given:
             return []
@@ -127,13 +132,13 @@ class Link:
 
     def _read(self, data: Any) -> Any:
         try:
-            value = plain.decode(data, array=service.array, other=self._numbered)
+            value = plain.decode(data, array=service.make_array, other=self._decode_container)
         except plain.PlainError as error:
             value = plain.Opaque(bounds.TOO_LARGE if isinstance(error, plain.TooLarge) else "malformed")
         self.too_large = self.too_large or (isinstance(value, plain.Opaque) and value.too_large)
         return value
 
-    def _numbered(self, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
+    def _decode_container(self, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
         """Decode a container of the program, and keep its number."""
         number, data = rest
         if tag != "&" or type(number) is not int:
@@ -143,7 +148,7 @@ class Link:
             self._given[id(value)] = number, value
         return value
 
-    def _raised(self, answer: dict[str, Any]) -> Exception:
+    def _make_exception(self, answer: dict[str, Any]) -> Exception:
         """Return an exception of the first builtin type that the program's has, with its arguments and text."""
         names = answer["x"] if type(answer["x"]) is list else []
         args, text = self._read(answer.get("m", ["l", []])), self._read(answer.get("s", ""))
@@ -247,7 +252,7 @@ def _kind(value: Any, kind: type) -> Any:
     return value
 
 
-def _asked(do: str, kind: type | None = None) -> Callable[..., Any]:
+def _make_operation(do: str, kind: type | None = None) -> Callable[..., Any]:
     def ask(self: Handle, *args: Any) -> Any:
         value = self._link.ask(do, self._number, *args)
         return value if kind is None else _kind(value, kind)
@@ -263,4 +268,4 @@ for _name, _do, _answer in (
     ("__setitem__", "setitem", None),
     ("__delitem__", "delitem", None),
 ):
-    setattr(Handle, _name, _asked(_do, _answer))
+    setattr(Handle, _name, _make_operation(_do, _answer))

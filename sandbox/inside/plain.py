@@ -6,6 +6,7 @@ size: a subclass arrives as its base class, a generator as its items, anything e
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import math
@@ -26,6 +27,7 @@ _ARRAY_KINDS = "biufcSU"
 _ARRAY_TYPE = re.compile(rf"[<>|=][{_ARRAY_KINDS}](\d{{1,6}})")
 _MAX_ARRAY_BYTES = 1 << 26
 _NONE = type(None)
+LEFT_OUT = ["o", bounds.TOO_LARGE, None, None]
 BASES = (int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, deque)
 _EXACT = (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, object, type)
 _TYPES: dict[str, type] = {kind.__name__: kind for kind in _EXACT}
@@ -52,6 +54,29 @@ def encode(
     return data
 
 
+def encode_value(value: Any, *, whole: bool = False, other: Callable[..., Any] | None = None) -> Any:
+    """Encode a program's value, as `encode`. One whose methods raise is encoded as opaque, whatever they raise.
+
+    With `whole` one of which a part is too large is encoded as such.
+    """
+    try:
+        return encode(value, other, whole=whole)
+    except TooLarge:
+        return LEFT_OUT
+    except Exception:
+        return ["o", "unreadable", None, None]
+
+
+def encode_exception(error: BaseException) -> dict[str, Any]:
+    """Return the names of an exception's types, its arguments and its text."""
+    parts: dict[str, Callable[[], Any]] = {"m": lambda: list(error.args), "s": lambda: str(error)}
+    found: dict[str, Any] = {"x": [base.__name__ for base in type(error).__mro__]}
+    for key, read in parts.items():
+        with contextlib.suppress(Exception):
+            found[key] = encode_value(read())
+    return found
+
+
 def dumps(value: Any) -> bytes:
     """Return data as one line of ASCII JSON."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
@@ -72,9 +97,9 @@ class _Encoder:
             own = self.other(value, self, depth)
             if own is not None:
                 return own
-        return self.written(value, depth)
+        return self.write(value, depth)
 
-    def written(self, value: Any, depth: int) -> Any:
+    def write(self, value: Any, depth: int) -> Any:
         """Write a value as its type has it, whatever `other` makes of it; of its parts `other` is asked."""
         for base, write in _WRITERS:
             if isinstance(value, base):
@@ -103,7 +128,7 @@ class _Encoder:
     def too_large(self) -> list[Any]:
         """Write what stands for a part that is left out."""
         self.cut = True
-        return ["o", bounds.TOO_LARGE, None, None]
+        return LEFT_OUT
 
     def opaque(self, value: Any) -> list[Any]:
         try:

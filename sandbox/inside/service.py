@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from rlvr.sandbox.inside import bounds, plain, telling
+from rlvr.sandbox.inside import bounds, plain
 
 # The program's may be another function.
 _getpid = os.getpid
@@ -30,7 +30,7 @@ def find(names: dict[str, Any], path: str) -> Any:
     return found
 
 
-def entry(names: dict[str, Any], path: str) -> Any:
+def find_entry(names: dict[str, Any], path: str) -> Any:
     """Return the function to call for a dotted name, as `find`.
 
     A method is that of a new instance, unless it is static or of the class; a method of `Solution` needs no class name.
@@ -39,16 +39,16 @@ def entry(names: dict[str, Any], path: str) -> Any:
         path = f"Solution.{path}"
     above, _, name = path.rpartition(".")
     owner = find(names, above) if above else None
-    if isinstance(owner, type) and isinstance(_static(owner, name), types.FunctionType):
+    if isinstance(owner, type) and isinstance(_find_static(owner, name), types.FunctionType):
         return getattr(owner(), name)
     return find(names, path)
 
 
-def _static(owner: type, name: str) -> Any:
+def _find_static(owner: type, name: str) -> Any:
     return next((vars(kind)[name] for kind in owner.__mro__ if name in vars(kind)), None)
 
 
-def array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
+def make_array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
     """Return an array of numpy's."""
     numpy = importlib.import_module("numpy")
     found = numpy.array(items, dtype=kind).reshape(shape)
@@ -60,7 +60,7 @@ _READ = frozenset(
 )
 
 
-def _remembering(items: Iterator[Any], read: list[Any]) -> Iterator[Any]:
+def _remember(items: Iterator[Any], read: list[Any]) -> Iterator[Any]:
     for item in items:
         read.append(item)
         yield item
@@ -81,7 +81,7 @@ def send(descriptor: int, message: Any) -> None:
     """Write one line of JSON, all of it; instead of a value that makes it too long that it is too large."""
     line = plain.dumps(message) + b"\n"
     if len(line) > bounds.MAX_LINE and "v" in message:
-        line = plain.dumps({**message, "v": telling.TOO_LARGE, "a": []}) + b"\n"
+        line = plain.dumps({**message, "v": plain.LEFT_OUT, "a": []}) + b"\n"
     data = memoryview(line)
     while data:
         data = data[os.write(descriptor, data) :]
@@ -138,34 +138,34 @@ class Server:
             send(self._replies, answer)
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        args, kwargs = plain.decode(request["with"], array=array, other=self._object)
+        args, kwargs = plain.decode(request["with"], array=make_array, other=self._decode_given)
         try:
             value = self._operations[request["do"]](request["on"])(*args, **kwargs)
             answer = (
-                self._made(value)
+                self._encode_made(value)
                 if request["do"] == "new"
-                else {"v": telling.written(value, whole=True, other=self._written)}
+                else {"v": plain.encode_value(value, whole=True, other=self._encode_value)}
             )
         except (Exception, SystemExit) as error:
-            answer = telling.told(error)
+            answer = plain.encode_exception(error)
         for number in request["drop"]:
             del self._given[number]
         after = [args[place] if isinstance(place, int) else kwargs[place] for place in request["after"]]
         return (
-            {**answer, "a": [telling.written(value, whole=True, other=self._written) for value in after]}
+            {**answer, "a": [plain.encode_value(value, whole=True, other=self._encode_value) for value in after]}
             if after
             else answer
         )
 
-    def _made(self, value: Any) -> dict[str, Any]:
+    def _encode_made(self, value: Any) -> dict[str, Any]:
         """A function that has the name of a class may return a plain value."""
-        written = telling.written(value, whole=True, other=self._written)
+        written = plain.encode_value(value, whole=True, other=self._encode_value)
         if type(written) is not list or written[0] not in ("o", "y"):
             return {"v": written}
         self._objects.append(value)
         return {"h": len(self._objects) - 1}
 
-    def _written(self, value: Any, encoder: Any, depth: int) -> Any:
+    def _encode_value(self, value: Any, encoder: Any, depth: int) -> Any:
         """Encode what is more than its data: containers and objects, which tests may hand back, with a number.
 
         A number of numpy keeps its type. An object of a class of the program that compares or reads its values
@@ -179,19 +179,19 @@ class Server:
         elif isinstance(value, Iterator):
             # Handed back, it starts with what has been read of it here.
             read: list[Any] = []
-            written = encoder.written(_remembering(value, read), depth)
+            written = encoder.write(_remember(value, read), depth)
             value = itertools.chain(read, value)
         elif kind.__module__ == "numpy" and getattr(value, "shape", None) == () and not isinstance(value, plain.BASES):
             return ["A", value.dtype.str, [], [value.item()]] if value.dtype.kind in "biuf" else None
         else:
-            written = encoder.written(value, depth)
+            written = encoder.write(value, depth)
         if type(written) is not list or written[0] not in _NUMBERED or written[1] == bounds.TOO_LARGE:
             return written
         number = next(self._numbers)
         self._given[number] = value
         return ["o", written[1], number, written[3]] if written[0] == "o" else ["&", number, written]
 
-    def _object(self, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
+    def _decode_given(self, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
         number, *data = rest
         if tag == "h":
             return self._objects[number]

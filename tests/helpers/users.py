@@ -27,7 +27,7 @@ setting = json.loads(sys.argv[1])
 readable = host.readable_paths() + tuple(setting.pop("read"))
 host.readable_paths = lambda: readable
 def made(row):
-    calls = tuple(Call(expression=text) for text in row.pop("calls", ()))
+    calls = tuple(map(Call, row.pop("calls", ())))
     return Job(row.pop("program"), row.pop("stdin", ""), calls=calls, limits=Limits(**row))
 with Pool(**setting) as pool:
     print("ready", flush=True)

@@ -26,7 +26,7 @@ def items(): yield from 'xy'
     calls = (
         Call("f", (21,)),
         Call("f", ([(1, 2)],)),
-        Call(expression="many()"),
+        Call("many"),
         Call("f", (None,)),
         Call("nothing"),
         Call("match"),
@@ -111,6 +111,25 @@ else:
     assert (result.tests_passed, result.detail) == (True, "")
     result = pool.run(TestJob(Job(program), test + "assert f([]) == 2\n", ("f", "Stack"), ("Stack",)))
     assert (result.tests_passed, result.detail) == (False, "wrong answer of f([])")
+
+
+def test_what_could_not_be_sent_is_not_taken_for_sent(pool: Pool):
+    """A message that fails half encoded leaves no container that only one side has."""
+    test = """
+xs = [4]
+for bad in (f, [[]]):
+    for _ in range(200):
+        bad = [bad]
+    try:
+        f([xs, bad])
+    except Exception:
+        pass
+    else:
+        assert False
+assert f(xs) == 1
+"""
+    result = pool.run(TestJob(Job("def f(xs): return len(xs)"), test, ("f",)))
+    assert (result.tests_passed, result.detail) == (True, "")
 
 
 def test_tests_run_together_with_the_program(pool: Pool):

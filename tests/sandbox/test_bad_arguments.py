@@ -49,7 +49,7 @@ def test_counts_of_other_programs_are_whole_numbers(name: str) -> None:
 def test_the_largest_limits_work(pool: Pool) -> None:
     """No number within the bounds is too large for the system."""
     counts = dict.fromkeys(COUNTS, 10**9)
-    result = pool.run(Job("x = 2", calls=(Call(expression="x"),), limits=Limits(seconds=86_400, **counts)))
+    result = pool.run(Job("def f(): return 2", calls=(Call("f"),), limits=Limits(seconds=86_400, **counts)))
     assert (result.status, result.returned[0].value) == (RunStatus.OK, 2)
     assert pool.run(
         TestJob(Job("def f(): return 1", limits=Limits(seconds=86_400)), "assert f() == 1", ("f",))

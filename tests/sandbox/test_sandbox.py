@@ -148,8 +148,6 @@ def test_limits_and_slots_are_checked():
         Limits(seconds=0)
     with pytest.raises(ValueError, match="slots 0"):
         Pool(0)
-    with pytest.raises(ValueError, match="either an entry or an expression"):
-        Call()
 
 
 def test_preloaded_modules_are_there(pool: Pool):

@@ -207,7 +207,7 @@ class _Mark(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         function = self.functions.get(id(node))
-        visited = self.generic_visit(node)
+        visited: Any = self.generic_visit(node)
         return ast.Call(ast.Name(function, ast.Load()), [visited], []) if function else visited
 
 

@@ -293,7 +293,7 @@ class Proof(Expressions):
                 sides = [left, atom.comparators[0]]
             elif isinstance(op, (ast.Lt, ast.LtE)) and isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub):
                 sides = [inner.left, inner.right]
-            elif isinstance(op, (ast.Lt, ast.LtE)) and isinstance(inner, ast.Call) and self._computes_with_answer(inner):
+            elif isinstance(op, (ast.Lt, ast.LtE)) and isinstance(inner, ast.Call) and self._uses_answer(inner):
                 # `abs(poly(xs, f(xs))) < 1e-4`: a function of the tests computes with the answer.
                 self.demands.add(Value(origin=ast.unparse(inner.func)), Value(text=self.unknown()))
                 return
@@ -305,7 +305,7 @@ class Proof(Expressions):
             for one, other in self._pairs(*sides):
                 self.demands.add(replace(one, text=self.text(one)), replace(other, text=self.text(other)))
 
-    def _computes_with_answer(self, node: ast.Call) -> bool:
+    def _uses_answer(self, node: ast.Call) -> bool:
         """Whether a function of the tests is given an answer and something else."""
         owner = self.scope.owner(called_name(node))
         ours = isinstance(node.func, ast.Name) and owner is not None and node.func.id in owner.functions

@@ -11,7 +11,8 @@ from rlvr.sandbox.inside.live import called_name
 from rlvr.sandbox.inside.pytest_names import FIXTURES
 
 CHECKED, FAILED, ERROR = "_checked", "_failed", "_Exception"
-# Of an argument: its value after the call is an answer. Of an answer that is compared late: it must not be changeable.
+# Calls that the proof of strength adds: `f(_after(xs))` asks for the value of xs after the call, and in
+# `_refuse_changeable(a) == 1` an answer of an earlier call must be of a type whose values do not change.
 AFTER, UNCHANGING = "_after", "_refuse_changeable"
 _LONGEST_TEXT = 160  # characters of calls
 _RUN_BY_THEMSELVES = frozenset("setUp tearDown setUpClass tearDownClass asyncSetUp asyncTearDown main check".split())

@@ -78,11 +78,12 @@ def run_together(names: dict[str, Any], job: dict[str, Any], verdict: int, end_c
 
 
 def _refuse_changeable(value: Any) -> Any:
-    """Return an answer that is read after later calls of the program. Raises TypeError for one that can change.
+    """Return an answer of an earlier call. Raises TypeError for an array or bytearray, which may have been changed.
 
-    Such tests compare it with a number, a text or a tuple of them. Lists and dicts never equal one; arrays may.
+    The tests compare it with a number, a text or a tuple of them. Lists and dicts never equal one; arrays may.
     """
-    for item in value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else ():
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    for item in items:
         _refuse_changeable(item)
     if isinstance(value, bytearray) or arrays.is_array(value):
         raise TypeError(f"a {type(value).__name__} of an earlier call may have been changed since")

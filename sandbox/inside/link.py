@@ -139,7 +139,9 @@ class Link:
         return value
 
     def _decode_container(self, tag: str, rest: list[Any], decoder: Any, depth: int) -> Any:
-        """Decode a container of the program, and keep its number."""
+        """Decode a container of the program, and keep its number; or a number of numpy's."""
+        if tag == "g":
+            return decoder.any(["A", *rest], depth - 1)[()]
         number, data = rest
         if tag != "&" or type(number) is not int:
             raise plain.PlainError("malformed container")

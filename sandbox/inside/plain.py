@@ -196,7 +196,7 @@ _WRITERS: tuple[tuple[Any, Callable[[_Encoder, Any, int], Any]], ...] = (
     (complex, lambda e, v, d: ["c", complex(v).real, complex(v).imag]),
     (range, lambda e, v, d: ["r", *(e.integer(n, d) for n in (v.start, v.stop, v.step))]),
     (deque, lambda e, v, d: ["Q", e.items(deque.__iter__(v), d), v.maxlen]),
-    (memoryview, lambda e, v, d: ["b", v.hex()] if v.format == "B" and v.readonly else e.opaque(v)),
+    (memoryview, lambda e, v, d: ["b", v.hex()] if v.format == "B" and type(v.obj) is bytes else e.opaque(v)),
     (type({}.keys()), lambda e, v, d: ["v", e.items(v, d)]),
     (type({}.items()), lambda e, v, d: ["w", e.all(v, d)]),
     (_ITERATORS, _Encoder.iterator),
@@ -214,7 +214,8 @@ _NAMED_WRITERS: dict[tuple[str, str], Callable[[_Encoder, Any, int], Any]] = {
     ("pathlib", "PurePath"): lambda e, v, d: ["P", str(v)],
     ("pathlib._local", "PurePath"): lambda e, v, d: ["P", str(v)],
     ("uuid", "UUID"): lambda e, v, d: ["U", v.hex],
-    ("numpy", "generic"): lambda e, v, d: e.any(v.item(), d + 1),
+    # A row with named fields is a view of its array.
+    ("numpy", "generic"): lambda e, v, d: e.opaque(v) if v.dtype.kind == "V" else e.any(v.item(), d + 1),
     ("numpy", "ndarray"): _Encoder.ndarray,
     ("array", "array"): lambda e, v, d: ["a", v.typecode, e.items(v, d)],
 }

@@ -50,9 +50,7 @@ def _find_static(owner: type, name: str) -> Any:
 
 def make_array(kind: str, shape: tuple[int, ...], items: list[Any]) -> Any:
     """Return an array of numpy's."""
-    numpy = importlib.import_module("numpy")
-    found = numpy.array(items, dtype=kind).reshape(shape)
-    return found if shape else found[()]
+    return importlib.import_module("numpy").array(items, dtype=kind).reshape(shape)
 
 
 _READ = frozenset(
@@ -77,6 +75,10 @@ def _acts_otherwise(kind: type) -> bool:
     return any(base.__module__ == "solution" and not _READ.isdisjoint(vars(base)) for base in kind.__mro__)
 
 
+def _is_number_of_numpy(kind: type) -> bool:
+    return any((base.__module__, base.__name__) == ("numpy", "generic") for base in kind.__mro__)
+
+
 def send(descriptor: int, message: Any) -> None:
     """Write one line of JSON, all of it; instead of a value that makes it too long that it is too large."""
     line = plain.dumps(message) + b"\n"
@@ -90,11 +92,14 @@ def send(descriptor: int, message: Any) -> None:
 class Server:
     """Answers requests until their pipe is closed.
 
-    A request is {"do", "on", "with", "after", "drop"}: an operation, the name or the number of an object (with an
-    attribute's name: [number, name]), encoded [args, kwargs], and the arguments whose values after the call are asked
-    for. In it, and in an answer, ["&", n, data] is a container that is later called ["*", n], until n is dropped. An
-    answer is {"v"}: the value; {"h"}: the number of what a class has made; or {"x", "m", "s"}: the names of an
-    exception's types, its arguments and its text. "a" are the arguments after the call.
+    A request is {"do", "on", "with", "after", "drop"}: an operation; the name or the number of an object (with an
+    attribute's name: [number, name]); encoded [args, kwargs]; the arguments whose values after the call are asked for;
+    numbers of containers that the tests no longer have. An answer is one of
+        {"v": value}
+        {"h": number of the object that a class has made}
+        {"x": names of an exception's types, "m": its arguments, "s": its text}
+    with "a", the arguments after the call, where they were asked for. In both, ["&", n, data] is a container, which is
+    called ["*", n] from then on. ["g", ...] is a number of numpy's.
     """
 
     def __init__(self, names: dict[str, Any], requests: int, replies: int, end_copies: Callable[[int], None]) -> None:
@@ -181,8 +186,9 @@ class Server:
             read: list[Any] = []
             written = encoder.write(_remember(value, read), depth)
             value = itertools.chain(read, value)
-        elif kind.__module__ == "numpy" and getattr(value, "shape", None) == () and not isinstance(value, plain.BASES):
-            return ["A", value.dtype.str, [], [value.item()]] if value.dtype.kind in "biuf" else None
+        elif _is_number_of_numpy(kind) and not isinstance(value, plain.BASES):
+            # Not an array without dimensions, which can be changed.
+            return ["g", value.dtype.str, [], [value.item()]] if value.dtype.kind in "biuf" else None
         else:
             written = encoder.write(value, depth)
         if type(written) is not list or written[0] not in _NUMBERED or written[1] == bounds.TOO_LARGE:

@@ -47,6 +47,12 @@ ALIASES = {
     "def low(s):\n    A[:] = s.lower().encode()\n    return A",
     "a = low('X')\nb = low('Y')\nassert a == b'x'\nassert b == b'y'\nassert low('Z') == b'z'": "A = bytearray(b'x')\n"
     "def low(s):\n    A[:] = s.lower().encode()\n    return memoryview(A)",
+    "a = vec(1)\nb = vec(2)\nassert a == 5\nassert b == 7\nassert vec(3) == 9": "import numpy as np\n"
+    "A = np.array(0.0)\ndef vec(n):\n    A[...] = 2 * n + 3\n    return A",
+    "a = low('X')\nb = low('Y')\nassert a == b'x'\nassert (a, b) == (b'x', b'y')": "A = bytearray(b'x')\n"
+    "def low(s):\n    A[:] = s.lower().encode()\n    return memoryview(A).toreadonly()",
+    "a = row(1)\nb = row(2)\nassert a == (5, 1)\nassert b == (7, 1)": "import numpy as np\n"
+    "A = np.zeros(1, dtype=[('x', float), ('y', int)])\ndef row(n):\n    A[0] = (2 * n + 3, 1)\n    return A[0]",
     "t = ((1,) or (2,)) + box(1)\nbox(2)\nassert t[1] == [1]\nassert box(3) == ([3],)": "A = [0]\n"
     "def box(n):\n    A[0] = n\n    return (A,)",
     "x = (1,) + (2,)\nt = x + box(1)\nbox(2)\nassert t[2] == [1]\nassert box(3) == ([3],)": "A = [0]\n"
@@ -93,6 +99,7 @@ def test_aliasing_bugs_pass_no_strong_tests(verifier: UnitTests) -> None:
     [
         "def f(n): return 2 * n + 3",
         "import numpy as np\ndef f(n): return np.int64(2 * n + 3)",
+        "import numpy as np\ndef f(n): return np.float32(2 * n + 3)",
         "class N(int): pass\ndef f(n): return N(2 * n + 3)",
     ],
 )

@@ -31,8 +31,8 @@ _CLOSE = frozenset("isclose allclose array_equal".split())
 class Proof(Expressions):
     """The proof for one test code; `names` are the program's. Raises NotProved, with the reason in words.
 
-    `shared` are names of the tests that the program has, too. `settled`: the ids of arguments in the tree whose value
-    after the call is an answer of its own; `late`: of answers that must not be such as can change.
+    `shared` are names of the tests that the program has, too. `settled` and `late` are ids of nodes in the tree:
+    arguments whose value after the call is an answer of its own, and answers that are compared after other calls.
     """
 
     def __init__(self, tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> None:

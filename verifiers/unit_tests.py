@@ -17,10 +17,8 @@ from rlvr.sandbox import Executor, Job, Limits, Pool, Result, RunStatus, TestJob
 from rlvr.sandbox import packages as sandbox_packages
 from rlvr.types import Problem, Status, Verdict, bad_reference, error, no_answer
 from rlvr.verifiers.code import extract as code_extract
-from rlvr.verifiers.code.integrity import integrity
 from rlvr.verifiers.code.null import null_programs
-from rlvr.verifiers.code.outcomes import Outcome
-from rlvr.verifiers.code.plans import TestPlan, make_plan
+from rlvr.verifiers.code.plans import Outcome, TestPlan, integrity, make_plan
 
 __all__ = ["UnitTests", "integrity"]
 
@@ -177,12 +175,12 @@ class UnitTests:
         plan_of(reference)
 
     def integrity(self, reference: Any) -> str:
-        """Return "strong", or "weak" where a pass does not show that a program solves it (code/integrity.py)."""
+        """Return "strong", or "weak" where a pass does not show that a program solves it (code/README.md)."""
         return integrity(reference)
 
     def null_completions(self, reference: Any) -> dict[str, str]:
         """Return programs that solve nothing, by what they do."""
-        return null_programs(reference)
+        return null_programs(plan_of(reference).defined)
 
     def __call__(self, problem: Problem, completion: str) -> Verdict:
         """Return the verdict on one completion."""

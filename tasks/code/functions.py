@@ -7,6 +7,7 @@ left out of training unless `include_weak` is set.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from rlvr.tasks.base import build_task, normalized
 from rlvr.tasks.rows import Row, column, first, read_file, read_hub
 from rlvr.tasks.sources import Source, published
 from rlvr.types import Problem, Task
-from rlvr.verifiers.code.extract import prompt_prelude
 from rlvr.verifiers.unit_tests import integrity
 
 ANSWER = "Answer with the whole program, imports included, in one ```python block."
@@ -34,8 +34,18 @@ MBPP_FILES = {False: ("mbpp.jsonl",), True: ("sanitized-mbpp.json",)}
 def humaneval_reference(row: Row) -> dict[str, Any]:
     """Return the reference of a HumanEval row; `prelude` holds what the prompt defines besides the function."""
     reference = {"type": "check", "entry": row["entry_point"], "code": row["test"]}
-    prelude = prompt_prelude(row["prompt"], row["entry_point"])
+    prelude = _prelude_of(row["prompt"], row["entry_point"])
     return {**reference, "prelude": prelude} if prelude else reference
+
+
+def _prelude_of(prompt: str, entry: str) -> str:
+    """Return the imports and helper functions of a HumanEval prompt, without the function to write."""
+    try:
+        tree = ast.parse(prompt + "\n    pass\n")
+    except SyntaxError as error:
+        raise ValueError(f"the prompt is not Python that ends with a function: {error}") from error
+    kept = [s for s in tree.body if not (isinstance(s, ast.FunctionDef) and s.name == entry)]
+    return "\n".join(ast.unparse(statement) for statement in kept)
 
 
 def mbpp_reference(row: Row) -> dict[str, Any]:

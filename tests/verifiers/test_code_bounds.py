@@ -11,7 +11,7 @@ import time
 import pytest
 
 from rlvr.types import Problem, Status
-from rlvr.verifiers.code import bounds, extract
+from rlvr.verifiers.code import extract
 from rlvr.verifiers.extract import fences
 from rlvr.verifiers.unit_tests import UnitTests
 
@@ -165,14 +165,20 @@ def test_no_program_makes_the_caller_parse_at_great_cost(kind: str):
     assert float(took) < 1
 
 
-def test_ordinary_programs_are_parsed():
-    """Method chains, dotted imports and many imports are no long paths."""
-    program = "import os.path as p\nfrom a.b.c import d\n" + "import x.y\n" * 200 + "z = a.b().c().d[1].e\n" * 100
-    assert bounds.parse_bounded(program) is not None
-    assert bounds.parse_bounded("x = [" + "1.5, " * 1000 + "]") is not None
-    assert bounds.parse_bounded("x = [" + "..., " * 40 + "]") is not None
-    assert extract.defines("if True:\n    f = lambda: 1\n", "f")
-    assert extract.defines("#" * 60_000 + "\ndef f(): pass", "f")
+@pytest.mark.parametrize(
+    ("program", "whole"),
+    [
+        ("if True:\n    f = lambda: 1\n", True),
+        ("#" * 60_000 + "\ndef f(): pass", True),
+        ("import math\nasync def f(): pass", True),
+        ("f: int = 2", True),
+        ("    return f(1) == 2\n", False),
+        ("    def g(): return 1\n    return g()\n", False),
+    ],
+)
+def test_a_body_is_put_after_its_first_line(program: str, whole: bool):
+    """A program that binds the function is whole."""
+    assert extract.completed(program, "def f():\n", "f") == (program if whole else "def f():\n" + program)
 
 
 def test_a_completion_beyond_the_bound_scores_by_a_limit():

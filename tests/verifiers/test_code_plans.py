@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlvr.verifiers.code import testcode
-from rlvr.verifiers.code.integrity import integrity, why_weak
-from rlvr.verifiers.code.plans import CallsPlan, WholePlan, make_plan
+from rlvr.verifiers.code.plans import CallsPlan, WholePlan, integrity, make_plan, why_weak
 from tests.helpers.programs import ADD, asserts
 
 
@@ -62,7 +61,7 @@ def test_what_cannot_be_secured_is_marked(code: str, strength: str):
         ("p = P(1)\nassert p.add(1).x == 3", "the attribute x"),
         ("from unittest.mock import Mock\nm = Mock()\nassert f(m) == 3", "the tests import unittest.mock.Mock"),
         ("assert f(1) == g(2)\nx = 1", "an answer is read after another call"),
-        ("while f(1):\n    assert f(2) == 3", "a loop whose end an answer decides"),
+        ("while f(1):\n    assert f(2) == 3", "a statement of the kind While"),
         ("for n in (1, 2):\n    r = f(n)\n    if r is None:\n        continue\n    assert r == n * 2",
          "an answer decides whether the tests go on"),
         ("import random\nrandom.seed(1)\na = f()\nrandom.seed(1)\nassert a == random.random()",

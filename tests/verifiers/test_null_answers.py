@@ -10,7 +10,7 @@ import pytest
 
 from rlvr.sandbox import level
 from rlvr.types import Problem
-from rlvr.verifiers.code.integrity import integrity
+from rlvr.verifiers.code.plans import integrity
 from rlvr.verifiers.unit_tests import UnitTests
 from tests.helpers.programs import asserts
 

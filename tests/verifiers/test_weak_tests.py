@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rlvr.types import Problem
-from rlvr.verifiers.code.integrity import integrity
 from rlvr.verifiers.code.null import null_programs
+from rlvr.verifiers.code.plans import integrity, make_plan
 from rlvr.verifiers.unit_tests import UnitTests
 from tests.helpers.programs import ADD, asserts, runs_programs
 
@@ -199,7 +199,7 @@ def test_null_programs_pass_no_strong_tests(reference: dict[str, Any]):
     assert integrity(reference) == "strong"
     verifier = UnitTests(timeout=3, slots=1)
     try:
-        programs = null_programs(reference)
+        programs = null_programs(make_plan(reference).defined)
         verdicts = verifier.verify_batch([(Problem("p", "", reference), text) for text in programs.values()])
     finally:
         verifier.close()

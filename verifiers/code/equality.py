@@ -31,7 +31,7 @@ class Output:
     def same(self, output: str, expected: str) -> bool:
         """Whether the outputs are the same."""
         if self.compare == "lines":
-            return same_output(output, expected)
+            return _lines(output) == _lines(expected)
         if self.ignore_case:
             output, expected = output.casefold(), expected.casefold()
         ours, theirs = output.split(), expected.split()
@@ -48,14 +48,6 @@ class Output:
             return False
         allowed = self.tolerance * (max(1.0, abs(float(wanted))) if fraction else 1.0)
         return abs(float(value - wanted)) <= allowed
-
-
-BY_LINES = Output()
-
-
-def same_output(output: str, expected: str) -> bool:
-    """Whether outputs have the same lines, without white space at their ends and blank lines at the end."""
-    return _lines(output) == _lines(expected)
 
 
 def _lines(text: str) -> list[str]:

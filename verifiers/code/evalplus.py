@@ -16,11 +16,28 @@ from functools import lru_cache
 from typing import Any
 
 from rlvr.sandbox.inside import plain
-from rlvr.sandbox.inside.live import called_name
 
 _LINE = re.compile(r"^([ \t]*(inputs|results) = )([\[(].*)$", re.MULTILINE)
 _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|,\s*(?=[\])])|[()]|[A-Za-z_]\w*""")
 _WORDS = {"(": '{"(":[', ")": "]}", "True": "true", "False": "false", "None": "null"}
+# What is left when the literals are taken out and the code is printed anew.
+_FORM = re.compile(
+    r"""(?:(?:import|from)\ .*\n+ | METADATA\ =\ .*\n+ | ['"].*\n+ | def\ (?!check\b).*\n(?:\ .*\n|\n)*)*
+    (?:def\ check\((?P<parameter>\w+)\):\n)?
+    \ *inputs\ =\ None\n
+    \ *results\ =\ None\n
+    \ *for\ \w+,\ \((?P<row>\w+),\ (?P<result>\w+)\)\ in\ enumerate\(zip\(inputs,\ results\)\):\n
+    \ *assertion\((?P<entry>\w+)\(\*(?P=row)\),\ (?P=result),\ (?P<tolerance>[\d.e-]+)\)""",
+    re.VERBOSE,
+)
+# The comparison: equal, or close with a tolerance or for floats.
+_COMPARISON = (
+    "def assertion(out, exp, atol):",
+    "exact_match = out == exp",
+    "if atol == 0 and is_floats(exp):",
+    "if not exact_match and atol != 0:",
+    "allclose(out, exp",
+)
 _RELATIVE = 1e-7  # numpy.testing.assert_allclose's default
 # What comparing a value of a program with another one may raise.
 _VALUE_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError)
@@ -44,58 +61,18 @@ def read_cases(code: str) -> Cases | None:
     if lines.keys() != {"inputs", "results"}:
         return None
     try:
-        tree = ast.parse(_LINE.sub(r"\1None", code))
-    except (SyntaxError, RecursionError, MemoryError):
-        return None
-    body = [node for node in tree.body if not isinstance(node, (ast.Import, ast.ImportFrom))]
-    functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
-    body = [node for node in body if not isinstance(node, ast.FunctionDef)]
-    check = functions.get("check")
-    if check is not None and len(check.args.args) == 1 and not body:
-        body = check.body
-    loop = [node for node in body if not _is_inert(node)]
-    if len(loop) != 1 or "assertion" not in functions or not _compares(functions["assertion"]):
-        return None
-    found = _call_of(loop[0])
-    if found is None:
-        return None
-    try:
+        text = ast.unparse(ast.parse(_LINE.sub(r"\1None", code)))
+        form = _FORM.fullmatch(text)
+        if form is None or not all(part in text for part in _COMPARISON):
+            return None
         inputs, results = _literal(lines["inputs"]), _literal(lines["results"])
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     rows = all(isinstance(row, (list, tuple)) for row in inputs)
     if not rows or len(inputs) != len(results) or not inputs:
         return None
-    entry = "" if check is not None and found[0] == check.args.args[0].arg else found[0]
-    return Cases(entry, inputs, results, found[1])
-
-
-def _is_inert(node: ast.stmt) -> bool:
-    if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Constant)
-    named = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    return named and node.targets[0].id in ("inputs", "results", "METADATA")  # type: ignore[attr-defined]
-
-
-def _call_of(loop: ast.stmt) -> tuple[str, float] | None:
-    """Return function and tolerance of `for i, (inp, exp) in enumerate(zip(inputs, results)): assertion(...)`."""
-    if not isinstance(loop, ast.For) or ast.unparse(loop.iter) != "enumerate(zip(inputs, results))":
-        return None
-    form = re.fullmatch(r"\(?\w+, \((\w+), (\w+)\)\)?", ast.unparse(loop.target))
-    if form is None or len(loop.body) != 1 or loop.orelse:
-        return None
-    call = re.fullmatch(r"assertion\((\w+)\(\*(\w+)\), (\w+), ([\d.e-]+)\)", ast.unparse(loop.body[0]))
-    if call is None or (call[2], call[3]) != (form[1], form[2]):
-        return None
-    return call[1], float(call[4])
-
-
-def _compares(function: ast.FunctionDef) -> bool:
-    """Whether `assertion(out, exp, atol)` is EvalPlus's: equal, or close with a tolerance or for floats."""
-    text = ast.unparse(function)
-    parts = ("def assertion(out, exp, atol):", "exact_match = out == exp", "if atol == 0 and is_floats(exp):")
-    close = [node for node in ast.walk(function) if called_name(node) in ("assert_allclose", "allclose")]
-    return all(part in text for part in (*parts, "if not exact_match and atol != 0:")) and bool(close)
+    entry = "" if form["entry"] == form["parameter"] else form["entry"]
+    return Cases(entry, inputs, results, float(form["tolerance"]))
 
 
 def _literal(text: str) -> Any:

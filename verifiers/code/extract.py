@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Sequence
 
-from rlvr.verifiers.code.bounds import parse_bounded
 from rlvr.verifiers.extract import BYTE_ORDER_MARK
 from rlvr.verifiers.extract.fences import fenced_blocks
 
@@ -32,26 +30,15 @@ def program_of(completion: str, names: Sequence[str] = ()) -> str:
     contents = programs or [content for _, content in blocks]
     if not contents:
         return answer
-    name = f"(?:{'|'.join(map(re.escape, names))})"
-    bound = re.compile(rf"^(?:(?:async +)?(?:def|class) +{name}\b|{name} *(?::[^=\n]*)?=[^=])", re.MULTILINE)
+    bound = _binding(*names)
     return next((content for content in reversed(contents) if names and bound.search(content)), contents[-1])
 
 
-def defines(program: str, name: str) -> bool:
-    """Whether a program binds `name`. One that does not parse, or is too costly to parse, is searched as text."""
-    tree = parse_bounded(program)
-    if tree is None:
-        return re.search(rf"^(async )?(def|class) {re.escape(name)}\b", program, re.MULTILINE) is not None
-    bound = set()
-    for statement in tree.body:
-        for node in ast.walk(statement):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                bound.add(node.name)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                bound.add(node.id)
-            elif isinstance(node, ast.alias):
-                bound.add(node.asname or node.name)
-    return name in bound
+def _binding(*names: str, indented: str = "") -> re.Pattern[str]:
+    """Return the pattern of a line that binds one of the names. A program is not parsed here: that may take seconds."""
+    name = f"(?:{'|'.join(map(re.escape, names))})"
+    assigned = rf"{name} *(?::[^=\n]*)?=[^=]"
+    return re.compile(rf"^{indented}(?:(?:async +)?(?:def|class) +{name}\b|{assigned})", re.MULTILINE)
 
 
 def imports(program: str, package: str) -> bool:
@@ -61,16 +48,6 @@ def imports(program: str, package: str) -> bool:
 
 def completed(program: str, prefix: str, entry: str) -> str:
     """Return `program`, after `prefix` where it does not define `entry`: a body without its `def` line."""
-    if not prefix or not entry or defines(program, entry):
+    if not prefix or not entry or _binding(entry, indented=r"[ \t]*").search(program):
         return program
     return prefix + program
-
-
-def prompt_prelude(prompt: str, entry: str) -> str:
-    """Return the imports and helper functions of a HumanEval prompt, without the function to write."""
-    try:
-        tree = ast.parse(prompt + "\n    pass\n")
-    except SyntaxError as error:
-        raise ValueError(f"the prompt is not Python that ends with a function: {error}") from error
-    kept = [s for s in tree.body if not (isinstance(s, ast.FunctionDef) and s.name == entry)]
-    return "\n".join(ast.unparse(statement) for statement in kept)

@@ -1,19 +1,22 @@
-"""Programs that solve nothing: a pack whose tests accept one of them teaches nothing."""
+"""Programs that solve nothing, and the constants and arguments with which they answer: which tests they pass."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.verifiers.code import testcode
-from rlvr.verifiers.code.passing import PRINTED
+from rlvr.sandbox.inside import plain
+from rlvr.verifiers.code import equality
 
-_VALUES = (
-    *("None", "True", "False", "0", "1", "-1", "1.0", "''", "()", "[]", "{}", "set()", "float('nan')"),
-    *("args[0] if args else None", "[*args, *kwargs.values()][1] if len(args) + len(kwargs) > 1 else None"),
-)
+# What programs return that solve nothing, by their source.
+_SOURCES = "None True False 0 1 -1 0.0 1.0 float('nan') float('inf') '' [] [0] [float('nan')] () {} set()".split()
+CONSTANTS: dict[str, Any] = {source: eval(source) for source in _SOURCES}
+_OBJECT = plain.Opaque("object", None, True)
+PRINTED = ("", "0", "1", "-1", "YES", "NO", "Yes", "No", "True", "False", "None")
+
+_ARGUMENTS = ("args[0] if args else None", "[*args, *kwargs.values()][1] if len(args) + len(kwargs) > 1 else None")
 _STATEMENTS = {"raise": "raise ValueError('no')", "exit": "raise SystemExit(0)", "end": "__import__('os')._exit(0)"}
-_OBJECT = """
+_ANYTHING = """
 class Anything:
     def __init__(self, *args, **kwargs): pass
     def __getattr__(self, name):
@@ -33,25 +36,45 @@ class Anything:
 """
 
 
-def null_programs(reference: Mapping[str, Any]) -> dict[str, str]:
-    """Return, by what they do, programs that define the names of a reference and solve nothing."""
-    if reference["type"] == "stdio":
+def describe(answer: str) -> str:
+    """Return in words that an answer passes; "" for none."""
+    return f"a program that answers with {answer} passes" if answer else ""
+
+
+def passing_value(cases: Sequence[tuple[Sequence[Any], Any]], same: Callable[[Any, Any, float], bool]) -> str:
+    """Return the name of a constant that is right for all (arguments, expected value), "the argument", or ""."""
+    for name, value in (*CONSTANTS.items(), ("an object", _OBJECT)):
+        if all(same(value, expected, 0.0) for _, expected in cases):
+            return name
+    if len(cases) > 1 and all(same(cases[0][1], expected, 0.0) for _, expected in cases):
+        return repr(cases[0][1])
+    for number in range(min(len(args) for args, _ in cases)):
+        if all(same(args[number], expected, 0.0) for args, expected in cases):
+            return "the argument"
+    return ""
+
+
+def passing_output(cases: Sequence[tuple[str, str]], rule: equality.Output) -> str:
+    """Return the text that is right for all (input, output) by the rule of comparison, "the input", or ""."""
+    same = rule.same
+    for text in PRINTED:
+        if all(same(text, output) for _, output in cases):
+            return repr(text)
+    if len(cases) > 1 and all(same(cases[0][1], output) for _, output in cases):
+        return repr(cases[0][1])
+    return "the input" if all(same(given, output) for given, output in cases) else ""
+
+
+def null_programs(names: Sequence[str]) -> dict[str, str]:
+    """Return, by what they do, programs that define the names and solve nothing; without names such as only print."""
+    if not names:
         found = {f"prints {text!r}": f"print({text!r})" for text in PRINTED}
         found |= {"prints its input": "import sys\nsys.stdout.write(sys.stdin.read())"}
         return found | _STATEMENTS | {"nothing": "pass"}
-    names = _names(reference)
     found = {"nothing": "pass", "raises": "raise ValueError('no')"}
-    for value in _VALUES:
+    for value in (*CONSTANTS, *_ARGUMENTS):
         found[f"returns {value}"] = "".join(f"def {name}(*args, **kwargs): return {value}\n" for name in names)
     for name, statement in _STATEMENTS.items():
         found[f"calls {name}"] = "".join(f"def {each}(*args, **kwargs): {statement}\n" for each in names)
-    found["an object that answers everything"] = _OBJECT + "".join(f"{name} = Anything\n" for name in names)
+    found["an object that answers everything"] = _ANYTHING + "".join(f"{name} = Anything\n" for name in names)
     return found
-
-
-def _names(reference: Mapping[str, Any]) -> tuple[str, ...]:
-    entry = str(reference.get("entry", "")).split(".")[0]
-    if reference["type"] == "calls":
-        return (entry,)
-    prelude = "\n".join(reference.get(key, "") for key in ("prelude", "setup"))
-    return testcode.program_names(testcode.of_program(reference["code"]), entry, prelude)

@@ -1,4 +1,4 @@
-"""How each type of reference is tested: the jobs to run, and the outcome of their results.
+"""How each type of reference is tested: the jobs to run, the outcome of their results, and what a pass shows.
 
 Expected values stay in the plan, beside the verifier; none is in a job.
 """
@@ -12,21 +12,57 @@ from typing import Any, Protocol
 
 from rlvr.printable import kind_of
 from rlvr.sandbox import Call, Job, Limits, Result, RunStatus, TestJob
-from rlvr.sandbox.inside import instrument
+from rlvr.sandbox.inside import instrument, plain
 from rlvr.sandbox.inside.standins import CutShort
 from rlvr.sandbox.limits import BYTES, encode
-from rlvr.verifiers.code import equality, testcode
+from rlvr.verifiers.code import equality, null, testcode
 from rlvr.verifiers.code.containers import NotProved
 from rlvr.verifiers.code.evalplus import read_cases, same_result
-from rlvr.verifiers.code.outcomes import MAX_EXPECTED, Outcome, TooLarge, outcome_of, size_of
 from rlvr.verifiers.code.strength import Proof
+
+MAX_EXPECTED = 8 << 20  # characters of an output, or bytes of values
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How many of `total` tests passed, and the first failure.
+
+    `test`: its number, from 1; `what`: the failure in words; `status`: how the run of the program ended.
+    """
+
+    passed: int
+    total: int
+    status: RunStatus = RunStatus.OK
+    test: int = 0
+    what: str = ""
+
+
+class TooLarge(str):
+    """What is wrong with a test of which it cannot be told, within bounds of time and memory, whether it is passed."""
+
+
+def _outcome(wrong: Sequence[str], total: int, results: Sequence[Result]) -> Outcome:
+    """Return the outcome of tests of which each has something wrong, or an empty text; results of each, or of all."""
+    failed = next((number for number, what in enumerate(wrong) if what), None)
+    if failed is None:
+        return Outcome(len(wrong), total)
+    status = results[min(failed, len(results) - 1)].status
+    if isinstance(wrong[failed], TooLarge) and status is RunStatus.OK:
+        status = RunStatus.OUTPUT_LIMIT
+    return Outcome(wrong.count(""), total, status, failed + 1, wrong[failed])
 
 
 class TestPlan(Protocol):
-    """The tests of one reference. `defined`: names that they use, of which a program defines at least one."""
+    """The tests of one reference. `defined`: names that they use, of which a program defines at least one.
+
+    `weak`: why a pass shows little, in words; empty where it shows that a program solves the problem.
+    """
 
     @property
     def defined(self) -> tuple[str, ...]: ...
+
+    @property
+    def weak(self) -> str: ...
 
     def jobs(self, program: str, limits: Limits) -> Sequence[Job | TestJob]: ...
 
@@ -37,10 +73,7 @@ class TestPlan(Protocol):
 
 @dataclass(frozen=True)
 class WholePlan:
-    """Test code that runs as it is: beside the program where that is proved to be safe, else in one process with it.
-
-    `weak`: why a pass shows little, in words; empty for tests that run beside the program.
-    """
+    """Test code that runs as it is: beside the program where that is proved to be safe, else in one process with it."""
 
     test: str
     names: tuple[str, ...]
@@ -74,8 +107,8 @@ class OutputPlan:
 
     cases: tuple[tuple[str, str], ...]
     setup: str
-    prelude: str = ""
-    rule: equality.Output = equality.BY_LINES
+    prelude: str
+    rule: equality.Output
     defined: tuple[str, ...] = ()
 
     def jobs(self, program: str, limits: Limits) -> list[Job]:
@@ -88,10 +121,12 @@ class OutputPlan:
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the cases in which the program ends without an error and prints the expected output."""
         wrong = [self._wrong(result, expected) for result, (_, expected) in zip(results, self.cases)]
-        failed = next((number for number, what in enumerate(wrong) if what), None)
-        if failed is None:
-            return Outcome(len(wrong), len(self.cases))
-        return Outcome(wrong.count(""), len(self.cases), results[failed].status, failed + 1, wrong[failed])
+        return _outcome(wrong, len(self.cases), results)
+
+    @property
+    def weak(self) -> str:
+        """One output may be right for all cases."""
+        return null.describe(null.passing_output(self.cases, self.rule))
 
     def _wrong(self, result: Result, expected: str) -> str:
         if result.status is not RunStatus.OK:
@@ -126,9 +161,18 @@ class CallsPlan:
     def outcome(self, results: Sequence[Result]) -> Outcome:
         """Count the cases in which the call returned the expected value."""
         (result,) = results
-        return outcome_of([self._wrong(number, result) for number in range(len(self.calls))], result)
+        wrong = [self._wrong(number, result) for number in range(len(self.calls))]
+        if not any(wrong) and result.status is not RunStatus.OK:
+            return Outcome(0, len(wrong), result.status, what=result.detail)
+        return _outcome(wrong, len(wrong), results)
 
-    def _wrong(self, number: int, result: Result) -> str | TooLarge:
+    @property
+    def weak(self) -> str:
+        """One value or argument may be right for all calls."""
+        cases = [(call.args, value) for call, value in zip(self.calls, self.expected)]
+        return null.describe(null.passing_value(cases, self.same))
+
+    def _wrong(self, number: int, result: Result) -> str:
         if number >= len(result.returned):
             return "no answer"
         returned = result.returned[number]
@@ -148,6 +192,14 @@ def _enough(limits: Limits, output: str) -> Limits:
     return replace(limits, output_kb=needed) if needed > limits.output_kb else limits
 
 
+def _size_of(value: Any, what: str) -> int:
+    """Return the bytes of a value on its way to or from a program. Raise ValueError where it cannot go that way."""
+    try:
+        return len(plain.dumps(plain.encode(value, whole=True)))
+    except plain.TooLarge:
+        raise ValueError(f"{what} cannot be passed: too many items, too deep or too long a number") from None
+
+
 def _text(reference: Mapping[str, Any], key: str, *, needed: bool = False) -> str:
     value = reference.get(key, "")
     if not isinstance(value, str):
@@ -165,16 +217,15 @@ def _tests_plan(reference: Mapping[str, Any], entry: str) -> TestPlan:
         calls = tuple(Call(cases.entry or entry, tuple(row)) for row in cases.inputs)
         return _cases_plan(cases.entry or entry, calls, cases.results, reference, cases.tolerance, same_result)
     code = testcode.of_program(code)
+    for part in (prelude, setup):
+        testcode.parse(part)
     tree = testcode.parse(code)
-    if prelude:
-        testcode.parse(prelude)
     # What the setup defines for the tests is theirs: it runs in their sandbox too.
-    used = testcode.defined_in(testcode.parse(setup)) - {entry} if setup else set()
-    ours = f"{prelude}\n{setup}" if used & testcode.loaded_in(tree) else prelude
+    ours = f"{prelude}\n{setup}" if (testcode.defined_in(setup) - {entry}) & testcode.used_in(code) else prelude
     names = testcode.program_names(code, entry, ours)
     if not names or not instrument.can_fail(tree):
         raise ValueError("the tests use nothing of the program, or no assert of it can fail: every program would pass")
-    code = testcode.implied_imports(tree) + code
+    code = testcode.implied_imports(code) + code
     try:
         test, classes = strong_test(code, ours, entry, names)
     except NotProved as reason:
@@ -189,9 +240,9 @@ def strong_test(code: str, ours: str, entry: str, names: Sequence[str]) -> tuple
     # A tree of its own, since it is changed.
     tree = ast.parse(f"{ours}\n{code}")
     if entry:
-        tree = testcode.parse(ast.unparse(testcode.with_entry(tree, entry)))
+        tree = testcode.name_entry(tree, entry)
     try:
-        proof = Proof(tree, names, testcode.defined_in(testcode.parse(ours)))
+        proof = Proof(tree, names, testcode.defined_in(ours))
     except RecursionError:
         raise NotProved("the test code is nested too deeply") from None
     marks = dict.fromkeys(proof.settled, instrument.AFTER) | dict.fromkeys(proof.late, instrument.UNCHANGING)
@@ -284,9 +335,9 @@ def _cases_plan(
     tolerance: float,
     same: Callable[[Any, Any, float], bool],
 ) -> CallsPlan:
-    if max(size_of([call.args, call.kwargs], "the arguments of a case") for call in calls) > MAX_EXPECTED:
+    if max(_size_of([call.args, call.kwargs], "the arguments of a case") for call in calls) > MAX_EXPECTED:
         raise ValueError(f"the arguments of a case are larger than {MAX_EXPECTED:,} bytes")
-    size = sum(size_of(value, "an expected value") for value in expected)
+    size = sum(_size_of(value, "an expected value") for value in expected)
     if size > MAX_EXPECTED:
         raise ValueError(f"the expected values have {size:,} bytes together: at most {MAX_EXPECTED:,} are read")
     setup, prelude = _text(reference, "setup"), _text(reference, "prelude")
@@ -301,3 +352,17 @@ def make_plan(reference: Any) -> TestPlan:
     if not isinstance(reference, Mapping) or reference.get("type") not in TYPES:
         raise ValueError(f"a reference is a mapping with a type among {', '.join(TYPES)}")
     return TYPES[reference["type"]](reference)
+
+
+def why_weak(reference: Any) -> str:
+    """Return why a pass shows little, in words; "" where it shows that a program solves the problem.
+
+    The tests cannot be proved to be secured against the program, and run in one process with it; or they demand so
+    little that a program which returns a constant or its argument passes.
+    """
+    return make_plan(reference).weak
+
+
+def integrity(reference: Any) -> str:
+    """Return "strong", or "weak" where a pass does not show that a program solves the problem (`why_weak`)."""
+    return "weak" if why_weak(reference) else "strong"

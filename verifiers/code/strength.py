@@ -9,26 +9,73 @@ hold raises NotProved:
 - An answer is read before the next call, or is equal to a constant.
 - An argument is looked at after its call only as an answer of its own: `sort(xs)`, `assert xs == [1, 2]` (`settled`).
 - An object of the program is only called, read, and handed back.
-- Asserts that are executed in any case demand more than a constant or an argument (demands.py).
+- Asserts that are executed in any case demand more than a constant or an argument (`Demands`).
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rlvr.sandbox.inside import live
 from rlvr.sandbox.inside.live import called_name
 from rlvr.verifiers.code import known
-from rlvr.verifiers.code.containers import NotProved, Value
-from rlvr.verifiers.code.expressions import Expressions, Scope, rows_of
+from rlvr.verifiers.code.containers import Key, NotProved, State, Value, is_scalar, short
 
 _CLOSE = frozenset("isclose allclose array_equal".split())
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_DISPLAYS = (ast.Tuple, ast.List, ast.Set, ast.Dict)
+_LITERAL = (*_DISPLAYS, ast.Constant, ast.UnaryOp, ast.USub, ast.Load)
+_TRIVIAL = frozenset(("None", "True", "False", "0", "0.0", "''", "b''", "[]", "()", "{}", "set()"))
+_MOST_STEPS = 200_000  # expressions; more than enough for all tests of HumanEval and MBPP together
 
 
-class Proof(Expressions):
+class Scope:
+    """One call of a function of the tests, or the module: the names that it binds."""
+
+    def __init__(self, number: int, above: Scope | None, names: set[str]) -> None:
+        self.number, self.above, self.names = number, above, names
+        self.functions: dict[str, ast.FunctionDef] = {}
+        self.returned: list[Value] = []
+
+    def owner(self, name: str) -> Scope | None:
+        """Return the scope in which a name is bound."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.names:
+            scope = scope.above
+        return scope
+
+
+class Demands:
+    """The values that asserts demand of each function or method, as text, and which arguments have that value too.
+
+    Only asserts that are executed in any case count. An exception demands nothing, nor does an answer's size or type.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: dict[str, list[tuple[str, set[int]]]] = {}
+
+    def add(self, theirs: Value, ours: Value) -> None:
+        """Note that an answer must be equal to a value of the tests."""
+        if not theirs.origin and ours.origin:
+            theirs, ours = ours, theirs
+        if theirs.origin and not ours.answer:
+            echoed = {number for number, texts in enumerate(theirs.given) if ours.text in texts}
+            self._wanted.setdefault(theirs.origin, []).append((ours.text, echoed))
+
+    def firm(self) -> bool:
+        """Whether a program that solves nothing fails: neither one value fits all asserts, nor one argument."""
+        for rows in self._wanted.values():
+            texts = {text for text, _ in rows}
+            varied = len(texts) > 1 or (len(rows) == 1 and not texts & _TRIVIAL)
+            if varied and not set.intersection(*(echoed for _, echoed in rows)):
+                return True
+        return False
+
+
+class Proof:
     """The proof for one test code; `names` are the program's. Raises NotProved, with the reason in words.
 
     `shared` are names of the tests that the program has, too. `settled` and `late` are ids of nodes in the tree:
@@ -36,11 +83,27 @@ class Proof(Expressions):
     """
 
     def __init__(self, tree: ast.Module, names: Iterable[str], shared: Iterable[str] = ()) -> None:
-        super().__init__(tree, names)
-        self.settled: set[int] = set()
-        self.conditional = 0
-        self._weakly = 0
+        self.tree, self.names = tree, frozenset(names)
+        self.modules = known.imports(tree)
+        self.classes = known.classes(tree, self.names)
+        self.state, self.demands = State(), Demands()
+        self.scope = Scope(0, None, set().union(*map(known.bound, tree.body)))
+        # Values of expressions when they were last worked out.
+        self.last: dict[int, Value] = {}
+        # Arguments with the containers handed over there, which of them are names, and what was read after that.
+        self.handed: dict[int, set[int]] = {}
+        self.named: set[int] = set()
+        self.seen: set[int] = set()
+        # Answers that are read after other calls, since they are equal to constants: those that can change are refused.
+        self.late: set[int] = set()
+        # What loops go through, and how many expressions around a loop hold values of their own.
+        self.sources: list[Value] = []
+        self.within = 0
+        self._scopes = self._steps = self._unknown = 0
+        # How many statements around this one may be left out; loops around it that may be left early; functions.
+        self.conditional = self._weakly = 0
         self._active: list[str] = []
+        self.settled: set[int] = set()
         self._refuse_unused(frozenset(shared))
         self.block(tree.body)
         for name, function in list(self.scope.functions.items()):
@@ -55,7 +118,7 @@ class Proof(Expressions):
     def _refuse_unused(self, shared: frozenset[str]) -> None:
         """Refuse functions of the tests for the program to call: it finds those of prelude and setup alone."""
         used = {part.id for part in ast.walk(self.tree) if isinstance(part, ast.Name)}
-        functions = {part.name for part in ast.walk(self.tree) if isinstance(part, ast.FunctionDef)}
+        functions = {part.name for part in self.tree.body if isinstance(part, ast.FunctionDef)}
         unused = sorted(name for name in functions - used - shared if not name.startswith("test"))
         if unused:
             raise NotProved(f"the tests do not call {', '.join(unused)}, which the program may")
@@ -133,10 +196,6 @@ class Proof(Expressions):
             else:
                 self.assign(target, value)
 
-    def _stmt_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self.assign(node.target, self.value(node.value))
-
     def _stmt_AugAssign(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Attribute):
             raise NotProved(f"{ast.unparse(node.target)} is set")
@@ -189,28 +248,13 @@ class Proof(Expressions):
     def _stmt_For(self, node: ast.For) -> None:
         source = self.value(node.iter)
         self.conditional += source.answer
-        self._turns(node, lambda: self.loop(source, node.target, lambda: self.block(node.body), _count(node)))
-        self.conditional -= source.answer
-        self.block(node.orelse)
-
-    def _stmt_While(self, node: ast.While) -> None:
-        def turn() -> None:
-            if self.use(self.value(node.test)).answer:
-                raise NotProved("a loop whose end an answer decides")
-            self.block(node.body)
-
-        self.conditional += 1
-        nothing = ast.Tuple([], ast.Store())
-        self._turns(node, lambda: self.loop(Value(text=self.unknown()), nothing, turn, _count(node)))
-        self.conditional -= 1
-        self.block(node.orelse)
-
-    def _turns(self, node: ast.stmt, execute: Any) -> None:
-        """Execute a loop; where it may be left or gone on with early, what names were bound to before may stay."""
+        # Where a loop may be left or gone on with early, what names were bound to before may stay.
         early = known.leaves(node, (ast.Break, ast.Continue))
         self._weakly += early
-        execute()
+        self.loop(source, node.target, lambda: self.block(node.body), _count(node))
         self._weakly -= early
+        self.conditional -= source.answer
+        self.block(node.orelse)
 
     def _stmt_If(self, node: ast.If) -> None:
         test = self.use(self.value(node.test))
@@ -331,7 +375,7 @@ class Proof(Expressions):
         """Whether an assert compares an argument after its call with a literal; the call is then asked for it."""
         if not isinstance(atom, ast.Compare) or len(atom.ops) != 1 or not isinstance(atom.ops[0], ast.Eq):
             return False
-        side = atom.left
+        side, wanted = atom.left, atom.comparators[0]
         if isinstance(side, ast.Call) and called_name(side) == "len" and len(side.args) == 1:
             side = side.args[0]
         if isinstance(side, ast.Subscript) and isinstance(side.slice, ast.Constant):
@@ -339,32 +383,439 @@ class Proof(Expressions):
         if not isinstance(side, ast.Name) or self.scope.owner(side.id) is not self.scope:
             return False
         value = self.value(side)
-        container = self.state.containers[min(value.places)] if len(value.places) == 1 else None
-        if container is None or not container.passed:
-            return False
-        nodes = [node for node, handed in self.handed.items() if handed & value.places]
-        if len(nodes) != 1:
-            return False
-        wanted = self.value(atom.comparators[0]) if _is_literal(atom.comparators[0]) else None
+        containers = [self.state.containers[place] for place in value.places]
+        now = [container.literal and container.passed == self.state.calls for container in containers] == [True]
         alone = all(self.state.holders(place) == 1 for place in self.state.reach(value.places))
-        now = container.literal and container.passed == self.state.calls
-        if wanted is None or not (alone and now and nodes[0] in self.named):
+        nodes = [node for node, handed in self.handed.items() if handed & value.places]
+        literal = all(isinstance(part, _LITERAL) for part in ast.walk(wanted))
+        if not (now and alone and literal and len(nodes) == 1 and nodes[0] in self.named):
             return False
         self.settled.add(nodes[0])
         self.state.mark(value.places, altered=True)
         if not self.conditional and atom.left is side:
             given = ((self.text(value),),)
-            self.demands.add(Value(origin=f"{side.id} after the call", given=given), Value(text=wanted.text))
+            self.demands.add(Value(origin=f"{side.id} after the call", given=given), self.value(wanted))
         return True
 
+    # Reading and changing.
 
-def _is_literal(node: ast.expr) -> bool:
-    try:
-        ast.literal_eval(node)
-    except (ValueError, TypeError, RecursionError, MemoryError):
-        return False
-    return True
+    def use(self, value: Value, late: frozenset[int] = frozenset()) -> Value:
+        """Read a value. Raise NotProved where it may be another one in Python, or is an object.
+
+        `late`: answers that may be read after other calls.
+        """
+        for place in self.state.reach(value.places):
+            container = self.state.containers[place]
+            if container.kind == "object":
+                raise NotProved("an object of the program is compared, or used as a value")
+            if container.kind == "answer" and container.made < self.state.calls and place not in late:
+                raise NotProved("an answer is read after another call")
+            if container.altered:
+                raise NotProved("an argument is read after a call that may be made to change it")
+            if container.passed:
+                self.seen.add(place)
+        return value
+
+    def change(self, target: Value, *added: Value) -> None:
+        """Change a container of the tests, to which values may be added."""
+        if not target.places:
+            raise NotProved("what is changed is not known")
+        for place in target.places:
+            container = self.state.containers[place]
+            if container.kind != "own":
+                raise NotProved(f"an {container.kind} is changed")
+            if container.passed:
+                raise NotProved("an argument is changed after it has been handed over")
+            if any(place in self.state.reach(value.places) for value in added):
+                raise NotProved("a container is put into itself")
+            parts = container.parts.union(*(value.places | self.state.parts(value) for value in added))
+            self.state.containers[place] = replace(container, parts=parts, changed=True, literal=False)
+
+    def fresh(self, parts: Iterable[int] = (), *, answer: bool = False, text: str = "", literal: bool = False) -> Value:
+        """Return a new container of the tests."""
+        return Value(self.state.make("own", parts, literal=literal), answer, text or self.unknown())
+
+    def number(self, *parts: Value) -> Value:
+        """Return a number or text, computed from others."""
+        return Value(answer=any(part.answer for part in parts), text=self.unknown("?n"))
+
+    def unknown(self, kind: str = "?") -> str:
+        """Return the text of a value that is not known."""
+        self._unknown += 1
+        return f"{kind}{self._unknown}"
+
+    def text(self, value: Value) -> str:
+        """Return the text of a value as it is now."""
+        changed = any(self.state.containers[place].changed for place in value.places)
+        return self.unknown() if changed else value.text
+
+    # Expressions.
+
+    def value(self, node: ast.expr) -> Value:
+        """Return the value of an expression."""
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise NotProved("the tests are too long to be proved")
+        visit: Callable[[Any], Value] | None = getattr(self, f"_expr_{type(node).__name__}", None)
+        if isinstance(node, _DISPLAYS):
+            found = self._display(node)
+        elif isinstance(node, _COMPREHENSIONS):
+            found = self._comprehension(node)
+        elif visit is not None:
+            found = visit(node)
+        elif isinstance(node, known.EXPRESSIONS):
+            parts = [self.use(self.value(part)) for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+            if isinstance(node, ast.FormattedValue) and any(part.answer and part.places for part in parts):
+                raise NotProved("the text of what may be an object")
+            found = self._one_of(node, parts)
+        else:
+            raise NotProved(f"an expression of the kind {type(node).__name__}")
+        self.last[id(node)] = found
+        return found
+
+    def _one_of(self, node: ast.expr, parts: Sequence[Value]) -> Value:
+        """Return what `a or b`, `a if b else c` and `-a` are."""
+        found = self.number(*parts)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant):
+            return replace(found, text=ast.unparse(node))
+        if isinstance(node, (ast.BoolOp, ast.IfExp)):
+            text = found.text if all(map(is_scalar, parts)) else self.unknown()
+            return replace(found, text=text, places=frozenset().union(*(part.places for part in parts)))
+        return found
+
+    def _expr_Constant(self, node: ast.Constant) -> Value:
+        return Value(text=repr(node.value))
+
+    def _expr_Name(self, node: ast.Name) -> Value:
+        owner = self.scope.owner(node.id)
+        if owner is not None:
+            if node.id in owner.functions:
+                raise NotProved(f"the function {node.id} is used as a value")
+            # A name that is bound nowhere yet is an error in Python.
+            return self.state.variables.get((owner.number, node.id), Value())
+        if node.id in self.names:
+            raise NotProved(f"the program's {node.id} is used, and not called")
+        path = self.modules.get(node.id, "")
+        if not (node.id in known.FUNCTIONS | {"__name__"} or (path and known.is_allowed(path))):
+            raise NotProved(f"the name {node.id} is not known")
+        return Value(text=node.id)
+
+    def _display(self, node: Any) -> Value:
+        if isinstance(node, ast.List) and all(isinstance(item, ast.Constant) for item in node.elts):
+            # A long one is read at once.
+            return self.fresh(text=ast.unparse(node), literal=True)
+        items: list[Any] = [*node.keys, *node.values] if isinstance(node, ast.Dict) else node.elts
+        if any(item is None for item in items):
+            raise NotProved("a display with **")
+        starred = any(isinstance(item, ast.Starred) for item in items)
+        values = [self.value(item) for item in items]
+        for value in values if isinstance(node, (ast.Set, ast.Dict)) else ():
+            self.use(value)
+        places: frozenset[int] = frozenset().union(*(value.places for value in values))
+        answer = any(value.answer for value in values)
+        texts = [self.text(value) for value in values]
+        text = self.unknown() if starred else short(_text_of(node, texts))
+        if isinstance(node, ast.Tuple) and not places:
+            return Value(answer=answer, text=text)
+        literal = not answer and "?" not in text and all(self.state.containers[place].literal for place in places)
+        return self.fresh(places, answer=answer, text=text, literal=literal)
+
+    def _expr_Starred(self, node: ast.Starred) -> Value:
+        value = self.use(self.value(node.value))
+        return Value(self.state.parts(value), value.answer, self.unknown())
+
+    def _expr_BinOp(self, node: ast.BinOp) -> Value:
+        return self.combine(node.op, self.use(self.value(node.left)), self.use(self.value(node.right)))
+
+    def combine(self, op: ast.operator, left: Value, right: Value) -> Value:
+        """Return what an operator makes of two values: with a number or text it is one, but for a sequence times n."""
+        answer = left.answer or right.answer
+        if isinstance(op, ast.Mod) and right.answer and left.text[:1] in "'\"":
+            raise NotProved("the text of what may be an object")
+        scalars = is_scalar(left) + is_scalar(right)
+        if scalars == 2 or (scalars and not isinstance(op, ast.Mult)):
+            return self.number(left, right)
+        if not left.places | right.places:
+            return Value(answer=answer, text=self.unknown())
+        return self.fresh(self.state.parts(left) | self.state.parts(right), answer=answer)
+
+    def _expr_Compare(self, node: ast.Compare) -> Value:
+        sides = [self.value(part) for part in (node.left, *node.comparators)]
+        singletons = all(
+            isinstance(part, ast.Constant) and part.value in (None, True, False) for part in node.comparators
+        )
+        if any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops) and not singletons:
+            raise NotProved("identities are compared")
+        late: frozenset[int] = frozenset()
+        if isinstance(node.ops[0], (ast.Eq, ast.Is)) and len(sides) == 2:
+            late = self._equal_to_constant(*sides) | self._equal_to_constant(*reversed(sides))
+            stale = {place for place in late if self.state.containers[place].made < self.state.calls}
+            parts = zip((node.left, *node.comparators), sides)
+            self.late |= {id(part) for part, side in parts if stale & self.state.reach(side.places)}
+        return self.number(*(self.use(side, late) for side in sides))
+
+    def _equal_to_constant(self, theirs: Value, ours: Value) -> frozenset[int]:
+        """Return answers that are equal to numbers or texts: `a == 1`, `[a, f(2)] == [1, 2]`.
+
+        Only arrays and bytearrays can be so and change; the judge refuses those (`late`).
+        """
+        if not ours.places:
+            return theirs.places | self.state.parts(theirs)
+        flat = all(self.state.containers[place].kind == "own" for place in theirs.places | ours.places)
+        return self.state.parts(theirs) if flat and not self.state.parts(ours) else frozenset()
+
+    def _expr_Subscript(self, node: ast.Subscript) -> Value:
+        base = self.value(node.value)
+        index = self.use(self.value(node.slice))
+        if index.answer and any(self.state.containers[place].passed for place in base.places):
+            raise NotProved(f"{ast.unparse(node)} looks at an argument")
+        if "object" in self.state.kinds(base.places):
+            if any(isinstance(part, ast.Slice) for part in ast.walk(node.slice)):
+                raise NotProved("a slice is handed to the program")
+            return self.operation([index], f"{ast.unparse(node.value)}[]")
+        self.use(base)
+        parts = self.state.parts(base)
+        answer = base.answer or index.answer
+        if isinstance(node.slice, ast.Slice):
+            # A slice of an array is a view of it.
+            view = base.places if "numpy" in self.modules.values() else frozenset()
+            return Value(self.state.make("own", parts) | view, answer, self.unknown())
+        origin = f"{base.origin}[{index.text}]" if base.origin and isinstance(node.slice, ast.Constant) else ""
+        return Value(parts, answer, self.unknown(), origin, base.given)
+
+    def _expr_Attribute(self, node: ast.Attribute) -> Value:
+        path = known.path(node, self.modules)
+        if path:
+            if not known.is_allowed(path):
+                raise NotProved(f"{ast.unparse(node)} is not known")
+            return Value(text=path)
+        base = self.value(node.value)
+        if "object" in self.state.kinds(base.places):
+            return self.operation([], ast.unparse(node))
+        if node.attr not in known.ATTRIBUTES:
+            raise NotProved(f"the attribute {node.attr}")
+        self.use(base)
+        return self.fresh(self.state.parts(base) | base.places, answer=base.answer)
+
+    def _comprehension(self, node: Any) -> Value:
+        elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        found: list[Value] = []
+        self.inside(node, node.generators, lambda: found.extend(map(self.value, elements)))
+        places = frozenset().union(*(value.places for value in found))
+        kind = "lazy" if isinstance(node, ast.GeneratorExp) else "own"
+        answer = any(value.answer for value in found)
+        text = self.unknown("?r" if any("?r" in self.text(value) for value in found) else "?")
+        return Value(self.state.make(kind, places), answer, text)  # type: ignore[arg-type]
+
+    def inside(self, node: ast.AST, generators: Sequence[ast.comprehension], turn: Callable[[], None]) -> None:
+        """Execute a turn of a comprehension for the values of its generators."""
+        first, *rest = generators
+        source = self.value(first.iter)
+        self.within += 1
+        above, self.scope = self.scope, self.enter(known.bound(first.target), self.scope)
+
+        def once() -> None:
+            if any(self.use(self.value(test)).answer for test in first.ifs):
+                raise NotProved("an answer decides what is looked at")
+            if rest:
+                self.inside(node, rest, turn)
+            else:
+                turn()
+
+        self.loop(source, first.target, once, len(self.scope.names))
+        self.within -= 1
+        self.scope = above
+
+    def loop(self, source: Value, target: ast.expr, turn: Callable[[], None], variables: int) -> None:
+        """Execute a turn for the items of a value: for each one of a short literal, else until nothing new can happen.
+
+        What one turn has made can move on to another variable with each turn.
+        """
+        rows = rows_of(self.text(source))
+        self.sources.append(source)
+        for row in [""] * (variables + 2) if rows is None else rows:
+            before = self.state.copy()
+            item = self.operation([]) if "object" in self.state.kinds(source.places) else self.use(source)
+            self.assign(target, Value(self.state.parts(item), item.answer, row or self.unknown()))
+            turn()
+            if rows is None:
+                self.state.join(before)
+            if not self.within:
+                self.state.forget(self.sources)
+        self.sources.pop()
+
+    # Calls.
+
+    def _expr_Call(self, node: ast.Call, *, statement: bool = False) -> Value:
+        if any(keyword.arg is None for keyword in node.keywords):
+            raise NotProved("arguments by **")
+        func = node.func
+        name = func.id if isinstance(func, ast.Name) else ""
+        owner = self.scope.owner(name)
+        if owner is not None and name in owner.functions:
+            return self.run(owner.functions[name], owner, node)
+        if owner is None and name in self.names:
+            return self._ask(node, "object" if name in self.classes else "answer", statement=statement)
+        if isinstance(func, ast.Attribute) and self._is_of_program(func):
+            return self._ask(node, "answer", statement=statement)
+        path = known.path(func, self.modules)
+        if path:
+            if not known.is_allowed(path):
+                raise NotProved(f"{ast.unparse(func)} is not known")
+            return self._library(node, [])
+        if isinstance(func, ast.Attribute):
+            base = self.value(func.value)
+            if "object" in self.state.kinds(base.places):
+                return self._ask(node, "answer")
+            if func.attr not in known.METHODS | known.CHANGING:
+                raise NotProved(f"the method {func.attr} is not known")
+            return self._library(node, [base])
+        if owner is not None or name not in known.FUNCTIONS:
+            raise NotProved(f"{ast.unparse(func)} is called, which is not known")
+        return self._library(node, [])
+
+    def _is_of_program(self, node: ast.expr) -> bool:
+        """Whether `C.make` is a function of the program by its dotted name."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return isinstance(node, ast.Name) and self.scope.owner(node.id) is None and node.id in self.names
+
+    def _library(self, node: ast.Call, base: list[Value]) -> Value:
+        """Return what a builtin function, one of a module or a method of a value returns."""
+        name = called_name(node)
+        nodes = [*node.args, *(keyword.value for keyword in node.keywords)]
+        given = [self._check_lambda(part) if isinstance(part, ast.Lambda) else self.value(part) for part in nodes]
+        objects = [value for value in given if "object" in self.state.kinds(value.places)]
+        if objects and name in known.READING and isinstance(node.func, ast.Name):
+            return self.operation([], f"{name} of {ast.unparse(nodes[0])}")
+        changes = name in known.CHANGING_FUNCTIONS or (base and name in known.CHANGING)
+        target, *added = (*base, *given) or (Value(),)
+        for value in added if changes and name in known.ADDING else (target, *added):
+            self.use(value)
+        answer = any(value.answer for value in (*base, *given))
+        parts: frozenset[int] = frozenset().union(*(self.state.parts(value) for value in (*base, *given)))
+        self._check_known(node, name, shown=any(value.answer and value.places for value in (*base, *given)))
+        if changes:
+            self.change(target, *added)
+            return Value(parts, answer, self.unknown())
+        found = self._compute(node, name, target, added, answer=answer)
+        if name in known.SCALAR:
+            return found if is_scalar(found) else replace(found, text=self.unknown("?n"))
+        if name == "deepcopy":
+            return replace(found, places=self.state.make("own"))
+        arguments: frozenset[int] = frozenset().union(*(value.places for value in (*base, *given)))
+        if name in known.LAZY:
+            return replace(found, places=self.state.make("lazy", parts | arguments))
+        made = self.state.make("own", parts)
+        return replace(found, places=made if name in known.FRESH else made | arguments | parts)
+
+    def _compute(self, node: ast.Call, name: str, target: Value, others: Sequence[Value], *, answer: bool) -> Value:
+        """Return what is computed from a value, with others: how, and what answer it was."""
+        random = known.path(node.func, self.modules).split(".")[0] == "random" or name in known.RANDOM
+        if random:
+            rows = rows_of(self.text(target)) if name == "choice" else None
+            flat = rows is not None and all(row[0] not in "([{" for row in rows)
+            return Value(answer=answer, text=self.unknown("?rn" if flat or name in known.SCALAR else "?r"))
+        if not (node.args or isinstance(node.func, ast.Attribute)):
+            return Value(answer=answer, text=self.unknown())
+        text = self.text(target)
+        # What is drawn at random is not sorted yet.
+        if (name in known.KEEPING and not others) or (name == "sorted" and "?r" not in text):
+            return Value(answer=answer, text=text, origin=target.origin, given=target.given)
+        how = f"{name}({', '.join(map(self.text, others))}) of "
+        origin = how + target.origin if target.origin and name not in known.SIZES else ""
+        given = tuple((*texts, *(short(how + text) for text in texts)) for texts in target.given)
+        return Value(answer=answer, text=short(how + text), origin=origin, given=given)
+
+    def _check_known(self, node: ast.Call, name: str, *, shown: bool) -> None:
+        if name == "type" and shown:
+            raise NotProved("the type of an answer")
+        if name in known.SHOWING and shown:
+            raise NotProved("the text of what may be an object")
+        if name == "isinstance" and not known.is_type(node.args[-1]):
+            raise NotProved("isinstance of another type than a builtin one")
+        if name == "seed":
+            raise NotProved("seeds that the program may draw from, too")
+
+    def _check_lambda(self, node: ast.Lambda) -> Value:
+        own = {argument.arg for argument in node.args.args}
+        for part in ast.walk(node.body):
+            if isinstance(part, ast.Name) and part.id not in own | known.FUNCTIONS:
+                raise NotProved("a lambda that reads other names than its own")
+            if isinstance(part, (ast.Lambda, ast.NamedExpr, *_COMPREHENSIONS)):
+                raise NotProved("a lambda of an unknown kind")
+            if isinstance(part, ast.Attribute) and part.attr not in known.METHODS | known.ATTRIBUTES:
+                raise NotProved("a lambda that reads an attribute")
+        return Value()
+
+    def _ask(self, node: ast.Call, kind: str, *, statement: bool = False) -> Value:
+        """Return what a function, class or method of the program returns."""
+        nodes = [*node.args, *(keyword.value for keyword in node.keywords)]
+        values: list[Value] = []
+        for part in nodes:
+            if isinstance(part, ast.Lambda):
+                raise NotProved("a function is handed to the program")
+            values.append(self.value(part))
+            self.handed.setdefault(id(part), set()).update(self.state.reach(values[-1].places))
+            if isinstance(part, ast.Name):
+                self.named.add(id(part))
+                if self.scope.owner(part.id) is None and part.id not in known.TYPES:
+                    raise NotProved("a function is handed to the program")
+        made = self.operation(values, ast.unparse(node.func))
+        if statement and isinstance(node.func, ast.Name) and kind == "answer":
+            self.state.mark(self._own(values), altered=True)
+        return replace(made, places=self.state.make("object")) if kind == "object" else made
+
+    def _own(self, values: Iterable[Value]) -> list[int]:
+        reached = self.state.reach(place for value in values for place in value.places)
+        return [place for place in reached if self.state.containers[place].kind == "own"]
+
+    def operation(self, given: Sequence[Value], origin: str = "") -> Value:
+        """Return what the program answers when it is given values."""
+        for value in given:
+            if "lazy" in self.state.kinds(self.state.reach(value.places)):
+                raise NotProved("an iterator is handed to the program")
+        self.state.calls += 1
+        self.state.mark(self._own(given), passed=self.state.calls)
+        # Of an answer that is handed back: the arguments that it was given for.
+        texts = tuple(texts for value in given for texts in ((self.text(value),), *value.given))
+        return Value(self.state.make("answer"), True, self.unknown(), origin, texts)
+
+    def enter(self, names: set[str], above: Scope) -> Scope:
+        """Return a scope of its own."""
+        self._scopes += 1
+        return Scope(self._scopes, above, names)
+
+    def key(self, name: str) -> Key:
+        """Return the variable that a name is."""
+        owner = self.scope.owner(name)
+        assert owner is not None
+        return owner.number, name
 
 
 def _count(node: ast.AST) -> int:
     return len({name for part in ast.iter_child_nodes(node) for name in known.bound(part)})
+
+
+def _text_of(node: Any, texts: list[str]) -> str:
+    if isinstance(node, ast.Dict):
+        half = len(texts) // 2
+        return "{" + ", ".join(sorted(f"{key}: {item}" for key, item in zip(texts[:half], texts[half:]))) + "}"
+    inner = ", ".join(texts)
+    if isinstance(node, ast.Tuple):
+        return f"({inner},)" if len(texts) == 1 else f"({inner})"
+    return f"[{inner}]" if isinstance(node, ast.List) else f"{{{inner}}}"
+
+
+_MOST_ROWS = 40
+
+
+def rows_of(text: str) -> list[str] | None:
+    """Return the texts of the items of a literal; None where it is not one, or has too many."""
+    try:
+        found = ast.literal_eval(text) if "?" not in text and len(text) < 10_000 else None
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    if not isinstance(found, (list, tuple, str)) or len(found) > _MOST_ROWS:
+        return None
+    return [repr(item) for item in found]

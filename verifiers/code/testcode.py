@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import symtable
 from functools import lru_cache
 
 _BUILTINS = frozenset(dir(builtins))
@@ -22,61 +23,50 @@ def parse(code: str) -> ast.Module:
         raise ValueError(f"the test code does not parse: {error}") from error
 
 
-def with_entry(tree: ast.Module, entry: str) -> ast.Module:
-    """Return test code in which `check(candidate)` has no parameter, calls the program's `entry`, and is called."""
-    changed = ast.parse(ast.unparse(tree))
-    for number, node in enumerate(changed.body):
+def name_entry(tree: ast.Module, entry: str) -> ast.Module:
+    """Change `check(candidate)` so that it calls the program's `entry` by its name, and call it."""
+    for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "check" and len(node.args.args) == 1:
-            renamed = _Rename(node.args.args[0].arg, entry).visit(node)
-            renamed.args.args = []
-            changed.body[number] = renamed
-    call = ast.Call(ast.Name("check", ast.Load()), [], [])
-    changed.body.append(ast.Expr(call))
-    return ast.fix_missing_locations(changed)
+            _Rename({node.args.args[0].arg: entry}).visit(node)
+            node.args.args = []
+    tree.body.append(ast.Expr(ast.Call(ast.Name("check", ast.Load()), [], [])))
+    return ast.fix_missing_locations(tree)
 
 
-def loaded_in(tree: ast.AST) -> set[str]:
-    """Return the names that are read."""
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-
-
-def implied_imports(tree: ast.AST) -> str:
+def implied_imports(code: str) -> str:
     """Return imports of the modules that the tests use without importing them (MBPP/596).
 
     Otherwise an object of that name in the program would compute what is expected.
     """
-    used = {n.value.id for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
-    return "".join(f"import {name}\n" for name in sorted((used & _IMPLIED) - defined_in(tree)))
+    used = {n.value.id for n in ast.walk(parse(code)) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
+    return "".join(f"import {name}\n" for name in sorted((used & _IMPLIED) - defined_in(code)))
 
 
 class _Rename(ast.NodeTransformer):
-    def __init__(self, old: str, new: str) -> None:
-        self.old, self.new = old, new
+    def __init__(self, renamed: dict[str, str]) -> None:
+        self.renamed = renamed
 
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        return ast.Name(self.new, node.ctx) if node.id == self.old else node
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(self.renamed.get(node.id, node.id), node.ctx)
 
 
 def of_program(code: str) -> str:
     """Return test code in which what it imports from the program's module is named as the program names it."""
     if not any(name in code for name in _MODULES):
         return code
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return code
+    parse(code)
     imports = _Imports()
-    changed = imports.visit(tree)
+    changed = imports.visit(ast.parse(code))
     return ast.unparse(ast.fix_missing_locations(changed)) + "\n" if imports.found else code
 
 
-class _Imports(ast.NodeTransformer):
+class _Imports(_Rename):
     """Remove imports of the program's module, and name its attributes directly."""
 
     def __init__(self) -> None:
+        super().__init__({})
         self.found = False
         self.modules: set[str] = set()
-        self.renamed: dict[str, str] = {}
 
     def visit_Import(self, node: ast.Import) -> ast.AST:
         kept = [alias for alias in node.names if alias.name not in _MODULES]
@@ -94,59 +84,33 @@ class _Imports(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         if isinstance(node.value, ast.Name) and node.value.id in self.modules:
             return ast.Name(node.attr, node.ctx)
-        self.generic_visit(node)
-        return node
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return ast.Name(self.renamed.get(node.id, node.id), node.ctx)
+        return self.generic_visit(node)
 
 
-def defined_in(tree: ast.AST) -> set[str]:
-    """Return the names bound by assignments, definitions and imports, at any depth."""
-    return {name for node in ast.walk(tree) for name in _bound_by(node)}
+def defined_in(code: str) -> set[str]:
+    """Return the names that code binds for all of its functions to read."""
+    table = symtable.symtable(code, "", "exec")
+    inner = {symbol.get_name() for part in _tables(table) for symbol in part.get_symbols() if _is_bound_outside(symbol)}
+    return inner | {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
 
 
-def _bound_by(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-        return [node.id]
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return [node.name]
-    if isinstance(node, ast.alias):
-        return [(node.asname or node.name).split(".")[0]]
-    if isinstance(node, ast.arg):
-        return [node.arg]
-    return [node.name] if isinstance(node, ast.ExceptHandler) and node.name else []
+def _is_bound_outside(symbol: symtable.Symbol) -> bool:
+    return symbol.is_declared_global() and symbol.is_assigned()
+
+
+def used_in(code: str) -> set[str]:
+    """Return the names that code reads, and that no function of it binds for itself."""
+    tables = _tables(symtable.symtable(code, "", "exec"))
+    symbols = [symbol for table in tables for symbol in table.get_symbols()]
+    return {symbol.get_name() for symbol in symbols if symbol.is_global() and symbol.is_referenced()}
+
+
+def _tables(table: symtable.SymbolTable) -> list[symtable.SymbolTable]:
+    return [table, *(inner for child in table.get_children() for inner in _tables(child))]
 
 
 def program_names(code: str, entry: str = "", prelude: str = "") -> tuple[str, ...]:
-    """Return the names that the tests expect the program to define."""
-    tree = parse(code)
-    loaded = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    ours = defined_in(tree) - _only_methods(tree) | defined_in(parse(prelude))
-    found = {name for name in loaded - ours if name not in _BUILTINS or _program_defines_builtin(tree, name)}
-    return tuple(sorted(found | ({entry} if entry else set())))
-
-
-def _only_methods(tree: ast.Module) -> set[str]:
-    """Return the names of methods that nothing else has: a function of the program may be called like one."""
-    inside = [part for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for part in node.body]
-    methods = [part for part in inside if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    known = {id(method) for method in methods}
-    others = [node for node in ast.walk(tree) if id(node) not in known]
-    bound = {name for node in others for name in _bound_by(node)}
-    # In the body of its class a method has its own name: `@size.setter`.
-    outside = [part for part in inside if id(part) not in known] + [d for m in methods for d in m.decorator_list]
-    there = {node.id for part in outside for node in ast.walk(part) if isinstance(node, ast.Name)}
-    return {method.name for method in methods} - bound - there
-
-
-def _program_defines_builtin(tree: ast.Module, name: str) -> bool:
-    """`assert sum(10, 15) == 6`: where asserts name only builtins, the one they all call is the program's own."""
-    asserts = [s for s in tree.body if isinstance(s, ast.Assert)]
-    loaded = {node.id for s in asserts for node in ast.walk(s) if isinstance(node, ast.Name)}
-    return loaded <= _BUILTINS and {_outermost_call(s.test) for s in asserts} == {name}
-
-
-def _outermost_call(test: ast.expr) -> str:
-    side = test.left if isinstance(test, ast.Compare) else test
-    return side.func.id if isinstance(side, ast.Call) and isinstance(side.func, ast.Name) else ""
+    """Return the names that the tests expect the program to define: a builtin one only if it is the only one."""
+    used = used_in(code) - defined_in(code) - defined_in(prelude)
+    found = used - _BUILTINS | ({entry} if entry else set())
+    return tuple(sorted(found or (used if len(used) == 1 else ())))

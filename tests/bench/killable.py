@@ -1,5 +1,7 @@
 """What it costs that a verifier can be killed: a verdict in the caller's process against one in the worker processes.
 
+Takes about 15 seconds on two cores.
+
     python tests/bench/killable.py [--items 20000]
 
 Prints microseconds a verdict for a function that does next to nothing (the cost is all overhead), for one that works a

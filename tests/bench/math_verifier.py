@@ -1,5 +1,7 @@
 """The math verifier beside math-verify 0.9.0: rates, latencies and resident memory, in one process and one run.
 
+Takes about 57 seconds on two cores.
+
     python tests/bench/math_verifier.py [--data DIR] [--memory 50000]
 
 Needs `pip install math-verify==0.9.0` (a virtual environment of its own that holds it, with

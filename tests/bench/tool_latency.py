@@ -1,5 +1,7 @@
 """Seconds for rollouts of three turns with a slow tool, beside the same rollouts without its delay, in one process.
 
+Takes about 130 seconds on two cores.
+
 The work: problems times group size rollouts of the recipes' tiny model with random weights, which ends a turn by itself
 or after 96 tokens; the tool answers the first two turns after a time that is the same for all, or at once. Both
 alternate; medians and their ratio are printed for the torch sampler, for vLLM, and for vLLM in rounds. vLLM is left out

@@ -94,7 +94,7 @@ class Proof:
         self.handed: dict[int, set[int]] = {}
         self.named: set[int] = set()
         self.seen: set[int] = set()
-        # Answers that are read after other calls, since they are equal to constants: those that can change are refused.
+        # Answers that are compared with numbers or texts after other calls of the program.
         self.late: set[int] = set()
         # What loops go through, and how many expressions around a loop hold values of their own.
         self.sources: list[Value] = []
@@ -555,9 +555,9 @@ class Proof:
         return self.number(*(self.use(side, late) for side in sides))
 
     def _equal_to_constant(self, theirs: Value, ours: Value) -> frozenset[int]:
-        """Return answers that are equal to numbers or texts: `a == 1`, `[a, f(2)] == [1, 2]`.
+        """Return answers that are compared with numbers or texts: `a == 1`, `[a, f(2)] == [1, 2]`.
 
-        Only arrays and bytearrays can be so and change; the judge refuses those (`late`).
+        An array or a bytearray may equal one, and the program may change it later: the judge refuses them (`late`).
         """
         if not ours.places:
             return theirs.places | self.state.parts(theirs)

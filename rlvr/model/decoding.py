@@ -7,6 +7,7 @@ returns its next logits, `keep` drops the other rows. A SharedDecoder takes furt
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -151,8 +152,9 @@ class CacheDecoder:
         device = self.causal.get_input_embeddings().weight.device
         ids = torch.tensor([list(prompt) for prompt in prompts], device=device)
         out = self.causal(input_ids=ids, use_cache=True, logits_to_keep=1)
-        # Recurrent models call it cache_params.
-        self.name = next((name for name in ("past_key_values", "cache_params") if out.get(name) is not None), "")
+        # Before transformers 5.24 it was called past_key_values, and cache_params by recurrent models.
+        names = ("cache", "past_key_values", "cache_params")
+        self.name = next((name for name in names if out.get(name) is not None), "")
         if not self.name:
             raise ValueError(f"{type(self.causal).__name__} returns no cache that its rows could be decoded from")
         self.cache, self.length = out[self.name], ids.shape[1]
@@ -162,7 +164,7 @@ class CacheDecoder:
     def step(self, tokens: Tensor) -> Tensor:
         """See Decoder."""
         options = {self.name: self.cache, "use_cache": True}
-        if self.name == "past_key_values":
+        if "position_ids" in signature(self.causal.forward).parameters:
             options["position_ids"] = torch.full((len(tokens), 1), self.length, device=tokens.device)
         out = self.causal(input_ids=tokens[:, None], **options)
         self.cache = out[self.name]

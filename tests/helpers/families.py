@@ -26,6 +26,7 @@ SIZES: dict[str, Any] = {
     "vocab_size": 40,
     "decoder_vocab_size": 40,
     "vocab_size_per_layer_input": 40,
+    "unpadded_vocab_size": 40,
     "max_position_embeddings": 128,
     "n_positions": 128,
     "initializer_range": 0.2,
@@ -69,7 +70,7 @@ SIZES: dict[str, Any] = {
 MIXED = ["sliding_attention", "full_attention"] * 2
 # These share keys of all heads, or need as many as queries.
 FULL_HEADS = "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_linear longcat_flash"
-FULL_HEADS += " minicpm3 youtu"
+FULL_HEADS += " minicpm3 sarvam_mla youtu"
 SPARSE = {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 32, "indexer_budget": 8}
 SPARSE |= {"indexer_compress_ratio": 4}
 VISION = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -110,6 +111,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 2},
+    "inkling2_loop_text": {
+        "n_layers_per_attn_res_block": 2,
+        "loop_layer_index_start": 2,
+        "loop_layer_index_end": 4,
+    },
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2": {"layer_types": ["conv", "conv", "full_attention", "conv"], "block_ff_dim": 96},
     "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"], "num_dense_layers": 1},
@@ -244,12 +250,12 @@ def own_difference(sampler: TorchSampler, eager: Any) -> float:
     """
     worst = 0.0
     for prompt, completion in drawn_rows(sampler):
-        row, cache, found = [*prompt, *completion.token_ids], None, []
+        row, cache, found = [*prompt, *completion.token_ids], {}, []
         with torch.no_grad():
             for end in range(len(prompt), len(row)):
-                start = 0 if cache is None else end - 1
-                made = eager(input_ids=torch.tensor([row[start:end]]), past_key_values=cache, use_cache=True)
-                cache = made.past_key_values
+                start = end - 1 if cache else 0
+                made = eager(input_ids=torch.tensor([row[start:end]]), use_cache=True, **cache)
+                cache = {key: value for key, value in made.items() if "cache" in key or key == "past_key_values"}
                 found.append(float(made.logits[0, -1].float().log_softmax(-1)[row[end]]))
         worst = max(worst, float((torch.tensor(found) - plain(eager, row)[len(prompt) - 1 :]).abs().max()))
     return worst

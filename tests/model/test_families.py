@@ -11,6 +11,7 @@ from functools import cache
 
 import pytest
 import torch
+import transformers
 
 from rlvr.model.causal import check_causal
 from rlvr.model.logprobs import token_logprobs
@@ -156,7 +157,11 @@ def row_of(found: Found) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_table_holds_every_family() -> None:
-    """Of the installed transformers, but those of which no tiny model can be made."""
+    """Of the transformers that it names, but those of which no tiny model can be made."""
+    named = re.search(r"that transformers (\d+\.\d+)\s", (ROOT / "rlvr" / "model" / "README.md").read_text())
+    assert named
+    if not transformers.__version__.startswith(f"{named[1]}."):
+        pytest.skip(f"the table is of transformers {named[1]}, and {transformers.__version__} is installed")
     assert set(table()) == {*FAMILIES}
     assert not set(table()) & NOT_MADE
 
